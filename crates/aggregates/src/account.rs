@@ -1,0 +1,267 @@
+//! A bank account in a ledger. Its balance may go below zero, down to an overdraft limit; a transaction beyond that is
+//! refused, and the refusal goes on record. The world hears of two things only: that the account became overdrawn, and
+//! that a transaction failed.
+
+use decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The account.
+pub struct Account;
+
+/// How far below zero a balance may go, in minor units.
+const OVERDRAFT_LIMIT: i64 = -1000;
+
+/// The account as its events leave it. Amounts are in minor units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Account")]
+pub struct State {
+    /// The id that it was opened under.
+    pub id: String,
+    /// The owner's first name.
+    pub owner_first: String,
+    /// The owner's last name.
+    pub owner_last: String,
+    /// The sum of all accepted transactions.
+    pub balance: i64,
+    /// How low the balance may go.
+    pub minimum_balance: i64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            id: String::new(),
+            owner_first: String::new(),
+            owner_last: String::new(),
+            balance: 0,
+            minimum_balance: OVERDRAFT_LIMIT,
+        }
+    }
+}
+
+/// What can be asked of an account.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "AccountCommand")]
+pub enum Command {
+    /// Open it, with a balance of zero.
+    OpenAccount {},
+    /// Name the owner.
+    UpdateOwner {
+        /// The owner's first name.
+        owner_first: String,
+        /// The owner's last name.
+        owner_last: String,
+    },
+    /// Pay in or out.
+    RecordTransaction {
+        /// What for.
+        desc: String,
+        /// Minor units; negative is paid out.
+        amount: i64,
+    },
+}
+
+/// What happened to an account. The names are a stored format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
+#[schemars(rename = "AccountEvent")]
+pub enum Event {
+    /// It was opened.
+    #[serde(rename = "AccountOpened")]
+    Opened {
+        /// Its id.
+        id: String,
+    },
+    /// The owner was named.
+    #[serde(rename = "OwnerUpdated")]
+    OwnerUpdated {
+        /// The owner's first name.
+        owner_first: String,
+        /// The owner's last name.
+        owner_last: String,
+    },
+    /// Money came or went.
+    #[serde(rename = "TransactionAccepted")]
+    TransactionAccepted {
+        /// What for.
+        desc: String,
+        /// Minor units; negative was paid out.
+        amount: i64,
+    },
+    /// A transaction was refused.
+    #[serde(rename = "TransactionFailed")]
+    TransactionFailed {
+        /// What for.
+        desc: String,
+        /// Minor units.
+        amount: i64,
+    },
+}
+
+/// `accountOverdrawn`: the balance fell from zero or more to less.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AccountOverdrawn<'a> {
+    account_id: &'a str,
+}
+
+/// `transactionFailed`: a transaction was refused.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TransactionFailed<'a> {
+    account_id: &'a str,
+    desc: &'a str,
+    amount: i64,
+}
+
+impl Aggregate for Account {
+    const TYPE: &'static str = "account";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "OpenAccount", update: Some("UpdateOwner"), delete: None };
+    const EVENTS: &'static [EventType] = &[
+        EventType::new("AccountOpened", 1),
+        EventType::new("OwnerUpdated", 1),
+        EventType::new("TransactionAccepted", 1),
+        EventType::new("TransactionFailed", 1),
+    ];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        match command {
+            Command::OpenAccount {} => Ok(vec![Event::Opened { id: context.aggregate_id().to_owned() }]),
+            Command::UpdateOwner { owner_first, owner_last } => {
+                let unchanged = state.owner_first == owner_first && state.owner_last == owner_last;
+                Ok(if unchanged { vec![] } else { vec![Event::OwnerUpdated { owner_first, owner_last }] })
+            }
+            Command::RecordTransaction { desc, amount } => match state.balance.checked_add(amount) {
+                None => Err(Rejection::new(
+                    "AmountOutOfRange",
+                    format!("a balance of {} cannot take {amount}", state.balance),
+                )),
+                Some(balance) if balance < state.minimum_balance => Err(Rejection::new(
+                    "InsufficientFunds",
+                    format!("the balance would be {balance}, it may not go below {}", state.minimum_balance),
+                )
+                .recording(Event::TransactionFailed { desc, amount })),
+                Some(_) => Ok(vec![Event::TransactionAccepted { desc, amount }]),
+            },
+        }
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        match event.clone() {
+            Event::Opened { id } => State { id, ..state },
+            Event::OwnerUpdated { owner_first, owner_last } => State { owner_first, owner_last, ..state },
+            Event::TransactionAccepted { amount, .. } => {
+                State { balance: state.balance.saturating_add(amount), ..state }
+            }
+            Event::TransactionFailed { .. } => state,
+        }
+    }
+
+    fn announce(before: &State, event: &Event, after: &State) -> Vec<Message> {
+        let account_id = &after.id;
+        match event {
+            Event::TransactionAccepted { .. } if before.balance >= 0 && after.balance < 0 => {
+                vec![Message::new("accountOverdrawn", &AccountOverdrawn { account_id })]
+            }
+            Event::TransactionFailed { desc, amount } => {
+                vec![Message::new("transactionFailed", &TransactionFailed { account_id, desc, amount: *amount })]
+            }
+            Event::Opened { .. } | Event::OwnerUpdated { .. } | Event::TransactionAccepted { .. } => vec![],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use decider::given::{ID, given};
+    use serde_json::json;
+
+    use super::*;
+
+    fn opened() -> Event {
+        Event::Opened { id: ID.into() }
+    }
+
+    fn transaction(desc: &str, amount: i64) -> Command {
+        Command::RecordTransaction { desc: desc.into(), amount }
+    }
+
+    fn accepted(desc: &str, amount: i64) -> Event {
+        Event::TransactionAccepted { desc: desc.into(), amount }
+    }
+
+    fn failed(desc: &str, amount: i64) -> Event {
+        Event::TransactionFailed { desc: desc.into(), amount }
+    }
+
+    #[test]
+    fn opening_is_silent_and_starts_at_zero() {
+        given::<Account>([]).when(Command::OpenAccount {}).then([opened()]).announces([]);
+        let state = given::<Account>([opened()]).state();
+        assert_eq!((state.id.as_str(), state.balance, state.minimum_balance), (ID, 0, -1000));
+    }
+
+    #[test]
+    fn naming_the_owner_twice_is_one_event() {
+        let command = Command::UpdateOwner { owner_first: "John".into(), owner_last: "Brown".into() };
+        let updated = Event::OwnerUpdated { owner_first: "John".into(), owner_last: "Brown".into() };
+        given::<Account>([opened()]).when(command.clone()).then([updated.clone()]).announces([]);
+        given::<Account>([opened(), updated]).when(command).then([]).announces([]);
+    }
+
+    #[test]
+    fn transactions_add_up() {
+        let events = [opened(), accepted("A", 200), accepted("B", -300), accepted("C", 50)];
+        assert_eq!(given::<Account>(events).state().balance, -50);
+    }
+
+    #[test]
+    fn crossing_zero_announces_the_overdraft_once() {
+        let announced =
+            given::<Account>([opened(), accepted("A", 200)]).when(transaction("B", -300)).then([accepted("B", -300)]);
+        announced.announces(["accountOverdrawn"]);
+        assert_eq!(announced.data(0), json!({"accountId": ID}));
+
+        given::<Account>([opened(), accepted("A", -100)])
+            .when(transaction("B", -1))
+            .then([accepted("B", -1)])
+            .announces([]);
+        given::<Account>([opened(), accepted("A", -100)])
+            .when(transaction("B", 100))
+            .then([accepted("B", 100)])
+            .announces([]);
+    }
+
+    #[test]
+    fn the_overdraft_limit_is_inclusive() {
+        given::<Account>([opened()])
+            .when(transaction("all of it", -1000))
+            .then([accepted("all of it", -1000)])
+            .announces(["accountOverdrawn"]);
+    }
+
+    #[test]
+    fn beyond_the_limit_is_refused_on_record() {
+        let announced = given::<Account>([opened()])
+            .when(transaction("too much", -1001))
+            .then_refused("InsufficientFunds", [failed("too much", -1001)]);
+        announced.announces(["transactionFailed"]);
+        assert_eq!(announced.data(0), json!({"accountId": ID, "desc": "too much", "amount": -1001}));
+        assert_eq!(given::<Account>([opened(), failed("too much", -1001)]).state().balance, 0);
+    }
+
+    #[test]
+    fn a_balance_never_overflows() {
+        given::<Account>([opened(), accepted("A", i64::MAX)])
+            .when(transaction("one more", 1))
+            .then_refused("AmountOutOfRange", []);
+    }
+}

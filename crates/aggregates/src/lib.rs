@@ -1,0 +1,34 @@
+//! Your room: one file an aggregate, each in the same order: state, commands, events, messages, then the rules.
+//!
+//! The three that ship are examples to read first: [`todo`] is the smallest, [`account`] has rules, recorded refusals
+//! and messages of its own, [`order`] has a life cycle.
+//!
+//! To add one, write `src/<name>.rs` and add a line to [`registry`].
+
+pub mod account;
+pub mod order;
+pub mod todo;
+
+pub use account::Account;
+use decider::{RegistrationError, Registry};
+pub use order::Order;
+pub use todo::Todo;
+
+/// The aggregates that the suite serves.
+///
+/// # Errors
+///
+/// When one of them does not fit with the others or with itself; the test below finds out before you deploy.
+pub fn registry() -> Result<Registry, RegistrationError> {
+    Registry::new().with::<Account>()?.with::<Order>()?.with::<Todo>()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_aggregate_can_be_registered() {
+        let registry = super::registry().unwrap();
+        let types: Vec<_> = registry.iter().map(decider::Model::type_name).collect();
+        assert_eq!(types, ["account", "order", "todo"]);
+    }
+}

@@ -1,0 +1,214 @@
+//! What an aggregate is. A new one implements [`Aggregate`] in one file and is registered in one line.
+
+use std::cell::Cell;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ulid::Ulid;
+
+use crate::json::{Json, tagged};
+use crate::record::Meta;
+
+/// A consistency boundary: a stream of events, the state they fold into, and the rules by which commands become events.
+///
+/// Everything is synchronous and pure. A lost race is decided again on fresh state, so [`decide`](Self::decide) may run
+/// several times for one command.
+pub trait Aggregate: Send + Sync + 'static {
+    /// The type's name in keys and URLs, lower-kebab. Stored format: never change it.
+    const TYPE: &'static str;
+
+    /// Raise it when [`State`](Self::State) or [`evolve`](Self::evolve) changes meaning: snapshots and cached states of
+    /// another version are ignored and rebuilt.
+    const STATE_VERSION: u32;
+
+    /// Which commands create, update and delete.
+    const COMMANDS: Commands;
+
+    /// Every event that [`Event`](Self::Event) can be, with its current version; the first one opens the stream.
+    /// Stored format: a name or a version that was once deployed is never given to something else.
+    const EVENTS: &'static [EventType];
+
+    /// Whether [`decide`](Self::decide) wants all earlier events in [`Context::history`]. Such an aggregate is always
+    /// folded from its first event, so keep its streams short.
+    const FULL_HISTORY: bool = false;
+
+    /// What the events fold into. `Default` is the state before the first event.
+    type State: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
+
+    /// The commands: an enum with `#[serde(tag = "command", content = "data", deny_unknown_fields)]`.
+    type Command: DeserializeOwned + JsonSchema;
+
+    /// The events: an enum with `#[serde(tag = "type", content = "data")]`, each variant's name given explicitly.
+    type Event: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
+
+    /// The rules: which events does this command cause, or why is it refused?
+    ///
+    /// # Errors
+    ///
+    /// A [`Rejection`], which the caller receives with status 422. It may carry events that record the refusal.
+    fn decide(state: &Self::State, command: Self::Command, context: &Context<'_, Self::Event>)
+    -> Decision<Self::Event>;
+
+    /// The state after one more event. Total: an event is a fact, it cannot fail.
+    fn evolve(state: Self::State, event: &Self::Event) -> Self::State;
+
+    /// What to tell the world about one event: by default the event itself.
+    fn announce(_before: &Self::State, event: &Self::Event, _after: &Self::State) -> Vec<Message> {
+        vec![Message::of(event)]
+    }
+
+    /// Whether the aggregate has been deleted. Its events stay readable, it takes no further command.
+    fn is_deleted(_state: &Self::State) -> bool {
+        false
+    }
+
+    /// One step from an older stored form of an event towards the current one. Called until every event it returns is
+    /// at the version that [`EVENTS`](Self::EVENTS) names; one stored event may become several, or none.
+    fn upcast(event: StoredEvent) -> Vec<StoredEvent> {
+        vec![event]
+    }
+}
+
+/// The names of the commands that the HTTP verbs stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commands {
+    /// `POST /{type}`. The only command that an aggregate without events takes.
+    pub create: &'static str,
+    /// `POST /{type}/{id}`.
+    pub update: Option<&'static str>,
+    /// `DELETE /{type}/{id}`.
+    pub delete: Option<&'static str>,
+}
+
+/// An event's stored name and current version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventType {
+    /// The stored name, unique among all aggregates of the suite.
+    pub name: &'static str,
+    /// The version that is written today, counted from 1.
+    pub version: u32,
+}
+
+impl EventType {
+    /// The event `name`, now at `version`.
+    pub const fn new(name: &'static str, version: u32) -> Self {
+        Self { name, version }
+    }
+}
+
+/// An event's stored form, as [`Aggregate::upcast`] sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredEvent {
+    /// The stored name.
+    pub name: String,
+    /// The version that was written.
+    pub version: u32,
+    /// The data.
+    pub data: serde_json::Value,
+}
+
+/// The outcome of a decision. No events at all means that there is nothing to do: the command succeeds.
+pub type Decision<E> = Result<Vec<E>, Rejection<E>>;
+
+/// A command that the rules refuse.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rejection<E> {
+    /// Its name, in the style of an event: `InsufficientFunds`. Clients match on it.
+    pub name: &'static str,
+    /// What was wrong, for the caller.
+    pub detail: String,
+    /// Events that record the refusal: appended and announced although the caller is refused.
+    pub recorded: Vec<E>,
+}
+
+impl<E> Rejection<E> {
+    /// A refusal that leaves no trace.
+    pub fn new(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { name, detail: detail.into(), recorded: Vec::new() }
+    }
+
+    /// Has `event` appended, so that the refusal itself is on record. An aggregate that does not exist yet records
+    /// nothing: a stream begins with its creation.
+    #[must_use]
+    pub fn recording(mut self, event: E) -> Self {
+        self.recorded.push(event);
+        self
+    }
+}
+
+/// What to tell the world: the name of a message (the `DetailType` on the bus) and its data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message(pub(crate) Result<(String, Json), String>);
+
+impl Message {
+    /// A message of its own name.
+    pub fn new(name: impl Into<String>, data: &impl Serialize) -> Self {
+        Self(Json::of(data).map(|data| (name.into(), data)).map_err(|fault| fault.to_string()))
+    }
+
+    /// A value of an enum with `#[serde(tag = "type", content = "data")]`, such as the event itself.
+    pub fn of(tagged: &impl Serialize) -> Self {
+        Self(tagged::split(tagged).map_err(|fault| fault.to_string()))
+    }
+}
+
+/// What a decision may know beside the state and the command.
+#[derive(Debug)]
+pub struct Context<'a, E> {
+    aggregate_id: &'a str,
+    now: Timestamp,
+    meta: &'a Meta,
+    history: &'a [E],
+    ids: &'a Ids,
+}
+
+impl<'a, E> Context<'a, E> {
+    pub(crate) fn new(aggregate_id: &'a str, now: Timestamp, meta: &'a Meta, history: &'a [E], ids: &'a Ids) -> Self {
+        Self { aggregate_id, now, meta, history, ids }
+    }
+
+    /// The id of the aggregate that decides.
+    pub fn aggregate_id(&self) -> &str {
+        self.aggregate_id
+    }
+
+    /// The time at which the events will have occurred.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Who sent the command, and what it belongs to.
+    pub fn meta(&self) -> &Meta {
+        self.meta
+    }
+
+    /// A new id, different at every call, sorting by time.
+    pub fn new_id(&self) -> Ulid {
+        self.ids.next()
+    }
+
+    /// All events so far, those of earlier commands in the same batch included, when [`Aggregate::FULL_HISTORY`] asks
+    /// for them; otherwise empty.
+    pub fn history(&self) -> &[E] {
+        self.history
+    }
+}
+
+/// The ids of one decision: a seed that carries time and chance, counted up.
+#[derive(Debug)]
+pub(crate) struct Ids(Cell<Ulid>);
+
+impl Ids {
+    pub(crate) fn from_seed(seed: Ulid) -> Self {
+        Self(Cell::new(seed))
+    }
+
+    pub(crate) fn next(&self) -> Ulid {
+        let id = self.0.get();
+        // The random part is full once in 2^80 seeds; the next ids then start over within the same millisecond.
+        self.0.set(id.increment().unwrap_or_else(|_| Ulid::from_parts(id.timestamp_ms(), 0)));
+        id
+    }
+}

@@ -1,0 +1,101 @@
+//! JSON text that is kept as it was written: stored data goes from the table to a response or onto the bus without
+//! being parsed and printed again, so numbers, key order and escapes survive exactly.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// One well-formed JSON value as text.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Json(Box<RawValue>);
+
+impl Json {
+    /// Writes `value` as JSON.
+    ///
+    /// # Errors
+    ///
+    /// When `value` has no JSON form: a map whose keys are not strings, or a `Serialize` that fails.
+    pub fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        serde_json::value::to_raw_value(value).map(Self)
+    }
+
+    /// Takes text that should be JSON.
+    ///
+    /// # Errors
+    ///
+    /// When it is not.
+    pub fn parse(text: String) -> Result<Self, serde_json::Error> {
+        RawValue::from_string(text).map(Self)
+    }
+
+    /// `{}`.
+    pub fn empty_object() -> Self {
+        Self(RawValue::from_string("{}".to_owned()).expect("an empty object is JSON"))
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Reads the value as a `T`.
+    ///
+    /// # Errors
+    ///
+    /// When the value does not have the shape of a `T`.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.text())
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// A serde enum whose variants carry a name and content, `{"<tag>": name, "<content>": data}`, taken apart and put
+/// together as text.
+pub(crate) mod tagged {
+    use super::{Deserialize, DeserializeOwned, Json, RawValue, Serialize};
+
+    /// How event and message enums are tagged.
+    #[derive(Deserialize)]
+    struct Typed {
+        #[serde(rename = "type")]
+        name: String,
+        data: Option<Box<RawValue>>,
+    }
+
+    /// Splits `#[serde(tag = "type", content = "data")]` into name and data.
+    pub(crate) fn split(value: &impl Serialize) -> Result<(String, Json), serde_json::Error> {
+        let typed: Typed = serde_json::from_str(&serde_json::to_string(value)?)?;
+        Ok((typed.name, typed.data.map_or_else(Json::empty_object, Json)))
+    }
+
+    /// Puts a value of `T` together from its name and data, with `tag` as the name of the tag (`type`, `command`).
+    pub(crate) fn join<T: DeserializeOwned>(tag: &str, name: &str, data: &Json) -> Result<T, String> {
+        let name = serde_json::to_string(name).map_err(|error| error.to_string())?;
+        let text = format!(r#"{{"{tag}":{name},"data":{}}}"#, data.text());
+        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text)).map_err(explain)
+    }
+
+    /// What is wrong and where, as a path into the data instead of a column of a text that nobody sees.
+    fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> String {
+        let path = error.path().to_string();
+        let reason = error.into_inner().to_string();
+        let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
+        if path == "." { reason.to_owned() } else { format!("{path}: {reason}") }
+    }
+}

@@ -1,0 +1,26 @@
+//! The pure kernel of Daybook: what an aggregate is, how a command is decided, how events fold into a state, and what
+//! is told to the world.
+//!
+//! Invariant: nothing here performs I/O, waits, reads a clock or knows of AWS. Time, new ids and the caller come in
+//! through [`Context`], so a decision repeated with the same input has the same outcome to the byte.
+//!
+//! In reading order:
+//! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
+//! - [`record`]: what an accepted command becomes: [`RecordedEvent`]s and [`OutboxMessage`]s.
+//! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
+//! - [`registry`]: where aggregates are registered by hand, and what is checked then.
+//! - [`given`]: given/when/then for the tests beside an aggregate.
+//! - [`json`]: JSON text that is kept as it was written.
+
+pub mod aggregate;
+pub mod given;
+pub mod json;
+pub mod model;
+pub mod record;
+pub mod registry;
+
+pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent};
+pub use json::Json;
+pub use model::{Circumstances, CommandError, CommandRequest, Decided, Folded, Model, Refusal, UnreadableEvent};
+pub use record::{Meta, OutboxMessage, RecordedEvent};
+pub use registry::{RegistrationError, Registry};

@@ -1,0 +1,131 @@
+//! Settings from environment variables.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The environment variables that a function is configured by.
+#[derive(Clone, Debug, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// Those of this process.
+    pub fn of_process() -> Self {
+        Self(
+            std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .collect(),
+        )
+    }
+
+    /// A text that must be there.
+    ///
+    /// # Errors
+    ///
+    /// When the variable is missing or empty.
+    pub fn required(&self, name: &'static str) -> Result<String, SettingError> {
+        self.get(name).map(str::to_owned).ok_or(SettingError::Missing { name })
+    }
+
+    /// A text that may be missing; empty is missing.
+    pub fn optional(&self, name: &'static str) -> Option<String> {
+        self.get(name).map(str::to_owned)
+    }
+
+    /// A number within a range, with a default.
+    ///
+    /// # Errors
+    ///
+    /// When the variable holds something else.
+    pub fn number<T>(&self, name: &'static str, default: T, range: RangeInclusive<T>) -> Result<T, SettingError>
+    where
+        T: FromStr + PartialOrd + Display,
+    {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        value.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| SettingError::Bad {
+            name,
+            value: value.to_owned(),
+            expected: format!("a whole number from {} to {}", range.start(), range.end()),
+        })
+    }
+
+    /// `true` or `false`, false by default.
+    ///
+    /// # Errors
+    ///
+    /// When the variable holds something else.
+    pub fn flag(&self, name: &'static str) -> Result<bool, SettingError> {
+        self.get(name).map_or(Ok(false), |value| {
+            value.parse().map_err(|_| SettingError::Bad {
+                name,
+                value: value.to_owned(),
+                expected: "true or false".to_owned(),
+            })
+        })
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// A setting that stops the function at start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// It is not there.
+    #[error("environment variable {name} is missing")]
+    Missing {
+        /// The variable.
+        name: &'static str,
+    },
+    /// It holds something that it cannot be.
+    #[error("environment variable {name} is {value:?}, expected {expected}")]
+    Bad {
+        /// The variable.
+        name: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it should hold.
+        expected: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment() -> Environment {
+        [("TABLE_NAME", "daybook"), ("EMPTY", " "), ("SNAPSHOT_EVERY", "0"), ("REQUIRE_IF_MATCH", "yes")]
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn a_setting_is_its_variable_or_its_default() {
+        assert_eq!(environment().required("TABLE_NAME"), Ok("daybook".to_owned()));
+        assert_eq!(environment().optional("EMPTY"), None);
+        assert_eq!(environment().number("SNAPSHOT_KEEP", 7, 0..=100), Ok(7));
+        assert_eq!(environment().flag("OTHER"), Ok(false));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_setting_names_it() {
+        let text = |error: SettingError| error.to_string();
+        assert_eq!(environment().required("EMPTY").map_err(text), Err("environment variable EMPTY is missing".into()));
+        assert_eq!(
+            environment().number("SNAPSHOT_EVERY", 100, 1..=1000).map_err(text),
+            Err("environment variable SNAPSHOT_EVERY is \"0\", expected a whole number from 1 to 1000".into())
+        );
+        assert_eq!(
+            environment().flag("REQUIRE_IF_MATCH").map_err(text),
+            Err("environment variable REQUIRE_IF_MATCH is \"yes\", expected true or false".into())
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! Attribute names, for the places that need one by itself: expressions, projections, key schemas.
+
+/// The partition key of the table.
+pub const PK: &str = "pk";
+/// The sort key of the table.
+pub const SK: &str = "sk";
+/// The index of events by type.
+pub const GSI1: &str = "gsi1";
+/// The partition key of the index.
+pub const GSI1PK: &str = "gsi1pk";
+/// The sort key of the index.
+pub const GSI1SK: &str = "gsi1sk";
+/// When DynamoDB may delete the item, in seconds since 1970.
+pub const TTL: &str = "ttl";
+
+/// Metadata: the aggregate's type.
+pub const AGGREGATE_TYPE: &str = "aggregateType";
+/// Metadata: the aggregate's id.
+pub const AGGREGATE_ID: &str = "aggregateId";
+/// Metadata: the number of the last event.
+pub const CURRENT_SEQ_NUM: &str = "currentSeqNum";
+/// The count of messages announced: in the metadata, so far; in an event and a snapshot, up to and including it.
+pub const MESSAGE_SEQ: &str = "messageSeq";
+/// Metadata: when the first event was appended.
+pub const CREATED_AT: &str = "createdAt";
+/// Metadata: when the last event was appended.
+pub const UPDATED_AT: &str = "updatedAt";
+/// Metadata: true once the aggregate is deleted.
+pub const DELETED: &str = "deleted";
+
+/// Event: true when a snapshot should be taken at it.
+pub const SNAPSHOT_DUE: &str = "snapshotDue";
+
+/// Snapshot: the last event that is folded into it.
+pub const LAST_SEQ_NUM: &str = "lastSeqNum";
+/// Snapshot: the version of the state's meaning.
+pub const STATE_VERSION: &str = "stateVersion";

@@ -1,0 +1,194 @@
+//! The items. `serde_dynamo` turns them into attribute values and back.
+
+use decider::record::timestamp;
+use decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use ulid::Ulid;
+
+use crate::keys::{self, AggregateKey};
+
+/// `#METADATA`: where the stream stands. Written by an update, so only ever read as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// The number of the last event.
+    pub current_seq_num: u64,
+    /// How many messages were announced.
+    pub message_seq: u64,
+    /// Whether the aggregate is deleted.
+    #[serde(default)]
+    pub deleted: bool,
+}
+
+/// `EVENT#…`: one event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventItem {
+    /// The aggregate.
+    pub pk: String,
+    /// The event's number, padded.
+    pub sk: String,
+    /// The event's number.
+    pub seq_num: u64,
+    /// ULID.
+    pub event_id: String,
+    /// The stored name.
+    pub event_type: String,
+    /// The stored version.
+    pub event_version: u32,
+    /// JSON text.
+    pub data: String,
+    /// Where it came from.
+    pub meta: Meta,
+    /// RFC 3339.
+    pub occurred_at: String,
+    /// Messages announced up to and including this event: it lets a load number the next message without a read of the
+    /// metadata.
+    pub message_seq: u64,
+    /// The event type, and its shard.
+    pub gsi1pk: String,
+    /// The event id.
+    pub gsi1sk: String,
+    /// Present and true when the event reaches or crosses a multiple of `SNAPSHOT_EVERY`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_due: Option<bool>,
+}
+
+impl EventItem {
+    /// The item of an event.
+    pub fn new(aggregate: &AggregateKey, event: &RecordedEvent, shards: u32, snapshot_due: bool) -> Self {
+        Self {
+            pk: aggregate.pk(),
+            sk: keys::event_sk(event.seq_num),
+            seq_num: event.seq_num,
+            event_id: event.event_id.to_string(),
+            event_type: event.event_type.clone(),
+            event_version: event.event_version,
+            data: event.data.text().to_owned(),
+            meta: event.meta.clone(),
+            occurred_at: timestamp(event.occurred_at),
+            message_seq: event.message_seq,
+            gsi1pk: keys::gsi1pk(&event.event_type, &aggregate.id, shards),
+            gsi1sk: keys::gsi1sk(event.event_id),
+            snapshot_due: snapshot_due.then_some(true),
+        }
+    }
+
+    /// The event of the item.
+    ///
+    /// # Errors
+    ///
+    /// When an attribute does not hold what its name says.
+    pub fn into_event(self) -> Result<RecordedEvent, UnreadableItem> {
+        let unreadable = |attribute, value: &str| UnreadableItem {
+            item: format!("{} {}", self.pk, self.sk),
+            attribute,
+            value: value.to_owned(),
+        };
+        let event_id = Ulid::from_string(&self.event_id).map_err(|_| unreadable("eventId", &self.event_id))?;
+        let occurred_at: Timestamp =
+            self.occurred_at.parse().map_err(|_| unreadable("occurredAt", &self.occurred_at))?;
+        if self.sk != keys::event_sk(self.seq_num) {
+            return Err(unreadable("seqNum", &self.seq_num.to_string()));
+        }
+        let data = Json::parse(self.data.clone()).map_err(|_| unreadable("data", &self.data))?;
+        Ok(RecordedEvent {
+            seq_num: self.seq_num,
+            event_id,
+            event_type: self.event_type,
+            event_version: self.event_version,
+            data,
+            meta: self.meta,
+            occurred_at,
+            message_seq: self.message_seq,
+        })
+    }
+}
+
+/// `OUTBOX#…`: one message, ready to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutboxItem {
+    /// The aggregate.
+    pub pk: String,
+    /// The event's number, padded, and the message's index.
+    pub sk: String,
+    /// ULID.
+    pub message_id: String,
+    /// The `DetailType`.
+    pub message_type: String,
+    /// The message's number among the aggregate's.
+    pub message_seq: u64,
+    /// The `Detail`, JSON text.
+    pub detail: String,
+    /// RFC 3339.
+    pub occurred_at: String,
+    /// The event's number.
+    pub seq_num: u64,
+    /// Seconds since 1970.
+    pub ttl: i64,
+}
+
+impl OutboxItem {
+    /// The item of a message.
+    pub fn new(aggregate: &AggregateKey, message: &OutboxMessage, ttl: i64) -> Self {
+        Self {
+            pk: aggregate.pk(),
+            sk: keys::outbox_sk(message.seq_num, message.index),
+            message_id: message.message_id.to_string(),
+            message_type: message.message_type.clone(),
+            message_seq: message.message_seq,
+            detail: message.detail.text().to_owned(),
+            occurred_at: timestamp(message.occurred_at),
+            seq_num: message.seq_num,
+            ttl,
+        }
+    }
+}
+
+/// `#SNAPSHOT` and `SNAPSHOT#…`: the state after some event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotItem {
+    /// The aggregate.
+    pub pk: String,
+    /// Which of its snapshots.
+    pub sk: String,
+    /// The state.
+    pub state: StoredState,
+    /// The last event that is folded into it.
+    pub last_seq_num: u64,
+    /// Messages announced up to and including that event.
+    pub message_seq: u64,
+    /// The version of the state's meaning.
+    pub state_version: u32,
+    /// RFC 3339.
+    pub taken_at: String,
+    /// Seconds since 1970; only on a kept snapshot that is no longer among the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<i64>,
+}
+
+/// A snapshot's state: JSON text, compressed when it is large.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StoredState {
+    /// As it is.
+    Text(String),
+    /// Compressed with DEFLATE in a gzip frame.
+    Compressed(ByteBuf),
+}
+
+/// An item that does not hold what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("item {item}: {attribute} cannot be {value:?}")]
+pub struct UnreadableItem {
+    /// Its keys.
+    pub item: String,
+    /// The attribute that is wrong.
+    pub attribute: &'static str,
+    /// What it holds.
+    pub value: String,
+}

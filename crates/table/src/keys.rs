@@ -1,0 +1,155 @@
+//! Keys. Numbers are padded to 12 digits, so that text order is number order for a trillion events of one aggregate.
+
+use std::fmt;
+
+use ulid::Ulid;
+
+/// The sort key of the metadata.
+pub const METADATA: &str = "#METADATA";
+/// The sort key of the newest snapshot.
+pub const SNAPSHOT: &str = "#SNAPSHOT";
+/// How sort keys of events begin.
+pub const EVENT_PREFIX: &str = "EVENT#";
+/// How sort keys of outbox rows begin.
+pub const OUTBOX_PREFIX: &str = "OUTBOX#";
+/// How sort keys of kept snapshots begin.
+pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
+
+/// The last number that fits the padding.
+pub const MAX_SEQ_NUM: u64 = 999_999_999_999;
+
+/// Ids are this many characters at most.
+pub const MAX_ID: usize = 128;
+
+const AGGREGATE_PREFIX: &str = "AGGREGATE#";
+const EVENT_TYPE_PREFIX: &str = "EVENT_TYPE#";
+
+/// Which aggregate: its type and id, and by that its partition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AggregateKey {
+    /// The registered type.
+    pub aggregate_type: String,
+    /// The id within the type.
+    pub id: String,
+}
+
+impl AggregateKey {
+    /// The aggregate `id` of a type.
+    pub fn new(aggregate_type: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { aggregate_type: aggregate_type.into(), id: id.into() }
+    }
+
+    /// The partition key.
+    pub fn pk(&self) -> String {
+        format!("{AGGREGATE_PREFIX}{}#{}", self.aggregate_type, self.id)
+    }
+
+    /// The aggregate of a partition key; `None` when it is not one.
+    pub fn from_pk(pk: &str) -> Option<Self> {
+        let (aggregate_type, id) = pk.strip_prefix(AGGREGATE_PREFIX)?.split_once('#')?;
+        (!aggregate_type.is_empty() && is_id(id)).then(|| Self::new(aggregate_type, id))
+    }
+}
+
+impl fmt::Display for AggregateKey {
+    /// `<type>/<id>`, as in URLs and in an event's `Resources`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.aggregate_type, self.id)
+    }
+}
+
+/// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
+/// `..` are not, because clients resolve them away.
+pub fn is_id(id: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
+    (1..=MAX_ID).contains(&id.len()) && id.bytes().all(allowed) && id != "." && id != ".."
+}
+
+/// The sort key of event `seq_num`.
+pub fn event_sk(seq_num: u64) -> String {
+    format!("{EVENT_PREFIX}{seq_num:012}")
+}
+
+/// The sort key of the message `index` of event `seq_num`.
+pub fn outbox_sk(seq_num: u64, index: usize) -> String {
+    format!("{OUTBOX_PREFIX}{seq_num:012}#{index}")
+}
+
+/// The sort key of the snapshot that is kept of version `seq_num`.
+pub fn kept_snapshot_sk(seq_num: u64) -> String {
+    format!("{KEPT_SNAPSHOT_PREFIX}{seq_num:012}")
+}
+
+/// The index's sort key of an event.
+pub fn gsi1sk(event_id: Ulid) -> String {
+    format!("{EVENT_PREFIX}{event_id}")
+}
+
+/// The index partition that an event goes to. With one shard it is named by the event type alone.
+pub fn gsi1pk(event_type: &str, aggregate_id: &str, shards: u32) -> String {
+    if shards <= 1 {
+        format!("{EVENT_TYPE_PREFIX}{event_type}")
+    } else {
+        format!("{EVENT_TYPE_PREFIX}{event_type}#{}", stable_hash(aggregate_id) % u64::from(shards))
+    }
+}
+
+/// Every index partition that may hold events of a type. The one without a number is among them whatever `shards` says,
+/// because it holds what was written before sharding was turned on.
+pub fn gsi1pks(event_type: &str, shards: u32) -> Vec<String> {
+    let plain = format!("{EVENT_TYPE_PREFIX}{event_type}");
+    let numbered = (0..shards).map(|shard| format!("{plain}#{shard}"));
+    let numbered: Vec<_> = if shards <= 1 { Vec::new() } else { numbered.collect() };
+    std::iter::once(plain).chain(numbered).collect()
+}
+
+/// FNV-1a, 64 bits: the same on every machine and in every release, as a stored format must be.
+fn stable_hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_order_is_number_order() {
+        for (smaller, larger) in [(9, 10), (99, 100), (999, 1_000), (999_999_999, 1_000_000_000)] {
+            assert!(event_sk(smaller) < event_sk(larger));
+        }
+        assert_eq!(event_sk(1), "EVENT#000000000001");
+        assert_eq!(outbox_sk(42, 0), "OUTBOX#000000000042#0");
+        assert_eq!(kept_snapshot_sk(MAX_SEQ_NUM), "SNAPSHOT#999999999999");
+    }
+
+    #[test]
+    fn a_partition_key_names_its_aggregate() {
+        let key = AggregateKey::new("account", "A-1.b~c_d");
+        assert_eq!(key.pk(), "AGGREGATE#account#A-1.b~c_d");
+        assert_eq!(AggregateKey::from_pk(&key.pk()), Some(key));
+        for not_one in ["", "AGGREGATE#", "AGGREGATE#account", "AGGREGATE#account#", "AGGREGATE##1", "OTHER#account#1"]
+        {
+            assert_eq!(AggregateKey::from_pk(not_one), None, "{not_one}");
+        }
+    }
+
+    #[test]
+    fn ids_are_what_a_path_carries_as_it_is() {
+        for id in ["1", "a.b", "...", "D8E8B51E-0337-4300-B414-0CC65918AAF8", &"x".repeat(128)] {
+            assert!(is_id(id), "{id}");
+        }
+        for id in ["", ".", "..", "a/b", "a#b", "a b", "é", "a%20b", &"x".repeat(129)] {
+            assert!(!is_id(id), "{id}");
+        }
+    }
+
+    #[test]
+    fn shards_are_chosen_by_a_hash_that_never_changes() {
+        assert_eq!(gsi1pk("OrderPlaced", "1234", 1), "EVENT_TYPE#OrderPlaced");
+        assert_eq!(gsi1pk("OrderPlaced", "1234", 8), "EVENT_TYPE#OrderPlaced#5");
+        assert_eq!(gsi1pks("OrderPlaced", 1), ["EVENT_TYPE#OrderPlaced"]);
+        let shards = gsi1pks("OrderPlaced", 8);
+        assert_eq!(shards.len(), 9);
+        assert!((0..100).all(|id| shards.contains(&gsi1pk("OrderPlaced", &id.to_string(), 8))));
+    }
+}

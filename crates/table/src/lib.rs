@@ -1,0 +1,16 @@
+//! The shape of the table: how keys are built and what each item holds.
+//!
+//! Invariant: no other crate spells an attribute name or a key prefix. Everything here is a stored format: what was once
+//! written must stay readable.
+//!
+//! In reading order:
+//! - [`keys`]: partition and sort keys of the table and its index.
+//! - [`attributes`]: attribute names, for expressions.
+//! - [`items`]: the items as structs.
+
+pub mod attributes;
+pub mod items;
+pub mod keys;
+
+pub use items::{EventItem, Metadata, OutboxItem, SnapshotItem, StoredState, UnreadableItem};
+pub use keys::AggregateKey;
