@@ -1,1 +1,62 @@
+//! What Lambda does between a DynamoDB stream and a function: filtering, batching, parallel lanes, checkpoints, retries,
+//! bisection and the on-failure destination, by the documented rules and by the settings of a SAM template.
+//!
+//! Invariants:
+//! - Nothing here reads a clock, sleeps, polls or calls a function. The caller passes the time and the records, does what
+//!   it is told ([`Step`]) and reports back, so the same input always gives the same steps.
+//! - A record that was pushed is filtered, or in a batch that succeeded (or the successful beginning of one), or handed
+//!   out as discarded, or still outstanding. None vanishes.
+//! - Records of one item are delivered in their order and are never in two batches at once.
+//!
+//! One [`Mapping`] serves one shard and one function. The caller's loop:
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use event_source_mapping::{Mapping, Outcome, Record, Settings, Step};
+//! # fn invoke(payload: &str) -> Outcome { Outcome::Returned("null".into()) }
+//! # let now = Duration::from_secs(1_700_000_000);
+//! # let stream_arn = "arn:aws:dynamodb:local:000000000000:table/daybook/stream/1";
+//! # let from_get_records = serde_json::json!({"dynamodb": {
+//! #     "SequenceNumber": "100", "Keys": {"pk": {"S": "a"}}, "ApproximateCreationDateTime": 1_700_000_000}});
+//! let mut mapping = Mapping::new(Settings::default());
+//! mapping.push(Record::from_stream(from_get_records, stream_arn)?, now)?;
+//! loop {
+//!     match mapping.poll(now) {
+//!         Step::Invoke(batch) => {
+//!             let outcome = invoke(&batch.payload());
+//!             mapping.settle(batch, outcome, now);
+//!         }
+//!         Step::Discard(discarded) => eprintln!("to the destination: {:?}", discarded.reason),
+//!         Step::Wait { until: _ } => break, // until then, or until something is pushed or settled
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! In reading order:
+//! - [`template`]: the functions of a SAM template and, by `stream_event`, their mappings.
+//! - [`settings`]: what a mapping can be told, with Lambda's defaults and ranges.
+//! - [`filter`]: the patterns that decide which records a function sees.
+//! - [`mapping`]: the state machine. Its lanes are in `lane`, the reading of a function's answer in `outcome`.
+//! - [`event`]: stream records and the payload that a function is invoked with.
+//! - [`destination`]: what the on-failure destination is sent.
 
+pub mod destination;
+pub mod event;
+pub mod filter;
+mod lane;
+pub mod mapping;
+mod node;
+pub mod outcome;
+pub mod settings;
+mod stream_event;
+pub mod template;
+
+pub use destination::{Discarded, Reason, Source};
+pub use event::Record;
+pub use filter::Filter;
+pub use mapping::{Batch, Mapping, Position, Step};
+pub use outcome::Outcome;
+pub use settings::{Settings, StartingPosition};
+pub use stream_batch::SequenceNumber;
+pub use template::Template;

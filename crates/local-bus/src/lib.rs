@@ -1,1 +1,23 @@
+//! EventBridge and SQS in memory, for development and tests: real HTTP, the services' limits and error codes, and
+//! faults on demand.
+//!
+//! Invariant: what the services would refuse is refused here with the same code, and the same calls in the same order
+//! have the same outcome: nothing is random. It knows two operations, `PutEvents` and `SendMessage`, no rules and no
+//! receivers; what arrived is read from the [`Bus`] itself, which keeps it until it is dropped.
+//!
+//! In reading order:
+//! - [`bus`]: what arrived and what each call held.
+//! - [`faults`]: what should go wrong.
+//! - [`server`]: a port of its own, for tests.
+//! - `wire`: the AWS JSON protocol; `put_events` and `send_message`: the two operations and their limits.
 
+pub mod bus;
+pub mod faults;
+mod put_events;
+mod send_message;
+pub mod server;
+mod wire;
+
+pub use bus::{Bus, DeadLetter, Delivered, PutEventsCall, ResultEntry};
+pub use faults::{CallFault, EntryFault, Faults, Rule};
+pub use server::Server;

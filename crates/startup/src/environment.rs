@@ -29,7 +29,7 @@ impl Environment {
     }
 
     /// A text that may be missing; empty is missing.
-    pub fn optional(&self, name: &'static str) -> Option<String> {
+    pub fn optional(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
 

@@ -5,8 +5,11 @@
 
 mod environment;
 
-use aws_config::BehaviorVersion;
 pub use aws_config::SdkConfig;
+use aws_config::{BehaviorVersion, Region};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 pub use environment::{Environment, SettingError};
 use tracing_subscriber::EnvFilter;
@@ -22,4 +25,17 @@ pub fn logs() {
 pub async fn aws_config() -> SdkConfig {
     let http = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
     aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await
+}
+
+/// For an endpoint on this machine, which takes any credentials.
+pub fn aws_config_at(endpoint: &str) -> SdkConfig {
+    let http = aws_smithy_http_client::Builder::new().build_http();
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .credentials_provider(SharedCredentialsProvider::new(Credentials::from_keys("local", "local", None)))
+        .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
+        .http_client(http)
+        .endpoint_url(endpoint)
+        .build()
 }

@@ -1,0 +1,183 @@
+//! Places in a CloudFormation template, each with the path that an error names.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+use serde_yaml_ng::Value as Yaml;
+
+use crate::template::{Setting, TemplateError};
+
+/// The defaults of the template's parameters.
+pub(crate) type Parameters = BTreeMap<String, String>;
+
+/// The template with every tag in its long form (`!Ref A` as `{"Ref": "A"}`), so that one form is left to read.
+pub(crate) fn parse(text: &str) -> Result<Value, TemplateError> {
+    long_form(serde_yaml_ng::from_str(text)?)
+}
+
+fn long_form(yaml: Yaml) -> Result<Value, TemplateError> {
+    Ok(match yaml {
+        Yaml::Null => Value::Null,
+        Yaml::Bool(flag) => flag.into(),
+        Yaml::Number(number) => {
+            serde_json::to_value(number).map_err(|error| TemplateError::at("", error.to_string()))?
+        }
+        Yaml::String(text) => text.into(),
+        Yaml::Sequence(elements) => elements.into_iter().map(long_form).collect::<Result<_, _>>()?,
+        Yaml::Mapping(members) => members
+            .into_iter()
+            .map(|(key, value)| Ok((key_text(key)?, long_form(value)?)))
+            .collect::<Result<_, TemplateError>>()?,
+        Yaml::Tagged(tagged) => {
+            let operand = long_form(tagged.value)?;
+            let tag = tagged.tag.to_string();
+            let (name, operand) = match (tag.trim_start_matches('!'), operand) {
+                (name @ ("Ref" | "Condition"), operand) => (name.to_owned(), operand),
+                ("GetAtt", Value::String(path)) => {
+                    let path =
+                        path.split_once('.').map_or(vec![path.as_str()], |(resource, name)| vec![resource, name]);
+                    ("Fn::GetAtt".to_owned(), path.into())
+                }
+                (name, operand) => (format!("Fn::{name}"), operand),
+            };
+            Value::Object(Map::from_iter([(name, operand)]))
+        }
+    })
+}
+
+fn key_text(key: Yaml) -> Result<String, TemplateError> {
+    match key {
+        Yaml::String(text) => Ok(text),
+        Yaml::Number(number) => Ok(number.to_string()),
+        Yaml::Bool(flag) => Ok(flag.to_string()),
+        other => Err(TemplateError::at("", format!("{other:?} cannot be a key"))),
+    }
+}
+
+/// A value, where it is, and what `!Ref` can be resolved with.
+#[derive(Clone, Debug)]
+pub(crate) struct Node<'a> {
+    value: &'a Value,
+    path: String,
+    parameters: &'a Parameters,
+}
+
+impl<'a> Node<'a> {
+    pub(crate) fn root(value: &'a Value, parameters: &'a Parameters) -> Self {
+        Self { value, path: String::new(), parameters }
+    }
+
+    pub(crate) fn error(&self, reason: impl Into<String>) -> TemplateError {
+        TemplateError::at(&self.path, reason)
+    }
+
+    pub(crate) fn is_object_with(&self, name: &str) -> bool {
+        self.value.get(name).is_some()
+    }
+
+    /// The member of that name; `None` when it is not there or null.
+    pub(crate) fn get(&self, name: &str) -> Result<Option<Node<'a>>, TemplateError> {
+        let member = self.object()?.get(name).filter(|value| !value.is_null());
+        Ok(member.map(|value| self.child(value, name)))
+    }
+
+    /// The node that these names lead to; `None` when one is not there.
+    pub(crate) fn find(&self, names: &[&str]) -> Result<Option<Node<'a>>, TemplateError> {
+        let mut node = self.clone();
+        for name in names {
+            match node.get(name)? {
+                Some(member) => node = member,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(node))
+    }
+
+    pub(crate) fn required(&self, name: &str) -> Result<Node<'a>, TemplateError> {
+        self.get(name)?.ok_or_else(|| self.error(format!("{name} is missing")))
+    }
+
+    pub(crate) fn members(&self) -> Result<impl Iterator<Item = (&'a str, Node<'a>)>, TemplateError> {
+        Ok(self.object()?.iter().map(|(name, value)| (name.as_str(), self.child(value, name))))
+    }
+
+    pub(crate) fn elements(&self) -> Result<impl Iterator<Item = Node<'a>>, TemplateError> {
+        let elements = self.value.as_array().ok_or_else(|| self.error("must be a list"))?;
+        Ok(elements.iter().enumerate().map(|(index, value)| self.child(value, &index.to_string())))
+    }
+
+    /// A text, number or boolean, or an intrinsic function that gives one.
+    pub(crate) fn setting(&self) -> Result<Setting, TemplateError> {
+        match self.value {
+            Value::String(text) => Ok(Setting::Known(text.clone())),
+            Value::Number(number) => Ok(Setting::Known(number.to_string())),
+            Value::Bool(flag) => Ok(Setting::Known(flag.to_string())),
+            Value::Object(object) => match intrinsic(object) {
+                Some((name, operand)) => {
+                    let parameter = operand.as_str().filter(|_| name == "Ref").and_then(|id| self.parameters.get(id));
+                    let unresolved = || Setting::Unresolved(short_form(name, operand));
+                    Ok(parameter.map_or_else(unresolved, |default| Setting::Known(default.clone())))
+                }
+                None => Err(self.error("must be a single value")),
+            },
+            Value::Null | Value::Array(_) => Err(self.error("must be a single value")),
+        }
+    }
+
+    /// A value that must be known here.
+    pub(crate) fn known(&self) -> Result<String, TemplateError> {
+        match self.setting()? {
+            Setting::Known(text) => Ok(text),
+            Setting::Unresolved(expression) => Err(self.error(format!(
+                "{expression} is not known here; use a literal, or !Ref to a parameter with a Default"
+            ))),
+        }
+    }
+
+    pub(crate) fn flag(&self) -> Result<bool, TemplateError> {
+        let text = self.known()?;
+        text.parse().map_err(|_| self.error(format!("{text:?} is not true or false")))
+    }
+
+    pub(crate) fn number<T>(&self, range: RangeInclusive<T>) -> Result<T, TemplateError>
+    where
+        T: FromStr + PartialOrd + Display,
+    {
+        let text = self.known()?;
+        text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            self.error(format!("{text:?} is not a whole number from {} to {}", range.start(), range.end()))
+        })
+    }
+
+    fn object(&self) -> Result<&'a Map<String, Value>, TemplateError> {
+        self.value.as_object().ok_or_else(|| self.error("must be a map"))
+    }
+
+    fn child(&self, value: &'a Value, name: &str) -> Node<'a> {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        Node { value, path, parameters: self.parameters }
+    }
+}
+
+fn intrinsic(object: &Map<String, Value>) -> Option<(&str, &Value)> {
+    let mut members = object.iter();
+    let (name, operand) = members.next()?;
+    let is_intrinsic = members.next().is_none() && (name == "Ref" || name == "Condition" || name.starts_with("Fn::"));
+    is_intrinsic.then_some((name.as_str(), operand))
+}
+
+/// An intrinsic function as one would write it: whole when its operand is simple, else its name and an ellipsis.
+fn short_form(name: &str, operand: &Value) -> String {
+    let name = name.trim_start_matches("Fn::");
+    match operand {
+        Value::String(text) => format!("!{name} {text}"),
+        Value::Array(path) if name == "GetAtt" => {
+            let path: Vec<_> = path.iter().filter_map(Value::as_str).collect();
+            format!("!GetAtt {}", path.join("."))
+        }
+        _ => format!("!{name} …"),
+    }
+}

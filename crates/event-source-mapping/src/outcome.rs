@@ -1,0 +1,142 @@
+//! How an invocation ended, and what that means for its batch.
+
+use serde_json::Value;
+
+use crate::event::Record;
+use stream_batch::SequenceNumber;
+
+/// How an invocation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The function returned: the JSON text of its response, empty for none.
+    Returned(String),
+    /// The function returned an error, ran out of time or crashed.
+    FunctionError,
+    /// The function could not be invoked (throttled, for example). The batch comes again, whole, and no retry is used up.
+    NotInvoked,
+}
+
+/// What becomes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// All of it is done.
+    Done,
+    /// The records before this index are done; from there on everything comes again.
+    FailedFrom(usize),
+    /// Nothing happened.
+    NotInvoked,
+}
+
+impl Outcome {
+    /// Without `ReportBatchItemFailures` the response is not read: a function that returned has succeeded.
+    pub(crate) fn verdict(&self, records: &[Record], report_batch_item_failures: bool) -> Verdict {
+        match self {
+            Self::FunctionError => Verdict::FailedFrom(0),
+            Self::NotInvoked => Verdict::NotInvoked,
+            Self::Returned(_) if !report_batch_item_failures => Verdict::Done,
+            Self::Returned(response) => reported(response, records),
+        }
+    }
+}
+
+/// The rules of `ReportBatchItemFailures`:
+/// - no response, `null`, an object without `batchItemFailures`, and a null or empty list are success;
+/// - otherwise the failure with the lowest sequence number is the checkpoint;
+/// - a response that cannot be read, and an identifier that is missing, null, empty or of no record of this batch, fail
+///   the whole batch, because nobody can say what was done.
+fn reported(response: &str, records: &[Record]) -> Verdict {
+    if response.trim().is_empty() {
+        return Verdict::Done;
+    }
+    let failures = match serde_json::from_str(response) {
+        Ok(Value::Null) => return Verdict::Done,
+        Ok(Value::Object(mut response)) => match response.remove("batchItemFailures") {
+            None | Some(Value::Null) => return Verdict::Done,
+            Some(Value::Array(failures)) => failures,
+            Some(_) => return Verdict::FailedFrom(0),
+        },
+        Ok(_) | Err(_) => return Verdict::FailedFrom(0),
+    };
+    let position_of = |failure: &Value| {
+        let number = SequenceNumber::parse(failure.get("itemIdentifier")?.as_str()?)?;
+        records.iter().position(|record| *record.sequence_number() == number)
+    };
+    let positions: Option<Vec<_>> = failures.iter().map(position_of).collect();
+    match positions {
+        // Records are in the order of their numbers, so the lowest number is the first position.
+        Some(positions) => positions.into_iter().min().map_or(Verdict::Done, Verdict::FailedFrom),
+        None => Verdict::FailedFrom(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Numbers 98 to 101: one digit more in the middle, where text order would go wrong.
+    fn records() -> Vec<Record> {
+        (98..=101)
+            .map(|number: u32| {
+                let change = json!({"SequenceNumber": number.to_string(), "Keys": {"pk": {"S": "a"}},
+                    "ApproximateCreationDateTime": 0});
+                Record::from_stream(json!({"dynamodb": change}), "arn").unwrap()
+            })
+            .collect()
+    }
+
+    fn verdict(response: &str) -> Verdict {
+        Outcome::Returned(response.to_owned()).verdict(&records(), true)
+    }
+
+    #[test]
+    fn null_and_empty_responses_are_a_complete_success() {
+        for response in
+            ["", " ", "null", "{}", r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, r#"{"other":1}"#]
+        {
+            assert_eq!(verdict(response), Verdict::Done, "{response:?}");
+        }
+    }
+
+    #[test]
+    fn the_lowest_sequence_number_is_the_checkpoint() {
+        let response =
+            r#"{"batchItemFailures":[{"itemIdentifier":"101"},{"itemIdentifier":"99"},{"itemIdentifier":"100"}]}"#;
+        assert_eq!(verdict(response), Verdict::FailedFrom(1));
+        assert_eq!(verdict(r#"{"batchItemFailures":[{"itemIdentifier":"98"}]}"#), Verdict::FailedFrom(0));
+    }
+
+    #[test]
+    fn an_identifier_of_no_record_fails_the_whole_batch() {
+        for identifier in [r#""""#, "null", r#""102""#, r#""abc""#, "100", "{}"] {
+            let response =
+                format!(r#"{{"batchItemFailures":[{{"itemIdentifier":"101"}},{{"itemIdentifier":{identifier}}}]}}"#);
+            assert_eq!(verdict(&response), Verdict::FailedFrom(0), "{response}");
+        }
+        assert_eq!(verdict(r#"{"batchItemFailures":[{"ItemIdentifier":"101"}]}"#), Verdict::FailedFrom(0));
+    }
+
+    #[test]
+    fn a_response_that_cannot_be_read_fails_the_whole_batch() {
+        for response in
+            ["{", "ok", r#""ok""#, "[]", "1", r#"{"batchItemFailures":"101"}"#, r#"{"batchItemFailures":["101"]}"#]
+        {
+            assert_eq!(verdict(response), Verdict::FailedFrom(0), "{response}");
+        }
+    }
+
+    #[test]
+    fn the_response_is_not_read_without_report_batch_item_failures() {
+        for response in [r#"{"batchItemFailures":[{"itemIdentifier":"99"}]}"#, "{", ""] {
+            assert_eq!(Outcome::Returned(response.to_owned()).verdict(&records(), false), Verdict::Done);
+        }
+    }
+
+    #[test]
+    fn an_error_fails_the_whole_batch_whatever_is_configured() {
+        for report in [true, false] {
+            assert_eq!(Outcome::FunctionError.verdict(&records(), report), Verdict::FailedFrom(0));
+        }
+    }
+}

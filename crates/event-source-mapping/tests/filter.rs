@@ -1,0 +1,174 @@
+//! The rules of `FilterCriteria`, one by one.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
+
+use event_source_mapping::Filter;
+use serde_json::{Value, json};
+
+#[track_caller]
+fn matches(pattern: Value, record: Value) -> bool {
+    Filter::compile([pattern.to_string()]).unwrap().matches(&record)
+}
+
+#[track_caller]
+fn refused(pattern: &str) -> String {
+    Filter::compile([pattern]).unwrap_err().to_string()
+}
+
+fn outbox_row() -> Value {
+    json!({
+        "eventName": "INSERT", "eventSource": "aws:dynamodb",
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1_700_000_000, "SizeBytes": 26, "SequenceNumber": "100",
+            "Keys": {"pk": {"S": "AGGREGATE#account#1"}, "sk": {"S": "OUTBOX#000000000001#0"}},
+            "NewImage": {
+                "seqNum": {"N": "1"}, "snapshotDue": {"BOOL": true}, "ttl": {"NULL": true},
+                "tags": {"L": [{"S": "a"}, {"S": "b"}]}, "empty": {"S": ""}
+            }
+        }
+    })
+}
+
+fn new_image(name: &str, leaf: Value) -> Value {
+    json!({"dynamodb": {"NewImage": {name: leaf}}})
+}
+
+#[test]
+fn without_patterns_every_record_matches() {
+    assert!(Filter::default().matches(&outbox_row()));
+    assert!(Filter::compile(Vec::<String>::new()).unwrap().matches(&json!({})));
+}
+
+#[test]
+fn an_exact_value_matches_itself_only() {
+    assert!(matches(json!({"eventName": ["INSERT"]}), outbox_row()));
+    assert!(!matches(json!({"eventName": ["insert"]}), outbox_row()));
+    assert!(!matches(json!({"eventName": ["INS"]}), outbox_row()));
+    assert!(matches(new_image("snapshotDue", json!({"BOOL": [true]})), outbox_row()));
+    assert!(!matches(new_image("snapshotDue", json!({"BOOL": [false]})), outbox_row()));
+    assert!(!matches(new_image("snapshotDue", json!({"BOOL": ["true"]})), outbox_row()));
+    assert!(matches(new_image("empty", json!({"S": [""]})), outbox_row()));
+    assert!(matches(json!({"dynamodb": {"SizeBytes": [26]}}), outbox_row()));
+    assert!(!matches(json!({"dynamodb": {"SizeBytes": [27]}}), outbox_row()));
+}
+
+#[test]
+fn null_matches_a_null_and_not_an_absent_field() {
+    assert!(matches(json!({"user": [null]}), json!({"user": null})));
+    assert!(!matches(json!({"user": [null]}), json!({"other": 1})));
+    assert!(!matches(json!({"user": [null]}), json!({"user": ""})));
+}
+
+#[test]
+fn alternatives_are_joined_by_or_and_keys_by_and() {
+    assert!(matches(json!({"eventName": ["MODIFY", "INSERT"]}), outbox_row()));
+    assert!(matches(json!({"eventName": ["INSERT"], "eventSource": ["aws:dynamodb"]}), outbox_row()));
+    assert!(!matches(json!({"eventName": ["INSERT"], "eventSource": ["aws:kinesis"]}), outbox_row()));
+}
+
+#[test]
+fn several_filters_are_joined_by_or() {
+    let filter = Filter::compile([r#"{"eventName":["REMOVE"]}"#, r#"{"eventName":["INSERT"]}"#]).unwrap();
+    assert!(filter.matches(&outbox_row()));
+    assert!(!filter.matches(&json!({"eventName": "MODIFY"})));
+}
+
+#[test]
+fn prefix_and_suffix_look_at_the_ends_of_strings() {
+    let sort_key = |operator: Value| json!({"dynamodb": {"Keys": {"sk": {"S": [operator]}}}});
+    assert!(matches(sort_key(json!({"prefix": "OUTBOX#"})), outbox_row()));
+    assert!(!matches(sort_key(json!({"prefix": "EVENT#"})), outbox_row()));
+    assert!(matches(sort_key(json!({"suffix": "#0"})), outbox_row()));
+    assert!(!matches(sort_key(json!({"suffix": "#1"})), outbox_row()));
+    assert!(!matches(json!({"dynamodb": {"SizeBytes": [{"prefix": "2"}]}}), outbox_row()));
+}
+
+#[test]
+fn equals_ignore_case_does() {
+    assert!(matches(json!({"eventName": [{"equals-ignore-case": "insert"}]}), outbox_row()));
+    assert!(!matches(json!({"eventName": [{"equals-ignore-case": "inserted"}]}), outbox_row()));
+}
+
+#[test]
+fn anything_but_excludes_values_and_prefixes() {
+    let name = |operand: Value| json!({"eventName": [{"anything-but": operand}]});
+    assert!(matches(name(json!(["MODIFY", "REMOVE"])), outbox_row()));
+    assert!(!matches(name(json!(["INSERT", "REMOVE"])), outbox_row()));
+    assert!(!matches(name(json!("INSERT")), outbox_row()));
+    assert!(matches(name(json!({"prefix": "RE"})), outbox_row()));
+    assert!(!matches(name(json!({"prefix": "IN"})), outbox_row()));
+    assert!(!matches(name(json!(["INSERT"])), json!({"other": 1})), "the field must be there");
+}
+
+#[test]
+fn numeric_compares_numbers_and_never_strings() {
+    let size = |comparisons: Value| json!({"dynamodb": {"SizeBytes": [{"numeric": comparisons}]}});
+    assert!(matches(size(json!(["=", 26.0])), outbox_row()));
+    assert!(matches(size(json!([">", 25, "<=", 26])), outbox_row()));
+    assert!(!matches(size(json!([">", 26])), outbox_row()));
+    assert!(!matches(size(json!([">=", 27])), outbox_row()));
+    assert!(!matches(size(json!(["<", 26])), outbox_row()));
+    assert!(!matches(new_image("seqNum", json!({"N": [{"numeric": ["=", 1]}]})), outbox_row()), "N is a string");
+    assert!(matches(new_image("seqNum", json!({"N": ["1"]})), outbox_row()));
+}
+
+#[test]
+fn exists_looks_at_leaves_only() {
+    assert!(matches(json!({"eventName": [{"exists": true}]}), outbox_row()));
+    assert!(!matches(json!({"eventName": [{"exists": false}]}), outbox_row()));
+    assert!(matches(json!({"userIdentity": [{"exists": false}]}), outbox_row()));
+    assert!(matches(new_image("deleted", json!({"BOOL": [{"exists": false}]})), outbox_row()));
+    assert!(!matches(json!({"dynamodb": [{"exists": true}]}), outbox_row()), "dynamodb is no leaf");
+}
+
+#[test]
+fn or_joins_patterns_of_several_fields() {
+    let either = json!({"$or": [{"eventName": ["REMOVE"]}, {"dynamodb": {"SizeBytes": [26]}}]});
+    assert!(matches(either.clone(), outbox_row()));
+    assert!(!matches(either, json!({"eventName": "INSERT", "dynamodb": {"SizeBytes": 27}})));
+    let and = json!({"eventSource": ["aws:kinesis"], "$or": [{"eventName": ["INSERT"]}, {"eventName": ["REMOVE"]}]});
+    assert!(!matches(and, outbox_row()));
+    let within = json!({"dynamodb": {"$or": [{"SizeBytes": [1]}, {"SequenceNumber": ["100"]}]}});
+    assert!(matches(within, outbox_row()));
+}
+
+#[test]
+fn an_array_in_the_record_matches_by_any_of_its_elements() {
+    assert!(matches(new_image("tags", json!({"L": {"S": ["b"]}})), outbox_row()));
+    assert!(!matches(new_image("tags", json!({"L": {"S": ["c"]}})), outbox_row()));
+    assert!(matches(json!({"tags": ["b"]}), json!({"tags": ["a", "b"]})));
+}
+
+#[test]
+fn an_operator_that_lambda_does_not_have_is_refused() {
+    assert_eq!(
+        refused(r#"{"dynamodb":{"Keys":{"sk":{"S":[{"wildcard":"OUTBOX#*"}]}}}}"#),
+        r#"filter pattern at dynamodb.Keys.sk.S: "wildcard" is no operator of Lambda event filtering"#
+    );
+}
+
+#[test]
+fn what_is_no_pattern_is_refused_with_its_place() {
+    for (pattern, message) in [
+        ("{", "filter pattern: not JSON: "),
+        ("[]", "filter pattern: must be an object"),
+        ("{}", "filter pattern: must have a member"),
+        (r#"{"a":{}}"#, "filter pattern at a: must have a member"),
+        (r#"{"a":"x"}"#, "filter pattern at a: must be an array of values or operators"),
+        (r#"{"a":[]}"#, "filter pattern at a: must be an array of values or operators"),
+        (r#"{"a":[["x"]]}"#, "filter pattern at a: an alternative cannot be an array"),
+        (r#"{"a":[{}]}"#, "filter pattern at a: an operator is an object with exactly one member"),
+        (r#"{"a":[{"prefix":"x","suffix":"y"}]}"#, "filter pattern at a: an operator is an object with exactly one"),
+        (r#"{"a":[{"prefix":1}]}"#, "filter pattern at a: prefix needs a string"),
+        (r#"{"a":[{"exists":"yes"}]}"#, "filter pattern at a: exists needs true or false"),
+        (r#"{"a":[{"anything-but":[]}]}"#, "filter pattern at a: anything-but needs strings or numbers"),
+        (r#"{"a":[{"anything-but":{"suffix":"x"}}]}"#, "filter pattern at a: anything-but needs strings or numbers"),
+        (r#"{"a":[{"numeric":[">"]}]}"#, "filter pattern at a: numeric needs comparisons"),
+        (r#"{"a":[{"numeric":["!",1]}]}"#, "filter pattern at a: numeric needs comparisons"),
+        (r#"{"a":[{"numeric":["<",1,">",0]}]}"#, "filter pattern at a: numeric needs comparisons"),
+        (r#"{"$or":[{"a":[1]}]}"#, "filter pattern at $or: must have at least two patterns"),
+        (r#"{"$or":{"a":[1]}}"#, "filter pattern at $or: must be an array"),
+    ] {
+        let error = refused(pattern);
+        assert!(error.starts_with(message), "{pattern}: {error}");
+    }
+}

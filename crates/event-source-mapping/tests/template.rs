@@ -1,0 +1,267 @@
+//! Reading templates: the suite's own, and what is wrong with others.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
+
+use std::time::Duration;
+
+use event_source_mapping::template::{Function, OnFailure, Setting, StreamEvent};
+use event_source_mapping::{Filter, Settings, StartingPosition, Template};
+
+fn suite() -> Template {
+    Template::parse(include_str!("../../../template.yaml")).unwrap()
+}
+
+fn known(text: &str) -> Setting {
+    Setting::Known(text.to_owned())
+}
+
+fn unresolved(text: &str) -> Setting {
+    Setting::Unresolved(text.to_owned())
+}
+
+fn variables(function: &Function) -> Vec<(&str, Setting)> {
+    function.environment.iter().map(|(name, value)| (name.as_str(), value.clone())).collect()
+}
+
+#[test]
+fn the_suite_has_three_functions() {
+    let template = suite();
+    let binaries: Vec<_> =
+        template.functions.iter().map(|(id, function)| (id.as_str(), function.binary.clone())).collect();
+    assert_eq!(
+        binaries,
+        [
+            ("CommandHandler", Some(known("command-handler"))),
+            ("Snapshotter", Some(known("snapshotter"))),
+            ("StreamRelay", Some(known("stream-relay"))),
+        ]
+    );
+    for function in template.functions.values() {
+        assert_eq!(function.handler, Some(known("bootstrap")));
+        assert_eq!(function.code_uri, Some(known(".")));
+        assert_eq!(function.build_method, Some(known("rust-cargolambda")));
+        assert_eq!(function.timeout, Duration::from_secs(30));
+    }
+}
+
+#[test]
+fn the_suites_functions_get_their_settings() {
+    let template = suite();
+    assert_eq!(
+        variables(&template.functions["CommandHandler"]),
+        [
+            ("EVENT_TYPE_SHARDS", known("1")),
+            ("IDEMPOTENCY_TTL_HOURS", known("24")),
+            ("OUTBOX_TTL_DAYS", known("7")),
+            ("REQUIRE_IF_MATCH", known("false")),
+            ("RUST_LOG", known("info")),
+            ("SNAPSHOT_EVERY", known("100")),
+            ("TABLE_NAME", unresolved("!Ref Table")),
+        ]
+    );
+    assert_eq!(
+        variables(&template.functions["StreamRelay"]),
+        [
+            ("DLQ_URL", unresolved("!Ref DeadLetterQueue")),
+            ("EVENT_BUS_NAME", unresolved("!Ref EventBus")),
+            ("EVENT_SOURCE", known("com.example.daybook")),
+            ("RUST_LOG", known("info")),
+        ]
+    );
+    assert_eq!(
+        variables(&template.functions["Snapshotter"]),
+        [
+            ("RUST_LOG", known("info")),
+            ("SNAPSHOT_EVERY", known("100")),
+            ("SNAPSHOT_KEEP", known("0")),
+            ("TABLE_NAME", unresolved("!Ref Table")),
+        ]
+    );
+}
+
+#[test]
+fn the_suites_relay_gets_outbox_rows() {
+    let relay = &suite().functions["StreamRelay"];
+    assert_eq!(
+        relay.streams["OutboxRows"],
+        StreamEvent {
+            stream: unresolved("!GetAtt Table.StreamArn"),
+            enabled: true,
+            on_failure: Some(OnFailure {
+                destination: unresolved("!GetAtt DiscardedRecords.Arn"),
+                kind: Some("S3".to_owned()),
+            }),
+            settings: Settings {
+                batch_size: 100,
+                batching_window: Duration::ZERO,
+                parallelization_factor: 1,
+                starting_position: StartingPosition::TrimHorizon,
+                bisect_batch_on_function_error: true,
+                maximum_retry_attempts: None,
+                maximum_record_age: Some(Duration::from_secs(23 * 3600)),
+                report_batch_item_failures: true,
+                filter: Filter::compile([
+                    r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#
+                ])
+                .unwrap(),
+            },
+        }
+    );
+}
+
+#[test]
+fn the_suites_snapshotter_gets_events_that_are_due() {
+    let snapshotter = &suite().functions["Snapshotter"];
+    let settings = &snapshotter.streams["DueEvents"].settings;
+    assert_eq!(settings.parallelization_factor, 2);
+    assert_eq!(settings.batching_window, Duration::from_secs(1));
+    assert!(settings.bisect_batch_on_function_error && settings.report_batch_item_failures);
+
+    let event = |name: &str, sk: &str, image: &str| {
+        let text =
+            format!(r#"{{"eventName":"{name}","dynamodb":{{"Keys":{{"sk":{{"S":"{sk}"}}}},"NewImage":{image}}}}}"#);
+        serde_json::from_str(&text).unwrap()
+    };
+    let due = r#"{"snapshotDue":{"BOOL":true}}"#;
+    assert!(settings.filter.matches(&event("INSERT", "EVENT#000000000100", due)));
+    assert!(!settings.filter.matches(&event("INSERT", "EVENT#000000000101", "{}")));
+    assert!(!settings.filter.matches(&event("INSERT", "#SNAPSHOT", due)));
+    assert!(!settings.filter.matches(&event("REMOVE", "EVENT#000000000100", due)));
+}
+
+/// A function whose only event has these properties besides the required ones.
+fn with(properties: &str) -> String {
+    format!(
+        "Parameters: {{Size: {{Type: Number, Default: 7}}, Bare: {{Type: Number}}}}
+Resources:
+  F:
+    Type: AWS::Serverless::Function
+    Properties:
+      Events:
+        E: {{Type: DynamoDB, Properties: {{Stream: !GetAtt T.StreamArn, StartingPosition: LATEST, {properties}}}}}
+"
+    )
+}
+
+#[track_caller]
+fn settings(properties: &str) -> Settings {
+    Template::parse(&with(properties)).unwrap().functions["F"].streams["E"].settings.clone()
+}
+
+#[track_caller]
+fn error(properties: &str) -> String {
+    Template::parse(&with(properties)).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_not_set_is_lambdas_default() {
+    let expected = Settings { starting_position: StartingPosition::Latest, ..Settings::default() };
+    assert_eq!(settings(""), expected);
+    assert_eq!(settings("MaximumRetryAttempts: -1, MaximumRecordAgeInSeconds: -1"), expected);
+    let function = &Template::parse(&with("")).unwrap().functions["F"];
+    assert_eq!(function.timeout, Duration::from_secs(3));
+    assert!(function.streams["E"].enabled);
+    assert_eq!(function.streams["E"].on_failure, None);
+}
+
+#[test]
+fn a_setting_can_be_a_string_or_a_parameters_default() {
+    assert_eq!(settings("BatchSize: '20'").batch_size, 20);
+    assert_eq!(settings("BatchSize: !Ref Size").batch_size, 7);
+    assert_eq!(settings("BatchSize: {Ref: Size}").batch_size, 7);
+    assert_eq!(settings("MaximumRetryAttempts: 0").maximum_retry_attempts, Some(0));
+}
+
+#[test]
+fn an_error_names_the_place_and_what_would_be_right() {
+    let place = "template at \"Resources.F.Properties.Events.E.Properties.";
+    for (properties, message) in [
+        ("BatchSize: 0", "BatchSize\": \"0\" is not a whole number from 1 to 10000"),
+        ("BatchSize: many", "BatchSize\": \"many\" is not a whole number from 1 to 10000"),
+        ("BatchSize: [1]", "BatchSize\": must be a single value"),
+        ("BatchSize: !Ref Bare", "BatchSize\": !Ref Bare is not known here; use a literal, or !Ref to a parameter"),
+        ("BatchSize: !If [Big, !Ref Size, 1]", "BatchSize\": !If … is not known here"),
+        ("MaximumBatchingWindowInSeconds: 301", "MaximumBatchingWindowInSeconds\": \"301\" is not"),
+        ("ParallelizationFactor: 11", "ParallelizationFactor\": \"11\" is not"),
+        ("MaximumRetryAttempts: -2", "MaximumRetryAttempts\": \"-2\" is not"),
+        ("MaximumRecordAgeInSeconds: 59", "MaximumRecordAgeInSeconds\": \"59\" is not"),
+        ("BisectBatchOnFunctionError: 1", "BisectBatchOnFunctionError\": \"1\" is not true or false"),
+        ("FunctionResponseTypes: [Other]", "FunctionResponseTypes.0\": \"Other\" is not ReportBatchItemFailures"),
+        ("TumblingWindowInSeconds: 60", "TumblingWindowInSeconds\": tumbling windows are not supported"),
+        ("BatchSise: 1", "BatchSise\": is no property of a DynamoDB event"),
+        ("FilterCriteria: {Filters: [{Pattern: '{}'}]}", "FilterCriteria.Filters.0.Pattern\": filter pattern: must"),
+        ("FilterCriteria: {Filters: [{}]}", "FilterCriteria.Filters.0\": Pattern is missing"),
+        ("DestinationConfig: {OnFailure: {Type: SQS}}", "DestinationConfig.OnFailure\": Destination is missing"),
+    ] {
+        let error = error(properties);
+        assert!(error.starts_with(&format!("{place}{message}")), "{properties}: {error}");
+    }
+}
+
+#[test]
+fn more_than_ten_filters_are_refused() {
+    let filters =
+        |count| format!("FilterCriteria: {{Filters: [{}]}}", vec!["{Pattern: '{\"a\":[1]}'}"; count].join(", "));
+    assert!(Template::parse(&with(&filters(10))).is_ok());
+    assert!(error(&filters(11)).ends_with("Filters\": more than 10 filters"));
+}
+
+#[test]
+fn a_stream_event_needs_a_stream_and_a_starting_position() {
+    let template = |properties: &str| {
+        format!(
+            "Resources: {{F: {{Type: AWS::Serverless::Function, Properties: {{Events: {{E: {{Type: DynamoDB, Properties: {properties}}}}}}}}}}}"
+        )
+    };
+    let error = |properties| Template::parse(&template(properties)).unwrap_err().to_string();
+    assert!(error("{StartingPosition: LATEST}").ends_with("Stream is missing"));
+    assert!(error("{Stream: arn}").ends_with("StartingPosition is missing"));
+    assert!(error("{Stream: arn, StartingPosition: AT_TIMESTAMP}").ends_with("is not TRIM_HORIZON or LATEST"));
+}
+
+#[test]
+fn tags_nest_and_other_resources_and_events_are_left_alone() {
+    let template = Template::parse(
+        r#"
+Conditions: {Big: !Not [!Equals [!Ref Stage, dev]]}
+Globals: {Function: {Timeout: 9, Environment: {Variables: {A: global, B: global}}}}
+Resources:
+  Queue: {Type: AWS::SQS::Queue}
+  F:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: {Bucket: b, Key: k}
+      Environment:
+        Variables:
+          B: own
+          C: !Join ["-", [!Ref AWS::StackName, !If [Big, !GetAtt Queue.Arn, !Sub "${Queue}-x"]]]
+          D: !Sub "${AWS::StackName}-d"
+          E: {"Fn::GetAtt": [Queue, Arn]}
+          G: !ImportValue shared
+          H: true
+      Events: {Queue: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}
+"#,
+    )
+    .unwrap();
+    let function = &template.functions["F"];
+    assert_eq!((template.functions.len(), function.streams.len(), &function.code_uri), (1, 0, &None));
+    assert_eq!(function.timeout, Duration::from_secs(9));
+    assert_eq!(
+        variables(function),
+        [
+            ("A", known("global")),
+            ("B", known("own")),
+            ("C", unresolved("!Join …")),
+            ("D", unresolved("!Sub ${AWS::StackName}-d")),
+            ("E", unresolved("!GetAtt Queue.Arn")),
+            ("G", unresolved("!ImportValue shared")),
+            ("H", known("true")),
+        ]
+    );
+}
+
+#[test]
+fn text_that_is_no_template_is_refused() {
+    assert_eq!(Template::parse("a: [").unwrap_err().to_string(), "template is not YAML");
+    assert_eq!(Template::parse("a: 1").unwrap_err().to_string(), "template at \"\": Resources is missing");
+    assert_eq!(Template::parse("[]").unwrap_err().to_string(), "template at \"\": must be a map");
+}
