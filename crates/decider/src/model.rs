@@ -424,7 +424,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
                 (A::TYPE, self.id),
                 &recorded,
                 (self.message_seq, index),
-                (self.ids.next(), message_type, &data),
+                (self.ids.next(), message_type, data),
             )
             .map_err(|error| unwritable(error.to_string()))?;
             self.messages.push(message);

@@ -61,7 +61,9 @@ pub struct OutboxMessage {
     pub seq_num: u64,
     /// Its place among the messages of that event, counted from 0.
     pub index: usize,
-    /// The `Detail` on the bus, ready to send.
+    /// What it tells.
+    pub data: Json,
+    /// The `Detail` on the bus, ready to send: the data with its metadata.
     pub detail: Json,
     /// When its event was decided.
     pub occurred_at: Timestamp,
@@ -99,7 +101,7 @@ impl OutboxMessage {
         (aggregate_type, aggregate_id): (&str, &str),
         event: &RecordedEvent,
         (message_seq, index): (u64, usize),
-        (message_id, message_type, data): (Ulid, String, &Json),
+        (message_id, message_type, data): (Ulid, String, Json),
     ) -> Result<Self, serde_json::Error> {
         let detail = Json::of(&Detail {
             metadata: DetailMetadata {
@@ -115,7 +117,7 @@ impl OutboxMessage {
                 causation_id: event.meta.causation_id.as_deref(),
                 actor: event.meta.actor.as_deref(),
             },
-            data,
+            data: &data,
         })?;
         Ok(Self {
             message_id,
@@ -123,6 +125,7 @@ impl OutboxMessage {
             message_seq,
             seq_num: event.seq_num,
             index,
+            data,
             detail,
             occurred_at: event.occurred_at,
         })

@@ -1,1 +1,35 @@
+//! Load, append, snapshot and feeds: the event store over one DynamoDB table.
+//!
+//! Invariants:
+//! - An append is one transaction, conditional on the version that was decided on. Numbers have no gap and no duplicate,
+//!   and a message is in the outbox exactly when its event is in the stream.
+//! - An aggregate is read strongly consistently and to the end of every page.
+//! - The cache and the snapshots only save calls. What they hold never changes an answer.
+//! - Nobody else owns a DynamoDB client.
+//!
+//! In reading order:
+//! - [`store`]: the [`EventStore`] and its settings.
+//! - [`load`]: the state of an aggregate, now or as it was.
+//! - [`append`]: the transaction, and what its failures mean.
+//! - [`snapshot`]: taking and reading snapshots.
+//! - [`feed`]: events of one aggregate, events of a type.
+//! - [`limits`]: DynamoDB's limits, checked before the call.
+//! - [`cache`], [`backoff`], [`error`], and [`schema`] for local tables.
 
+pub mod append;
+pub mod backoff;
+pub mod cache;
+pub mod error;
+pub mod feed;
+pub mod limits;
+pub mod load;
+pub mod schema;
+pub mod snapshot;
+pub mod store;
+
+pub use append::AppendError;
+pub use error::StoreError;
+pub use feed::{FeedEvent, Page};
+pub use load::Loaded;
+pub use snapshot::SnapshotOutcome;
+pub use store::{EventStore, Settings};

@@ -1,0 +1,259 @@
+//! The append: one transaction that moves the metadata on, puts the events and puts the messages into the outbox.
+
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use decider::record::timestamp;
+use decider::{Decided, Model, RecordedEvent};
+use table::{AggregateKey, EventItem, Metadata, OutboxItem, attributes, keys};
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::error::{Cause, StoreError, describe, is_throttling};
+use crate::limits::{TooLarge, check_transaction};
+use crate::load::{Item, Loaded};
+use crate::store::EventStore;
+
+const SECONDS_A_DAY: i64 = 24 * 60 * 60;
+
+/// Why nothing was appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// Another writer was there first: load and decide again.
+    #[error("the aggregate is at version {actual}")]
+    Conflict {
+        /// The version that it has.
+        actual: u64,
+    },
+    /// DynamoDB would not take it.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// Anything else.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl EventStore {
+    /// Appends what was decided on `before`, if the aggregate is still at that version.
+    ///
+    /// Retries contention and throttling until `deadline`. An unknown outcome (a time-out, a lost connection) is
+    /// cleared up before anything is reported: the same transaction is sent again under the same client token, and its
+    /// first event is looked for.
+    ///
+    /// # Errors
+    ///
+    /// See [`AppendError`]. Nothing was written, with one exception: [`StoreError::Unavailable`] at the deadline may
+    /// leave the outcome unknown.
+    pub async fn append(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        before: u64,
+        decided: &Decided,
+        deadline: Instant,
+    ) -> Result<Loaded, AppendError> {
+        if let Some(first) = decided.events.first() {
+            let transaction = self.transaction(model, key, before, decided)?;
+            self.commit(key, first, &transaction, deadline).await?;
+        }
+        Ok(self.remember(model, key, decided.after.clone())?)
+    }
+
+    /// The items of the transaction: the metadata first, then the events, then the messages.
+    fn transaction(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        before: u64,
+        decided: &Decided,
+    ) -> Result<Vec<TransactWriteItem>, AppendError> {
+        let due =
+            |event: &RecordedEvent| !model.full_history() && event.seq_num.is_multiple_of(self.settings.snapshot_every);
+        let events = decided
+            .events
+            .iter()
+            .map(|event| EventItem::new(key, event, self.settings.event_type_shards, due(event)))
+            .map(serde_dynamo::to_item);
+        let messages = decided
+            .messages
+            .iter()
+            .map(|message| {
+                let ttl = message.occurred_at.as_second() + self.settings.outbox_ttl_days * SECONDS_A_DAY;
+                OutboxItem::new(key, message, ttl)
+            })
+            .map(serde_dynamo::to_item);
+        let rows: Vec<Item> = events
+            .chain(messages)
+            .collect::<Result<_, _>>()
+            .map_err(|fault| StoreError::Corrupt { item: format!("a new row of {key}"), source: fault.into() })?;
+        check_transaction(&rows, 1)?;
+
+        let metadata = self.metadata_update(key, before, decided, model.is_deleted(&decided.after));
+        let puts = rows.into_iter().map(|row| TransactWriteItem::builder().put(self.put_new(row)).build());
+        Ok(std::iter::once(TransactWriteItem::builder().update(metadata).build()).chain(puts).collect())
+    }
+
+    fn metadata_update(&self, key: &AggregateKey, before: u64, decided: &Decided, deleted: bool) -> Update {
+        let number = |value: u64| AttributeValue::N(value.to_string());
+        let occurred_at = decided.events.last().map(|event| timestamp(event.occurred_at)).unwrap_or_default();
+        let mut sets = vec![
+            (attributes::CURRENT_SEQ_NUM, ":version", number(decided.after.version())),
+            (attributes::MESSAGE_SEQ, ":messages", number(decided.after.message_seq())),
+            (attributes::UPDATED_AT, ":now", AttributeValue::S(occurred_at.clone())),
+        ];
+        if deleted {
+            sets.push((attributes::DELETED, ":deleted", AttributeValue::Bool(true)));
+        }
+        let mut update = Update::builder();
+        if before == 0 {
+            sets.push((attributes::AGGREGATE_TYPE, ":type", AttributeValue::S(key.aggregate_type.clone())));
+            sets.push((attributes::AGGREGATE_ID, ":id", AttributeValue::S(key.id.clone())));
+            sets.push((attributes::CREATED_AT, ":created", AttributeValue::S(occurred_at)));
+            update = update.condition_expression(format!("attribute_not_exists({})", attributes::PK));
+        } else {
+            // Never "or does not exist": that would let a wrong version begin a stream with a gap.
+            update = update
+                .condition_expression(format!("{} = :before", attributes::CURRENT_SEQ_NUM))
+                .expression_attribute_values(":before", number(before));
+        }
+        let expression = sets.iter().map(|(name, value, _)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ");
+        for (_, placeholder, value) in sets {
+            update = update.expression_attribute_values(placeholder, value);
+        }
+        update
+            .table_name(&self.settings.table_name)
+            .key(attributes::PK, AttributeValue::S(key.pk()))
+            .key(attributes::SK, AttributeValue::S(keys::METADATA.to_owned()))
+            .update_expression(format!("SET {expression}"))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .expect("table, key and expression are set above")
+    }
+
+    fn put_new(&self, row: Item) -> Put {
+        Put::builder()
+            .table_name(&self.settings.table_name)
+            .set_item(Some(row))
+            .condition_expression(format!("attribute_not_exists({})", attributes::PK))
+            .build()
+            .expect("table and item are set above")
+    }
+
+    /// Sends the transaction until its outcome is known.
+    async fn commit(
+        &self,
+        key: &AggregateKey,
+        first: &RecordedEvent,
+        transaction: &[TransactWriteItem],
+        deadline: Instant,
+    ) -> Result<(), AppendError> {
+        // The event id is unique to this attempt at the command, and 26 of the 36 characters that a token may have.
+        let token = first.event_id.to_string();
+        let mut backoff = Backoff::until(deadline);
+        let mut in_doubt = false;
+        loop {
+            let sent = self
+                .client
+                .transact_write_items()
+                .set_transact_items(Some(transaction.to_vec()))
+                .client_request_token(&token)
+                .customize()
+                .config_override(aws_sdk_dynamodb::config::Config::builder().retry_config(RetryConfig::disabled()))
+                .send()
+                .await;
+            let fault = match sent {
+                Ok(_) => return Ok(()),
+                Err(fault) => Fault::of(key, &fault),
+            };
+            let cause = match fault {
+                // The conflict may be with our own earlier attempt.
+                Fault::Final(error) => {
+                    return if in_doubt && self.is_stored(key, first).await? { Ok(()) } else { Err(error) };
+                }
+                Fault::NotWritten(cause) => cause,
+                Fault::Unknown(cause) => {
+                    in_doubt = true;
+                    cause
+                }
+            };
+            tracing::debug!(aggregate = %key, cause, in_doubt, "append is tried again");
+            if !backoff.wait().await {
+                if in_doubt && self.is_stored(key, first).await? {
+                    return Ok(());
+                }
+                return Err(StoreError::Unavailable { doing: "append", source: cause }.into());
+            }
+        }
+    }
+
+    /// Whether this very event is in the stream.
+    async fn is_stored(&self, key: &AggregateKey, event: &RecordedEvent) -> Result<bool, StoreError> {
+        let page = self.events(key, event.seq_num - 1, 1).await?;
+        Ok(page.items.first().is_some_and(|stored| stored.event_id == event.event_id))
+    }
+}
+
+/// What a failed attempt means.
+enum Fault {
+    /// Decided: trying again changes nothing.
+    Final(AppendError),
+    /// Nothing was written and trying again may help.
+    NotWritten(Cause),
+    /// It may have been written.
+    Unknown(Cause),
+}
+
+impl Fault {
+    fn of(key: &AggregateKey, fault: &SdkError<TransactWriteItemsError>) -> Self {
+        let cause = || Cause::from(describe(fault));
+        let refused = || Self::Final(StoreError::Refused { doing: "append", source: cause() }.into());
+        let SdkError::ServiceError(answer) = fault else {
+            return match fault {
+                SdkError::ConstructionFailure(_) => refused(),
+                _ => Self::Unknown(cause()),
+            };
+        };
+        match answer.err() {
+            TransactWriteItemsError::TransactionCanceledException(cancelled) => {
+                Self::of_reasons(key, cancelled.cancellation_reasons()).unwrap_or_else(refused)
+            }
+            // Our own earlier attempt is still at work.
+            TransactWriteItemsError::TransactionInProgressException(_) => Self::Unknown(cause()),
+            error if error.code().is_some_and(is_throttling) => Self::NotWritten(cause()),
+            _ if answer.raw().status().is_server_error() => Self::Unknown(cause()),
+            _ => refused(),
+        }
+    }
+
+    /// Reads a cancelled transaction item by item. The metadata is the first; only its condition is about versions.
+    fn of_reasons(key: &AggregateKey, reasons: &[CancellationReason]) -> Option<Self> {
+        let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
+        match failed("ConditionalCheckFailed") {
+            Some(0) => return Some(Self::Final(conflict(key, &reasons[0]))),
+            // The metadata agrees, and yet a row is there that it does not know of.
+            Some(row) => {
+                let source = format!("row {row} of an append exists beyond the metadata").into();
+                return Some(Self::Final(StoreError::Corrupt { item: key.to_string(), source }.into()));
+            }
+            None => {}
+        }
+        ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"]
+            .into_iter()
+            .find(|code| failed(code).is_some())
+            .map(|code| Self::NotWritten(code.into()))
+    }
+}
+
+/// The conflict with the version that the failed condition returned; 0 when there is no metadata at all.
+fn conflict(key: &AggregateKey, reason: &CancellationReason) -> AppendError {
+    let Some(item) = reason.item().filter(|item| !item.is_empty()) else {
+        return AppendError::Conflict { actual: 0 };
+    };
+    match serde_dynamo::from_item::<_, Metadata>(item.clone()) {
+        Ok(metadata) => AppendError::Conflict { actual: metadata.current_seq_num },
+        Err(fault) => StoreError::Corrupt { item: format!("the metadata of {key}"), source: fault.into() }.into(),
+    }
+}

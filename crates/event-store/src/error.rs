@@ -1,0 +1,87 @@
+//! What can go wrong, by what the caller does next.
+
+use std::error::Error;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use decider::UnreadableEvent;
+use table::UnreadableItem;
+
+/// A fault with its cause.
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// Why the store cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Throttled, unreachable or failing: the same request may succeed in a moment.
+    #[error("DynamoDB is not available to {doing}")]
+    Unavailable {
+        /// What was being done.
+        doing: &'static str,
+        /// The last fault.
+        source: Cause,
+    },
+    /// What is stored cannot be read by this code: somebody has to look.
+    #[error("{item} is corrupt")]
+    Corrupt {
+        /// Which aggregate or item.
+        item: String,
+        /// What is wrong.
+        source: Cause,
+    },
+    /// DynamoDB refuses the request itself: a missing permission, table or index, or a fault in this code.
+    #[error("DynamoDB refuses to {doing}")]
+    Refused {
+        /// What was being done.
+        doing: &'static str,
+        /// Its answer.
+        source: Cause,
+    },
+}
+
+impl StoreError {
+    /// The fault of a read, after the SDK's own retries.
+    pub(crate) fn of_call<E>(doing: &'static str, fault: SdkError<E>) -> Self
+    where
+        E: Error + ProvideErrorMetadata + Send + Sync + 'static,
+    {
+        let passing = match &fault {
+            SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => true,
+            SdkError::ServiceError(answer) => {
+                answer.raw().status().is_server_error() || answer.err().code().is_some_and(is_throttling)
+            }
+            _ => false,
+        };
+        // The SDK's error types are not `Sync` as a whole, their text says the same.
+        let source = Cause::from(describe(&fault));
+        if passing { Self::Unavailable { doing, source } } else { Self::Refused { doing, source } }
+    }
+
+    pub(crate) fn unreadable(aggregate: impl ToString, event: UnreadableEvent) -> Self {
+        Self::Corrupt { item: aggregate.to_string(), source: event.into() }
+    }
+}
+
+impl From<UnreadableItem> for StoreError {
+    fn from(item: UnreadableItem) -> Self {
+        Self::Corrupt { item: item.item.clone(), source: item.into() }
+    }
+}
+
+/// Whether an error code says "slower".
+pub(crate) fn is_throttling(code: &str) -> bool {
+    matches!(
+        code,
+        "ThrottlingException" | "ProvisionedThroughputExceededException" | "RequestLimitExceeded" | "ThrottlingError"
+    )
+}
+
+/// An SDK error with all its causes, in one line.
+pub(crate) fn describe<E: Error + 'static>(fault: &SdkError<E>) -> String {
+    let mut text = fault.to_string();
+    let mut cause = fault.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,181 @@
+//! Feeds: the events of one aggregate in order, and the events of one type across all aggregates by time.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use decider::RecordedEvent;
+use futures_util::future::try_join_all;
+use table::{AggregateKey, attributes, keys};
+use ulid::Ulid;
+
+use crate::error::StoreError;
+use crate::load::{Item, event_item};
+use crate::store::EventStore;
+
+/// A page's data at most, in bytes: with its envelopes it must fit a Lambda response of 6 MB.
+const MAX_PAGE: usize = 3 * 1024 * 1024;
+
+/// Some of a feed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page<T, C> {
+    /// What there is, in order; fewer than asked for where events are large.
+    pub items: Vec<T>,
+    /// What the next page comes after; none when this was the last.
+    pub next: Option<C>,
+}
+
+/// An event with the aggregate that it belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedEvent {
+    /// The aggregate.
+    pub aggregate: AggregateKey,
+    /// The event.
+    pub event: RecordedEvent,
+}
+
+impl EventStore {
+    /// Up to `limit` events of an aggregate after number `after`.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn events(
+        &self,
+        key: &AggregateKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Page<RecordedEvent, u64>, StoreError> {
+        if after >= keys::MAX_SEQ_NUM {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+        let range = Range {
+            index: None,
+            partition: (attributes::PK, key.pk()),
+            sort: attributes::SK,
+            first: keys::event_sk(after + 1),
+            last: keys::event_sk(keys::MAX_SEQ_NUM),
+        };
+        let slice = self.read_range(range, limit).await?;
+        Ok(slice.map(|item| Ok(event_item(item)?.into_event()?))?.into_page(
+            limit,
+            |event| event,
+            |event| event.seq_num,
+        ))
+    }
+
+    /// Up to `limit` events of a type after the event `after`, by the time of their ids.
+    ///
+    /// The index follows the table within moments, and writers' clocks differ by moments: an event can appear behind a
+    /// cursor that was read in the same second. The bus misses nothing; this feed is for looking back.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn feed(
+        &self,
+        event_type: &str,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Page<FeedEvent, Ulid>, StoreError> {
+        let Ok(first) = after.map_or(Ok(Ulid::nil()), |after| after.increment()) else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
+        let partitions = keys::gsi1pks(event_type, self.settings.event_type_shards);
+        let read = partitions.into_iter().map(|partition| {
+            let range = Range {
+                index: Some(attributes::GSI1),
+                partition: (attributes::GSI1PK, partition),
+                sort: attributes::GSI1SK,
+                first: keys::gsi1sk(first),
+                last: keys::gsi1sk(Ulid::max()),
+            };
+            self.read_range(range, limit)
+        });
+        let mut merged = Slice { items: Vec::new(), more: false };
+        // Beyond the end of a slice that has more, other slices may lack what is to come between.
+        let mut horizon = None;
+        for slice in try_join_all(read).await? {
+            let slice = slice.map(feed_event)?;
+            if slice.more {
+                let end = slice.items.last().map(|found| found.event.event_id);
+                horizon = end.min(horizon.or(end));
+                merged.more = true;
+            }
+            merged.items.extend(slice.items);
+        }
+        merged.items.sort_by_key(|found| found.event.event_id);
+        merged.items.retain(|found| horizon.is_none_or(|horizon| found.event.event_id <= horizon));
+        Ok(merged.into_page(limit, |found| &found.event, |found| found.event.event_id))
+    }
+
+    /// The first items of a range of sort keys, `limit` or 1 MB at most.
+    async fn read_range(&self, range: Range, limit: usize) -> Result<Slice<Item>, StoreError> {
+        let (partition, value) = range.partition;
+        let page = self
+            .client
+            .query()
+            .table_name(&self.settings.table_name)
+            .set_index_name(range.index.map(str::to_owned))
+            .key_condition_expression(format!("{partition} = :partition AND {} BETWEEN :first AND :last", range.sort))
+            .expression_attribute_values(":partition", AttributeValue::S(value))
+            .expression_attribute_values(":first", AttributeValue::S(range.first))
+            .expression_attribute_values(":last", AttributeValue::S(range.last))
+            // One more, so that it is known whether there is more.
+            .limit(i32::try_from(limit + 1).unwrap_or(i32::MAX))
+            // An index cannot be read consistently.
+            .consistent_read(range.index.is_none())
+            .send()
+            .await
+            .map_err(|fault| StoreError::of_call("read a feed", fault))?;
+        Ok(Slice { items: page.items.unwrap_or_default(), more: page.last_evaluated_key.is_some() })
+    }
+}
+
+/// A range of sort keys in one partition of the table or its index.
+struct Range {
+    index: Option<&'static str>,
+    partition: (&'static str, String),
+    sort: &'static str,
+    first: String,
+    last: String,
+}
+
+fn feed_event(item: Item) -> Result<FeedEvent, StoreError> {
+    let item = event_item(item)?;
+    let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| StoreError::Corrupt {
+        item: item.pk.clone(),
+        source: "an event's partition key names no aggregate".into(),
+    })?;
+    Ok(FeedEvent { aggregate, event: item.into_event()? })
+}
+
+/// What one query returned, and whether there is more behind it.
+struct Slice<T> {
+    items: Vec<T>,
+    more: bool,
+}
+
+impl<T> Slice<T> {
+    fn map<U>(self, read: impl Fn(T) -> Result<U, StoreError>) -> Result<Slice<U>, StoreError> {
+        Ok(Slice { items: self.items.into_iter().map(read).collect::<Result<_, _>>()?, more: self.more })
+    }
+
+    /// Cuts to `limit` items and [`MAX_PAGE`] bytes.
+    fn into_page<C>(
+        mut self,
+        limit: usize,
+        event: impl Fn(&T) -> &RecordedEvent,
+        cursor: impl Fn(&T) -> C,
+    ) -> Page<T, C> {
+        let mut room = MAX_PAGE;
+        let fitting = self.items.iter().take_while(|item| {
+            let bytes = event(item).data.text().len();
+            let fits = bytes <= room;
+            room = room.saturating_sub(bytes);
+            fits
+        });
+        let kept = fitting.count().min(limit);
+        let more = self.more || kept < self.items.len();
+        self.items.truncate(kept);
+        let next = self.items.last().filter(|_| more).map(cursor);
+        Page { items: self.items, next }
+    }
+}

@@ -1,0 +1,133 @@
+//! DynamoDB's limits, computed by its own rules, so that what it would refuse is refused before the call.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::load::Item;
+
+/// An item's bytes at most: 400 KB.
+pub const MAX_ITEM: usize = 400 * 1024;
+
+/// A transaction's items at most.
+pub const MAX_TRANSACTION_ITEMS: usize = 100;
+
+/// A transaction's bytes at most: 4 MB.
+pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
+
+/// A request that DynamoDB would refuse for its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    /// One event or message.
+    #[error("an event or message would take {bytes} bytes, an item holds {MAX_ITEM}")]
+    Item {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Too many events and messages.
+    #[error("the commands would write {items} items, a transaction holds {MAX_TRANSACTION_ITEMS}")]
+    Items {
+        /// How many.
+        items: usize,
+    },
+    /// All of them together.
+    #[error("the commands would write {bytes} bytes, a transaction holds {MAX_TRANSACTION}")]
+    Transaction {
+        /// Their size.
+        bytes: usize,
+    },
+}
+
+/// Checks the items of one transaction, which beside them has `others` small ones.
+///
+/// # Errors
+///
+/// When DynamoDB would refuse it.
+pub fn check_transaction(items: &[Item], others: usize) -> Result<(), TooLarge> {
+    let count = items.len() + others;
+    if count > MAX_TRANSACTION_ITEMS {
+        return Err(TooLarge::Items { items: count });
+    }
+    let mut total = 0;
+    for item in items {
+        let bytes = item_size(item);
+        if bytes > MAX_ITEM {
+            return Err(TooLarge::Item { bytes });
+        }
+        total += bytes;
+    }
+    if total > MAX_TRANSACTION {
+        return Err(TooLarge::Transaction { bytes: total });
+    }
+    Ok(())
+}
+
+/// An item's size in bytes: names and values.
+pub fn item_size(item: &Item) -> usize {
+    item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
+}
+
+fn value_size(value: &AttributeValue) -> usize {
+    /// What a list or map costs beside its contents, and each of its elements.
+    const CONTAINER: usize = 3;
+    const ELEMENT: usize = 1;
+    match value {
+        AttributeValue::S(text) => text.len(),
+        AttributeValue::N(number) => number_size(number),
+        AttributeValue::B(bytes) => bytes.as_ref().len(),
+        AttributeValue::Bool(_) | AttributeValue::Null(_) => 1,
+        AttributeValue::M(map) => {
+            CONTAINER + map.iter().map(|(name, value)| ELEMENT + name.len() + value_size(value)).sum::<usize>()
+        }
+        AttributeValue::L(list) => CONTAINER + list.iter().map(|value| ELEMENT + value_size(value)).sum::<usize>(),
+        AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
+        AttributeValue::Ns(numbers) => numbers.iter().map(|number| number_size(number)).sum(),
+        AttributeValue::Bs(blobs) => blobs.iter().map(|blob| blob.as_ref().len()).sum(),
+        // A kind that the SDK does not know yet is none that this code writes.
+        _ => 0,
+    }
+}
+
+/// One byte, and one for every two significant digits, and one for a minus.
+fn number_size(number: &str) -> usize {
+    let digits = number.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit).count();
+    let trailing_zeros = number.bytes().rev().take_while(|&byte| byte == b'0').count();
+    let significant = digits.saturating_sub(trailing_zeros).max(1);
+    1 + significant.div_ceil(2) + usize::from(number.starts_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: usize) -> Item {
+        // Together with its name, "x", exactly that many bytes.
+        Item::from([("x".to_owned(), AttributeValue::S("a".repeat(bytes - 1)))])
+    }
+
+    #[test]
+    fn sizes_are_those_that_dynamodb_documents() {
+        let size = |value| item_size(&Item::from([("name".to_owned(), value)])) - 4;
+        assert_eq!(size(AttributeValue::S("é".into())), 2);
+        assert_eq!(size(AttributeValue::N("0".into())), 2);
+        assert_eq!(size(AttributeValue::N("100".into())), 2);
+        assert_eq!(size(AttributeValue::N("-27".into())), 3);
+        assert_eq!(size(AttributeValue::N("12345".into())), 4);
+        assert_eq!(size(AttributeValue::Bool(true)), 1);
+        let map = [("ab".to_owned(), AttributeValue::S("c".into()))].into_iter().collect();
+        assert_eq!(size(AttributeValue::M(map)), 3 + 1 + 2 + 1);
+    }
+
+    #[test]
+    fn the_boundary_itself_is_allowed() {
+        assert_eq!(check_transaction(&[text(MAX_ITEM)], 1), Ok(()));
+        assert_eq!(check_transaction(&[text(MAX_ITEM + 1)], 1), Err(TooLarge::Item { bytes: MAX_ITEM + 1 }));
+
+        assert_eq!(check_transaction(&vec![text(10); 99], 1), Ok(()));
+        assert_eq!(check_transaction(&vec![text(10); 100], 1), Err(TooLarge::Items { items: 101 }));
+
+        let tenth = MAX_TRANSACTION / 16;
+        assert_eq!(check_transaction(&vec![text(tenth); 16], 1), Ok(()));
+        let mut items = vec![text(tenth); 16];
+        items.push(text(2));
+        assert_eq!(check_transaction(&items, 1), Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
+    }
+}

@@ -1,0 +1,77 @@
+//! The store itself: its client, its settings, its cache.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use startup::{Environment, SdkConfig, SettingError};
+
+use crate::cache::Cache;
+
+/// Reads are idempotent, so the SDK repeats them; an append has its own, more careful loop.
+const READ_ATTEMPTS: u32 = 4;
+
+/// DynamoDB answers in milliseconds; a call that takes this long is better repeated.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The events and snapshots of all aggregates in one table.
+///
+/// One for each process: it holds the cache of folded states.
+#[derive(Debug)]
+pub struct EventStore {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) cache: Cache,
+}
+
+impl EventStore {
+    /// A store over the table that `settings` names, at the endpoint that `aws` names.
+    pub fn new(aws: &SdkConfig, settings: Settings) -> Self {
+        let config = aws_sdk_dynamodb::config::Builder::from(aws)
+            .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS))
+            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
+            .build();
+        Self { client: Client::from_conf(config), settings, cache: Cache::default() }
+    }
+
+    /// The store with a cache of other bounds.
+    #[must_use]
+    pub fn with_cache(self, cache: Cache) -> Self {
+        Self { cache, ..self }
+    }
+}
+
+/// What an operator can set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The table.
+    pub table_name: String,
+    /// A snapshot is due every so many events.
+    pub snapshot_every: u64,
+    /// How many snapshots are kept beside the newest.
+    pub snapshot_keep: usize,
+    /// How long outbox rows stay, in days.
+    pub outbox_ttl_days: i64,
+    /// Over how many index partitions the events of one type are spread.
+    pub event_type_shards: u32,
+}
+
+impl Settings {
+    /// From `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100), `SNAPSHOT_KEEP` (0 to 1,000; 0), `OUTBOX_TTL_DAYS`
+    /// (2 to 365; 7) and `EVENT_TYPE_SHARDS` (1 to 64; 1).
+    ///
+    /// # Errors
+    ///
+    /// When one is missing or out of its range.
+    pub fn read(environment: &Environment) -> Result<Self, SettingError> {
+        Ok(Self {
+            table_name: environment.required("TABLE_NAME")?,
+            snapshot_every: environment.number("SNAPSHOT_EVERY", 100, 1..=10_000)?,
+            snapshot_keep: environment.number("SNAPSHOT_KEEP", 0, 0..=1_000)?,
+            // A stream keeps records for a day: a row must outlive every attempt to relay it.
+            outbox_ttl_days: environment.number("OUTBOX_TTL_DAYS", 7, 2..=365)?,
+            event_type_shards: environment.number("EVENT_TYPE_SHARDS", 1, 1..=64)?,
+        })
+    }
+}
