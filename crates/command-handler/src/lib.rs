@@ -1,1 +1,29 @@
+//! Lambda 1: commands and queries over HTTP.
+//!
+//! A request goes straight through: parse it, load the aggregate, let it decide, append, answer. What an aggregate's
+//! rules are, this crate does not know; how anything is stored, it does not know either.
+//!
+//! Invariants:
+//! - Only an append may be built on a cached state, because its condition finds out when that is old. Every other answer
+//!   is given from a state that was read for it.
+//! - Every error is a [`Problem`], and [`Problem`] alone knows its status.
+//!
+//! In reading order:
+//! - [`api`]: the routes.
+//! - [`write`]: create, update, delete, commands: one path for all of them.
+//! - [`read`]: the state of an aggregate.
+//! - [`feeds`]: events and lists.
+//! - [`request`]: what headers, query and body mean.
+//! - [`answer`]: the JSON of answers.
+//! - [`problem`]: errors as `application/problem+json`.
 
+pub mod answer;
+pub mod api;
+pub mod feeds;
+pub mod problem;
+pub mod read;
+pub mod request;
+pub mod write;
+
+pub use api::{Api, Settings, router};
+pub use problem::Problem;

@@ -1,0 +1,89 @@
+//! The JSON of answers.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use decider::record::timestamp;
+use decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use serde::Serialize;
+
+use crate::problem::Problem;
+
+/// The state of an aggregate.
+#[derive(Serialize)]
+pub(crate) struct StateAnswer<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) version: u64,
+    pub(crate) state: &'a Json,
+}
+
+/// What a write did.
+#[derive(Serialize)]
+pub(crate) struct WriteAnswer<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) version: u64,
+    pub(crate) state: &'a Json,
+    pub(crate) events: Vec<EventAnswer<'a>>,
+    pub(crate) messages: Vec<MessageAnswer<'a>>,
+}
+
+/// An event as it stands in the stream.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventAnswer<'a> {
+    seq_num: u64,
+    event_id: String,
+    event_type: &'a str,
+    event_version: u32,
+    data: &'a Json,
+    meta: &'a Meta,
+    occurred_at: String,
+}
+
+impl<'a> From<&'a RecordedEvent> for EventAnswer<'a> {
+    fn from(event: &'a RecordedEvent) -> Self {
+        Self {
+            seq_num: event.seq_num,
+            event_id: event.event_id.to_string(),
+            event_type: &event.event_type,
+            event_version: event.event_version,
+            data: &event.data,
+            meta: &event.meta,
+            occurred_at: timestamp(event.occurred_at),
+        }
+    }
+}
+
+/// A message that is on its way to the bus.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MessageAnswer<'a> {
+    message_id: String,
+    message_type: &'a str,
+    message_seq: u64,
+    seq_num: u64,
+    data: &'a Json,
+}
+
+impl<'a> From<&'a OutboxMessage> for MessageAnswer<'a> {
+    fn from(message: &'a OutboxMessage) -> Self {
+        Self {
+            message_id: message.message_id.to_string(),
+            message_type: &message.message_type,
+            message_seq: message.message_seq,
+            seq_num: message.seq_num,
+            data: &message.data,
+        }
+    }
+}
+
+/// The `ETag` of a version.
+pub(crate) fn etag(version: u64) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{version}\"")).expect("digits in quotes can stand in a header")
+}
+
+/// A JSON body.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Result<Response, Problem> {
+    let body = serde_json::to_string(body).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
+    let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    Ok((status, content_type, body).into_response())
+}

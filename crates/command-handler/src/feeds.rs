@@ -1,0 +1,166 @@
+//! Events of one aggregate, events of a type, and the aggregates of a type.
+
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use decider::record::timestamp;
+use event_store::FeedEvent;
+use serde::{Deserialize, Serialize};
+use ulid::Ulid;
+
+use crate::answer::{EventAnswer, json};
+use crate::api::Api;
+use crate::problem::Problem;
+use crate::request::{Parameters, Target};
+
+/// Entries on a page, where the caller does not say.
+const DEFAULT_LIMIT: usize = 100;
+
+/// Entries on a page at most.
+const MAX_LIMIT: usize = 1000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventsQuery {
+    #[serde(default)]
+    after: u64,
+    #[serde(default = "default_limit")]
+    limit: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FeedQuery {
+    r#type: String,
+    after: Option<String>,
+    #[serde(default = "default_limit")]
+    limit: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    after: Option<String>,
+    #[serde(default = "default_limit")]
+    limit: usize,
+}
+
+fn default_limit() -> usize {
+    DEFAULT_LIMIT
+}
+
+#[derive(Serialize)]
+struct Events<'a> {
+    id: &'a str,
+    events: Vec<EventAnswer<'a>>,
+}
+
+#[derive(Serialize)]
+struct Feed<'a> {
+    events: Vec<FeedEntry<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FeedEntry<'a> {
+    aggregate_type: &'a str,
+    aggregate_id: &'a str,
+    #[serde(flatten)]
+    event: EventAnswer<'a>,
+}
+
+impl<'a> From<&'a FeedEvent> for FeedEntry<'a> {
+    fn from(found: &'a FeedEvent) -> Self {
+        Self {
+            aggregate_type: &found.aggregate.aggregate_type,
+            aggregate_id: &found.aggregate.id,
+            event: (&found.event).into(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Aggregates<'a> {
+    aggregates: Vec<AggregateEntry<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregateEntry<'a> {
+    id: &'a str,
+    created_at: String,
+}
+
+/// `GET /{type}/{id}/events`: after a number, in order. Those of a deleted aggregate too.
+pub(crate) async fn events_of_aggregate(
+    State(api): State<Api>,
+    Target((type_name, id)): Target<(String, String)>,
+    Parameters(query): Parameters<EventsQuery>,
+) -> Result<Response, Problem> {
+    let (_, key) = api.aggregate(&type_name, &id)?;
+    let limit = checked(query.limit)?;
+    let page = api.store().events(&key, query.after, limit).await?;
+    // Nothing behind `after` is an answer, but only of an aggregate that exists.
+    if page.items.is_empty() && (query.after == 0 || api.store().events(&key, 0, 1).await?.items.is_empty()) {
+        return Err(Problem::NotFound);
+    }
+    let body = Events { id: &key.id, events: page.items.iter().map(Into::into).collect() };
+    let next = page.next.map(|after| format!("/{key}/events?after={after}&limit={limit}"));
+    with_next(json(StatusCode::OK, &body)?, next)
+}
+
+/// `GET /events?type=T`: after a cursor, by time.
+pub(crate) async fn events_of_type(
+    State(api): State<Api>,
+    Parameters(query): Parameters<FeedQuery>,
+) -> Result<Response, Problem> {
+    if api.registry().with_event(&query.r#type).is_none() {
+        return Err(Problem::UnknownEventType { asked: query.r#type });
+    }
+    let limit = checked(query.limit)?;
+    let page = api.store().feed(&query.r#type, cursor(query.after)?, limit).await?;
+    let body = Feed { events: page.items.iter().map(Into::into).collect() };
+    let next = page.next.map(|after| format!("/events?type={}&after={after}&limit={limit}", query.r#type));
+    with_next(json(StatusCode::OK, &body)?, next)
+}
+
+/// `GET /{type}`: after a cursor, by creation. It is the feed of the event that opens a stream.
+pub(crate) async fn aggregates_of_type(
+    State(api): State<Api>,
+    Target(type_name): Target<String>,
+    Parameters(query): Parameters<ListQuery>,
+) -> Result<Response, Problem> {
+    let model = api.model(&type_name)?;
+    let limit = checked(query.limit)?;
+    let page = api.store().feed(model.events()[0].name, cursor(query.after)?, limit).await?;
+    let entry = |found: &'_ FeedEvent| timestamp(found.event.occurred_at);
+    let aggregates =
+        page.items.iter().map(|found| AggregateEntry { id: &found.aggregate.id, created_at: entry(found) });
+    let body = Aggregates { aggregates: aggregates.collect() };
+    let next = page.next.map(|after| format!("/{type_name}?after={after}&limit={limit}"));
+    with_next(json(StatusCode::OK, &body)?, next)
+}
+
+fn checked(limit: usize) -> Result<usize, Problem> {
+    if (1..=MAX_LIMIT).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Problem::BadQuery { reason: format!("limit must be from 1 to {MAX_LIMIT}") })
+}
+
+/// A cursor is the id of the event that the page before ended with; to callers it is opaque.
+fn cursor(after: Option<String>) -> Result<Option<Ulid>, Problem> {
+    after
+        .map(|text| Ulid::from_string(&text))
+        .transpose()
+        .map_err(|_| Problem::BadQuery { reason: "after must be a cursor from a Link header".to_owned() })
+}
+
+fn with_next(mut response: Response, next: Option<String>) -> Result<Response, Problem> {
+    if let Some(next) = next {
+        let link = HeaderValue::try_from(format!("<{next}>; rel=\"next\""));
+        let link = link.map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
+        response.headers_mut().insert(header::LINK, link);
+    }
+    Ok(response)
+}

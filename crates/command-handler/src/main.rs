@@ -1,0 +1,14 @@
+//! The command handler as a Lambda function behind an API Gateway HTTP API.
+
+use command_handler::{Api, Settings, router};
+use event_store::EventStore;
+use startup::Environment;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_http::Error> {
+    startup::logs();
+    let environment = Environment::of_process();
+    let settings = Settings::read(&environment)?;
+    let store = EventStore::new(&startup::aws_config().await, event_store::Settings::read(&environment)?);
+    lambda_http::run(router(Api::new(aggregates::registry()?, store, settings))).await
+}

@@ -1,0 +1,361 @@
+//! Errors as `application/problem+json` (RFC 9457): a stable `type`, and never an internal text.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use decider::{CommandError, Refusal};
+use event_store::limits::TooLarge;
+use event_store::{AppendError, StoreError};
+use serde::Serialize;
+
+use crate::answer::etag;
+
+/// How long a caller should wait when DynamoDB is not available, in seconds.
+const RETRY_AFTER: &str = "1";
+
+/// Everything that a request can fail with.
+#[derive(Debug)]
+pub enum Problem {
+    /// The body is not well-formed JSON.
+    MalformedJson {
+        /// Where and why.
+        reason: String,
+    },
+    /// The body is JSON of another shape than the route takes.
+    BadBody {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The id has characters that ids do not have.
+    BadId {
+        /// It.
+        id: String,
+    },
+    /// A query parameter is unknown or out of range.
+    BadQuery {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A header cannot be understood.
+    BadHeader {
+        /// Which.
+        name: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// No such route.
+    UnknownRoute {
+        /// What was asked for.
+        path: String,
+    },
+    /// No such aggregate type.
+    UnknownType {
+        /// What was asked for.
+        asked: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// No such event type.
+    UnknownEventType {
+        /// What was asked for.
+        asked: String,
+    },
+    /// No such aggregate.
+    NotFound,
+    /// The aggregate has no such version.
+    NoSuchVersion {
+        /// What was asked for.
+        asked: u64,
+        /// The version that it has.
+        current: u64,
+    },
+    /// The route does not take this method.
+    MethodNotAllowed {
+        /// It.
+        method: String,
+    },
+    /// The aggregate type has no command for this verb.
+    NoCommandForVerb {
+        /// The type.
+        type_name: &'static str,
+        /// What it has none for.
+        verb: &'static str,
+    },
+    /// The aggregate is at another version than the caller saw.
+    Conflict {
+        /// What the caller saw.
+        expected: u64,
+        /// What it is at.
+        actual: u64,
+    },
+    /// The aggregate to create is there.
+    AlreadyExists {
+        /// The version that it is at.
+        version: u64,
+    },
+    /// The aggregate was deleted.
+    Deleted,
+    /// The body is larger than any transaction.
+    BodyTooLarge,
+    /// What it would write is larger than DynamoDB takes.
+    TooLarge(TooLarge),
+    /// The body is not declared to be JSON.
+    NotJson,
+    /// No such command.
+    UnknownCommand {
+        /// What was asked for, and what there is.
+        reason: String,
+    },
+    /// The command's data does not fit.
+    InvalidCommand {
+        /// What does not fit, and where.
+        reason: String,
+    },
+    /// The aggregate's rules refuse.
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// The version after what the refusal recorded.
+        version: u64,
+    },
+    /// The version that the caller saw must be given.
+    IfMatchRequired,
+    /// DynamoDB is throttling or unreachable.
+    Unavailable {
+        /// For the log.
+        cause: String,
+    },
+    /// Other writers were faster until the time was up.
+    Contended,
+    /// A fault of the service.
+    Internal {
+        /// For the log.
+        cause: String,
+    },
+}
+
+/// What the caller reads of a problem.
+struct Reading {
+    status: StatusCode,
+    slug: &'static str,
+    title: &'static str,
+    detail: String,
+    more: Extension,
+}
+
+/// The body.
+#[derive(Serialize)]
+struct Body {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(flatten)]
+    more: Extension,
+}
+
+/// What some problems tell beyond the standard members.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Extension {
+    None {},
+    Conflict { expected: u64, actual: u64 },
+    Refused { rejection: &'static str },
+}
+
+impl Problem {
+    fn read(&self) -> Reading {
+        use StatusCode as S;
+        let of =
+            |status, slug, title, detail: String| Reading { status, slug, title, detail, more: Extension::None {} };
+        match self {
+            Self::MalformedJson { reason } => {
+                of(S::BAD_REQUEST, "malformed-json", "Malformed JSON", format!("the body is not JSON: {reason}"))
+            }
+            Self::BadBody { reason } => of(S::UNPROCESSABLE_ENTITY, "bad-body", "Wrong fields", reason.clone()),
+            Self::BadId { id } => of(
+                S::BAD_REQUEST,
+                "bad-id",
+                "Bad id",
+                format!("{id:?} is no id: use 1 to 128 of the characters A-Z a-z 0-9 . _ ~ - (not \".\" or \"..\")"),
+            ),
+            Self::BadQuery { reason } => of(S::BAD_REQUEST, "bad-query", "Bad query", reason.clone()),
+            Self::BadHeader { name, expected } => {
+                of(S::BAD_REQUEST, "bad-header", "Bad header", format!("{name} must be {expected}"))
+            }
+            Self::UnknownRoute { path } => {
+                of(S::NOT_FOUND, "unknown-route", "Unknown route", format!("there is nothing at {path}"))
+            }
+            Self::UnknownType { asked, known } => of(
+                S::NOT_FOUND,
+                "unknown-type",
+                "Unknown aggregate type",
+                format!("there is no type {asked:?}; there are {}", known.join(", ")),
+            ),
+            Self::UnknownEventType { asked } => of(
+                S::NOT_FOUND,
+                "unknown-event-type",
+                "Unknown event type",
+                format!("no aggregate has an event {asked:?}"),
+            ),
+            Self::NotFound => of(S::NOT_FOUND, "not-found", "Not found", "there is no such aggregate".to_owned()),
+            Self::NoSuchVersion { asked, current } => of(
+                S::NOT_FOUND,
+                "no-such-version",
+                "No such version",
+                format!("there is no version {asked}; versions go from 1 to {current}"),
+            ),
+            Self::MethodNotAllowed { method } => of(
+                S::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "Method not allowed",
+                format!("this resource does not take {method}; see the Allow header"),
+            ),
+            Self::NoCommandForVerb { type_name, verb } => of(
+                S::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "Method not allowed",
+                format!("{type_name} has no command to {verb}; send one to its /commands"),
+            ),
+            Self::Conflict { expected, actual } => Reading {
+                more: Extension::Conflict { expected: *expected, actual: *actual },
+                ..of(
+                    S::CONFLICT,
+                    "version-conflict",
+                    "Version conflict",
+                    format!(
+                        "If-Match says version {expected}, the aggregate is at {actual}: load it, merge and try again"
+                    ),
+                )
+            },
+            Self::AlreadyExists { .. } => of(
+                S::CONFLICT,
+                "already-exists",
+                "Already exists",
+                "an aggregate with this id exists or existed; ids are used once".to_owned(),
+            ),
+            Self::Deleted => {
+                of(S::GONE, "deleted", "Deleted", "the aggregate was deleted; its events can be read".to_owned())
+            }
+            Self::BodyTooLarge => {
+                of(S::PAYLOAD_TOO_LARGE, "too-large", "Too large", "a body has at most 4194304 bytes".to_owned())
+            }
+            Self::TooLarge(limit) => of(S::PAYLOAD_TOO_LARGE, "too-large", "Too large", limit.to_string()),
+            Self::NotJson => of(
+                S::UNSUPPORTED_MEDIA_TYPE,
+                "not-json",
+                "Not JSON",
+                "send JSON, with Content-Type: application/json".to_owned(),
+            ),
+            Self::UnknownCommand { reason } => {
+                of(S::UNPROCESSABLE_ENTITY, "unknown-command", "Unknown command", reason.clone())
+            }
+            Self::InvalidCommand { reason } => {
+                of(S::UNPROCESSABLE_ENTITY, "invalid-command", "Wrong fields", reason.clone())
+            }
+            Self::Refused { refusal, .. } => Reading {
+                more: Extension::Refused { rejection: refusal.name },
+                ..of(S::UNPROCESSABLE_ENTITY, "refused", "Refused", refusal.detail.clone())
+            },
+            Self::IfMatchRequired => of(
+                S::PRECONDITION_REQUIRED,
+                "if-match-required",
+                "If-Match required",
+                "send If-Match with the ETag of the version that you saw".to_owned(),
+            ),
+            Self::Unavailable { .. } => of(
+                S::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "Unavailable",
+                "the table is not available at the moment; try again".to_owned(),
+            ),
+            Self::Contended => of(
+                S::SERVICE_UNAVAILABLE,
+                "contended",
+                "Contended",
+                "other writers were faster until the time was up; nothing was written, try again".to_owned(),
+            ),
+            Self::Internal { .. } => of(
+                S::INTERNAL_SERVER_ERROR,
+                "internal",
+                "Internal error",
+                "the service failed; its log says why".to_owned(),
+            ),
+        }
+    }
+
+    /// The version to tell in the `ETag`, where there is one to go on from.
+    fn version(&self) -> Option<u64> {
+        match self {
+            Self::Conflict { actual: version, .. }
+            | Self::AlreadyExists { version }
+            | Self::Refused { version, .. } => Some(*version).filter(|&version| version > 0),
+            _ => None,
+        }
+    }
+
+    /// The one place that logs a failed request.
+    fn log(&self, status: StatusCode) {
+        match self {
+            Self::Internal { cause } => tracing::error!(status = status.as_u16(), cause, "request failed"),
+            Self::Unavailable { cause } => tracing::warn!(status = status.as_u16(), cause, "request failed"),
+            other => tracing::debug!(status = status.as_u16(), problem = ?other, "request refused"),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Reading { status, slug, title, detail, more } = self.read();
+        self.log(status);
+        let body = Body { r#type: format!("urn:daybook:problem:{slug}"), title, status: status.as_u16(), detail, more };
+        let body = serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON");
+        let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
+        let mut response = (status, content_type, body).into_response();
+        if let Some(version) = self.version() {
+            response.headers_mut().insert(header::ETAG, etag(version));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let cause = with_causes(&error);
+        match error {
+            StoreError::Unavailable { .. } => Self::Unavailable { cause },
+            StoreError::Corrupt { .. } | StoreError::Refused { .. } => Self::Internal { cause },
+        }
+    }
+}
+
+impl Problem {
+    /// The problem of a command that did not reach the rules of an aggregate at `version`.
+    pub(crate) fn of_command(error: CommandError, version: u64) -> Self {
+        let reason = error.to_string();
+        match error {
+            CommandError::Unknown { .. } => Self::UnknownCommand { reason },
+            CommandError::Invalid { .. } => Self::InvalidCommand { reason },
+            CommandError::Missing => Self::NotFound,
+            CommandError::Exists => Self::AlreadyExists { version },
+            CommandError::Deleted => Self::Deleted,
+            CommandError::Unwritable { .. } => Self::Internal { cause: reason },
+        }
+    }
+
+    /// The problem of an append; a conflict where the caller named the version that it `expected`.
+    pub(crate) fn of_append(error: AppendError, expected: u64) -> Self {
+        match error {
+            AppendError::Conflict { actual } => Self::Conflict { expected, actual },
+            AppendError::TooLarge(limit) => Self::TooLarge(limit),
+            AppendError::Store(error) => error.into(),
+        }
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |cause| cause.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

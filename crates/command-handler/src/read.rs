@@ -1,0 +1,56 @@
+//! The state of an aggregate, now or as it was.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use crate::answer::{StateAnswer, etag, json};
+use crate::api::Api;
+use crate::problem::Problem;
+use crate::request::{Parameters, Target, is_none_match};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateQuery {
+    /// The state after this many events.
+    version: Option<u64>,
+    /// Folded from the first event, whatever caches and snapshots hold.
+    #[serde(default)]
+    rebuild: bool,
+}
+
+/// `GET /{type}/{id}`.
+pub(crate) async fn state(
+    State(api): State<Api>,
+    Target((type_name, id)): Target<(String, String)>,
+    Parameters(query): Parameters<StateQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let (model, key) = api.aggregate(&type_name, &id)?;
+    let store = api.store();
+    let loaded = match query.version {
+        Some(version) if query.rebuild => store.rebuild_at(model, &key, version).await?,
+        Some(version) => store.load_at(model, &key, version).await?,
+        None if query.rebuild => store.rebuild(model, &key).await?,
+        None => store.load(model, &key).await?,
+    };
+    if loaded.version() == 0 && query.version != Some(0) {
+        return Err(Problem::NotFound);
+    }
+    if let Some(asked) = query.version.filter(|&asked| asked == 0 || asked > loaded.version()) {
+        return match store.load(model, &key).await?.version() {
+            0 => Err(Problem::NotFound),
+            current => Err(Problem::NoSuchVersion { asked, current }),
+        };
+    }
+    if model.is_deleted(&loaded.folded) {
+        return Err(Problem::Deleted);
+    }
+    let etag = (header::ETAG, etag(loaded.version()));
+    if is_none_match(&headers, loaded.version()) {
+        return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
+    }
+    let body = StateAnswer { id: &key.id, version: loaded.version(), state: &loaded.state };
+    Ok(([etag], json(StatusCode::OK, &body)?).into_response())
+}

@@ -1,0 +1,230 @@
+//! What headers, query and body of a request mean.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use decider::{Json, Meta};
+use jiff::Timestamp;
+use lambda_http::RequestExt;
+use lambda_http::request::RequestContext;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use ulid::Ulid;
+
+use crate::problem::Problem;
+
+/// How long a request may take where no Lambda deadline says.
+const DEFAULT_TIME: Duration = Duration::from_secs(10);
+
+/// What is kept of a Lambda deadline for answering.
+const MARGIN: Duration = Duration::from_millis(500);
+
+/// Query parameters; an unknown one is an error, so that a typing error is not silently ignored.
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(query) = Query::from_request_parts(parts, state)
+            .await
+            .map_err(|rejection| Problem::BadQuery { reason: rejection.body_text() })?;
+        Ok(Self(query))
+    }
+}
+
+/// What a path names. A path that cannot be decoded names nothing that could exist.
+pub(crate) struct Target<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Target<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(names)) => Ok(Self(names)),
+            Err(_) => Err(Problem::BadId { id: parts.uri.path().to_owned() }),
+        }
+    }
+}
+
+/// A request that writes: its headers understood, its body read.
+pub(crate) struct WriteRequest {
+    /// The version that the caller saw.
+    pub(crate) if_match: Option<u64>,
+    /// Whether caches and snapshots are to be passed by.
+    pub(crate) rebuild: bool,
+    /// Who sent it and what it belongs to.
+    pub(crate) meta: Meta,
+    /// Until when it must be answered.
+    pub(crate) deadline: Instant,
+    /// JSON; `{}` when there was none.
+    pub(crate) body: Json,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteQuery {
+    #[serde(default)]
+    rebuild: bool,
+}
+
+impl<S: Send + Sync> FromRequest<S> for WriteRequest {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let Parameters(WriteQuery { rebuild }) = Parameters::from_request_parts(&mut parts, state).await?;
+        let if_match = if_match(&parts.headers)?;
+        let meta = meta(&parts)?;
+        let deadline = deadline(&parts);
+        let is_json = is_json(&parts.headers);
+        let bytes = Bytes::from_request(Request::from_parts(parts, body), state).await.map_err(Problem::from)?;
+        if bytes.is_empty() {
+            return Ok(Self { if_match, rebuild, meta, deadline, body: Json::empty_object() });
+        }
+        if !is_json {
+            return Err(Problem::NotJson);
+        }
+        let body =
+            serde_json::from_slice(&bytes).map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?;
+        Ok(Self { if_match, rebuild, meta, deadline, body })
+    }
+}
+
+impl From<BytesRejection> for Problem {
+    fn from(rejection: BytesRejection) -> Self {
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::BodyTooLarge,
+            _ => Self::MalformedJson { reason: "it ends early".to_owned() },
+        }
+    }
+}
+
+/// `If-Match`: one version, with or without quotes; `*` matches whatever is there.
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let digits = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Problem::BadHeader { name: "If-Match", expected: "the ETag of one version, such as \"3\"" });
+    }
+    // A number beyond all versions is a version that the aggregate does not have.
+    Ok(Some(digits.parse().unwrap_or(u64::MAX)))
+}
+
+/// Whether `If-None-Match` names this version: the caller has it already.
+pub(crate) fn is_none_match(headers: &HeaderMap, version: u64) -> bool {
+    let tag = format!("\"{version}\"");
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|candidate| candidate.trim().trim_start_matches("W/"))
+        .any(|candidate| candidate == "*" || candidate == tag)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Who sent the request, as the authorizer says, and what it belongs to.
+fn meta(parts: &Parts) -> Result<Meta, Problem> {
+    let (actor, source_ip) = match parts.request_context_ref() {
+        Some(RequestContext::ApiGatewayV2(context)) => {
+            let authorizer = context.authorizer.as_ref();
+            let iam = authorizer.and_then(|by| by.iam.as_ref()?.user_arn.clone());
+            let jwt = authorizer.and_then(|by| by.jwt.as_ref()?.claims.get("sub").cloned());
+            (iam.or(jwt), context.http.source_ip.clone())
+        }
+        _ => (None, None),
+    };
+    let correlation_id = token(&parts.headers, "x-correlation-id", "X-Correlation-Id")?;
+    Ok(Meta {
+        actor,
+        source_ip,
+        correlation_id: Some(correlation_id.unwrap_or_else(|| Ulid::generate().to_string())),
+        causation_id: token(&parts.headers, "x-causation-id", "X-Causation-Id")?,
+        traceparent: token(&parts.headers, "traceparent", "traceparent")?,
+    })
+}
+
+/// A header that is stored as it came, so it must be short and visible.
+fn token(headers: &HeaderMap, key: &str, name: &'static str) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get(key) else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(Problem::BadHeader { name, expected: "1 to 128 visible ASCII characters without spaces" }),
+    }
+}
+
+fn deadline(parts: &Parts) -> Instant {
+    let time = match parts.lambda_context_ref() {
+        Some(context) => {
+            let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+            Duration::from_millis(context.deadline.saturating_sub(now)).saturating_sub(MARGIN)
+        }
+        None => DEFAULT_TIME,
+    };
+    Instant::now() + time
+}
+
+/// Takes `id` out of the body of a create, whose other fields are the command's data.
+pub(crate) fn split_id(body: &Json) -> Result<(Option<String>, Json), Problem> {
+    let Fields(fields) =
+        body.read().map_err(|_| Problem::BadBody { reason: "the body must be an object".to_owned() })?;
+    let mut id = None;
+    let mut data = Vec::new();
+    for (name, value) in fields {
+        if name != "id" {
+            let name = serde_json::to_string(&name).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
+            data.push(format!("{name}:{}", value.get()));
+        } else if id.is_some() {
+            return Err(Problem::BadBody { reason: "duplicate field `id`".to_owned() });
+        } else {
+            let text = serde_json::from_str(value.get());
+            id = Some(text.map_err(|_| Problem::BadBody { reason: "id must be a string".to_owned() })?);
+        }
+    }
+    let data = Json::parse(format!("{{{}}}", data.join(",")));
+    Ok((id, data.map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?))
+}
+
+/// An object's fields as they stand, repeated ones included, so that the command can refuse those.
+struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
