@@ -1,1 +1,92 @@
+//! Lambda 3: takes a snapshot of every aggregate that is due for one.
+//!
+//! A snapshot is always of the aggregate's present state, so what a record says beyond "this aggregate is due" does not
+//! matter: late, repeated and reordered records do no harm, and several of one aggregate are one snapshot.
+//!
+//! Invariants:
+//! - Its own writes do not trigger it: it reacts to new events that the command handler marked, and writes none.
+//! - No aggregate needs a snapshot. One that cannot be taken is logged and passed by; only a store that is not available
+//!   makes a record come again.
+//!
+//! In reading order: [`Snapshotter`], then `due`: which aggregates a batch asks for.
 
+mod due;
+
+use decider::Registry;
+use event_store::{EventStore, SnapshotOutcome, StoreError};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+pub use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
+use table::AggregateKey;
+
+/// Aggregates that are folded side by side.
+const CONCURRENCY: usize = 8;
+
+/// The function.
+pub struct Snapshotter {
+    registry: Registry,
+    store: EventStore,
+}
+
+/// The store was not available, and a record that must come again has no sequence number to say so by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a record to be retried has no sequence number, so the whole batch must come again")]
+pub struct NoCheckpoint;
+
+impl Snapshotter {
+    /// Takes snapshots of these aggregates in that store.
+    pub fn new(registry: Registry, store: EventStore) -> Self {
+        Self { registry, store }
+    }
+
+    /// Takes the snapshots that a batch asks for.
+    ///
+    /// # Errors
+    ///
+    /// When the batch must come again and there is no sequence number to say from where.
+    pub async fn handle(&self, batch: StreamBatch) -> Result<BatchResponse, NoCheckpoint> {
+        let records = batch.records.len();
+        let due = due::aggregates(&batch.records);
+        let aggregates = due.len();
+        let failed: Vec<_> = stream::iter(due)
+            .map(async |(key, first)| self.take(&key).await.is_err().then_some(first))
+            .buffer_unordered(CONCURRENCY)
+            .filter_map(async |failed| failed)
+            .collect()
+            .await;
+        tracing::info!(records, aggregates, failed = failed.len(), "batch");
+        if failed.is_empty() {
+            return Ok(BatchResponse::clean());
+        }
+        let checkpoint = failed.into_iter().collect::<Option<Vec<_>>>().and_then(|numbers| numbers.into_iter().min());
+        checkpoint.map(BatchResponse::from_checkpoint).ok_or(NoCheckpoint)
+    }
+
+    /// Takes one snapshot. An error means that it is worth trying again.
+    async fn take(&self, key: &AggregateKey) -> Result<(), StoreError> {
+        let Some(model) = self.registry.get(&key.aggregate_type) else {
+            tracing::warn!(aggregate = %key, "no aggregate of this type is registered, no snapshot taken");
+            return Ok(());
+        };
+        match self.store.take_snapshot(model, key, Timestamp::now()).await {
+            Ok(SnapshotOutcome::Taken { version }) => tracing::info!(aggregate = %key, version, "snapshot taken"),
+            Ok(SnapshotOutcome::NotNewer | SnapshotOutcome::NotNeeded) => {}
+            Ok(SnapshotOutcome::TooLarge { bytes }) => {
+                tracing::warn!(aggregate = %key, bytes, snapshot_too_large = 1, "state too large for a snapshot");
+            }
+            Err(error @ StoreError::Corrupt { .. }) => {
+                tracing::error!(aggregate = %key, error = describe(&error), "no snapshot can be taken");
+            }
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => {
+                tracing::warn!(aggregate = %key, error = describe(&error), "snapshot will be tried again");
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn describe(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |cause| cause.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,107 @@
+//! Which aggregates a batch asks for.
+
+use std::collections::BTreeMap;
+
+use aws_lambda_events::dynamodb::EventRecord;
+use serde_json::value::RawValue;
+use stream_batch::SequenceNumber;
+use table::{AggregateKey, attributes, keys};
+
+/// The aggregates that are due, each with the first of its records, where those have a number.
+pub(crate) fn aggregates(records: &[Box<RawValue>]) -> BTreeMap<AggregateKey, Option<SequenceNumber>> {
+    let mut due = BTreeMap::new();
+    for raw in records {
+        let record: EventRecord = match serde_json::from_str(raw.get()) {
+            Ok(record) => record,
+            Err(error) => {
+                // Nothing is lost by it: the aggregate's next mark brings it here again.
+                tracing::warn!(%error, "record cannot be read");
+                continue;
+            }
+        };
+        if let Some(key) = due_aggregate(&record) {
+            let number = record.change.sequence_number.as_deref().and_then(SequenceNumber::parse);
+            // None, a record without a number, is the lowest: it makes the whole batch come again.
+            due.entry(key)
+                .and_modify(|first: &mut Option<_>| *first = first.take().min(number.clone()))
+                .or_insert(number);
+        }
+    }
+    due
+}
+
+/// The mapping's filter passes only these records, but it is configuration, so everything is checked again.
+fn due_aggregate(record: &EventRecord) -> Option<AggregateKey> {
+    let image = record.change.new_image.inner();
+    let text = |name| match image.get(name)? {
+        serde_dynamo::AttributeValue::S(text) => Some(text.as_str()),
+        _ => None,
+    };
+    let is_event = record.event_name == "INSERT" && text(attributes::SK)?.starts_with(keys::EVENT_PREFIX);
+    let is_due = matches!(image.get(attributes::SNAPSHOT_DUE), Some(serde_dynamo::AttributeValue::Bool(true)));
+    (is_event && is_due).then(|| AggregateKey::from_pk(text(attributes::PK)?)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn record(sequence_number: &str, id: &str, event: u64) -> Value {
+        let keys = json!({"pk": {"S": format!("AGGREGATE#account#{id}")}, "sk": {"S": format!("EVENT#{event:012}")}});
+        let mut image = keys.clone();
+        image["snapshotDue"] = json!({"BOOL": true});
+        json!({
+            "eventID": "1", "eventName": "INSERT", "eventVersion": "1.1", "eventSource": "aws:dynamodb",
+            "awsRegion": "eu-west-1", "eventSourceARN": "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/1",
+            "dynamodb": {
+                "ApproximateCreationDateTime": 1_700_000_000, "Keys": keys, "NewImage": image,
+                "SequenceNumber": sequence_number, "SizeBytes": 26, "StreamViewType": "NEW_IMAGE"
+            }
+        })
+    }
+
+    fn due(records: &[Value]) -> Vec<(String, Option<String>)> {
+        let raw: Vec<_> = records.iter().map(|record| RawValue::from_string(record.to_string()).unwrap()).collect();
+        let text = |number: SequenceNumber| number.as_str().to_owned();
+        aggregates(&raw).into_iter().map(|(key, first)| (key.to_string(), first.map(text))).collect()
+    }
+
+    #[test]
+    fn an_aggregate_is_due_once_from_its_first_record() {
+        let records = [record("12", "a", 200), record("9", "a", 100), record("11", "b", 100), record("9", "a", 100)];
+        assert_eq!(
+            due(&records),
+            [("account/a".to_owned(), Some("9".to_owned())), ("account/b".to_owned(), Some("11".to_owned()))]
+        );
+    }
+
+    #[test]
+    fn only_new_marked_events_count() {
+        let mut others = vec![json!(null), json!({}), json!("odd")];
+        for (pointer, value) in [
+            ("/eventName", json!("MODIFY")),
+            ("/eventName", json!("REMOVE")),
+            ("/dynamodb/NewImage/sk/S", json!("#SNAPSHOT")),
+            ("/dynamodb/NewImage/sk/S", json!("SNAPSHOT#000000000100")),
+            ("/dynamodb/NewImage/sk/S", json!("OUTBOX#000000000100#0")),
+            ("/dynamodb/NewImage/snapshotDue/BOOL", json!(false)),
+            ("/dynamodb/NewImage/snapshotDue", json!({"S": "true"})),
+            ("/dynamodb/NewImage/pk/S", json!("account/a")),
+            ("/dynamodb/NewImage", json!(null)),
+        ] {
+            let mut other = record("1", "a", 100);
+            *other.pointer_mut(pointer).unwrap() = value;
+            others.push(other);
+        }
+        assert_eq!(due(&others), []);
+    }
+
+    #[test]
+    fn a_record_without_a_number_leaves_the_aggregate_without_one() {
+        let mut odd = record("5", "a", 100);
+        odd["dynamodb"]["SequenceNumber"] = json!(null);
+        assert_eq!(due(&[record("4", "a", 100), odd]), [("account/a".to_owned(), None)]);
+    }
+}
