@@ -1,1 +1,159 @@
+//! A running suite for tests, and a client that keeps status, headers and body together.
 
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cli::dev::{Options, Stack};
+use local_bus::Delivered;
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// How long something that happens by itself is waited for before a test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The root of the workspace.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace").to_owned()
+}
+
+/// The dev stack on ports of the system's choice.
+pub struct Suite {
+    /// The stack.
+    pub stack: Stack,
+    client: reqwest::Client,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: reqwest::header::HeaderMap,
+    /// The body; null when it is empty.
+    pub body: Value,
+}
+
+impl Answer {
+    /// A header's text; empty when it is not there.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Expects a status.
+    ///
+    /// # Panics
+    ///
+    /// When it is another.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{:.500}", self.body.to_string());
+        self
+    }
+
+    /// Expects a problem with this status and the last part of its type.
+    ///
+    /// # Panics
+    ///
+    /// When it is something else.
+    #[track_caller]
+    pub fn expect_problem(self, status: u16, slug: &str) -> Self {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{:.500}", self.body.to_string());
+        assert_eq!(self.body["type"], format!("urn:daybook:problem:{slug}"), "{}", self.body);
+        assert_eq!(self.body["status"], status);
+        for text in ["title", "detail"] {
+            assert!(self.body[text].as_str().is_some_and(|text| !text.is_empty()), "{}", self.body);
+        }
+        self.expect(status)
+    }
+}
+
+impl Suite {
+    /// Starts one.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub async fn start() -> Self {
+        let options = Options {
+            port: 0,
+            dynamodb_port: 0,
+            bus_port: 0,
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            data: None,
+            template: workspace().join("template.yaml"),
+        };
+        let stack = Stack::start(options).await.expect("the stack starts");
+        Self { stack, client: reqwest::Client::new() }
+    }
+
+    /// Sends a request to the API.
+    ///
+    /// # Panics
+    ///
+    /// When there is no answer, or its body is neither empty nor JSON.
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
+        let mut request = self.client.request(method, format!("{}{path}", self.stack.api_url()));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            request = request.body(body.to_owned());
+        }
+        let response = request.send().await.expect("the API answers");
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.bytes().await.expect("the answer has a body");
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
+        };
+        Answer { status, headers, body }
+    }
+
+    /// `GET`.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[], None).await
+    }
+
+    /// `POST` with a JSON body.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.post_if_match(path, body, None).await
+    }
+
+    /// `POST` with a JSON body and perhaps an `If-Match`.
+    pub async fn post_if_match(&self, path: &str, body: &Value, if_match: Option<&str>) -> Answer {
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(if_match.map(|version| ("if-match", version)));
+        self.send(Method::POST, path, &headers, Some(&body.to_string())).await
+    }
+
+    /// Waits until `expected` messages of an aggregate are on the bus, and a little for one too many.
+    ///
+    /// # Panics
+    ///
+    /// When they do not come.
+    pub async fn messages_of(&self, aggregate: &str, expected: usize) -> Vec<Delivered> {
+        let give_up = Instant::now() + PATIENCE;
+        let found = || {
+            let all = self.stack.bus().delivered();
+            all.into_iter().filter(|entry| entry.resources == [aggregate]).collect::<Vec<_>>()
+        };
+        while found().len() < expected {
+            assert!(
+                Instant::now() < give_up,
+                "{expected} messages of {aggregate} were expected, there are {:?}",
+                found()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        found()
+    }
+
+    /// A client for the table itself.
+    pub fn table(&self) -> aws_sdk_dynamodb::Client {
+        aws_sdk_dynamodb::Client::new(&startup::aws_config_at(self.stack.dynamodb_url()))
+    }
+}

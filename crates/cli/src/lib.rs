@@ -1,1 +1,38 @@
+//! The `daybook` command: the whole suite on one machine.
+//!
+//! In reading order:
+//! - [`dev`]: `daybook dev`.
 
+pub mod dev;
+
+use clap::{Parser, Subcommand};
+
+/// Event sourcing on DynamoDB: the whole suite on one machine.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Command {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    dev: dev::Options,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run everything on this machine: table, API, relay, snapshotter and bus (the default).
+    Dev(dev::Options),
+}
+
+impl Command {
+    /// Carries the command out.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; the message is for the person who typed it.
+    pub async fn run(self) -> Result<(), dev::DevError> {
+        match self.verb {
+            Some(Verb::Dev(options)) => dev::run(options).await,
+            None => dev::run(self.dev).await,
+        }
+    }
+}

@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use crate::problem::Problem;
 
+/// A body's bytes at most: Lambda's responses hold 6 MB, headers included.
+const MAX_BODY: usize = 6 * 1024 * 1024 - 16 * 1024;
+
 /// The state of an aggregate.
 #[derive(Serialize)]
 pub(crate) struct StateAnswer<'a> {
@@ -81,9 +84,14 @@ pub(crate) fn etag(version: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}\"")).expect("digits in quotes can stand in a header")
 }
 
-/// A JSON body.
+/// A JSON body, unless Lambda could not pass it on.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Result<Response, Problem> {
     let body = serde_json::to_string(body).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
+    // Lambda's own response holds the body as a JSON string, where each of these takes a character more.
+    let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+    if body.len() + escapes > MAX_BODY {
+        return Err(Problem::AnswerTooLarge);
+    }
     let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     Ok((status, content_type, body).into_response())
 }

@@ -98,6 +98,8 @@ pub enum Problem {
     BodyTooLarge,
     /// What it would write is larger than DynamoDB takes.
     TooLarge(TooLarge),
+    /// The answer is larger than Lambda passes on.
+    AnswerTooLarge,
     /// The body is not declared to be JSON.
     NotJson,
     /// No such command.
@@ -240,6 +242,12 @@ impl Problem {
                 of(S::PAYLOAD_TOO_LARGE, "too-large", "Too large", "a body has at most 4194304 bytes".to_owned())
             }
             Self::TooLarge(limit) => of(S::PAYLOAD_TOO_LARGE, "too-large", "Too large", limit.to_string()),
+            Self::AnswerTooLarge => of(
+                S::PAYLOAD_TOO_LARGE,
+                "too-large",
+                "Too large",
+                "the answer would be larger than the 6 MB that can be passed on".to_owned(),
+            ),
             Self::NotJson => of(
                 S::UNSUPPORTED_MEDIA_TYPE,
                 "not-json",

@@ -2,10 +2,10 @@
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
-use decider::{Circumstances, CommandError, CommandRequest, Decided, Json, Model};
+use axum::response::{IntoResponse, Response};
+use decider::{Circumstances, CommandError, CommandRequest, Decided, Folded, Json, Model};
+use event_store::AppendError;
 use event_store::backoff::Backoff;
-use event_store::{AppendError, Loaded};
 use jiff::Timestamp;
 use table::AggregateKey;
 use ulid::Ulid;
@@ -113,8 +113,10 @@ async fn execute(
         if let Some(expected) = seen {
             return Err(Problem::Conflict { expected, actual: before.version() });
         }
+        // Before the append: what cannot be answered is not written either.
+        let answer = answer(model, &key, &before, &decided, &request)?;
         match api.store().append(model, &key, before.version(), &decided, request.deadline).await {
-            Ok(after) => return answer(&key, &decided, &after, before.version() == 0 && after.version() > 0, &request),
+            Ok(_) => return Ok(answer),
             Err(AppendError::Conflict { .. }) if request.if_match.is_none() => {
                 if !races.wait().await {
                     return Err(Problem::Contended);
@@ -126,7 +128,7 @@ async fn execute(
 }
 
 /// What the aggregate probably is, without a call: as this process last saw it, or not there if it is to be created.
-fn first_guess(api: &Api, model: &dyn Model, key: &AggregateKey, creates: bool) -> Option<decider::Folded> {
+fn first_guess(api: &Api, model: &dyn Model, key: &AggregateKey, creates: bool) -> Option<Folded> {
     let known = api.store().recall(key).map(|loaded| loaded.folded);
     known.or_else(|| creates.then(|| model.before_first_event()))
 }
@@ -138,26 +140,30 @@ fn circumstances(request: &WriteRequest) -> Circumstances {
     Circumstances { now, seed, meta: request.meta.clone() }
 }
 
+/// The answer to a write that succeeds.
 fn answer(
+    model: &dyn Model,
     key: &AggregateKey,
+    before: &Folded,
     decided: &Decided,
-    after: &Loaded,
-    created: bool,
     request: &WriteRequest,
 ) -> Result<Response, Problem> {
+    let version = decided.after.version();
     if let Some(refusal) = &decided.refusal {
-        return Err(Problem::Refused { refusal: refusal.clone(), version: after.version() });
+        return Ok(Problem::Refused { refusal: refusal.clone(), version }.into_response());
     }
+    let state = model.state(&decided.after).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
     let body = WriteAnswer {
         id: &key.id,
-        version: after.version(),
-        state: &after.state,
+        version,
+        state: &state,
         events: decided.events.iter().map(Into::into).collect(),
         messages: decided.messages.iter().map(Into::into).collect(),
     };
+    let created = before.version() == 0 && version > 0;
     let mut response = json(if created { StatusCode::CREATED } else { StatusCode::OK }, &body)?;
     let headers = response.headers_mut();
-    headers.insert(header::ETAG, etag(after.version()));
+    headers.insert(header::ETAG, etag(version));
     if created {
         let location = HeaderValue::try_from(format!("/{key}"));
         headers.insert(header::LOCATION, location.map_err(|fault| Problem::Internal { cause: fault.to_string() })?);

@@ -10,8 +10,8 @@ use crate::error::StoreError;
 use crate::load::{Item, event_item};
 use crate::store::EventStore;
 
-/// A page's data at most, in bytes: with its envelopes it must fit a Lambda response of 6 MB.
-const MAX_PAGE: usize = 3 * 1024 * 1024;
+/// A page's data at most, in bytes: with its envelopes, and every quote of it escaped, it fits a Lambda response of 6 MB.
+const MAX_PAGE: usize = 2 * 1024 * 1024;
 
 /// Some of a feed.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,7 +119,7 @@ impl EventStore {
             .expression_attribute_values(":first", AttributeValue::S(range.first))
             .expression_attribute_values(":last", AttributeValue::S(range.last))
             // One more, so that it is known whether there is more.
-            .limit(i32::try_from(limit + 1).unwrap_or(i32::MAX))
+            .limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX))
             // An index cannot be read consistently.
             .consistent_read(range.index.is_none())
             .send()

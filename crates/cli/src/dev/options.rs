@@ -1,0 +1,29 @@
+//! What can be asked of the dev stack.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Where the stack listens and what it keeps.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Port of the API.
+    #[arg(long, default_value_t = 3000)]
+    pub port: u16,
+    /// Port of DynamoDB.
+    #[arg(long, default_value_t = 8000)]
+    pub dynamodb_port: u16,
+    /// Port of EventBridge and SQS.
+    #[arg(long, default_value_t = 8001)]
+    pub bus_port: u16,
+    /// Address to listen on; 0.0.0.0 lets containers in.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub host: IpAddr,
+    /// File that keeps the table; without it, memory.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// The SAM template that the functions and their mappings are read from.
+    #[arg(long, value_name = "FILE", default_value = "template.yaml")]
+    pub template: PathBuf,
+}

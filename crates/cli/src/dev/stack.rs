@@ -1,0 +1,268 @@
+//! Starting and stopping it all.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodbstreams::Client as StreamsClient;
+use axum::Router;
+use command_handler::Api;
+use decider::RegistrationError;
+use event_source_mapping::Template;
+use event_source_mapping::template::{Function as TemplateFunction, TemplateError};
+use event_store::{EventStore, StoreError};
+use local_bus::Bus;
+use local_dynamodb::LocalDynamoDb;
+use snapshotter::Snapshotter;
+use startup::{Environment, SdkConfig, SettingError};
+use stream_relay::Relay;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::functions::{Discards, Function, Worker};
+use super::options::Options;
+use super::{endpoints, environment, stream};
+
+/// How long requests may take to finish once it is stopped.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Records that a reader may be ahead of its mapping.
+const READ_AHEAD: usize = 1000;
+
+/// The whole suite, running. Dropping it ends it at once.
+pub struct Stack {
+    api_url: String,
+    dynamodb_url: String,
+    bus_url: Option<String>,
+    table_name: String,
+    bus: Bus,
+    database: Option<LocalDynamoDb>,
+    stop: watch::Sender<()>,
+    servers: JoinSet<()>,
+    workers: JoinSet<()>,
+}
+
+/// Why the stack does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum DevError {
+    /// The template cannot be read.
+    #[error("cannot read the template {path}; name another with --template")]
+    ReadTemplate {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The template is not one.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A function is missing from the template.
+    #[error("the template has no function with Metadata.BuildProperties.Binary: {binary}")]
+    NoFunction {
+        /// Its binary.
+        binary: &'static str,
+    },
+    /// A function's setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The aggregates.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+    /// A port is taken.
+    #[error("cannot listen on {address}; choose another port with {option}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// The option that changes it.
+        option: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The embedded engine.
+    #[error(transparent)]
+    Database(#[from] local_dynamodb::StartError),
+    /// The table.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The stream.
+    #[error("cannot read the table's stream")]
+    Stream(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl DevError {
+    pub(super) fn stream(fault: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Stream(fault.into())
+    }
+}
+
+impl Stack {
+    /// Starts everything; when it returns, the API answers.
+    ///
+    /// # Errors
+    ///
+    /// See [`DevError`].
+    pub async fn start(options: Options) -> Result<Self, DevError> {
+        let text = std::fs::read_to_string(&options.template)
+            .map_err(|source| DevError::ReadTemplate { path: options.template.clone(), source })?;
+        let template = Template::parse(&text)?;
+        let process = Environment::of_process();
+        let (stop, stopped) = watch::channel(());
+        let (mut servers, mut workers) = (JoinSet::new(), JoinSet::new());
+
+        let database = match process.optional("AWS_ENDPOINT_URL_DYNAMODB") {
+            Some(_) => None,
+            None => {
+                let listener = listen(&options, options.dynamodb_port, "--dynamodb-port").await?;
+                Some(LocalDynamoDb::start(options.data.as_deref(), listener)?)
+            }
+        };
+        let dynamodb = endpoint(&process, "AWS_ENDPOINT_URL_DYNAMODB", database.as_ref().map(LocalDynamoDb::url)).await;
+
+        let bus = Bus::new();
+        let elsewhere = ["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS"].map(|name| process.optional(name));
+        let bus_url = if elsewhere.iter().all(Option::is_some) {
+            None
+        } else {
+            let listener = listen(&options, options.bus_port, "--bus-port").await?;
+            let url = url_of(&listener)?;
+            serve(&mut servers, listener, bus.router(), &stopped);
+            Some(url)
+        };
+        let eventbridge = endpoint(&process, "AWS_ENDPOINT_URL_EVENTBRIDGE", bus_url.as_deref()).await;
+        let sqs = endpoint(&process, "AWS_ENDPOINT_URL_SQS", bus_url.as_deref()).await;
+
+        let settings = |binary| -> Result<Environment, DevError> {
+            let function = environment::function(&template, binary)?;
+            Ok(environment::of_function(function, sqs.endpoint_url().unwrap_or_default()))
+        };
+        let of_api = settings("command-handler")?;
+        let store_settings = event_store::Settings::read(&of_api)?;
+        let table_name = store_settings.table_name.clone();
+        let store = EventStore::new(&dynamodb, store_settings);
+        store.create_table().await?;
+
+        let relay = Relay::new(
+            stream_relay::clients::eventbridge(&eventbridge),
+            stream_relay::clients::sqs(&sqs),
+            stream_relay::Settings::read(&settings("stream-relay")?)?,
+        );
+        let of_snapshotter = event_store::Settings::read(&settings("snapshotter")?)?;
+        let snapshotter = Snapshotter::new(aggregates::registry()?, EventStore::new(&dynamodb, of_snapshotter));
+        let discards = Discards::default();
+        for (binary, function) in [
+            ("stream-relay", Function::Relay(Arc::new(relay))),
+            ("snapshotter", Function::Snapshotter(Arc::new(snapshotter))),
+        ] {
+            let declared = environment::function(&template, binary)?;
+            follow_stream(&mut workers, &dynamodb, &table_name, declared, &function, &discards).await?;
+        }
+
+        let api = Api::new(aggregates::registry()?, store, command_handler::Settings::read(&of_api)?);
+        let router = command_handler::router(api).merge(endpoints::router(bus.clone(), discards));
+        let listener = listen(&options, options.port, "--port").await?;
+        let api_url = url_of(&listener)?;
+        serve(&mut servers, listener, router, &stopped);
+
+        let dynamodb_url = dynamodb.endpoint_url().unwrap_or_default().to_owned();
+        Ok(Self { api_url, dynamodb_url, bus_url, table_name, bus, database, stop, servers, workers })
+    }
+
+    /// Where the API answers.
+    pub fn api_url(&self) -> &str {
+        &self.api_url
+    }
+
+    /// Where DynamoDB answers.
+    pub fn dynamodb_url(&self) -> &str {
+        &self.dynamodb_url
+    }
+
+    /// Where EventBridge and SQS answer; none when both are elsewhere.
+    pub fn bus_url(&self) -> Option<&str> {
+        self.bus_url.as_deref()
+    }
+
+    /// The table.
+    pub fn table_name(&self) -> &str {
+        &self.table_name
+    }
+
+    /// The bus and the dead-letter queue.
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// Lets the requests that are being served finish, then ends everything.
+    pub async fn stop(mut self) {
+        self.workers.shutdown().await;
+        // Closing the channel is the signal.
+        drop(self.stop);
+        let all_served = async { while self.servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, all_served).await.is_err() {
+            self.servers.shutdown().await;
+        }
+        if let Some(database) = self.database.take() {
+            database.stop().await;
+        }
+    }
+}
+
+/// The AWS configuration of a service: at the endpoint that the environment names, else at the stack's own.
+async fn endpoint(process: &Environment, variable: &'static str, own: Option<&str>) -> SdkConfig {
+    match (process.optional(variable), own) {
+        (None, Some(own)) => startup::aws_config_at(own),
+        (elsewhere, _) => startup::aws_config().await.to_builder().endpoint_url(elsewhere.unwrap_or_default()).build(),
+    }
+}
+
+async fn listen(options: &Options, port: u16, option: &'static str) -> Result<TcpListener, DevError> {
+    let address = (options.host, port);
+    let failed = |source| DevError::Listen { address: format!("{}:{port}", options.host), option, source };
+    TcpListener::bind(address).await.map_err(failed)
+}
+
+fn url_of(listener: &TcpListener) -> Result<String, DevError> {
+    Ok(format!("http://{}", listener.local_addr().map_err(local_dynamodb::StartError::from)?))
+}
+
+/// Serves until the sender of `stopped` is gone.
+fn serve(servers: &mut JoinSet<()>, listener: TcpListener, router: Router, stopped: &watch::Receiver<()>) {
+    let mut stopped = stopped.clone();
+    servers.spawn(async move {
+        let gone = async move { while stopped.changed().await.is_ok() {} };
+        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(gone).await {
+            tracing::error!(%error, "a server failed");
+        }
+    });
+}
+
+/// Puts a function behind the mappings that the template declares for it, one worker a shard.
+async fn follow_stream(
+    workers: &mut JoinSet<()>,
+    dynamodb: &SdkConfig,
+    table_name: &str,
+    declared: &TemplateFunction,
+    function: &Function,
+    discards: &Discards,
+) -> Result<(), DevError> {
+    let client = StreamsClient::new(dynamodb);
+    let stream = stream::of_table(&client, table_name).await?;
+    for event in declared.streams.values().filter(|event| event.enabled) {
+        for shard in &stream.shards {
+            let (sender, records) = mpsc::channel(READ_AHEAD);
+            let worker = Worker {
+                function: function.clone(),
+                timeout: declared.timeout,
+                event: event.clone(),
+                stream_arn: stream.arn.clone(),
+                shard: shard.clone(),
+                discards: discards.clone(),
+            };
+            workers.spawn(worker.run(records));
+            let (client, arn, shard) = (client.clone(), stream.arn.clone(), shard.clone());
+            workers.spawn(async move { stream::follow(&client, &arn, &shard, &sender).await });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! The `daybook` command.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::Command;
+use tracing_subscriber::EnvFilter;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // The engine warns of every condition that fails, and lost races are none of its business.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match Command::parse().run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("daybook: {}", cli::dev::in_full(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

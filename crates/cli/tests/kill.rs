@@ -1,0 +1,156 @@
+//! `daybook dev --data FILE` killed in the middle of writes: what was acknowledged is there afterwards, and every outbox
+//! row reaches the bus.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use table::{attributes, keys};
+
+/// Acknowledged writes before each kill.
+const WRITES: usize = 60;
+
+/// Writers side by side, each on an aggregate of its own and all on a common one.
+const WRITERS: usize = 6;
+
+/// How often the stack is killed.
+const KILLS: usize = 3;
+
+/// A running `daybook dev`, killed when it is dropped.
+struct Daybook {
+    process: Child,
+    api: String,
+    dynamodb: String,
+}
+
+impl Daybook {
+    fn start(data: &Path) -> Self {
+        let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_daybook"))
+            .args(["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--data"])
+            .arg(data)
+            .arg("--template")
+            .arg(template)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut url = |name: &str| loop {
+            let line = lines.next().unwrap().unwrap();
+            if let Some(rest) = line.trim_start().strip_prefix(name) {
+                return rest.split_whitespace().next().unwrap().to_owned();
+            }
+        };
+        let (api, dynamodb) = (url("API"), url("DynamoDB"));
+        // What it prints is read to the end, so that it never waits for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { process, api, dynamodb }
+    }
+
+    /// SIGKILL.
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        reqwest::get(format!("{}{path}", self.api)).await.unwrap().json().await.unwrap()
+    }
+}
+
+impl Drop for Daybook {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Writes until the stack is gone; the event ids that were acknowledged, by aggregate.
+async fn write(api: String, writer: usize, round: usize, acknowledged: tokio::sync::mpsc::Sender<(String, String)>) {
+    let client = reqwest::Client::new();
+    for n in 0.. {
+        let id = if n % 2 == 0 { "common".to_owned() } else { format!("own-{writer}") };
+        let todo = json!({"title": format!("{round}/{writer}/{n}"), "message": "x".repeat(200)});
+        let mut create = todo.clone();
+        create["id"] = id.as_str().into();
+        let post = async |path: String, body: &Value| client.post(format!("{api}{path}")).json(body).send().await;
+        let mut answer = post(format!("/todo/{id}"), &todo).await;
+        if answer.as_ref().is_ok_and(|answer| answer.status() == 404) {
+            answer = post("/todo".to_owned(), &create).await;
+        }
+        let Ok(answer) = answer else { return };
+        if !answer.status().is_success() {
+            continue;
+        }
+        let Ok(body) = answer.json::<Value>().await else { return };
+        for event in body["events"].as_array().unwrap() {
+            let event_id = event["eventId"].as_str().unwrap().to_owned();
+            if acknowledged.send((id.clone(), event_id)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_acknowledged_is_lost_and_every_outbox_row_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("daybook.db");
+    let mut acknowledged: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for round in 0..KILLS {
+        let daybook = Daybook::start(&data);
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| tokio::spawn(write(daybook.api.clone(), writer, round, sender.clone())))
+            .collect();
+        drop(sender);
+        for _ in 0..WRITES {
+            let (id, event_id) = receiver.recv().await.unwrap();
+            acknowledged.entry(id).or_default().insert(event_id);
+        }
+        daybook.kill();
+        // What was on its way when the stack died counts too: it was acknowledged.
+        while let Some((id, event_id)) = receiver.recv().await {
+            acknowledged.entry(id).or_default().insert(event_id);
+        }
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    }
+
+    let daybook = Daybook::start(&data);
+    for (id, event_ids) in &acknowledged {
+        let answer = daybook.get(&format!("/todo/{id}/events?limit=1000")).await;
+        let events = answer["events"].as_array().unwrap();
+        let numbers: Vec<_> = events.iter().map(|event| event["seqNum"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "{id}");
+        let stored: BTreeSet<_> = events.iter().map(|event| event["eventId"].as_str().unwrap().to_owned()).collect();
+        assert!(event_ids.is_subset(&stored), "{id}: {:?}", event_ids.difference(&stored));
+    }
+
+    let client = aws_sdk_dynamodb::Client::new(&startup::aws_config_at(&daybook.dynamodb));
+    let rows = client.scan().table_name("daybook-dev").into_paginator().items().send().try_collect().await.unwrap();
+    let is_outbox = |row: &std::collections::HashMap<String, aws_sdk_dynamodb::types::AttributeValue>| {
+        row[attributes::SK].as_s().unwrap().starts_with(keys::OUTBOX_PREFIX)
+    };
+    let waiting: BTreeSet<_> =
+        rows.iter().filter(|row| is_outbox(row)).map(|row| row["messageId"].as_s().unwrap().clone()).collect();
+    assert!(waiting.len() >= acknowledged.values().map(BTreeSet::len).sum());
+    for attempt in 0.. {
+        let bus = daybook.get("/_dev/bus").await;
+        let sent = bus.as_array().unwrap().iter();
+        let sent: BTreeSet<_> =
+            sent.map(|entry| entry["detail"]["metadata"]["messageId"].as_str().unwrap().to_owned()).collect();
+        if waiting.is_subset(&sent) {
+            break;
+        }
+        assert!(attempt < 600, "{} messages never reach the bus", waiting.difference(&sent).count());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

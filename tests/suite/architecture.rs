@@ -1,0 +1,131 @@
+//! The promises of the workspace's structure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+use suite_tests::workspace;
+
+/// Which crates of the workspace each crate may use. Those that only serve development and tests are not named on the
+/// right: no crate that is deployed may use one.
+const ARROWS: [(&str, &[&str]); 14] = [
+    ("decider", &[]),
+    ("startup", &[]),
+    ("stream-batch", &[]),
+    ("aggregates", &["decider"]),
+    ("table", &["decider"]),
+    ("event-store", &["decider", "startup", "table"]),
+    ("command-handler", &["aggregates", "decider", "event-store", "startup", "table"]),
+    ("stream-relay", &["decider", "startup", "stream-batch", "table"]),
+    ("snapshotter", &["aggregates", "decider", "event-store", "startup", "stream-batch", "table"]),
+    ("event-source-mapping", &["stream-batch"]),
+    ("local-bus", &[]),
+    ("local-dynamodb", &[]),
+    (
+        "cli",
+        &[
+            "aggregates",
+            "command-handler",
+            "decider",
+            "event-source-mapping",
+            "event-store",
+            "local-bus",
+            "local-dynamodb",
+            "snapshotter",
+            "startup",
+            "stream-batch",
+            "stream-relay",
+            "table",
+        ],
+    ),
+    // Tests may use everything.
+    ("suite-tests", &[]),
+];
+
+/// The packages of the workspace with what they depend on, in the product itself.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    let of = |package: &Value| {
+        let all = package["dependencies"].as_array().unwrap().iter();
+        all.filter(|dependency| dependency["kind"].is_null()).map(name).collect()
+    };
+    metadata["packages"].as_array().unwrap().iter().map(|package| (name(package), of(package))).collect()
+}
+
+#[test]
+fn dependencies_follow_the_arrows() {
+    let dependencies = dependencies();
+    let named: BTreeSet<_> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(dependencies.keys().cloned().collect::<BTreeSet<_>>(), named);
+    for (name, allowed) in ARROWS {
+        if name == "suite-tests" {
+            continue;
+        }
+        for used in dependencies[name].intersection(&named) {
+            assert!(allowed.contains(&used.as_str()), "{name} uses {used}");
+        }
+    }
+}
+
+#[test]
+fn the_kernel_knows_neither_aws_nor_waiting() {
+    for name in ["decider", "aggregates"] {
+        for used in &dependencies()[name] {
+            let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
+            assert!(!foreign.iter().any(|prefix| used.starts_with(prefix)), "{name} uses {used}");
+        }
+    }
+}
+
+#[test]
+fn only_the_event_store_owns_a_dynamodb_client() {
+    let owners: Vec<_> = dependencies()
+        .into_iter()
+        .filter(|(name, uses)| name != "suite-tests" && uses.contains("aws-sdk-dynamodb"))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(owners, ["event-store"]);
+}
+
+#[test]
+fn only_the_table_spells_its_attributes() {
+    for entry in walk(&workspace().join("crates")) {
+        let path = entry.to_string_lossy().replace('\\', "/");
+        // The shape itself, and the pattern tests, which spell records on purpose.
+        let allowed = ["/crates/table/", "/crates/event-source-mapping/", "/tests/"];
+        if allowed.iter().any(|part| path.contains(part)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&entry).unwrap();
+        let product = text.split("#[cfg(test)]").next().unwrap();
+        let code = product.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for (number, line) in code.enumerate() {
+            for spelled in ["\"pk\"", "\"sk\"", "\"gsi1", "\"ttl\"", "AGGREGATE#", "OUTBOX#", "EVENT#", "SNAPSHOT#"] {
+                assert!(!line.contains(spelled), "{path}, line of code {number}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn main_functions_are_short() {
+    for main in walk(&workspace().join("crates")).into_iter().filter(|path| path.ends_with("main.rs")) {
+        let lines = std::fs::read_to_string(&main).unwrap().lines().count();
+        assert!(lines <= 40 || main.to_string_lossy().contains("/tests/"), "{} has {lines} lines", main.display());
+    }
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
+}

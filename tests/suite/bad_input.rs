@@ -1,0 +1,218 @@
+//! Bad input to every route: the right status, a problem that says what to do, and a table that is as it was.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use suite_tests::Suite;
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// A request and the problem that it should come to.
+struct Case<'a> {
+    method: Method,
+    path: &'a str,
+    headers: Vec<(&'a str, &'a str)>,
+    body: Option<&'a str>,
+    status: u16,
+    slug: &'a str,
+}
+
+fn post<'a>(path: &'a str, body: &'a str, status: u16, slug: &'a str) -> Case<'a> {
+    Case { method: Method::POST, path, headers: vec![JSON], body: Some(body), status, slug }
+}
+
+fn get<'a>(path: &'a str, status: u16, slug: &'a str) -> Case<'a> {
+    Case { method: Method::GET, path, headers: vec![], body: None, status, slug }
+}
+
+/// Every row of the table, in a stable order.
+async fn rows(suite: &Suite) -> Vec<String> {
+    let scan = suite.table().scan().table_name(suite.stack.table_name()).into_paginator().items().send();
+    let rows = scan.try_collect().await.unwrap();
+    let mut rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let mut fields: Vec<_> = row.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+            fields.sort_unstable();
+            fields.join(" ")
+        })
+        .collect();
+    rows.sort_unstable();
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    suite.post("/todo", &json!({"id": "1", "title": "TODO", "message": ""})).await.expect(201);
+    suite.post("/todo", &json!({"id": "gone", "title": "TODO", "message": ""})).await.expect(201);
+    suite.send(Method::DELETE, "/todo/gone", &[], None).await.expect(200);
+    let before = rows(&suite).await;
+
+    let transaction = r#"{"command":"RecordTransaction","data":{"desc":"A","amount":1}}"#;
+    let long_id = "x".repeat(129);
+    let [long_path, long_body] = [format!("/account/{long_id}"), json!({"id": long_id}).to_string()];
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let huge = json!({"title": "x".repeat(5 * 1024 * 1024), "message": ""}).to_string();
+    let large = json!({"title": "x".repeat(410 * 1024), "message": ""}).to_string();
+    let one = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": 1}});
+    let hundred = Value::from(vec![one.clone(); 100]).to_string();
+    // Each title stands in an event and in a message, so the rows are twice what is sent.
+    let heavy = |n| json!({"command": "UpdateTodo", "data": {"title": format!("{n}{}", "x".repeat(340 * 1024)), "message": ""}});
+    let heavy = Value::from((0..7).map(heavy).collect::<Vec<_>>()).to_string();
+    let with = |name, value, case: Case<'static>| Case { headers: vec![JSON, (name, value)], ..case };
+    let update = r#"{"title":"x","message":"y"}"#;
+
+    let cases = [
+        // 400: cannot be understood
+        post("/account", "{", 400, "malformed-json"),
+        post("/account/1", "not json", 400, "malformed-json"),
+        post("/account/1/commands", "[{]", 400, "malformed-json"),
+        post("/account/1/commands", &deep, 422, "bad-body"),
+        post("/account", "{} {}", 400, "malformed-json"),
+        post("/account", r#"{"id":"a b"}"#, 400, "bad-id"),
+        post("/account", r#"{"id":""}"#, 400, "bad-id"),
+        post("/account", r#"{"id":".."}"#, 400, "bad-id"),
+        post("/account", &long_body, 400, "bad-id"),
+        get(&long_path, 400, "bad-id"),
+        get("/account/a%20b", 400, "bad-id"),
+        get("/account/a%2Fb", 400, "bad-id"),
+        get("/account/%FF", 400, "bad-id"),
+        get("/account/a%23b/events", 400, "bad-id"),
+        get("/account/1?version=x", 400, "bad-query"),
+        get("/account/1?version=-1", 400, "bad-query"),
+        get("/account/1?verson=1", 400, "bad-query"),
+        get("/account/1?rebuild=maybe", 400, "bad-query"),
+        post("/account/1/commands?rebuild=1", transaction, 400, "bad-query"),
+        get("/account/1/events?limit=0", 400, "bad-query"),
+        get("/account/1/events?limit=1001", 400, "bad-query"),
+        get("/account/1/events?after=x", 400, "bad-query"),
+        get("/events", 400, "bad-query"),
+        get("/events?type=OrderPlaced&after=nonsense", 400, "bad-query"),
+        get("/account?after=nonsense", 400, "bad-query"),
+        with("if-match", "\"x\"", post("/todo/1", update, 400, "bad-header")),
+        with("if-match", "\"1\", \"2\"", post("/todo/1", update, 400, "bad-header")),
+        with("if-match", "W/\"1\"", post("/todo/1", update, 400, "bad-header")),
+        with("x-correlation-id", "two words", post("/todo/1", update, 400, "bad-header")),
+        // 404: not there
+        get("/", 404, "unknown-route"),
+        get("/account/1/nothing", 404, "unknown-route"),
+        get("/account/1/events/1", 404, "unknown-route"),
+        get("/nothing", 404, "unknown-type"),
+        get("/nothing/1", 404, "unknown-type"),
+        get("/nothing/1/events", 404, "unknown-type"),
+        post("/nothing", "{}", 404, "unknown-type"),
+        post("/nothing/1/commands", transaction, 404, "unknown-type"),
+        get("/events?type=Nothing", 404, "unknown-event-type"),
+        get("/account/2", 404, "not-found"),
+        get("/account/2?version=1", 404, "not-found"),
+        get("/account/2?rebuild=true", 404, "not-found"),
+        get("/account/2/events", 404, "not-found"),
+        get("/account/2/events?after=7", 404, "not-found"),
+        get("/account/1?version=0", 404, "no-such-version"),
+        get("/account/1?version=2", 404, "no-such-version"),
+        post("/account/2", r#"{"ownerFirst":"a","ownerLast":"b"}"#, 404, "not-found"),
+        post("/account/2/commands", transaction, 404, "not-found"),
+        // 405: not with this method
+        Case { method: Method::PUT, ..post("/account/1", "{}", 405, "method-not-allowed") },
+        Case { method: Method::DELETE, ..get("/account", 405, "method-not-allowed") },
+        Case { method: Method::DELETE, ..get("/account/1", 405, "method-not-allowed") },
+        Case { method: Method::GET, ..get("/account/1/commands", 405, "method-not-allowed") },
+        Case { method: Method::POST, ..post("/events", "{}", 405, "method-not-allowed") },
+        post("/order/1", "{}", 405, "method-not-allowed"),
+        // 409 and 410: not any more
+        post("/account", r#"{"id":"1"}"#, 409, "already-exists"),
+        post("/account/1/commands", r#"{"command":"OpenAccount"}"#, 409, "already-exists"),
+        with("if-match", "\"2\"", post("/todo/1", update, 409, "version-conflict")),
+        with("if-match", "99999999999999999999999", post("/todo/1", update, 409, "version-conflict")),
+        get("/todo/gone", 410, "deleted"),
+        get("/todo/gone?rebuild=true", 410, "deleted"),
+        post("/todo/gone", update, 410, "deleted"),
+        // 413: too much for DynamoDB
+        post("/todo", &huge, 413, "too-large"),
+        post("/todo", &large, 413, "too-large"),
+        post("/account/1/commands", &hundred, 413, "too-large"),
+        post("/todo/1/commands", &heavy, 413, "too-large"),
+        // 415: not JSON
+        Case { headers: vec![], ..post("/account", "{}", 415, "not-json") },
+        Case { headers: vec![("content-type", "text/plain")], ..post("/account/1", "{}", 415, "not-json") },
+        Case {
+            headers: vec![("content-type", "application/x-www-form-urlencoded")],
+            ..post("/account/1/commands", "a=1", 415, "not-json")
+        },
+        // 422: understood, and wrong
+        post("/account", "[]", 422, "bad-body"),
+        post("/account", "7", 422, "bad-body"),
+        post("/account", r#"{"id":7}"#, 422, "bad-body"),
+        post("/account", r#"{"id":"x","id":"y"}"#, 422, "bad-body"),
+        post("/account", r#"{"owner":"x"}"#, 422, "invalid-command"),
+        post("/todo", r#"{"title":"x","title":"y","message":""}"#, 422, "invalid-command"),
+        post("/todo", r#"{"title":"x"}"#, 422, "invalid-command"),
+        post("/todo", r#"{"title":" ","message":""}"#, 422, "refused"),
+        post("/account/1/commands", "[]", 422, "bad-body"),
+        post("/account/1/commands", "\"x\"", 422, "bad-body"),
+        post("/account/1/commands", r#"{"data":{}}"#, 422, "bad-body"),
+        post("/account/1/commands", r#"{"command":"OpenAccount","dta":{}}"#, 422, "bad-body"),
+        post("/account/1/commands", r#"{"command":"Nothing","data":{}}"#, 422, "unknown-command"),
+        post("/account/1/commands", r#"{"command":"RecordTransaction"}"#, 422, "invalid-command"),
+        post(
+            "/account/1/commands",
+            r#"{"command":"RecordTransaction","data":{"desc":"A","amount":1.5}}"#,
+            422,
+            "invalid-command",
+        ),
+        post(
+            "/account/1/commands",
+            r#"{"command":"RecordTransaction","data":{"desc":"A","amount":9223372036854775808}}"#,
+            422,
+            "invalid-command",
+        ),
+        post(
+            "/account/1/commands",
+            r#"[{"command":"RecordTransaction","data":{"desc":"A","amount":1}},{"command":"Nothing"}]"#,
+            422,
+            "unknown-command",
+        ),
+        Case { method: Method::DELETE, ..post("/todo/1", r#"{"a":1}"#, 422, "bad-body") },
+    ];
+    for Case { method, path, headers, body, status, slug } in cases {
+        println!("{method} {path} {headers:?} {}", body.map_or("", |body| &body[..body.len().min(100)]));
+        suite.send(method, path, &headers, body).await.expect_problem(status, slug);
+    }
+    assert_eq!(rows(&suite).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_method_that_is_not_allowed_is_told_which_are() {
+    let suite = Suite::start().await;
+    for (path, allowed) in [
+        ("/account", "POST,GET,HEAD"),
+        ("/account/1", "POST,DELETE,GET,HEAD"),
+        ("/account/1/commands", "POST"),
+        ("/account/1/events", "GET,HEAD"),
+        ("/events", "GET,HEAD"),
+    ] {
+        let answer = suite.send(Method::PATCH, path, &[], None).await.expect_problem(405, "method-not-allowed");
+        assert_eq!(answer.header("allow"), allowed, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_problem_never_shows_an_internal_text() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    // The event can no longer be read: a fault of ours, of which the caller learns nothing.
+    suite
+        .table()
+        .update_item()
+        .table_name(suite.stack.table_name())
+        .key("pk", aws_sdk_dynamodb::types::AttributeValue::S("AGGREGATE#account#1".into()))
+        .key("sk", aws_sdk_dynamodb::types::AttributeValue::S("EVENT#000000000001".into()))
+        .update_expression("SET eventType = :secret")
+        .expression_attribute_values(":secret", aws_sdk_dynamodb::types::AttributeValue::S("Secret".into()))
+        .send()
+        .await
+        .unwrap();
+    let answer = suite.get("/account/1?rebuild=true").await.expect_problem(500, "internal");
+    assert!(!answer.body.to_string().contains("Secret"), "{}", answer.body);
+}

@@ -1,0 +1,92 @@
+//! A counter that counts down.
+
+use decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The counter.
+pub struct Counter;
+
+/// How far it is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Counter")]
+pub struct State {
+    /// What is left to count.
+    pub left: u32,
+}
+
+/// What can be asked of it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+#[schemars(rename = "CounterCommand")]
+pub enum Command {
+    /// Begin.
+    Start {
+        /// Where to count from.
+        from: u32,
+    },
+    /// Count one down.
+    Tick {},
+}
+
+/// What happened to it. The names are a stored format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+#[schemars(rename = "CounterEvent")]
+pub enum Event {
+    /// It began.
+    #[serde(rename = "CounterStarted")]
+    Started {
+        /// Where it counts from.
+        from: u32,
+    },
+    /// It counted one down.
+    #[serde(rename = "CounterTicked")]
+    Ticked {},
+}
+
+impl Aggregate for Counter {
+    const TYPE: &'static str = "counter";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Start", update: None, delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("CounterStarted", 1), EventType::new("CounterTicked", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(state: &State, command: Command, _context: &Context<'_, Event>) -> Decision<Event> {
+        match command {
+            Command::Start { from } => Ok(vec![Event::Started { from }]),
+            Command::Tick {} if state.left == 0 => Err(Rejection::new("AtZero", "there is nothing left to count")),
+            Command::Tick {} => Ok(vec![Event::Ticked {}]),
+        }
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        match event {
+            Event::Started { from } => State { left: *from },
+            Event::Ticked {} => State { left: state.left.saturating_sub(1) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use decider::given::given;
+
+    use super::*;
+
+    #[test]
+    fn a_tick_counts_down() {
+        given::<Counter>([Event::Started { from: 1 }])
+            .when(Command::Tick {})
+            .then([Event::Ticked {}])
+            .announces(["CounterTicked"]);
+    }
+
+    #[test]
+    fn it_stops_at_zero() {
+        given::<Counter>([Event::Started { from: 0 }]).when(Command::Tick {}).then_refused("AtZero", []);
+    }
+}

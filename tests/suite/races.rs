@@ -1,0 +1,69 @@
+//! Writers that race.
+
+use serde_json::{Value, json};
+use suite_tests::Suite;
+
+const WRITERS: i64 = 64;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_accepted_command_of_racing_writers_is_exactly_one_event() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "hot"})).await.expect(201);
+
+    let write = async |amount: i64| {
+        let command = json!({"command": "RecordTransaction", "data": {"desc": format!("#{amount}"), "amount": amount}});
+        suite.post("/account/hot/commands", &command).await
+    };
+    let answers = futures_util::future::join_all((1..=WRITERS).map(write)).await;
+    for answer in &answers {
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+
+    let events = suite.get("/account/hot/events?limit=1000").await.expect(200);
+    let events = events.body["events"].as_array().unwrap();
+    let numbers: Vec<_> = events.iter().map(|event| event["seqNum"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
+    let mut amounts: Vec<_> = events.iter().filter_map(|event| event["data"]["amount"].as_i64()).collect();
+    amounts.sort_unstable();
+    assert_eq!(amounts, (1..=WRITERS).collect::<Vec<_>>());
+
+    // Each answer tells of the event that it made, at the place where it now stands.
+    for answer in &answers {
+        let told = &answer.body["events"][0];
+        let at = usize::try_from(told["seqNum"].as_u64().unwrap()).unwrap() - 1;
+        assert_eq!(told, &events[at]);
+    }
+    for path in ["/account/hot", "/account/hot?rebuild=true"] {
+        let state: Value = suite.get(path).await.expect(200).body;
+        assert_eq!(state["version"], 1 + WRITERS);
+        assert_eq!(state["state"]["balance"], WRITERS * (WRITERS + 1) / 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_racing_creations_one_wins() {
+    let suite = Suite::start().await;
+    let create = async |_| suite.post("/account", &json!({"id": "1"})).await.status.as_u16();
+    let mut answers = futures_util::future::join_all((0..16).map(create)).await;
+    answers.sort_unstable();
+    assert_eq!(answers[0], 201);
+    assert!(answers[1..].iter().all(|&status| status == 409), "{answers:?}");
+    assert_eq!(suite.get("/account/1").await.expect(200).body["version"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_racing_writers_that_saw_the_same_version_one_wins() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let write = async |amount: i64| {
+        let command = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}});
+        suite.post_if_match("/account/1/commands", &command, Some("\"1\"")).await
+    };
+    let answers = futures_util::future::join_all((1..=16).map(write)).await;
+    let won = answers.iter().filter(|answer| answer.status == 200).count();
+    assert_eq!(won, 1);
+    for lost in answers.into_iter().filter(|answer| answer.status != 200) {
+        let lost = lost.expect_problem(409, "version-conflict");
+        assert_eq!((&lost.body["expected"], &lost.body["actual"]), (&json!(1), &json!(2)));
+    }
+}
