@@ -8,7 +8,9 @@ mod bad_input;
 mod budgets;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
+mod instance;
 mod order;
+mod outages;
 mod races;
 mod readme;
 mod snapshots;

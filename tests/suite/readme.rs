@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use suite_tests::{Suite, workspace};
 
 use crate::counter::Counter;
+use crate::instance::Instance;
 
 fn readme() -> String {
     std::fs::read_to_string(workspace().join("README.md")).unwrap()
@@ -93,24 +94,10 @@ fn its_aggregate_is_the_one_that_is_tested() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_aggregate_is_served_once_it_is_registered() {
-    use axum::body::Body;
-    use axum::http::Request;
-    use tower::ServiceExt;
-
     let engine = local_dynamodb::LocalDynamoDb::in_memory().await.unwrap();
-    let environment: startup::Environment = [("TABLE_NAME", "daybook-test")].into_iter().collect();
-    let settings = event_store::Settings::read(&environment).unwrap();
-    let store = event_store::EventStore::new(&startup::aws_config_at(engine.url()), settings);
-    store.create_table().await.unwrap();
     let registry = aggregates::registry().unwrap().with::<Counter>().unwrap();
-    let api = command_handler::Api::new(registry, store, command_handler::Settings::default());
-    let router = command_handler::router(api);
-
-    let post = async |path: &str, body: Value| {
-        let request = Request::post(path).header("content-type", "application/json");
-        let answer = router.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
-        answer.status().as_u16()
-    };
+    let instance = Instance::with(engine, registry, command_handler::Settings::default()).await;
+    let post = async |path, body| instance.send(axum::http::Method::POST, path, Some(body)).await.status();
     assert_eq!(post("/counter", json!({"id": "1", "from": 1})).await, 201);
     assert_eq!(post("/counter/1/commands", json!({"command": "Tick"})).await, 200);
     assert_eq!(post("/counter/1/commands", json!({"command": "Tick"})).await, 422);

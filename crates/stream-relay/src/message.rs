@@ -1,0 +1,181 @@
+//! A message as the bus takes it, and what is known of it during an invocation.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use aws_sdk_eventbridge::types::PutEventsRequestEntry;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use table::OutboxItem;
+
+use crate::lanes::{Place, REQUEST_BYTES};
+use crate::record::{self, Content, Coordinates, OutboxRow, Unreadable};
+use crate::settings::Settings;
+
+/// EventBridge counts a `Time` as this many bytes.
+const TIME_BYTES: usize = 14;
+/// Characters of a `DetailType`.
+const MAX_DETAIL_TYPE: usize = 128;
+
+/// What one or more records of a batch ask to be settled.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) body: Body,
+    /// The records that are settled with it: more than one when the stream repeats itself within a batch.
+    pub(crate) records: Vec<Coordinates>,
+    /// Why it cannot be sent, once that is known.
+    pub(crate) refusal: Option<Refusal>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// An outbox row, and what is sent of it.
+    Row { item: OutboxItem, entry: Box<PutEventsRequestEntry> },
+    /// A record that cannot be read, and its partition when that is known.
+    Record { raw: Box<RawValue>, pk: Option<String> },
+}
+
+/// Why something failed, as an error code and in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Refusal {
+    pub(crate) code: String,
+    pub(crate) text: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: &str, text: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), text: text.into() }
+    }
+
+    /// Code and text as the fields of a log line, which leaves out what is missing.
+    pub(crate) fn fields(this: Option<&Self>) -> (Option<&str>, Option<&str>) {
+        this.map(|refusal| (refusal.code.as_str(), refusal.text.as_str())).unzip()
+    }
+}
+
+/// The messages among the records, each once, in the order in which they came.
+pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &Settings) -> Vec<Message> {
+    let mut messages: Vec<Message> = Vec::new();
+    let mut known: HashMap<[String; 3], usize> = HashMap::new();
+    for raw in records {
+        let (coordinates, content) = record::read(&raw);
+        match content {
+            Content::SomethingElse => {}
+            Content::Unreadable(Unreadable { pk, reason }) => messages.push(Message {
+                body: Body::Record { raw, pk },
+                records: vec![coordinates],
+                refusal: Some(Refusal::new("UnreadableRecord", reason)),
+            }),
+            Content::Outbox(row) => match known.entry(identity(&row.item)) {
+                Entry::Occupied(first) => messages[*first.get()].records.push(coordinates),
+                Entry::Vacant(unknown) => {
+                    unknown.insert(messages.len());
+                    messages.push(Message::new(*row, coordinates, settings));
+                }
+            },
+        }
+    }
+    messages
+}
+
+/// What makes two records one message: the row and its message id. The same id in another row would be the writer's
+/// fault, and sending both loses nothing.
+fn identity(item: &OutboxItem) -> [String; 3] {
+    [&item.pk, &item.sk, &item.message_id].map(String::clone)
+}
+
+impl Message {
+    fn new(row: OutboxRow, coordinates: Coordinates, settings: &Settings) -> Self {
+        let entry = PutEventsRequestEntry::builder()
+            .event_bus_name(&settings.event_bus_name)
+            .source(&settings.event_source)
+            .detail_type(&row.item.message_type)
+            .detail(&row.item.detail)
+            .resources(row.aggregate.to_string())
+            .time(row.occurred_at)
+            .build();
+        let refusal = check(&entry).err();
+        Self { body: Body::Row { item: row.item, entry: Box::new(entry) }, records: vec![coordinates], refusal }
+    }
+
+    /// Where it stands among the others. An unreadable record goes before the rest of its aggregate, because its own
+    /// place is unknown: nothing overtakes it while it is unsettled.
+    pub(crate) fn place(&self) -> Place<'_> {
+        match &self.body {
+            Body::Row { item, entry } => Place {
+                lane: Some(&item.pk),
+                order: item.message_seq,
+                bytes: self.refusal.is_none().then(|| size(entry)),
+            },
+            Body::Record { pk, .. } => Place { lane: pk.as_deref(), order: 0, bytes: None },
+        }
+    }
+
+    /// The message id, or the event id of a record that cannot be read.
+    pub(crate) fn id(&self) -> &str {
+        match &self.body {
+            Body::Row { item, .. } => &item.message_id,
+            Body::Record { .. } => self.records.iter().find_map(|record| record.event_id.as_deref()).unwrap_or("?"),
+        }
+    }
+}
+
+/// What EventBridge would refuse for certain, found out before it costs nine other entries their request.
+fn check(entry: &PutEventsRequestEntry) -> Result<(), Refusal> {
+    let detail_type = entry.detail_type().unwrap_or_default();
+    if detail_type.is_empty() || entry.detail().unwrap_or_default().is_empty() {
+        return Err(Refusal::new("InvalidArgument", "DetailType or Detail is empty"));
+    }
+    if detail_type.chars().count() > MAX_DETAIL_TYPE {
+        return Err(Refusal::new("InvalidArgument", format!("DetailType is longer than {MAX_DETAIL_TYPE} characters")));
+    }
+    let size = size(entry);
+    if size >= REQUEST_BYTES {
+        let text = format!("the entry counts {size} bytes, and a request is smaller than {REQUEST_BYTES}");
+        return Err(Refusal::new("OversizedEntry", text));
+    }
+    Ok(())
+}
+
+/// The size of an entry in bytes, by EventBridge's rule: 14 for the time, and the UTF-8 of source, detail type, detail
+/// and resources.
+fn size(entry: &PutEventsRequestEntry) -> usize {
+    let texts = [entry.source(), entry.detail_type(), entry.detail()];
+    entry.time().map_or(0, |_| TIME_BYTES)
+        + texts.into_iter().flatten().map(str::len).sum::<usize>()
+        + entry.resources().iter().map(String::len).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(detail_type: &str, detail: &str) -> PutEventsRequestEntry {
+        PutEventsRequestEntry::builder()
+            .source("daybook")
+            .detail_type(detail_type)
+            .detail(detail)
+            .resources("todo/é")
+            .time(aws_sdk_eventbridge::primitives::DateTime::from_secs(0))
+            .build()
+    }
+
+    #[test]
+    fn a_size_is_14_and_the_utf_8_of_the_texts() {
+        assert_eq!(size(&entry("Ü", "{}")), 14 + 7 + 2 + 2 + 7);
+        assert_eq!(size(&PutEventsRequestEntry::builder().build()), 0);
+    }
+
+    #[test]
+    fn what_can_never_be_sent_is_known_before_the_call() {
+        let code = |detail_type: &str, detail: &str| check(&entry(detail_type, detail)).map_err(|refusal| refusal.code);
+        assert_eq!(code("TodoCreated", "{}"), Ok(()));
+        assert_eq!(code(&"é".repeat(128), "{}"), Ok(()));
+        assert_eq!(code(&"x".repeat(129), "{}"), Err("InvalidArgument".to_owned()));
+        assert_eq!(code("", "{}"), Err("InvalidArgument".to_owned()));
+        assert_eq!(code("TodoCreated", ""), Err("InvalidArgument".to_owned()));
+        let overhead = 14 + 7 + 1 + 7;
+        assert_eq!(code("T", &"x".repeat(REQUEST_BYTES - overhead - 1)), Ok(()));
+        assert_eq!(code("T", &"x".repeat(REQUEST_BYTES - overhead)), Err("OversizedEntry".to_owned()));
+    }
+}

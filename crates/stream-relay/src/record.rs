@@ -1,0 +1,215 @@
+//! One stream record: a message, something else, or unreadable.
+//!
+//! The mapping's filter passes outbox inserts only, but it is configuration, so everything is checked again.
+
+use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use stream_batch::SequenceNumber;
+use table::{AggregateKey, OutboxItem, attributes, keys};
+
+/// Where a record was in the stream. Lambda does not tell the shard.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Coordinates {
+    #[serde(rename = "eventSourceARN")]
+    pub(crate) event_source_arn: Option<String>,
+    #[serde(rename = "eventID")]
+    pub(crate) event_id: Option<String>,
+    pub(crate) sequence_number: Option<SequenceNumber>,
+}
+
+/// What a record is to the relay.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A new outbox row.
+    Outbox(Box<OutboxRow>),
+    /// Another item, or a row that was changed or deleted, as the TTL does.
+    SomethingElse,
+    /// A new outbox row, as far as one can see, that cannot be read.
+    Unreadable(Unreadable),
+}
+
+/// An outbox row that can be sent.
+#[derive(Debug)]
+pub(crate) struct OutboxRow {
+    pub(crate) item: OutboxItem,
+    pub(crate) aggregate: AggregateKey,
+    pub(crate) occurred_at: DateTime,
+}
+
+/// What can be said of a record that cannot be read.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    /// The partition, when at least that is there.
+    pub(crate) pk: Option<String>,
+    pub(crate) reason: String,
+}
+
+/// Reads a record.
+pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
+    let mut record: Value = match serde_json::from_str(raw.get()) {
+        Ok(record) => record,
+        Err(error) => {
+            let unreadable = Unreadable { pk: None, reason: error.to_string() };
+            return (Coordinates::default(), Content::Unreadable(unreadable));
+        }
+    };
+    let coordinates = coordinates(&record);
+    let content = if is_something_else(&record) {
+        Content::SomethingElse
+    } else {
+        let pk = key(&record, attributes::PK).map(str::to_owned);
+        match outbox_row(&mut record) {
+            Ok(row) => Content::Outbox(Box::new(row)),
+            Err(reason) => Content::Unreadable(Unreadable { pk, reason }),
+        }
+    };
+    (coordinates, content)
+}
+
+fn coordinates(record: &Value) -> Coordinates {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    Coordinates {
+        event_source_arn: text(&record["eventSourceARN"]),
+        event_id: text(&record["eventID"]),
+        sequence_number: record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse),
+    }
+}
+
+/// Whether the record is certainly not a new outbox row. Where that cannot be told, it might be one.
+fn is_something_else(record: &Value) -> bool {
+    matches!(record["eventName"].as_str(), Some("MODIFY" | "REMOVE"))
+        || key(record, attributes::SK).is_some_and(|sk| !sk.starts_with(keys::OUTBOX_PREFIX))
+}
+
+fn key<'a>(record: &'a Value, name: &str) -> Option<&'a str> {
+    let change = &record["dynamodb"];
+    change["Keys"][name]["S"].as_str().or_else(|| change["NewImage"][name]["S"].as_str())
+}
+
+fn outbox_row(record: &mut Value) -> Result<OutboxRow, String> {
+    if record["eventName"] != "INSERT" {
+        return Err(format!("eventName is {}", record["eventName"]));
+    }
+    let image = record.pointer_mut("/dynamodb/NewImage").map(Value::take).ok_or("there is no NewImage")?;
+    let image: serde_dynamo::Item = serde_json::from_value(image).map_err(|error| format!("NewImage: {error}"))?;
+    let item: OutboxItem = serde_dynamo::from_item(image).map_err(|error| format!("NewImage: {error}"))?;
+    let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| format!("pk is {:?}", item.pk))?;
+    let occurred_at = DateTime::from_str(&item.occurred_at, DateTimeFormat::DateTimeWithOffset)
+        .map_err(|_| format!("occurredAt is {:?}", item.occurred_at))?;
+    Ok(OutboxRow { item, aggregate, occurred_at })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn insert() -> Value {
+        json!({
+            "eventID": "e1", "eventName": "INSERT", "eventSource": "aws:dynamodb", "eventSourceARN": "arn:stream",
+            "dynamodb": {
+                "ApproximateCreationDateTime": 1_700_000_000.0,
+                "Keys": {"pk": {"S": "AGGREGATE#todo#1"}, "sk": {"S": "OUTBOX#000000000001#0"}},
+                "NewImage": {
+                    "pk": {"S": "AGGREGATE#todo#1"}, "sk": {"S": "OUTBOX#000000000001#0"},
+                    "messageId": {"S": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, "messageType": {"S": "TodoCreated"},
+                    "messageSeq": {"N": "1"}, "detail": {"S": "{\"data\": 1.0}"},
+                    "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": "1"}, "ttl": {"N": "1"},
+                    "later": {"BOOL": true},
+                },
+                "SequenceNumber": "111", "SizeBytes": 26, "StreamViewType": "NEW_IMAGE",
+            },
+        })
+    }
+
+    fn with(pointer: &str, value: Value) -> Value {
+        let mut record = insert();
+        *record.pointer_mut(pointer).unwrap() = value;
+        record
+    }
+
+    fn without(parent: &str, member: &str) -> Value {
+        let mut record = insert();
+        record.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(member).unwrap();
+        record
+    }
+
+    fn read(record: &Value) -> (Coordinates, Content) {
+        super::read(&RawValue::from_string(record.to_string()).unwrap())
+    }
+
+    fn unreadable(record: &Value) -> Unreadable {
+        match read(record).1 {
+            Content::Unreadable(unreadable) => unreadable,
+            other => panic!("{other:?} of {record}"),
+        }
+    }
+
+    #[test]
+    fn a_new_outbox_row_is_a_message() {
+        let (coordinates, content) = read(&insert());
+        assert_eq!(coordinates.sequence_number.as_ref().map(SequenceNumber::as_str), Some("111"));
+        assert_eq!(
+            (coordinates.event_id.as_deref(), coordinates.event_source_arn.as_deref()),
+            (Some("e1"), Some("arn:stream"))
+        );
+        let Content::Outbox(row) = content else { panic!("{content:?}") };
+        assert_eq!(row.aggregate.to_string(), "todo/1");
+        assert_eq!((row.item.message_seq, row.item.detail.as_str()), (1, r#"{"data": 1.0}"#));
+        assert_eq!(row.occurred_at.to_millis().unwrap(), 1_795_222_923_456);
+    }
+
+    #[test]
+    fn everything_else_in_the_table_is_something_else() {
+        let sks = ["#METADATA", "EVENT#000000000001", "#SNAPSHOT", "SNAPSHOT#000000000001", "IDEMPOTENCY#k"];
+        let records = sks.map(|sk| with("/dynamodb/Keys/sk/S", json!(sk))).into_iter().chain([
+            with("/eventName", json!("MODIFY")),
+            with("/eventName", json!("REMOVE")),
+            // Without an image, whatever the name of the event.
+            json!({"eventName": null, "dynamodb": {"Keys": {"sk": {"S": "EVENT#000000000001"}}}}),
+        ]);
+        for record in records {
+            assert!(matches!(read(&record).1, Content::SomethingElse), "{record}");
+        }
+    }
+
+    #[test]
+    fn what_might_be_a_message_and_cannot_be_read_is_unreadable() {
+        for (record, reason) in [
+            (with("/eventName", json!("UPSERT")), "eventName is \"UPSERT\""),
+            (without("", "eventName"), "eventName is null"),
+            (without("/dynamodb", "NewImage"), "there is no NewImage"),
+            (without("/dynamodb/NewImage", "messageId"), "NewImage: missing field `messageId`"),
+            (with("/dynamodb/NewImage/messageSeq", json!({"S": "one"})), "NewImage: "),
+            (with("/dynamodb/NewImage/ttl", json!(7)), "NewImage: "),
+            (with("/dynamodb/NewImage/occurredAt/S", json!("yesterday")), "occurredAt is \"yesterday\""),
+            (with("/dynamodb/NewImage/pk/S", json!("todo/1")), "pk is \"todo/1\""),
+        ] {
+            let unreadable = unreadable(&record);
+            assert!(unreadable.reason.starts_with(reason), "{}", unreadable.reason);
+            assert_eq!(unreadable.pk.as_deref(), Some("AGGREGATE#todo#1"));
+        }
+        for record in [json!(null), json!("odd"), json!([]), json!({}), json!({"dynamodb": 7})] {
+            assert_eq!(unreadable(&record).pk, None);
+        }
+    }
+
+    #[test]
+    fn even_what_is_hardly_json_is_a_record() {
+        let (coordinates, content) =
+            super::read(&RawValue::from_string(r#"{"eventID": "\ud800"}"#.to_owned()).unwrap());
+        assert!(coordinates.sequence_number.is_none());
+        assert!(matches!(content, Content::Unreadable(_)));
+    }
+
+    #[test]
+    fn a_sequence_number_is_digits() {
+        for number in [json!(""), json!("one"), json!(111), json!(null)] {
+            assert!(read(&with("/dynamodb/SequenceNumber", number)).0.sequence_number.is_none());
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! An invocation: the calls that the lanes ask for, until everything is settled or the time is up.
+
+use std::time::SystemTime;
+
+use aws_sdk_eventbridge::error::DisplayErrorContext;
+use lambda_runtime::LambdaEvent;
+use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::dead_letter;
+use crate::faults::{Failure, Fault, judge};
+use crate::lanes::{Lanes, Step, Verdict};
+use crate::message::{Body, Message, Refusal, gather};
+use crate::settings::{Pace, Settings};
+
+/// After so many attempts a message that fails with an undocumented code is parked.
+const ATTEMPTS_AT_THE_UNKNOWN: u32 = 5;
+/// So often a letter is offered to the dead-letter queue.
+const ATTEMPTS_TO_PARK: u32 = 3;
+/// So many ids a log line names.
+const IDS_LOGGED: usize = 100;
+
+/// The relay of one function instance.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    bus: aws_sdk_eventbridge::Client,
+    queue: aws_sdk_sqs::Client,
+    settings: Settings,
+}
+
+/// An invocation that fails whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelayError {
+    /// A record is unsettled and has no sequence number to report, so everything must come again.
+    #[error("message {id} is unsettled, and its record has no sequence number")]
+    NoSequenceNumber {
+        /// The message, or the event id of its record.
+        id: String,
+    },
+}
+
+impl Relay {
+    /// A relay over clients that do not try again themselves, such as those of [`clients`](crate::clients).
+    pub fn new(bus: aws_sdk_eventbridge::Client, queue: aws_sdk_sqs::Client, settings: Settings) -> Self {
+        Self { bus, queue, settings }
+    }
+
+    /// [`handle`](Self::handle) as Lambda calls it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `handle`.
+    pub async fn invoke(&self, event: LambdaEvent<StreamBatch>) -> Result<BatchResponse, lambda_runtime::Error> {
+        let left = event.context.deadline().duration_since(SystemTime::now()).unwrap_or_default();
+        Ok(self.handle(event.payload, Instant::now() + left).await?)
+    }
+
+    /// Settles as much of a batch as the time until `deadline` allows. What is in flight when it is up counts as
+    /// unsettled, though it may have arrived.
+    ///
+    /// # Errors
+    ///
+    /// When something is unsettled that cannot be reported.
+    pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, RelayError> {
+        let records = batch.records.len();
+        let messages = gather(batch.records, &self.settings);
+        let mut run = Run {
+            relay: self,
+            lanes: Lanes::new(messages.iter().map(Message::place)),
+            messages,
+            calls: JoinSet::new(),
+            stopped: false,
+            tally: Tally::default(),
+            last_failure: None,
+        };
+        run.until(deadline.checked_sub(self.settings.pace.margin).unwrap_or(deadline)).await;
+        run.log(records);
+        run.answer()
+    }
+}
+
+/// One invocation.
+struct Run<'a> {
+    relay: &'a Relay,
+    messages: Vec<Message>,
+    lanes: Lanes,
+    calls: JoinSet<Done>,
+    /// Whether the deployment is at fault, so that nothing more is sent.
+    stopped: bool,
+    tally: Tally,
+    last_failure: Option<Refusal>,
+}
+
+/// A call that is back.
+enum Done {
+    Sent { request: Vec<usize>, results: Vec<Result<(), Failure>> },
+    Parked { index: usize, outcome: Result<(), String> },
+}
+
+#[derive(Default)]
+struct Tally {
+    calls: usize,
+    sent: usize,
+    retried: usize,
+    parked: usize,
+}
+
+impl Run<'_> {
+    async fn until(&mut self, cutoff: Instant) {
+        while Instant::now() < cutoff {
+            while !self.stopped
+                && let Some(step) = self.lanes.next(Instant::now())
+            {
+                self.start(step);
+            }
+            let wake = self.lanes.wake().filter(|_| !self.stopped);
+            if self.calls.is_empty() && wake.is_none_or(|wake| wake >= cutoff) {
+                return;
+            }
+            tokio::select! {
+                Some(done) = self.calls.join_next() => self.finish(done),
+                () = sleep_until(wake.unwrap_or(cutoff).min(cutoff)) => {}
+            }
+        }
+        while let Some(done) = self.calls.try_join_next() {
+            self.finish(done);
+        }
+    }
+
+    fn start(&mut self, step: Step) {
+        match step {
+            Step::Send(request) => {
+                self.tally.calls += 1;
+                self.tally.retried += request.iter().filter(|&&index| self.lanes.attempts(index) > 1).count();
+                let entries = request.iter().filter_map(|&index| match &self.messages[index].body {
+                    Body::Row { entry, .. } => Some(entry.as_ref().clone()),
+                    Body::Record { .. } => None,
+                });
+                let call = self.relay.bus.put_events().set_entries(Some(entries.collect())).send();
+                self.calls.spawn(async move {
+                    let results = judge(request.len(), call.await);
+                    Done::Sent { request, results }
+                });
+            }
+            Step::Park(index) => {
+                let body = dead_letter::body(&self.messages[index], self.lanes.attempts(index));
+                let queue = self.relay.queue.clone();
+                let Settings { dlq_url, pace, .. } = self.relay.settings.clone();
+                self.calls.spawn(async move {
+                    let outcome = match body {
+                        Ok(body) => park(&queue, &dlq_url, &body, pace).await,
+                        Err(error) => Err(error.to_string()),
+                    };
+                    Done::Parked { index, outcome }
+                });
+            }
+        }
+    }
+
+    fn finish(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        match done {
+            Ok(Done::Sent { request, results }) => self.sent(&request, results),
+            Ok(Done::Parked { index, outcome }) => self.parked(index, outcome),
+            // What it was about stays in flight, and so unsettled.
+            Err(error) => tracing::error!(%error, "a call ended abnormally"),
+        }
+    }
+
+    fn sent(&mut self, request: &[usize], results: Vec<Result<(), Failure>>) {
+        // One wait for all that failed, so that they leave in one request again.
+        let attempts = request.iter().map(|&index| self.lanes.attempts(index)).max().unwrap_or_default();
+        let again = Verdict::Again(Instant::now() + self.relay.settings.pace.wait(attempts));
+
+        let mut verdicts = Vec::with_capacity(request.len());
+        for (&index, result) in request.iter().zip(results) {
+            let Err(failure) = result else {
+                self.tally.sent += 1;
+                verdicts.push((index, Verdict::Sent));
+                continue;
+            };
+            let verdict = match failure.fault {
+                Fault::Transient => again,
+                Fault::Unknown if self.lanes.attempts(index) < ATTEMPTS_AT_THE_UNKNOWN => again,
+                Fault::Unknown | Fault::Permanent => Verdict::Refused,
+                Fault::Suspect => Verdict::Alone,
+                Fault::Deployment => {
+                    self.stop(&failure.refusal);
+                    again
+                }
+            };
+            if verdict == Verdict::Refused {
+                self.messages[index].refusal = Some(failure.refusal);
+            } else {
+                self.last_failure = Some(failure.refusal);
+            }
+            verdicts.push((index, verdict));
+        }
+        self.lanes.answer(verdicts);
+    }
+
+    fn stop(&mut self, Refusal { code, text }: &Refusal) {
+        if !self.stopped {
+            tracing::error!(%code, %text, "the bus refuses this deployment, nothing more is sent");
+        }
+        self.stopped = true;
+    }
+
+    fn parked(&mut self, index: usize, outcome: Result<(), String>) {
+        let message = &self.messages[index];
+        let id = message.id();
+        let (code, text) = Refusal::fields(message.refusal.as_ref());
+        match &outcome {
+            Ok(()) => {
+                self.tally.parked += 1;
+                tracing::warn!(id, code, text, "parked in the dead-letter queue");
+            }
+            Err(error) => tracing::error!(id, code, text, %error, "the dead-letter queue did not take this"),
+        }
+        self.lanes.parked(index, outcome.is_ok());
+    }
+
+    /// One line for the batch, and one for what is held back.
+    fn log(&self, records: usize) {
+        let held: Vec<_> = self.lanes.unsettled().map(|index| self.messages[index].id()).collect();
+        let Tally { calls, sent, retried, parked } = self.tally;
+        let relevant: usize = self.messages.iter().map(|message| message.records.len()).sum();
+        tracing::info!(records, relevant, sent, retried, parked, held = held.len(), calls, "relayed");
+        if !held.is_empty() {
+            let ids = held[..held.len().min(IDS_LOGGED)].join(" ");
+            let (code, text) = Refusal::fields(self.last_failure.as_ref());
+            tracing::error!(held = held.len(), %ids, code, text, "held back, to come again");
+        }
+    }
+
+    /// The lowest sequence number of what is unsettled.
+    fn answer(&self) -> Result<BatchResponse, RelayError> {
+        let mut lowest: Option<&SequenceNumber> = None;
+        for message in self.lanes.unsettled().map(|index| &self.messages[index]) {
+            for record in &message.records {
+                let Some(number) = &record.sequence_number else {
+                    return Err(RelayError::NoSequenceNumber { id: message.id().to_owned() });
+                };
+                lowest = Some(lowest.map_or(number, |lowest| lowest.min(number)));
+            }
+        }
+        Ok(lowest.cloned().map_or_else(BatchResponse::clean, BatchResponse::from_checkpoint))
+    }
+}
+
+/// Offers a letter to the queue a few times. The failure is only for the log: whatever it is, the message stays where it
+/// was.
+async fn park(queue: &aws_sdk_sqs::Client, url: &str, body: &str, pace: Pace) -> Result<(), String> {
+    let mut attempts = 1;
+    loop {
+        match queue.send_message().queue_url(url).message_body(body).send().await {
+            Ok(_) => return Ok(()),
+            Err(_) if attempts < ATTEMPTS_TO_PARK => sleep(pace.wait(attempts)).await,
+            Err(error) => return Err(DisplayErrorContext(error).to_string()),
+        }
+        attempts += 1;
+    }
+}

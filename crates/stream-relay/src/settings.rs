@@ -1,0 +1,111 @@
+//! How the relay is configured.
+
+use std::time::Duration;
+
+use startup::{Environment, SettingError};
+
+/// Where messages go, and how fast they are tried again.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `EVENT_BUS_NAME`: the name or ARN of the bus.
+    pub event_bus_name: String,
+    /// `EVENT_SOURCE`: the `Source` of every message.
+    pub event_source: String,
+    /// `DLQ_URL`: the queue of what cannot be sent.
+    pub dlq_url: String,
+    /// How failures are waited out; not in the environment.
+    pub pace: Pace,
+}
+
+/// How failures are waited out.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The first wait is at most this long; each later one at most twice the one before.
+    pub first_wait: Duration,
+    /// No wait is longer.
+    pub longest_wait: Duration,
+    /// What is left of the invocation's time for the answer: nothing is sent or awaited later than this before the
+    /// deadline.
+    pub margin: Duration,
+}
+
+impl Settings {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    ///
+    /// When a variable is missing, or the source is one that EventBridge keeps for AWS.
+    pub fn read(environment: &Environment) -> Result<Self, SettingError> {
+        let event_source = environment.required("EVENT_SOURCE")?;
+        if event_source.starts_with("aws.") {
+            return Err(SettingError::Bad {
+                name: "EVENT_SOURCE",
+                value: event_source,
+                expected: "a source that does not begin with \"aws.\"".to_owned(),
+            });
+        }
+        Ok(Self {
+            event_bus_name: environment.required("EVENT_BUS_NAME")?,
+            event_source,
+            dlq_url: environment.required("DLQ_URL")?,
+            pace: Pace::default(),
+        })
+    }
+}
+
+impl Pace {
+    /// How long to wait after the `attempts`th attempt, with full jitter: anything from nothing to the limit.
+    pub(crate) fn wait(&self, attempts: u32) -> Duration {
+        self.limit(attempts).mul_f64(fastrand::f64())
+    }
+
+    fn limit(&self, attempts: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1);
+        self.first_wait.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest_wait)
+    }
+}
+
+impl Default for Pace {
+    /// 100 ms, 5 s, and a margin of 1 s.
+    fn default() -> Self {
+        Self {
+            first_wait: Duration::from_millis(100),
+            longest_wait: Duration::from_secs(5),
+            margin: Duration::from_secs(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [(&str, &str); 3] =
+        [("EVENT_BUS_NAME", "main"), ("EVENT_SOURCE", "daybook"), ("DLQ_URL", "https://sqs.local/1/dlq")];
+
+    #[test]
+    fn every_variable_is_required() {
+        let settings = Settings::read(&ALL.into_iter().collect()).unwrap();
+        assert_eq!((settings.event_bus_name.as_str(), settings.event_source.as_str()), ("main", "daybook"));
+        for (missing, _) in ALL {
+            let environment = ALL.into_iter().filter(|(name, _)| *name != missing).collect();
+            let error = Settings::read(&environment).unwrap_err();
+            assert_eq!(error.to_string(), format!("environment variable {missing} is missing"));
+        }
+    }
+
+    #[test]
+    fn the_sources_of_aws_are_its_own() {
+        let environment = [ALL[0], ("EVENT_SOURCE", "aws.s3"), ALL[2]].into_iter().collect();
+        assert!(Settings::read(&environment).unwrap_err().to_string().contains("EVENT_SOURCE"));
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let pace = Pace::default();
+        let limits: Vec<_> = (1..=8).map(|attempts| pace.limit(attempts).as_millis()).collect();
+        assert_eq!(limits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(pace.limit(u32::MAX), pace.longest_wait);
+        assert!((0..1000).all(|_| pace.wait(3) <= pace.limit(3)));
+    }
+}

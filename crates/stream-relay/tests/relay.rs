@@ -1,0 +1,328 @@
+//! The relay against a bus and a queue over HTTP, and everything that they can do to it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stream_relay::{Pace, RelayError};
+use support::{detail, insert, insert_detail, message_id, setup, setup_at_pace};
+
+#[tokio::test]
+async fn a_row_goes_to_the_bus_as_it_is() {
+    let setup = setup(json!({})).await;
+    assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
+    let entry = setup.bus.delivered().remove(0);
+    assert_eq!(entry.detail, detail("a", 1, ""));
+    assert_eq!((entry.source.as_str(), entry.detail_type.as_str()), ("daybook", "TodoUpdated"));
+    assert_eq!((entry.event_bus_name.as_str(), entry.resources), ("main", vec!["todo/a".to_owned()]));
+    assert_eq!((entry.time.as_deref(), entry.trace_header), (Some("2026-11-21T01:02:03.456Z"), None));
+}
+
+#[tokio::test]
+async fn distinct_aggregates_take_a_tenth_as_many_calls() {
+    for count in [0, 1, 10, 25, 100, 101] {
+        let setup = setup(json!({})).await;
+        let records: Vec<_> = (0..count).map(|n| insert(n, &n.to_string(), 1)).collect();
+        assert_eq!(setup.checkpoint(&records).await, None);
+        assert_eq!(setup.calls().len() as u64, count.div_ceil(10), "{count}");
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_messages_of_a_thousand_aggregates_take_a_thousand_calls() {
+    let setup = setup(json!({})).await;
+    let records: Vec<_> = (0..10_000).map(|n| insert(n, &(n % 1_000).to_string(), n / 1_000 + 1)).collect();
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!(setup.calls(), [10; 1_000]);
+    assert_in_order(&setup.delivered(), 10_000);
+}
+
+#[tokio::test]
+async fn order_holds_whatever_the_order_of_the_batch() {
+    let setup =
+        setup(json!({"putEvents": [{"http": 500}, {"failEntries": [{"index": 0, "code": "InternalFailure"}]}]})).await;
+    let mut records: Vec<_> = (0..60).map(|n| insert(n, &(n % 3).to_string(), n / 3 + 1)).collect();
+    records.reverse();
+    // And the whole stream again, as after a lost answer.
+    let again: Vec<_> = (0..60).map(|n| insert(100 + n, &(n % 3).to_string(), n / 3 + 1)).collect();
+    records.extend(again);
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_in_order(&setup.delivered(), 60);
+}
+
+/// Each message once, and those of an aggregate in order.
+fn assert_in_order(delivered: &[String], count: usize) {
+    assert_eq!(delivered.len(), count);
+    let mut last: HashMap<&str, u64> = HashMap::new();
+    for id in delivered {
+        let (aggregate, seq) = id.split_once('-').unwrap();
+        let before = last.insert(aggregate, seq.parse().unwrap()).unwrap_or_default();
+        assert_eq!(seq.parse::<u64>().unwrap(), before + 1, "{id} after {before}");
+    }
+}
+
+#[tokio::test]
+async fn only_what_failed_is_sent_again() {
+    let failing = json!([{"index": 2, "code": "InternalFailure"}, {"index": 7, "code": "ThrottlingException"}]);
+    let setup = setup(json!({"putEvents": [{"failEntries": failing}]})).await;
+    let records: Vec<_> = (0..10).map(|n| insert(n, &n.to_string(), 1)).collect();
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!(setup.calls(), [10, 2]);
+    assert_eq!(setup.delivered()[8..], ["2-1", "7-1"]);
+}
+
+#[tokio::test]
+async fn what_passes_is_waited_out() {
+    for fault in [
+        json!({"http": 500}),
+        json!({"http": 503, "code": "ServiceUnavailable"}),
+        json!({"code": "ThrottlingException"}),
+        json!({"http": 429}),
+    ] {
+        let setup = setup(json!({"putEvents": [fault, fault, fault]})).await;
+        assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1)]).await, None);
+        assert_eq!((setup.calls(), setup.delivered().len()), (vec![2; 4], 2), "{fault}");
+        assert!(setup.letters().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_means_the_same_bytes_again() {
+    for fault in [json!({"acceptThenDrop": true}), json!({"acceptThenDrop": true, "http": 502})] {
+        let setup = setup(json!({"putEvents": [fault]})).await;
+        assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
+        let delivered = setup.bus.delivered();
+        assert_eq!(delivered.len(), 2, "{fault}");
+        assert_eq!(delivered[0].detail, delivered[1].detail);
+        assert_eq!(message_id(&delivered[0].detail), "a-1");
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_parked_and_the_others_are_sent() {
+    let setup = setup(json!({})).await;
+    let mut poison = insert(2, "a", 1);
+    poison["dynamodb"]["NewImage"]["messageSeq"] = json!({"S": "one"});
+    let records = [insert(1, "b", 1), poison.clone(), insert(3, "a", 2), json!("odd"), json!(null)];
+    assert_eq!(setup.checkpoint(&records).await, None);
+
+    let mut delivered = setup.delivered();
+    delivered.sort_unstable();
+    assert_eq!(delivered, ["a-2", "b-1"]);
+    let mut parked: Vec<_> = setup.letters().into_iter().map(|letter| letter["record"].clone()).collect();
+    parked.sort_unstable_by_key(Value::to_string);
+    assert_eq!(parked, [json!("odd"), json!(null), poison]);
+}
+
+#[tokio::test]
+async fn a_message_that_can_never_be_sent_is_parked_whole_and_its_successors_go_on() {
+    let setup = setup(json!({})).await;
+    let mut long_type = insert(3, "a", 3);
+    long_type["dynamodb"]["NewImage"]["messageType"]["S"] = json!("x".repeat(129));
+    let oversized = insert_detail(4, "b", 1, &detail("b", 1, &"x".repeat(1024 * 1024)));
+    let records = [
+        insert(1, "a", 1),
+        insert_detail(2, "a", 2, "{\"malformed\""),
+        long_type,
+        insert(5, "a", 4),
+        insert(6, "b", 2),
+    ];
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let mut delivered = setup.delivered();
+    delivered.sort_unstable();
+    assert_eq!(delivered, ["a-1", "a-4", "b-2"]);
+
+    let letters = setup.letters();
+    assert_eq!(letters.len(), 2);
+    assert_eq!(letters[0]["error"]["code"], "MalformedDetail");
+    assert_eq!((&letters[0]["attempts"], &letters[1]["attempts"]), (&json!(1), &json!(0)));
+    assert_eq!(letters[0]["message"]["detail"], "{\"malformed\"");
+    assert_eq!(letters[0]["message"]["messageId"], "a-2");
+    let stream = json!({"eventSourceARN": "arn:stream", "eventID": "event-2", "sequenceNumber": "2"});
+    assert_eq!(letters[0]["stream"], stream);
+    assert_eq!(letters[1]["error"]["code"], "InvalidArgument");
+
+    // What is too large for a request is too large for the queue too: the table cannot hold it, the mapping must.
+    assert_eq!(setup.checkpoint(&[oversized, insert(7, "b", 2), insert(8, "c", 1)]).await.as_deref(), Some("4"));
+    assert_eq!(setup.delivered().last().map(String::as_str), Some("c-1"));
+}
+
+#[tokio::test]
+async fn an_unknown_code_is_tried_some_times_and_then_parked() {
+    let setup = setup(json!({"entries": [{"containing": "a-1", "code": "SomethingNew"}]})).await;
+    assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "a", 2)]).await, None);
+    assert_eq!(setup.calls().len(), 6);
+    assert_eq!(setup.delivered(), ["a-2"]);
+    assert_eq!(
+        (&setup.letters()[0]["attempts"], &setup.letters()[0]["error"]["code"]),
+        (&json!(5), &json!("SomethingNew"))
+    );
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_whole_costs_only_the_message_at_fault() {
+    let setup =
+        setup(json!({"putEvents": [{"code": "ValidationException"}, {}, {"code": "ValidationException"}]})).await;
+    let records: Vec<_> = (1..=10).map(|n| insert(n, &n.to_string(), 1)).collect();
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!(setup.calls(), [vec![10], vec![1; 10]].concat());
+    assert_eq!((setup.delivered().len(), setup.letters().len()), (9, 1));
+}
+
+#[tokio::test]
+async fn without_a_dead_letter_queue_the_record_is_the_checkpoint_and_the_others_are_sent() {
+    let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
+    let records = [
+        insert(10, "a", 1),
+        insert_detail(9, "a", 2, "malformed"),
+        insert(8, "a", 3),
+        insert(7, "b", 1),
+        insert(11, "b", 2),
+    ];
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("8"));
+    assert_eq!((setup.delivered().len(), setup.letters().len()), (3, 0));
+}
+
+#[tokio::test]
+async fn nothing_overtakes_a_record_that_can_neither_be_read_nor_parked() {
+    let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
+    let mut poison = insert(2, "a", 2);
+    poison["dynamodb"]["NewImage"]["messageSeq"] = json!({"S": "two"});
+    let records = [insert(1, "a", 1), poison, insert(3, "a", 3), insert(4, "b", 1)];
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
+    assert_eq!(setup.delivered(), ["b-1"]);
+}
+
+#[tokio::test]
+async fn a_dead_letter_queue_may_need_a_second_try() {
+    let setup = setup(json!({"sendMessage": [{"http": 503}]})).await;
+    assert_eq!(setup.checkpoint(&[insert_detail(1, "a", 1, "malformed")]).await, None);
+    assert_eq!(setup.letters().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_deployment_parks_nothing_and_comes_again_whole() {
+    for fault in [
+        json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]}),
+        json!({"putEvents": [{"http": 403, "forever": true}]}),
+        json!({"putEvents": [{"code": "ResourceNotFoundException", "forever": true}]}),
+        json!({"putEvents": [{"code": "ExpiredTokenException", "forever": true}]}),
+        json!({"putEvents": [{"code": "SomethingNew", "forever": true}]}),
+        json!({"entries": [{"containing": "", "code": "NotAuthorizedForDetailTypeException"}]}),
+    ] {
+        let setup = setup(fault.clone()).await;
+        let records: Vec<_> = (1..=200).map(|n| insert(n, &n.to_string(), 1)).collect();
+        assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"), "{fault}");
+        assert_eq!((setup.delivered().len(), setup.letters().len()), (0, 0));
+        // What was in flight already, and no more.
+        assert!(setup.calls().len() <= 8, "{}", setup.calls().len());
+    }
+}
+
+#[tokio::test]
+async fn what_is_unsettled_at_the_deadline_is_reported() {
+    let throttled = json!([{"containing": "c-1", "code": "ThrottlingException"}]);
+    let setup = setup(json!({ "entries": throttled })).await;
+    // As numbers 9 comes before 10, as text it does not.
+    let records = [insert(11, "a", 1), insert(10, "c", 1), insert(9, "c", 2), insert(8, "b", 1)];
+    let response = setup.relay_within(Duration::from_millis(200), &records).await.unwrap();
+    assert_eq!(serde_json::to_string(&response).unwrap(), r#"{"batchItemFailures":[{"itemIdentifier":"9"}]}"#);
+    assert_eq!(setup.delivered(), ["a-1", "b-1"]);
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_ends_with_the_deadline() {
+    let setup = setup(json!({"putEvents": [{"delayMs": 600_000}]})).await;
+    let response = setup.relay_within(Duration::from_millis(100), &[insert(5, "a", 1)]).await.unwrap();
+    assert_eq!(response.checkpoint().unwrap().as_str(), "5");
+    let response = setup.relay_within(Duration::ZERO, &[insert(6, "a", 1)]).await.unwrap();
+    assert_eq!((response.checkpoint().unwrap().as_str(), setup.calls().len()), ("6", 0));
+}
+
+#[tokio::test]
+async fn no_wait_outlasts_the_deadline() {
+    let wait = Duration::from_secs(1_000_000);
+    let pace = Pace { first_wait: wait, longest_wait: wait, margin: Duration::ZERO };
+    let faults = json!({"putEvents": [{"code": "ThrottlingException"}, {"delayMs": 600_000}]});
+    let setup = setup_at_pace(pace, faults).await;
+    let records: Vec<_> = (1..=11).map(|n| insert(n, &n.to_string(), 1)).collect();
+    let response = setup.relay_within(Duration::from_millis(200), &records).await.unwrap();
+    assert_eq!(response.checkpoint().unwrap().as_str(), "1");
+}
+
+#[tokio::test]
+async fn a_repeated_record_is_as_unsettled_as_the_first() {
+    let setup = setup(json!({"putEvents": [{"http": 403}]})).await;
+    let records = [insert(20, "a", 1), insert(10, "a", 1), insert(30, "a", 1)];
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("10"));
+}
+
+#[tokio::test]
+async fn everything_else_in_the_stream_is_ignored() {
+    let setup = setup(json!({})).await;
+    let other = |sk: &str| {
+        let mut record = insert(1, "a", 1);
+        record["dynamodb"]["Keys"]["sk"]["S"] = json!(sk);
+        record["dynamodb"]["NewImage"] = json!({"sk": {"S": sk}});
+        record
+    };
+    let named = |name: &str| {
+        let mut record = insert(1, "a", 1);
+        record["eventName"] = json!(name);
+        record
+    };
+    let mut expired = named("REMOVE");
+    expired["userIdentity"] = json!({"type": "Service", "principalId": "dynamodb.amazonaws.com"});
+    expired["dynamodb"].as_object_mut().unwrap().remove("NewImage");
+    let records = [
+        other("#METADATA"),
+        other("EVENT#000000000001"),
+        other("#SNAPSHOT"),
+        other("SNAPSHOT#000000000001"),
+        other("IDEMPOTENCY#OUTBOX#"),
+        named("MODIFY"),
+        expired,
+        insert(2, "a", 2),
+    ];
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!((setup.delivered(), setup.letters().len()), (vec!["a-2".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn an_unsettled_record_without_a_number_fails_the_batch() {
+    let setup = setup(json!({"entries": [{"containing": "a-1", "code": "AccessDeniedException"}]})).await;
+    for number in [json!(null), json!("")] {
+        let mut record = insert(1, "a", 1);
+        record["dynamodb"]["SequenceNumber"] = number;
+        let error = setup.relay(&[record, insert(2, "b", 1)]).await.unwrap_err();
+        assert_eq!(error, RelayError::NoSequenceNumber { id: "a-1".to_owned() });
+    }
+    let mut settled = insert(3, "c", 1);
+    settled["dynamodb"].as_object_mut().unwrap().remove("SequenceNumber");
+    assert_eq!(setup.checkpoint(&[settled]).await, None);
+}
+
+#[tokio::test]
+async fn large_messages_share_a_request_as_far_as_it_goes() {
+    let setup = setup(json!({})).await;
+    let large = |n: u64| insert_detail(n, &n.to_string(), 1, &detail(&n.to_string(), 1, &"x".repeat(300 * 1024)));
+    let records: Vec<_> = (0..8).map(large).collect();
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let mut calls = setup.calls();
+    calls.sort_unstable();
+    assert_eq!(calls, [2, 3, 3]);
+    assert!(setup.bus.put_events_calls().iter().all(|call| call.bytes < 1024 * 1024));
+}
+
+#[tokio::test]
+async fn the_same_id_on_another_item_is_another_message() {
+    let setup = setup(json!({})).await;
+    let mut other = insert(2, "b", 1);
+    other["dynamodb"]["NewImage"]["messageId"]["S"] = json!("a-1");
+    assert_eq!(setup.checkpoint(&[insert(1, "a", 1), other, insert(3, "a", 1)]).await, None);
+    assert_eq!(setup.delivered(), ["a-1", "b-1"]);
+}

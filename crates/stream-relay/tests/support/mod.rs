@@ -1,0 +1,107 @@
+//! A relay over a local bus, and stream records for it.
+
+use std::time::Duration;
+
+use local_bus::{Bus, Faults, Server};
+use serde_json::{Value, json};
+use stream_relay::{BatchResponse, Pace, Relay, RelayError, Settings, StreamBatch, clients};
+use tokio::time::Instant;
+
+/// More than any test takes.
+const TIME: Duration = Duration::from_secs(60);
+
+pub(crate) struct Setup {
+    pub(crate) bus: Bus,
+    relay: Relay,
+    _server: Server,
+}
+
+/// A relay in a hurry whose bus has these faults.
+pub(crate) async fn setup(faults: Value) -> Setup {
+    let pace = Pace {
+        first_wait: Duration::from_millis(1),
+        longest_wait: Duration::from_millis(4),
+        margin: Duration::from_millis(10),
+    };
+    setup_at_pace(pace, faults).await
+}
+
+pub(crate) async fn setup_at_pace(pace: Pace, faults: Value) -> Setup {
+    let bus = Bus::new();
+    bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
+    let server = Server::start(bus.router()).await.unwrap();
+    let config = startup::aws_config_at(server.url());
+    let settings = Settings {
+        event_bus_name: "main".into(),
+        event_source: "daybook".into(),
+        dlq_url: "http://localhost/1/dlq".into(),
+        pace,
+    };
+    let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
+    Setup { bus, relay, _server: server }
+}
+
+impl Setup {
+    /// Relays the records with all the time that it takes.
+    pub(crate) async fn relay(&self, records: &[Value]) -> Result<BatchResponse, RelayError> {
+        self.relay_within(TIME, records).await
+    }
+
+    pub(crate) async fn relay_within(&self, time: Duration, records: &[Value]) -> Result<BatchResponse, RelayError> {
+        let batch: StreamBatch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
+        self.relay.handle(batch, Instant::now() + time).await
+    }
+
+    /// Relays the records and answers the checkpoint.
+    pub(crate) async fn checkpoint(&self, records: &[Value]) -> Option<String> {
+        self.relay(records).await.unwrap().checkpoint().map(|number| number.as_str().to_owned())
+    }
+
+    /// The ids of the messages on the bus, in order of arrival.
+    pub(crate) fn delivered(&self) -> Vec<String> {
+        self.bus.delivered().iter().map(|entry| message_id(&entry.detail)).collect()
+    }
+
+    /// The number of entries of each call.
+    pub(crate) fn calls(&self) -> Vec<usize> {
+        self.bus.put_events_calls().iter().map(|call| call.entries).collect()
+    }
+
+    pub(crate) fn letters(&self) -> Vec<Value> {
+        self.bus.dead_letters().iter().map(|letter| serde_json::from_str(&letter.body).unwrap()).collect()
+    }
+}
+
+/// The stream record of message `seq` of the to-do `id`. Its message id is `<id>-<seq>`.
+pub(crate) fn insert(sequence_number: u64, id: &str, seq: u64) -> Value {
+    insert_detail(sequence_number, id, seq, &detail(id, seq, ""))
+}
+
+pub(crate) fn insert_detail(sequence_number: u64, id: &str, seq: u64, detail: &str) -> Value {
+    let keys = json!({"pk": {"S": format!("AGGREGATE#todo#{id}")}, "sk": {"S": format!("OUTBOX#{seq:012}#0")}});
+    let mut image = json!({
+        "messageId": {"S": format!("{id}-{seq}")}, "messageType": {"S": "TodoUpdated"},
+        "messageSeq": {"N": seq.to_string()}, "detail": {"S": detail},
+        "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": seq.to_string()},
+        "ttl": {"N": "1800000000"},
+    });
+    image.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    json!({
+        "eventID": format!("event-{sequence_number}"), "eventName": "INSERT", "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb", "awsRegion": "eu-central-1", "eventSourceARN": "arn:stream",
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1_700_000_000.0, "Keys": keys, "NewImage": image,
+            "SequenceNumber": sequence_number.to_string(), "SizeBytes": 300, "StreamViewType": "NEW_IMAGE",
+        },
+    })
+}
+
+/// A detail with spaces that a printer would not put there.
+pub(crate) fn detail(id: &str, seq: u64, padding: &str) -> String {
+    format!(r#"{{ "metadata": {{"messageId": "{id}-{seq}"}}, "data": {{"amount": 1.0, "text": "{padding}"}} }}"#)
+}
+
+pub(crate) fn message_id(detail: &str) -> String {
+    let detail: Value = serde_json::from_str(detail).unwrap();
+    detail["metadata"]["messageId"].as_str().unwrap().to_owned()
+}

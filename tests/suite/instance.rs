@@ -1,0 +1,49 @@
+//! One instance of the command handler over a wire that counts and fails.
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use command_handler::{Api, Settings, router};
+use decider::Registry;
+use event_store::EventStore;
+use local_dynamodb::{LocalDynamoDb, Wire};
+use serde_json::Value;
+use startup::Environment;
+use tower::ServiceExt;
+
+pub(crate) struct Instance {
+    pub(crate) router: axum::Router,
+    pub(crate) wire: Wire,
+    pub(crate) engine: LocalDynamoDb,
+}
+
+impl Instance {
+    /// Over a table of its own.
+    pub(crate) async fn start() -> Self {
+        Self::over(LocalDynamoDb::in_memory().await.unwrap()).await
+    }
+
+    /// A new instance over a table that is there, with nothing in its cache.
+    pub(crate) async fn over(engine: LocalDynamoDb) -> Self {
+        Self::with(engine, aggregates::registry().unwrap(), Settings::default()).await
+    }
+
+    pub(crate) async fn with(engine: LocalDynamoDb, registry: Registry, settings: Settings) -> Self {
+        let wire = Wire::to(engine.url()).await.unwrap();
+        let environment: Environment = [("TABLE_NAME", "daybook-test")].into_iter().collect();
+        let of_store = event_store::Settings::read(&environment).unwrap();
+        let store = EventStore::new(&startup::aws_config_at(wire.url()), of_store);
+        store.create_table().await.unwrap();
+        wire.take_calls();
+        Self { router: router(Api::new(registry, store, settings)), wire, engine }
+    }
+
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Response<Body> {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        self.answer(request.body(body).unwrap()).await
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+}

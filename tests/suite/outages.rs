@@ -1,0 +1,80 @@
+//! DynamoDB slow or away: the caller is told when to come back, and nothing is half-written.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request, Response};
+use command_handler::Settings;
+use lambda_http::{Context, RequestExt};
+use local_dynamodb::{Fault, LocalDynamoDb};
+use serde_json::{Value, json};
+
+use crate::instance::Instance;
+
+/// What Lambda says of an invocation that has little time left.
+fn in_a_hurry() -> Context {
+    let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(900);
+    let mut context = Context::default();
+    context.deadline = u64::try_from(end.as_millis()).unwrap();
+    context
+}
+
+fn create(id: &str) -> Request<Body> {
+    let body = json!({"id": id, "title": "TODO", "message": ""}).to_string();
+    Request::post("/todo").header("content-type", "application/json").body(Body::from(body)).unwrap()
+}
+
+async fn problem(answer: Response<Body>) -> Value {
+    serde_json::from_slice(&to_bytes(answer.into_body(), 10_000).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn contention_and_throttling_that_pass_are_not_noticed() {
+    let instance = Instance::start().await;
+    instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes: vec!["None", "TransactionConflict", "None"] });
+    instance.wire.fail_next("TransactWriteItems", Fault::Refuse { status: 400, code: "ThrottlingException" });
+    instance.wire.fail_next("TransactWriteItems", Fault::BreakAfter);
+    assert_eq!(instance.answer(create("1")).await.status(), 201);
+    let state = instance.send(Method::GET, "/todo/1", None).await;
+    assert_eq!((state.status().as_u16(), &state.headers()["etag"]), (200, &"\"1\"".parse().unwrap()));
+}
+
+#[tokio::test]
+async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
+    let instance = Instance::start().await;
+    for _ in 0..100 {
+        instance.wire.fail_next("TransactWriteItems", Fault::Refuse { status: 400, code: "ThrottlingException" });
+    }
+    let answer = instance.answer(create("1").with_lambda_context(in_a_hurry())).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+    let problem = problem(answer).await;
+    assert_eq!(problem["type"], "urn:daybook:problem:unavailable");
+    assert!(!problem.to_string().contains("Throttling"), "{problem}");
+    assert_eq!(instance.send(Method::GET, "/todo/1", None).await.status(), 404);
+}
+
+#[tokio::test]
+async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
+    let instance = Instance::start().await;
+    instance.wire.fail_next("TransactWriteItems", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    let answer = instance.answer(create("1")).await;
+    assert_eq!(answer.status(), 500);
+    assert!(!problem(answer).await.to_string().contains("AccessDenied"));
+}
+
+#[tokio::test]
+async fn a_write_must_say_what_it_saw_where_that_is_required() {
+    let engine = LocalDynamoDb::in_memory().await.unwrap();
+    let settings = Settings { require_if_match: true };
+    let instance = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
+    assert_eq!(instance.answer(create("1")).await.status(), 201);
+
+    let update = json!({"title": "TODO", "message": "Make coffee"});
+    let without = instance.send(Method::POST, "/todo/1", Some(update.clone())).await;
+    assert_eq!(without.status(), 428);
+    assert_eq!(problem(without).await["type"], "urn:daybook:problem:if-match-required");
+    assert_eq!(instance.send(Method::DELETE, "/todo/1", None).await.status(), 428);
+
+    let with = Request::post("/todo/1").header("content-type", "application/json").header("if-match", "1");
+    assert_eq!(instance.answer(with.body(Body::from(update.to_string())).unwrap()).await.status(), 200);
+}
