@@ -10,6 +10,11 @@ use serde_json::Value;
 use startup::Environment;
 use tower::ServiceExt;
 
+/// Those of a function that sets nothing.
+pub(crate) fn settings() -> Settings {
+    Settings::read(&Environment::default()).unwrap()
+}
+
 pub(crate) struct Instance {
     pub(crate) router: axum::Router,
     pub(crate) wire: Wire,
@@ -24,7 +29,7 @@ impl Instance {
 
     /// A new instance over a table that is there, with nothing in its cache.
     pub(crate) async fn over(engine: LocalDynamoDb) -> Self {
-        Self::with(engine, aggregates::registry().unwrap(), Settings::default()).await
+        Self::with(engine, aggregates::registry().unwrap(), settings()).await
     }
 
     pub(crate) async fn with(engine: LocalDynamoDb, registry: Registry, settings: Settings) -> Self {

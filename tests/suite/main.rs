@@ -8,6 +8,7 @@ mod bad_input;
 mod budgets;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
+mod idempotency;
 mod instance;
 mod order;
 mod outages;

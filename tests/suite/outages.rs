@@ -9,7 +9,7 @@ use lambda_http::{Context, RequestExt};
 use local_dynamodb::{Fault, LocalDynamoDb};
 use serde_json::{Value, json};
 
-use crate::instance::Instance;
+use crate::instance::{Instance, settings};
 
 /// What Lambda says of an invocation that has little time left.
 fn in_a_hurry() -> Context {
@@ -65,7 +65,7 @@ async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
 #[tokio::test]
 async fn a_write_must_say_what_it_saw_where_that_is_required() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
-    let settings = Settings { require_if_match: true };
+    let settings = Settings { require_if_match: true, ..settings() };
     let instance = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
     assert_eq!(instance.answer(create("1")).await.status(), 201);
 

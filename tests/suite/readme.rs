@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use suite_tests::{Suite, workspace};
 
 use crate::counter::Counter;
-use crate::instance::Instance;
+use crate::instance::{Instance, settings};
 
 fn readme() -> String {
     std::fs::read_to_string(workspace().join("README.md")).unwrap()
@@ -96,7 +96,7 @@ fn its_aggregate_is_the_one_that_is_tested() {
 async fn its_aggregate_is_served_once_it_is_registered() {
     let engine = local_dynamodb::LocalDynamoDb::in_memory().await.unwrap();
     let registry = aggregates::registry().unwrap().with::<Counter>().unwrap();
-    let instance = Instance::with(engine, registry, command_handler::Settings::default()).await;
+    let instance = Instance::with(engine, registry, settings()).await;
     let post = async |path, body| instance.send(axum::http::Method::POST, path, Some(body)).await.status();
     assert_eq!(post("/counter", json!({"id": "1", "from": 1})).await, 201);
     assert_eq!(post("/counter/1/commands", json!({"command": "Tick"})).await, 200);

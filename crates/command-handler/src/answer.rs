@@ -1,12 +1,17 @@
 //! The JSON of answers.
 
+use axum::http::header::InvalidHeaderValue;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use decider::record::timestamp;
 use decider::{Json, Meta, OutboxMessage, RecordedEvent};
 use serde::Serialize;
+use table::AggregateKey;
 
 use crate::problem::Problem;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// A body's bytes at most: Lambda's responses hold 6 MB, headers included.
 const MAX_BODY: usize = 6 * 1024 * 1024 - 16 * 1024;
@@ -84,14 +89,41 @@ pub(crate) fn etag(version: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}\"")).expect("digits in quotes can stand in a header")
 }
 
-/// A JSON body, unless Lambda could not pass it on.
-pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Result<Response, Problem> {
+/// What a write is answered with, now and when it is repeated under its idempotency key.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) version: u64,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// With the headers that follow from it.
+    pub(crate) fn into_response(self, key: &AggregateKey) -> Result<Response, Problem> {
+        let internal = |fault: InvalidHeaderValue| Problem::Internal { cause: fault.to_string() };
+        let content_type = if self.status.is_success() { JSON } else { PROBLEM };
+        let mut response = (self.status, [(header::CONTENT_TYPE, content_type)], self.body).into_response();
+        response.headers_mut().insert(header::ETAG, etag(self.version));
+        if self.status == StatusCode::CREATED {
+            let location = HeaderValue::try_from(format!("/{key}")).map_err(internal)?;
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+        Ok(response)
+    }
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(body: &impl Serialize) -> Result<Response, Problem> {
+    Ok(([(header::CONTENT_TYPE, JSON)], text(body)?).into_response())
+}
+
+/// A JSON text, unless Lambda could not pass it on.
+pub(crate) fn text(body: &impl Serialize) -> Result<String, Problem> {
     let body = serde_json::to_string(body).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
     // Lambda's own response holds the body as a JSON string, where each of these takes a character more.
     let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
     if body.len() + escapes > MAX_BODY {
         return Err(Problem::AnswerTooLarge);
     }
-    let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-    Ok((status, content_type, body).into_response())
+    Ok(body)
 }

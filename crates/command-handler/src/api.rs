@@ -1,6 +1,7 @@
 //! The routes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -29,20 +30,26 @@ struct Parts {
 }
 
 /// What an operator can set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether a write to an existing aggregate must say which version it saw.
     pub require_if_match: bool,
+    /// How long an answer is kept under its idempotency key.
+    pub idempotency_ttl: Duration,
 }
 
 impl Settings {
-    /// From `REQUIRE_IF_MATCH` (`true` or `false`; false).
+    /// From `REQUIRE_IF_MATCH` (`true` or `false`; false) and `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24).
     ///
     /// # Errors
     ///
-    /// When it is something else.
+    /// When one is something else.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
-        Ok(Self { require_if_match: environment.flag("REQUIRE_IF_MATCH")? })
+        let hours: u32 = environment.number("IDEMPOTENCY_TTL_HOURS", 24, 1..=8_760)?;
+        Ok(Self {
+            require_if_match: environment.flag("REQUIRE_IF_MATCH")?,
+            idempotency_ttl: Duration::from_secs(u64::from(hours) * 60 * 60),
+        })
     }
 }
 

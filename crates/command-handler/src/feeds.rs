@@ -1,7 +1,7 @@
 //! Events of one aggregate, events of a type, and the aggregates of a type.
 
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use decider::record::timestamp;
 use event_store::FeedEvent;
@@ -106,7 +106,7 @@ pub(crate) async fn events_of_aggregate(
     }
     let body = Events { id: &key.id, events: page.items.iter().map(Into::into).collect() };
     let next = page.next.map(|after| format!("/{key}/events?after={after}&limit={limit}"));
-    with_next(json(StatusCode::OK, &body)?, next)
+    with_next(json(&body)?, next)
 }
 
 /// `GET /events?type=T`: after a cursor, by time.
@@ -121,7 +121,7 @@ pub(crate) async fn events_of_type(
     let page = api.store().feed(&query.r#type, cursor(query.after)?, limit).await?;
     let body = Feed { events: page.items.iter().map(Into::into).collect() };
     let next = page.next.map(|after| format!("/events?type={}&after={after}&limit={limit}", query.r#type));
-    with_next(json(StatusCode::OK, &body)?, next)
+    with_next(json(&body)?, next)
 }
 
 /// `GET /{type}`: after a cursor, by creation. It is the feed of the event that opens a stream.
@@ -138,7 +138,7 @@ pub(crate) async fn aggregates_of_type(
         page.items.iter().map(|found| AggregateEntry { id: &found.aggregate.id, created_at: entry(found) });
     let body = Aggregates { aggregates: aggregates.collect() };
     let next = page.next.map(|after| format!("/{type_name}?after={after}&limit={limit}"));
-    with_next(json(StatusCode::OK, &body)?, next)
+    with_next(json(&body)?, next)
 }
 
 fn checked(limit: usize) -> Result<usize, Problem> {

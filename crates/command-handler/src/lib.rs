@@ -11,6 +11,7 @@
 //! In reading order:
 //! - [`api`]: the routes.
 //! - [`write`]: create, update, delete, commands: one path for all of them.
+//! - [`idempotency`]: the same answer to a repeated request.
 //! - [`read`]: the state of an aggregate.
 //! - [`feeds`]: events and lists.
 //! - [`request`]: what headers, query and body mean.
@@ -20,6 +21,7 @@
 pub mod answer;
 pub mod api;
 pub mod feeds;
+pub mod idempotency;
 pub mod problem;
 pub mod read;
 pub mod request;

@@ -7,7 +7,7 @@ use event_store::limits::TooLarge;
 use event_store::{AppendError, StoreError};
 use serde::Serialize;
 
-use crate::answer::etag;
+use crate::answer::{PROBLEM, etag};
 
 /// How long a caller should wait when DynamoDB is not available, in seconds.
 const RETRY_AFTER: &str = "1";
@@ -119,6 +119,8 @@ pub enum Problem {
         /// The version after what the refusal recorded.
         version: u64,
     },
+    /// The idempotency key was used for another request.
+    KeyReused,
     /// The version that the caller saw must be given.
     IfMatchRequired,
     /// DynamoDB is throttling or unreachable.
@@ -264,6 +266,12 @@ impl Problem {
                 more: Extension::Refused { rejection: refusal.name },
                 ..of(S::UNPROCESSABLE_ENTITY, "refused", "Refused", refusal.detail.clone())
             },
+            Self::KeyReused => of(
+                S::UNPROCESSABLE_ENTITY,
+                "key-reused",
+                "Idempotency key reused",
+                "this Idempotency-Key was used for another request; take a new one".to_owned(),
+            ),
             Self::IfMatchRequired => of(
                 S::PRECONDITION_REQUIRED,
                 "if-match-required",
@@ -311,14 +319,20 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The status and the body.
+    pub(crate) fn tell(&self) -> (StatusCode, String) {
+        let Reading { status, slug, title, detail, more } = self.read();
+        let body = Body { r#type: format!("urn:daybook:problem:{slug}"), title, status: status.as_u16(), detail, more };
+        (status, serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON"))
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Reading { status, slug, title, detail, more } = self.read();
+        let (status, body) = self.tell();
         self.log(status);
-        let body = Body { r#type: format!("urn:daybook:problem:{slug}"), title, status: status.as_u16(), detail, more };
-        let body = serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON");
-        let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
-        let mut response = (status, content_type, body).into_response();
+        let mut response = (status, [(header::CONTENT_TYPE, PROBLEM)], body).into_response();
         if let Some(version) = self.version() {
             response.headers_mut().insert(header::ETAG, etag(version));
         }
@@ -357,6 +371,7 @@ impl Problem {
     pub(crate) fn of_append(error: AppendError, expected: u64) -> Self {
         match error {
             AppendError::Conflict { actual } => Self::Conflict { expected, actual },
+            AppendError::Kept(_) => Self::KeyReused,
             AppendError::TooLarge(limit) => Self::TooLarge(limit),
             AppendError::Store(error) => error.into(),
         }

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use ulid::Ulid;
 
+use crate::idempotency::Idempotency;
 use crate::problem::Problem;
 
 /// How long a request may take where no Lambda deadline says.
@@ -64,6 +65,8 @@ pub(crate) struct WriteRequest {
     pub(crate) meta: Meta,
     /// Until when it must be answered.
     pub(crate) deadline: Instant,
+    /// The key under which the answer is kept.
+    pub(crate) idempotency: Option<Idempotency>,
     /// JSON; `{}` when there was none.
     pub(crate) body: Json,
 }
@@ -84,17 +87,16 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
         let if_match = if_match(&parts.headers)?;
         let meta = meta(&parts)?;
         let deadline = deadline(&parts);
-        let is_json = is_json(&parts.headers);
-        let bytes = Bytes::from_request(Request::from_parts(parts, body), state).await.map_err(Problem::from)?;
-        if bytes.is_empty() {
-            return Ok(Self { if_match, rebuild, meta, deadline, body: Json::empty_object() });
-        }
-        if !is_json {
+        let bytes = Bytes::from_request(Request::from_parts(parts.clone(), body), state).await?;
+        let body = if bytes.is_empty() {
+            Json::empty_object()
+        } else if is_json(&parts.headers) {
+            serde_json::from_slice(&bytes).map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?
+        } else {
             return Err(Problem::NotJson);
-        }
-        let body =
-            serde_json::from_slice(&bytes).map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?;
-        Ok(Self { if_match, rebuild, meta, deadline, body })
+        };
+        let idempotency = Idempotency::read(&parts, &meta, &body)?;
+        Ok(Self { if_match, rebuild, meta, deadline, idempotency, body })
     }
 }
 

@@ -1,17 +1,18 @@
 //! Create, update, delete and commands: four ways to name commands, one path to carry them out.
 
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use decider::{Circumstances, CommandError, CommandRequest, Decided, Folded, Json, Model};
-use event_store::AppendError;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use decider::{Circumstances, CommandRequest, Decided, Folded, Json, Model};
 use event_store::backoff::Backoff;
+use event_store::{AppendError, Keep, KeptAnswer};
 use jiff::Timestamp;
 use table::AggregateKey;
 use ulid::Ulid;
 
-use crate::answer::{WriteAnswer, etag, json};
+use crate::answer::{self, Answer, WriteAnswer};
 use crate::api::Api;
+use crate::idempotency::Idempotency;
 use crate::problem::Problem;
 use crate::request::{Target, WriteRequest, split_id};
 
@@ -23,7 +24,10 @@ pub(crate) async fn create(
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     let (id, data) = split_id(&request.body)?;
-    let id = id.unwrap_or_else(|| Ulid::generate().to_string());
+    let id = id.unwrap_or_else(|| match &request.idempotency {
+        Some(idempotency) => idempotency.derived_id(model.type_name(), &request.meta),
+        None => Ulid::generate().to_string(),
+    });
     let (model, key) = api.aggregate(model.type_name(), &id)?;
     let command = CommandRequest { command: model.commands().create.to_owned(), data };
     execute(&api, model, key, vec![command], request).await
@@ -79,7 +83,7 @@ pub(crate) async fn commands(
     execute(&api, model, key, commands, request).await
 }
 
-/// Decides on the aggregate and appends, anew whenever another writer was faster.
+/// Carries the commands out, or answers as they were answered before.
 async fn execute(
     api: &Api,
     model: &dyn Model,
@@ -87,42 +91,80 @@ async fn execute(
     commands: Vec<CommandRequest>,
     request: WriteRequest,
 ) -> Result<Response, Problem> {
+    let correlation_id = request.meta.correlation_id.as_deref().and_then(|id| HeaderValue::try_from(id).ok());
+    let mut response = match decide_and_append(api, model, &key, &commands, &request).await? {
+        Done::Now(answer) => answer.into_response(&key)?,
+        Done::Before(kept, idempotency) => idempotency.replay(kept, &key)?,
+    };
+    if let Some(correlation_id) = correlation_id {
+        response.headers_mut().insert("x-correlation-id", correlation_id);
+    }
+    Ok(response)
+}
+
+/// How a write is answered.
+enum Done<'a> {
+    /// By what it did.
+    Now(Answer),
+    /// By what the same request did before.
+    Before(KeptAnswer, &'a Idempotency),
+}
+
+/// Decides on the aggregate and appends, anew whenever another writer was faster.
+async fn decide_and_append<'a>(
+    api: &Api,
+    model: &dyn Model,
+    key: &AggregateKey,
+    commands: &[CommandRequest],
+    request: &'a WriteRequest,
+) -> Result<Done<'a>, Problem> {
     let creates = commands[0].command == model.commands().create;
     if api.settings().require_if_match && request.if_match.is_none() && !creates {
         return Err(Problem::IfMatchRequired);
     }
     let mut races = Backoff::until(request.deadline);
-    let mut guess = if request.rebuild { None } else { first_guess(api, model, &key, creates) };
+    let mut guess = if request.rebuild { None } else { first_guess(api, model, key, creates) };
     loop {
         let (before, certain) = match guess.take() {
             Some(guess) => (guess, false),
-            None if request.rebuild => (api.store().rebuild(model, &key).await?.folded, true),
-            None => (api.store().load(model, &key).await?.folded, true),
+            None if request.rebuild => (api.store().rebuild(model, key).await?.folded, true),
+            None => (api.store().load(model, key).await?.folded, true),
         };
-        let circumstances = circumstances(&request);
-        let decided = match model.decide(&before, &key.id, &commands, &circumstances) {
-            Ok(decided) => decided,
-            // An old state may not be the reason to refuse.
-            Err(CommandError::Missing | CommandError::Exists | CommandError::Deleted) if !certain => continue,
-            Err(error) => return Err(Problem::of_command(error, before.version())),
+        let circumstances = circumstances(request);
+        let plan = plan(model, key, &before, commands, request, &circumstances);
+        let (decided, answer) = match plan {
+            Ok((decided, answer)) if !decided.events.is_empty() => (decided, answer),
+            // Nothing will be appended, so no condition finds out whether the state was an old one.
+            _ if !certain => continue,
+            otherwise => {
+                if let Some(idempotency) = &request.idempotency
+                    && let Some(kept) = api.store().kept_answer(key, &idempotency.key, circumstances.now).await?
+                {
+                    return Ok(Done::Before(kept, idempotency));
+                }
+                return otherwise.map(|(_, answer)| Done::Now(answer));
+            }
         };
-        let seen = request.if_match.filter(|&seen| seen != before.version());
-        if !certain && (seen.is_some() || decided.events.is_empty()) {
-            continue;
-        }
-        if let Some(expected) = seen {
-            return Err(Problem::Conflict { expected, actual: before.version() });
-        }
-        // Before the append: what cannot be answered is not written either.
-        let answer = answer(model, &key, &before, &decided, &request)?;
-        match api.store().append(model, &key, before.version(), &decided, request.deadline).await {
-            Ok(_) => return Ok(answer),
+        let keep = request.idempotency.as_ref().map(|idempotency| Keep {
+            key: &idempotency.key,
+            answer: idempotency.keep(&answer),
+            now: circumstances.now,
+            expires: circumstances.now + api.settings().idempotency_ttl,
+        });
+        let version = before.version();
+        match api.store().append_keeping(model, key, version, &decided, keep, request.deadline).await {
+            Ok(_) => return Ok(Done::Now(answer)),
+            Err(AppendError::Kept(kept)) => {
+                let idempotency = request.idempotency.as_ref().expect("only an append with a key meets a kept answer");
+                return Ok(Done::Before(kept, idempotency));
+            }
             Err(AppendError::Conflict { .. }) if request.if_match.is_none() => {
                 if !races.wait().await {
                     return Err(Problem::Contended);
                 }
             }
-            Err(error) => return Err(Problem::of_append(error, before.version())),
+            Err(AppendError::TooLarge(_)) if !certain => {}
+            Err(error) => return Err(Problem::of_append(error, version)),
         }
     }
 }
@@ -140,36 +182,40 @@ fn circumstances(request: &WriteRequest) -> Circumstances {
     Circumstances { now, seed, meta: request.meta.clone() }
 }
 
-/// The answer to a write that succeeds.
-fn answer(
+/// What would be appended to the aggregate as it is, and the answer to that: what cannot be answered is not written
+/// either.
+fn plan(
     model: &dyn Model,
     key: &AggregateKey,
     before: &Folded,
-    decided: &Decided,
+    commands: &[CommandRequest],
     request: &WriteRequest,
-) -> Result<Response, Problem> {
+    circumstances: &Circumstances,
+) -> Result<(Decided, Answer), Problem> {
+    let decided = model
+        .decide(before, &key.id, commands, circumstances)
+        .map_err(|error| Problem::of_command(error, before.version()))?;
+    if let Some(expected) = request.if_match.filter(|&expected| expected != before.version()) {
+        return Err(Problem::Conflict { expected, actual: before.version() });
+    }
     let version = decided.after.version();
-    if let Some(refusal) = &decided.refusal {
-        return Ok(Problem::Refused { refusal: refusal.clone(), version }.into_response());
+    if let Some(refusal) = decided.refusal.clone() {
+        let problem = Problem::Refused { refusal, version };
+        if decided.events.is_empty() {
+            return Err(problem);
+        }
+        let (status, body) = problem.tell();
+        return Ok((decided, Answer { status, version, body }));
     }
     let state = model.state(&decided.after).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
-    let body = WriteAnswer {
+    let body = answer::text(&WriteAnswer {
         id: &key.id,
         version,
         state: &state,
         events: decided.events.iter().map(Into::into).collect(),
         messages: decided.messages.iter().map(Into::into).collect(),
-    };
+    })?;
     let created = before.version() == 0 && version > 0;
-    let mut response = json(if created { StatusCode::CREATED } else { StatusCode::OK }, &body)?;
-    let headers = response.headers_mut();
-    headers.insert(header::ETAG, etag(version));
-    if created {
-        let location = HeaderValue::try_from(format!("/{key}"));
-        headers.insert(header::LOCATION, location.map_err(|fault| Problem::Internal { cause: fault.to_string() })?);
-    }
-    if let Some(Ok(correlation_id)) = request.meta.correlation_id.as_deref().map(HeaderValue::try_from) {
-        headers.insert("x-correlation-id", correlation_id);
-    }
-    Ok(response)
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((decided, Answer { status, version, body }))
 }

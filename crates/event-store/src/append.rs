@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError, describe, is_throttling};
+use crate::idempotency::{self, Keep, KeptAnswer};
 use crate::limits::{TooLarge, check_transaction};
 use crate::load::{Item, Loaded};
 use crate::store::EventStore;
@@ -28,6 +29,9 @@ pub enum AppendError {
         /// The version that it has.
         actual: u64,
     },
+    /// The idempotency key was used before.
+    #[error("the idempotency key was used before")]
+    Kept(KeptAnswer),
     /// DynamoDB would not take it.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -55,20 +59,38 @@ impl EventStore {
         decided: &Decided,
         deadline: Instant,
     ) -> Result<Loaded, AppendError> {
+        self.append_keeping(model, key, before, decided, None, deadline).await
+    }
+
+    /// The same, and keeps an answer under an idempotency key: both happen or neither.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`append`](Self::append), and [`AppendError::Kept`] when the key is in use.
+    pub async fn append_keeping(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        before: u64,
+        decided: &Decided,
+        keep: Option<Keep<'_>>,
+        deadline: Instant,
+    ) -> Result<Loaded, AppendError> {
         if let Some(first) = decided.events.first() {
-            let transaction = self.transaction(model, key, before, decided)?;
-            self.commit(key, first, &transaction, deadline).await?;
+            let transaction = self.transaction(model, key, before, decided, keep.as_ref())?;
+            self.commit(key, first, &transaction, keep.is_some(), deadline).await?;
         }
         Ok(self.remember(model, key, decided.after.clone())?)
     }
 
-    /// The items of the transaction: the metadata first, then the events, then the messages.
+    /// The items of the transaction: the metadata first, then the events, then the messages, last the kept answer.
     fn transaction(
         &self,
         model: &dyn Model,
         key: &AggregateKey,
         before: u64,
         decided: &Decided,
+        keep: Option<&Keep<'_>>,
     ) -> Result<Vec<TransactWriteItem>, AppendError> {
         let due =
             |event: &RecordedEvent| !model.full_history() && event.seq_num.is_multiple_of(self.settings.snapshot_every);
@@ -89,10 +111,13 @@ impl EventStore {
             .chain(messages)
             .collect::<Result<_, _>>()
             .map_err(|fault| StoreError::Corrupt { item: format!("a new row of {key}"), source: fault.into() })?;
-        check_transaction(&rows, 1)?;
+        let kept = keep.map(|keep| self.idempotency_row(key, keep)).transpose()?;
+        check_transaction(rows.iter().chain(&kept), 1)?;
 
         let metadata = self.metadata_update(key, before, decided, model.is_deleted(&decided.after));
-        let puts = rows.into_iter().map(|row| TransactWriteItem::builder().put(self.put_new(row)).build());
+        let puts = rows.into_iter().map(|row| self.put_new(row));
+        let kept = kept.zip(keep).map(|(row, keep)| self.put_unless_kept(row, keep.now));
+        let puts = puts.chain(kept).map(|put| TransactWriteItem::builder().put(put).build());
         Ok(std::iter::once(TransactWriteItem::builder().update(metadata).build()).chain(puts).collect())
     }
 
@@ -148,6 +173,7 @@ impl EventStore {
         key: &AggregateKey,
         first: &RecordedEvent,
         transaction: &[TransactWriteItem],
+        keeps: bool,
         deadline: Instant,
     ) -> Result<(), AppendError> {
         // The event id is unique to this attempt at the command, and 26 of the 36 characters that a token may have.
@@ -166,7 +192,7 @@ impl EventStore {
                 .await;
             let fault = match sent {
                 Ok(_) => return Ok(()),
-                Err(fault) => Fault::of(key, &fault),
+                Err(fault) => Fault::of(key, keeps, &fault),
             };
             let cause = match fault {
                 // The conflict may be with our own earlier attempt.
@@ -207,7 +233,7 @@ enum Fault {
 }
 
 impl Fault {
-    fn of(key: &AggregateKey, fault: &SdkError<TransactWriteItemsError>) -> Self {
+    fn of(key: &AggregateKey, keeps: bool, fault: &SdkError<TransactWriteItemsError>) -> Self {
         let cause = || Cause::from(describe(fault));
         let refused = || Self::Final(StoreError::Refused { doing: "append", source: cause() }.into());
         let SdkError::ServiceError(answer) = fault else {
@@ -218,7 +244,7 @@ impl Fault {
         };
         match answer.err() {
             TransactWriteItemsError::TransactionCanceledException(cancelled) => {
-                Self::of_reasons(key, cancelled.cancellation_reasons()).unwrap_or_else(refused)
+                Self::of_reasons(key, keeps, cancelled.cancellation_reasons()).unwrap_or_else(refused)
             }
             // Our own earlier attempt is still at work.
             TransactWriteItemsError::TransactionInProgressException(_) => Self::Unknown(cause()),
@@ -228,9 +254,17 @@ impl Fault {
         }
     }
 
-    /// Reads a cancelled transaction item by item. The metadata is the first; only its condition is about versions.
-    fn of_reasons(key: &AggregateKey, reasons: &[CancellationReason]) -> Option<Self> {
+    /// Reads a cancelled transaction item by item. The metadata is the first, and only its condition is about versions;
+    /// a kept answer is the last, and settles the request whatever became of the version since.
+    fn of_reasons(key: &AggregateKey, keeps: bool, reasons: &[CancellationReason]) -> Option<Self> {
         let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
+        let kept = reasons.last().filter(|reason| keeps && reason.code() == Some("ConditionalCheckFailed"));
+        if let Some(item) = kept.and_then(CancellationReason::item) {
+            return Some(Self::Final(match idempotency::read(key, item.clone()) {
+                Ok((kept, _)) => AppendError::Kept(kept),
+                Err(error) => error.into(),
+            }));
+        }
         match failed("ConditionalCheckFailed") {
             Some(0) => return Some(Self::Final(conflict(key, &reasons[0]))),
             // The metadata agrees, and yet a row is there that it does not know of.

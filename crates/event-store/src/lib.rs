@@ -11,6 +11,7 @@
 //! - [`store`]: the [`EventStore`] and its settings.
 //! - [`load`]: the state of an aggregate, now or as it was.
 //! - [`append`]: the transaction, and what its failures mean.
+//! - [`idempotency`]: answers kept in the transaction that they answer.
 //! - [`snapshot`]: taking and reading snapshots.
 //! - [`feed`]: events of one aggregate, events of a type.
 //! - [`limits`]: DynamoDB's limits, checked before the call.
@@ -21,8 +22,10 @@ pub mod backoff;
 pub mod cache;
 pub mod error;
 pub mod feed;
+pub mod idempotency;
 pub mod limits;
 pub mod load;
+mod packing;
 pub mod schema;
 pub mod snapshot;
 pub mod store;
@@ -30,6 +33,7 @@ pub mod store;
 pub use append::AppendError;
 pub use error::StoreError;
 pub use feed::{FeedEvent, Page};
+pub use idempotency::{Keep, KeptAnswer};
 pub use load::Loaded;
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, Settings};

@@ -16,8 +16,8 @@ pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 /// A request that DynamoDB would refuse for its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// One event or message.
-    #[error("an event or message would take {bytes} bytes, an item holds {MAX_ITEM}")]
+    /// One event, one message, or the answer that is kept under an idempotency key.
+    #[error("an event, a message or an answer to keep would take {bytes} bytes, an item holds {MAX_ITEM}")]
     Item {
         /// Its size.
         bytes: usize,
@@ -41,23 +41,19 @@ pub enum TooLarge {
 /// # Errors
 ///
 /// When DynamoDB would refuse it.
-pub fn check_transaction(items: &[Item], others: usize) -> Result<(), TooLarge> {
-    let count = items.len() + others;
+pub fn check_transaction<'a>(items: impl IntoIterator<Item = &'a Item>, others: usize) -> Result<(), TooLarge> {
+    let sizes: Vec<_> = items.into_iter().map(item_size).collect();
+    let count = sizes.len() + others;
     if count > MAX_TRANSACTION_ITEMS {
         return Err(TooLarge::Items { items: count });
     }
-    let mut total = 0;
-    for item in items {
-        let bytes = item_size(item);
-        if bytes > MAX_ITEM {
-            return Err(TooLarge::Item { bytes });
-        }
-        total += bytes;
+    if let Some(&bytes) = sizes.iter().find(|&&bytes| bytes > MAX_ITEM) {
+        return Err(TooLarge::Item { bytes });
     }
-    if total > MAX_TRANSACTION {
-        return Err(TooLarge::Transaction { bytes: total });
+    match sizes.iter().sum() {
+        ..=MAX_TRANSACTION => Ok(()),
+        bytes => Err(TooLarge::Transaction { bytes }),
     }
-    Ok(())
 }
 
 /// An item's size in bytes: names and values.

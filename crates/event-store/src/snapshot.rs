@@ -1,29 +1,18 @@
 //! Snapshots: a folded state that saves reading the events before it. Never trusted beyond that: one of another state
 //! version, or one that cannot be read, is ignored.
 
-use std::io::{Read, Write};
-
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use decider::record::timestamp;
 use decider::{Folded, Json, Model};
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use serde_bytes::ByteBuf;
-use table::{AggregateKey, SnapshotItem, StoredState, attributes, keys};
+use table::{AggregateKey, SnapshotItem, attributes, keys};
 
 use crate::error::{Cause, StoreError};
 use crate::limits;
 use crate::load::{Item, Loaded};
+use crate::packing::{pack, unpack};
 use crate::store::EventStore;
-
-/// States above this many bytes are stored compressed: a write costs by the KB.
-const COMPRESS_ABOVE: usize = 8 * 1024;
-
-/// A state beyond this many bytes is not unpacked: no item of 400 KB holds one in good faith.
-const MAX_STATE: u64 = 256 * 1024 * 1024;
 
 /// What became of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,14 +190,7 @@ impl EventStore {
 }
 
 fn encode(model: &dyn Model, key: &AggregateKey, loaded: &Loaded, now: Timestamp) -> Result<SnapshotItem, StoreError> {
-    let text = loaded.state.text();
-    let state = if text.len() > COMPRESS_ABOVE {
-        let mut packer = GzEncoder::new(Vec::new(), Compression::default());
-        let packed = packer.write_all(text.as_bytes()).and_then(|()| packer.finish());
-        StoredState::Compressed(ByteBuf::from(packed.map_err(|fault| corrupt_state(key, fault))?))
-    } else {
-        StoredState::Text(text.to_owned())
-    };
+    let state = pack(loaded.state.text()).map_err(|fault| corrupt_state(key, fault))?;
     Ok(SnapshotItem {
         pk: key.pk(),
         sk: keys::SNAPSHOT.to_owned(),
@@ -236,14 +218,7 @@ fn decode(model: &dyn Model, key: &AggregateKey, item: Item) -> Option<Folded> {
         if snapshot.state_version != model.state_version() {
             return Ok(None);
         }
-        let text = match snapshot.state {
-            StoredState::Text(text) => text,
-            StoredState::Compressed(packed) => {
-                let mut text = String::new();
-                GzDecoder::new(packed.as_slice()).take(MAX_STATE).read_to_string(&mut text)?;
-                text
-            }
-        };
+        let text = unpack(snapshot.state)?;
         Ok(Some(model.restore(snapshot.last_seq_num, snapshot.message_seq, &Json::parse(text)?)?))
     };
     read().unwrap_or_else(|fault| {

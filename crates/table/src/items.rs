@@ -157,7 +157,7 @@ pub struct SnapshotItem {
     /// Which of its snapshots.
     pub sk: String,
     /// The state.
-    pub state: StoredState,
+    pub state: StoredText,
     /// The last event that is folded into it.
     pub last_seq_num: u64,
     /// Messages announced up to and including that event.
@@ -171,14 +171,34 @@ pub struct SnapshotItem {
     pub ttl: Option<i64>,
 }
 
-/// A snapshot's state: JSON text, compressed when it is large.
+/// JSON text, compressed when it is large.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum StoredState {
+pub enum StoredText {
     /// As it is.
     Text(String),
     /// Compressed with DEFLATE in a gzip frame.
     Compressed(ByteBuf),
+}
+
+/// `IDEMPOTENCY#…`: the answer that a repeated request gets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdempotencyItem {
+    /// The aggregate.
+    pub pk: String,
+    /// The idempotency key.
+    pub sk: String,
+    /// What tells the request from others: SHA-256, in hexadecimal digits.
+    pub digest: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The version that the `ETag` told.
+    pub version: u64,
+    /// The body.
+    pub body: StoredText,
+    /// Seconds since 1970. DynamoDB may delete late: an item whose time is past counts as gone.
+    pub ttl: i64,
 }
 
 /// An item that does not hold what it should.

@@ -12,6 +12,8 @@ pub const SNAPSHOT: &str = "#SNAPSHOT";
 pub const EVENT_PREFIX: &str = "EVENT#";
 /// How sort keys of outbox rows begin.
 pub const OUTBOX_PREFIX: &str = "OUTBOX#";
+/// How sort keys of kept answers begin.
+pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
 /// How sort keys of kept snapshots begin.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
 
@@ -78,6 +80,11 @@ pub fn outbox_sk(seq_num: u64, index: usize) -> String {
 /// The sort key of the snapshot that is kept of version `seq_num`.
 pub fn kept_snapshot_sk(seq_num: u64) -> String {
     format!("{KEPT_SNAPSHOT_PREFIX}{seq_num:012}")
+}
+
+/// The sort key of the answer that is kept under an idempotency key.
+pub fn idempotency_sk(idempotency_key: &str) -> String {
+    format!("{IDEMPOTENCY_PREFIX}{idempotency_key}")
 }
 
 /// The index's sort key of an event.

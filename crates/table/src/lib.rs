@@ -12,5 +12,5 @@ pub mod attributes;
 pub mod items;
 pub mod keys;
 
-pub use items::{EventItem, Metadata, OutboxItem, SnapshotItem, StoredState, UnreadableItem};
+pub use items::{EventItem, IdempotencyItem, Metadata, OutboxItem, SnapshotItem, StoredText, UnreadableItem};
 pub use keys::AggregateKey;

@@ -1,0 +1,37 @@
+//! Large texts stored small: an item holds 400 KB, and a write costs by the KB.
+
+use std::io::{self, Read, Write};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde_bytes::ByteBuf;
+use table::StoredText;
+
+/// Texts above this many bytes are compressed.
+const COMPRESS_ABOVE: usize = 8 * 1024;
+
+/// A text beyond this many bytes is not unpacked: no item of 400 KB holds one in good faith.
+const MAX_TEXT: u64 = 256 * 1024 * 1024;
+
+/// The text as it is stored.
+pub(crate) fn pack(text: &str) -> io::Result<StoredText> {
+    if text.len() <= COMPRESS_ABOVE {
+        return Ok(StoredText::Text(text.to_owned()));
+    }
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+    packer.write_all(text.as_bytes())?;
+    Ok(StoredText::Compressed(ByteBuf::from(packer.finish()?)))
+}
+
+/// The text that was stored.
+pub(crate) fn unpack(stored: StoredText) -> io::Result<String> {
+    match stored {
+        StoredText::Text(text) => Ok(text),
+        StoredText::Compressed(packed) => {
+            let mut text = String::new();
+            GzDecoder::new(packed.as_slice()).take(MAX_TEXT).read_to_string(&mut text)?;
+            Ok(text)
+        }
+    }
+}

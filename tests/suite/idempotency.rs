@@ -1,0 +1,199 @@
+//! A request that is repeated under its key gets the answer that the first one got, and does nothing.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use axum::body::Body;
+use axum::http::Request;
+use local_dynamodb::Fault;
+use reqwest::Method;
+use serde_json::{Value, json};
+use suite_tests::{Answer, Suite};
+
+use crate::instance::Instance;
+
+async fn post(suite: &Suite, path: &str, key: &str, body: &Value) -> Answer {
+    let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+    suite.send(Method::POST, path, &headers, Some(&body.to_string())).await
+}
+
+fn transaction(amount: i64) -> Value {
+    json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}})
+}
+
+async fn version(suite: &Suite, path: &str) -> Value {
+    suite.get(path).await.expect(200).body["version"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_command_is_answered_as_the_first_time_and_appends_nothing() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let first = post(&suite, "/account/1/commands", "k-1", &transaction(5)).await.expect(200);
+    assert_eq!(first.header("idempotency-replayed"), "");
+    // Others may write in between.
+    suite.post("/account/1/commands", &transaction(7)).await.expect(200);
+
+    for key in ["k-1", "\"k-1\""] {
+        let again = post(&suite, "/account/1/commands", key, &transaction(5)).await.expect(200);
+        assert_eq!(again.header("idempotency-replayed"), "true");
+        assert_eq!((&again.body, again.header("etag")), (&first.body, "\"2\""));
+        assert_eq!(again.header("content-type"), "application/json");
+    }
+    assert_eq!(version(&suite, "/account/1").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neither_white_space_nor_order_makes_another_request() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let headers = [("content-type", "application/json"), ("idempotency-key", "k")];
+    for body in [
+        r#"{"command":"RecordTransaction","data":{"desc":"","amount":5}}"#,
+        r#" {"data": {"amount": 5, "desc": ""}, "command": "RecordTransaction"}"#,
+    ] {
+        suite.send(Method::POST, "/account/1/commands", &headers, Some(body)).await.expect(200);
+    }
+    assert_eq!(version(&suite, "/account/1").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_request_under_the_same_key_is_refused() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
+    post(&suite, "/account/1/commands", "k", &transaction(6)).await.expect_problem(422, "key-reused");
+    post(&suite, "/account/1", "k", &json!({"ownerFirst": "", "ownerLast": ""}))
+        .await
+        .expect_problem(422, "key-reused");
+    assert_eq!(version(&suite, "/account/1").await, 2);
+    // A key belongs to one aggregate.
+    suite.post("/account", &json!({"id": "2"})).await.expect(201);
+    post(&suite, "/account/2/commands", "k", &transaction(6)).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_without_an_id_takes_it_from_the_key() {
+    let suite = Suite::start().await;
+    let todo = json!({"title": "TODO", "message": ""});
+    let first = post(&suite, "/todo", "k", &todo).await.expect(201);
+    let again = post(&suite, "/todo", "k", &todo).await.expect(201);
+    assert_eq!((again.header("location"), &again.body), (first.header("location"), &first.body));
+    assert_eq!(again.header("idempotency-replayed"), "true");
+    post(&suite, "/todo", "k", &json!({"title": "Other", "message": ""})).await.expect_problem(422, "key-reused");
+    assert_eq!(suite.get("/todo").await.expect(200).body["aggregates"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_with_an_id_and_a_deletion_are_repeated_too() {
+    let suite = Suite::start().await;
+    let todo = json!({"id": "1", "title": "TODO", "message": ""});
+    let created = post(&suite, "/todo", "create", &todo).await.expect(201);
+    assert_eq!(post(&suite, "/todo", "create", &todo).await.expect(201).body, created.body);
+    let delete = async || suite.send(Method::DELETE, "/todo/1", &[("idempotency-key", "delete")], None).await;
+    let deleted = delete().await.expect(200);
+    assert_eq!(delete().await.expect(200).body, deleted.body);
+    // Without the key it is gone, and the first answers stay what they were.
+    suite.send(Method::DELETE, "/todo/1", &[], None).await.expect_problem(410, "deleted");
+    assert_eq!(post(&suite, "/todo", "create", &todo).await.expect(201).body, created.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_refusal_is_repeated_and_not_recorded_again() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let first = post(&suite, "/account/1/commands", "k", &transaction(-5000)).await.expect_problem(422, "refused");
+    // It would be accepted now, but it was refused then.
+    suite.post("/account/1/commands", &transaction(100_000)).await.expect(200);
+    let again = post(&suite, "/account/1/commands", "k", &transaction(-5000)).await.expect_problem(422, "refused");
+    assert_eq!((&again.body, again.header("etag")), (&first.body, "\"2\""));
+    assert_eq!(again.header("idempotency-replayed"), "true");
+    assert_eq!(version(&suite, "/account/1").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_appended_nothing_is_tried_anew() {
+    let suite = Suite::start().await;
+    post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect_problem(404, "not-found");
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_two_clients_with_one_key_make_one_event_and_get_one_answer() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let send = async |_| post(&suite, "/account/1/commands", "k", &transaction(5)).await;
+    let answers = futures_util::future::join_all((0..32).map(send)).await;
+    for answer in &answers {
+        assert_eq!((answer.status.as_u16(), &answer.body), (200, &answers[0].body));
+    }
+    let firsts = answers.iter().filter(|answer| answer.header("idempotency-replayed").is_empty()).count();
+    assert_eq!(firsts, 1);
+    assert_eq!(version(&suite, "/account/1").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_whose_time_is_past_can_be_used_anew_although_its_row_is_still_there() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let row = HashMap::from([("pk".to_owned(), text("AGGREGATE#account#1")), ("sk".to_owned(), text("IDEMPOTENCY#k"))]);
+    suite
+        .table()
+        .update_item()
+        .table_name(suite.stack.table_name())
+        .set_key(Some(row))
+        .update_expression("SET #ttl = :past")
+        .expression_attribute_names("#ttl", "ttl")
+        .expression_attribute_values(":past", AttributeValue::N("1000000000".to_owned()))
+        .send()
+        .await
+        .unwrap();
+    let anew = post(&suite, "/account/1/commands", "k", &transaction(6)).await.expect(200);
+    assert_eq!(anew.header("idempotency-replayed"), "");
+    assert_eq!(version(&suite, "/account/1").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_cannot_be_one_is_refused() {
+    let suite = Suite::start().await;
+    for key in ["", "\"\"", "two words", &"x".repeat(256)] {
+        post(&suite, "/account", key, &json!({"id": "1"})).await.expect_problem(400, "bad-header");
+    }
+    suite.get("/account/1").await.expect_problem(404, "not-found");
+}
+
+/// A request under a key, to one instance.
+fn keyed(amount: i64) -> Request<Body> {
+    let request = Request::post("/account/1/commands").header("content-type", "application/json");
+    request.header("idempotency-key", "k").body(Body::from(transaction(amount).to_string())).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_costs_no_read_on_the_way_in() {
+    let instance = Instance::start().await;
+    instance.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    instance.wire.take_calls();
+    assert_eq!(instance.answer(keyed(5)).await.status(), 200);
+    let operations =
+        |calls: Vec<local_dynamodb::Call>| calls.into_iter().map(|call| call.operation).collect::<Vec<_>>();
+    assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
+    // Nor does a repetition: the transaction that fails returns the answer.
+    let again = instance.answer(keyed(5)).await;
+    assert_eq!((again.status().as_u16(), &again.headers()["idempotency-replayed"]), (200, &"true".parse().unwrap()));
+    assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
+    let instance = Instance::start().await;
+    instance.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    instance.wire.fail_next("TransactWriteItems", Fault::BreakAfter);
+    let first = instance.answer(keyed(5)).await;
+    assert_eq!(first.status(), 200);
+    assert_eq!(instance.answer(keyed(5)).await.headers()["idempotency-replayed"], "true");
+    let state = instance.send(axum::http::Method::GET, "/account/1", None).await;
+    assert_eq!(state.headers()["etag"], "\"2\"");
+}
