@@ -10,5 +10,6 @@ async fn main() -> Result<(), lambda_http::Error> {
     let environment = Environment::of_process();
     let settings = Settings::read(&environment)?;
     let store = EventStore::new(&startup::aws_config().await, event_store::Settings::read(&environment)?);
+    store.warm().await;
     lambda_http::run(router(Api::new(aggregates::registry()?, store, settings))).await
 }

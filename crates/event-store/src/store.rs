@@ -5,15 +5,21 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::types::AttributeValue;
 use startup::{Environment, SdkConfig, SettingError};
+use table::attributes;
 
 use crate::cache::Cache;
+use crate::error::describe;
 
 /// Reads are idempotent, so the SDK repeats them; an append has its own, more careful loop.
 const READ_ATTEMPTS: u32 = 4;
 
 /// DynamoDB answers in milliseconds; a call that takes this long is better repeated.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What warming up may take: initialisation is not to wait for a service that does not answer.
+const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The events and snapshots of all aggregates in one table.
 ///
@@ -33,6 +39,20 @@ impl EventStore {
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
             .build();
         Self { client: Client::from_conf(config), settings, cache: Cache::default() }
+    }
+
+    /// Resolves credentials and opens a connection, so that the first request does not pay for it: a read of an item that
+    /// does not exist, tried once. A failure is left for that request to meet.
+    pub async fn warm(&self) {
+        let once = aws_sdk_dynamodb::config::Config::builder()
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::builder().operation_timeout(WARM_TIMEOUT).build());
+        let key = |name: &str| AttributeValue::S(name.to_owned());
+        let read = self.client.get_item().table_name(&self.settings.table_name);
+        let read = read.key(attributes::PK, key("WARM")).key(attributes::SK, key("WARM"));
+        if let Err(fault) = read.customize().config_override(once).send().await {
+            tracing::warn!(fault = describe(&fault), "DynamoDB could not be reached ahead of the first request");
+        }
     }
 
     /// The store with a cache of other bounds.

@@ -10,6 +10,7 @@ async fn main() -> Result<(), Error> {
     startup::logs();
     let settings = Settings::read(&Environment::of_process())?;
     let store = EventStore::new(&startup::aws_config().await, settings);
+    store.warm().await;
     let snapshotter = Snapshotter::new(aggregates::registry()?, store);
     let snapshotter = &snapshotter;
     let invoke = async |event: LambdaEvent<StreamBatch>| Ok::<_, Error>(snapshotter.handle(event.payload).await?);

@@ -9,7 +9,9 @@ async fn main() -> Result<(), Error> {
     startup::logs();
     let settings = Settings::read(&Environment::of_process())?;
     let config = startup::aws_config().await;
-    let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
+    let bus = clients::eventbridge(&config);
+    clients::warm(&bus).await;
+    let relay = Relay::new(bus, clients::sqs(&config), settings);
     let relay = &relay;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<StreamBatch>| relay.invoke(event).await)).await
 }

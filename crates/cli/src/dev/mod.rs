@@ -29,21 +29,20 @@ pub use stack::{DevError, Stack};
 /// When it cannot be started.
 #[expect(clippy::print_stdout, reason = "the person at the terminal reads it")]
 pub async fn run(options: Options) -> Result<(), DevError> {
-    let stack = Stack::start(options).await?;
+    let mut stack = Stack::start(options).await?;
     println!("Daybook is running. Ctrl-C stops it.");
     println!("  API       {}", stack.api_url());
     println!("  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name());
     if let Some(url) = stack.bus_url() {
         println!("  Bus, DLQ  {url}  (what arrived: {}/_dev/bus and /_dev/dlq)", stack.api_url());
     }
-    let mut messages = stack.bus().subscribe();
     let ctrl_c = tokio::signal::ctrl_c();
     tokio::pin!(ctrl_c);
     loop {
         tokio::select! {
             // Without a signal handler there is nothing to wait for, so that ends it too.
             _ = &mut ctrl_c => break,
-            Some(message) = messages.recv() => {
+            Some(message) = stack.next_message() => {
                 println!("{} {} {}", message.detail_type, message.resources.join(" "), message.detail);
             }
         }

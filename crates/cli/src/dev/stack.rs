@@ -11,12 +11,13 @@ use decider::RegistrationError;
 use event_source_mapping::Template;
 use event_source_mapping::template::{Function as TemplateFunction, TemplateError};
 use event_store::{EventStore, StoreError};
-use local_bus::Bus;
+use local_bus::{Bus, Delivered};
 use local_dynamodb::LocalDynamoDb;
 use snapshotter::Snapshotter;
 use startup::{Environment, SdkConfig, SettingError};
 use stream_relay::Relay;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -37,6 +38,7 @@ pub struct Stack {
     bus_url: Option<String>,
     table_name: String,
     bus: Bus,
+    messages: UnboundedReceiver<Delivered>,
     database: Option<LocalDynamoDb>,
     stop: watch::Sender<()>,
     servers: JoinSet<()>,
@@ -120,6 +122,7 @@ impl Stack {
         let dynamodb = endpoint(&process, "AWS_ENDPOINT_URL_DYNAMODB", database.as_ref().map(LocalDynamoDb::url)).await;
 
         let bus = Bus::new();
+        let messages = bus.subscribe();
         let elsewhere = ["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS"].map(|name| process.optional(name));
         let bus_url = if elsewhere.iter().all(Option::is_some) {
             None
@@ -165,7 +168,7 @@ impl Stack {
         serve(&mut servers, listener, router, &stopped);
 
         let dynamodb_url = dynamodb.endpoint_url().unwrap_or_default().to_owned();
-        Ok(Self { api_url, dynamodb_url, bus_url, table_name, bus, database, stop, servers, workers })
+        Ok(Self { api_url, dynamodb_url, bus_url, table_name, bus, messages, database, stop, servers, workers })
     }
 
     /// Where the API answers.
@@ -193,6 +196,11 @@ impl Stack {
         &self.bus
     }
 
+    /// The next message that reaches the bus, from the first on.
+    pub async fn next_message(&mut self) -> Option<Delivered> {
+        self.messages.recv().await
+    }
+
     /// Lets the requests that are being served finish, then ends everything.
     pub async fn stop(mut self) {
         self.workers.shutdown().await;
@@ -208,11 +216,15 @@ impl Stack {
     }
 }
 
-/// The AWS configuration of a service: at the endpoint that the environment names, else at the stack's own.
-async fn endpoint(process: &Environment, variable: &'static str, own: Option<&str>) -> SdkConfig {
-    match (process.optional(variable), own) {
-        (None, Some(own)) => startup::aws_config_at(own),
-        (elsewhere, _) => startup::aws_config().await.to_builder().endpoint_url(elsewhere.unwrap_or_default()).build(),
+/// The AWS configuration of a service: at the endpoint that the environment names, else at the stack's own. Where the
+/// environment names no credentials, the endpoint is one that takes any.
+async fn endpoint(process: &Environment, variable: &str, own: Option<&str>) -> SdkConfig {
+    let elsewhere = process.optional(variable);
+    let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| process.optional(name).is_some());
+    match elsewhere {
+        Some(url) if has_credentials => startup::aws_config().await.to_builder().endpoint_url(url).build(),
+        Some(url) => startup::aws_config_at(&url),
+        None => startup::aws_config_at(own.unwrap_or_default()),
     }
 }
 

@@ -1,0 +1,193 @@
+//! What a command and a load may cost, in calls and capacity units.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+
+use decider::{Json, Meta, RecordedEvent};
+use dynoxide::{AttributeValue, Database, ImportOptions};
+use event_store::EventStore;
+use event_store::limits::item_size;
+use local_dynamodb::LocalDynamoDb;
+use serde_json::json;
+use table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
+use ulid::Ulid;
+
+use crate::support::{Bench, Subject, TABLE, ledger, notation, now, settings, state};
+
+#[tokio::test]
+async fn a_command_on_a_warm_cache_is_one_call() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let todo = Subject::shipped("todo", "1");
+    todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
+    for title in ["B", "C"] {
+        bench.wire.take_calls();
+        todo.command(&store, "UpdateTodo", json!({"title": title, "message": ""})).await;
+        assert_eq!(bench.operations(), ["TransactWriteItems"]);
+    }
+    // The state that a load has brought is as warm as one that an append has left.
+    let loaded = bench.store();
+    todo.load(&loaded).await;
+    bench.wire.take_calls();
+    todo.command(&loaded, "DeleteTodo", json!({})).await;
+    assert_eq!(bench.operations(), ["TransactWriteItems"]);
+}
+
+#[tokio::test]
+async fn a_command_on_a_cold_cache_is_two_reads_and_the_append() {
+    let bench = Bench::new().await;
+    let every = settings().snapshot_every;
+    let account = ledger(&bench.store(), "1", every).await;
+    // Without a snapshot, with one, and with as many events since as may be.
+    for (version, with_snapshot) in [(every, false), (every, true), (2 * every, true)] {
+        ledger(&bench.store(), "1", version).await;
+        if with_snapshot && version == every {
+            bench.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
+        }
+        let cold = bench.store();
+        bench.wire.take_calls();
+        let before = account.load(&cold).await;
+        assert_eq!(before.version(), version);
+        assert_eq!(bench.operations(), ["GetItem", "Query"]);
+    }
+    let cold = bench.store();
+    bench.wire.take_calls();
+    account.command(&cold, "RecordTransaction", json!({"desc": "payment", "amount": 1})).await;
+    assert_eq!(bench.operations(), ["GetItem", "Query", "TransactWriteItems"]);
+}
+
+/// The operation that a request names, read to the end of its body.
+fn operation(stream: &mut TcpStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let (mut operation, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        match line.trim().split_once(": ") {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse().unwrap(),
+            Some((name, value)) if name.eq_ignore_ascii_case("x-amz-target") => operation = value.to_owned(),
+            None if line.trim().is_empty() => break,
+            _ => {}
+        }
+    }
+    reader.read_exact(&mut vec![0; length]).unwrap();
+    operation
+}
+
+#[tokio::test]
+async fn the_two_reads_of_a_cold_load_go_side_by_side() {
+    // A service that answers nothing before it has been asked two things.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let service = std::thread::spawn(move || {
+        let mut calls = [listener.accept().unwrap().0, listener.accept().unwrap().0];
+        let mut operations = calls.each_mut().map(operation);
+        for call in &mut calls {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: 2\r\n\r\n{}";
+            call.write_all(head.as_bytes()).unwrap();
+        }
+        operations.sort();
+        operations
+    });
+    let store = EventStore::new(&startup::aws_config_at(&url), settings());
+    assert_eq!(Subject::shipped("todo", "1").load(&store).await.version(), 0);
+    assert_eq!(service.join().unwrap(), ["DynamoDB_20120810.GetItem", "DynamoDB_20120810.Query"]);
+}
+
+#[tokio::test]
+async fn an_event_with_a_message_costs_six_units_and_one_of_the_index() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let todo = Subject::shipped("todo", "1");
+    for (version, command, message) in [(1, "CreateTodo", "A"), (2, "UpdateTodo", "B"), (3, "UpdateTodo", "C")] {
+        bench.wire.take_calls();
+        todo.command(&store, command, json!({"title": "Make coffee", "message": message.repeat(300)})).await;
+        for sk in [keys::event_sk(version), keys::outbox_sk(version, 0)] {
+            let bytes = item_size(&bench.row(&todo.key, &sk).await.unwrap());
+            assert!((500..=1024).contains(&bytes), "{sk} has {bytes} bytes");
+        }
+        let calls = bench.wire.take_calls();
+        let append = calls.iter().find(|call| call.operation == "TransactWriteItems").unwrap();
+        assert_eq!((append.table_units, append.index_units), (6.0, 1.0));
+    }
+}
+
+/// Puts an account of `version` events with a snapshot into the data file, past the engine's endpoint: 100,000 rows
+/// through it take most of a minute. Each row is what an append writes.
+fn fill(data: &Path, key: &AggregateKey, version: u64) {
+    const AT_ONCE: usize = 10_000;
+    let database = Database::new(&data.to_string_lossy()).unwrap();
+    let occurred_at = now();
+    let event = |seq_num: u64, event_type: &str, data| {
+        let event = RecordedEvent {
+            seq_num,
+            event_id: Ulid::from_parts(0, 0),
+            event_type: event_type.to_owned(),
+            event_version: 1,
+            data: Json::of(&data).unwrap(),
+            meta: Meta::default(),
+            occurred_at,
+            message_seq: 0,
+        };
+        row(EventItem::new(key, &event, 1, false))
+    };
+    let opened = event(1, "AccountOpened", json!({"id": key.id}));
+    let payment = event(2, "TransactionAccepted", json!({"desc": "payment", "amount": 1}));
+    let numbers: Vec<_> = (1..=version).collect();
+    for some in numbers.chunks(AT_ONCE) {
+        let numbered = |&number: &u64| {
+            let id = Ulid::from_parts(number, 0);
+            let mut row = if number == 1 { opened.clone() } else { payment.clone() };
+            row.insert("seqNum".into(), AttributeValue::N(number.to_string()));
+            row.insert("sk".into(), AttributeValue::S(keys::event_sk(number)));
+            row.insert("eventId".into(), AttributeValue::S(id.to_string()));
+            row.insert("gsi1sk".into(), AttributeValue::S(keys::gsi1sk(id)));
+            row
+        };
+        database.import_items(TABLE, some.iter().map(numbered).collect(), ImportOptions::default()).unwrap();
+    }
+    // As late as it is when the function runs once in a hundred events.
+    let last_seq_num = version - 40;
+    let state = json!({
+        "id": key.id, "ownerFirst": "", "ownerLast": "", "balance": last_seq_num - 1, "minimumBalance": -1000,
+    });
+    let snapshot = SnapshotItem {
+        pk: key.pk(),
+        sk: keys::SNAPSHOT.to_owned(),
+        state: StoredText::Text(state.to_string()),
+        last_seq_num,
+        message_seq: 0,
+        state_version: 1,
+        taken_at: "2030-01-01T00:00:00.000Z".to_owned(),
+        ttl: None,
+    };
+    database.import_items(TABLE, vec![row(snapshot)], ImportOptions::default()).unwrap();
+}
+
+/// A row as the engine has it.
+fn row(item: impl serde::Serialize) -> dynoxide::Item {
+    serde_json::from_value(notation(&serde_dynamo::to_item(item).unwrap())).unwrap()
+}
+
+#[tokio::test]
+async fn a_load_of_100_000_events_costs_what_a_load_of_100_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bench = Bench::over(LocalDynamoDb::start(Some(&data), listener).unwrap()).await;
+    let mut costs = Vec::new();
+    for version in [100, 100_000] {
+        let account = Subject::shipped("account", &format!("{version:06}"));
+        fill(&data, &account.key, version);
+        bench.wire.take_calls();
+        let loaded = account.load(&bench.store()).await;
+        assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(version - 1)));
+        let mut cost: Vec<_> =
+            bench.wire.take_calls().into_iter().map(|call| (call.operation, call.table_units.to_string())).collect();
+        cost.sort();
+        costs.push(cost);
+    }
+    assert_eq!(costs[0].iter().map(|(operation, _)| operation).collect::<Vec<_>>(), ["GetItem", "Query"]);
+    assert_eq!(costs[0], costs[1]);
+}

@@ -1,0 +1,224 @@
+//! The events of one aggregate and the events of one type, page by page, each of them once.
+
+use std::collections::BTreeSet;
+
+use event_store::{EventStore, FeedEvent, Settings};
+use serde_json::json;
+use table::{AggregateKey, keys};
+use ulid::Ulid;
+
+use crate::notebook::Notebook;
+use crate::support::{Bench, Subject, large_ledger, ledger, settings};
+
+/// All pages of a type's feed.
+async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<FeedEvent>> {
+    let mut pages = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.feed(event_type, after, limit).await.unwrap();
+        assert!(page.items.len() <= limit);
+        assert!(page.next.is_none() || !page.items.is_empty(), "a page that leads on has something to tell");
+        pages.push(page.items);
+        after = page.next;
+        if after.is_none() {
+            return pages;
+        }
+    }
+}
+
+/// Which event of which aggregate.
+fn name(found: &FeedEvent) -> (String, u64) {
+    (found.aggregate.id.clone(), found.event.seq_num)
+}
+
+/// Appends one line to one notebook after the other, as many rounds as there are to be; returns them in that order.
+async fn rounds(store: &EventStore, notebooks: usize, rounds: u64, line: &str) -> Vec<(String, u64)> {
+    let mut written = Vec::new();
+    for _ in 0..rounds {
+        for id in 0..notebooks {
+            let notebook = Subject::of::<Notebook>(&format!("n{id}"));
+            let command = if store.recall(&notebook.key).is_some() { "Write" } else { "Start" };
+            let after = notebook.command(store, command, json!({ "lines": [line] })).await;
+            written.push((notebook.key.id.clone(), after.version()));
+        }
+    }
+    written
+}
+
+#[tokio::test]
+async fn the_events_of_a_type_come_by_time_across_aggregates() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let written = rounds(&store, 3, 4, "A").await;
+    ledger(&store, "1", 5).await;
+    let page = store.feed("LineWritten", None, 100).await.unwrap();
+    assert_eq!(page.items.iter().map(name).collect::<Vec<_>>(), written);
+    assert_eq!(page.next, None);
+    assert!(page.items.iter().all(|found| found.event.event_type == "LineWritten"));
+    assert_eq!(page.items[0].aggregate, AggregateKey::new("notebook", "n0"));
+    let stored = store.events(&page.items[0].aggregate, 0, 1).await.unwrap();
+    assert_eq!(page.items[0].event, stored.items[0]);
+
+    let opened = store.feed("AccountOpened", None, 100).await.unwrap();
+    assert_eq!(opened.items.iter().map(name).collect::<Vec<_>>(), [("1".to_owned(), 1)]);
+    assert_eq!(store.feed("NeverHappened", None, 100).await.unwrap().items, []);
+}
+
+#[tokio::test]
+async fn paging_through_a_feed_gives_every_event_once() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let written = rounds(&store, 4, 6, "A").await;
+    for limit in [1, 2, 5, 7, 23, 24, 25, 1_000] {
+        let pages = pages(&store, "LineWritten", limit).await;
+        assert_eq!(pages.len(), written.len().div_ceil(limit), "no page is empty or short but the last");
+        assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written, "limit {limit}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_appended_while_a_feed_is_paged_is_on_a_later_page() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let mut written = rounds(&store, 2, 2, "A").await;
+    let first = store.feed("LineWritten", None, 3).await.unwrap();
+    written.extend(rounds(&store, 2, 1, "A").await);
+    let rest = store.feed("LineWritten", first.next, 100).await.unwrap();
+    let all = [first.items, rest.items].concat();
+    assert_eq!(all.iter().map(name).collect::<Vec<_>>(), written);
+    // The last cursor of all leads to what comes later.
+    let last = all.last().unwrap().event.event_id;
+    assert_eq!(store.feed("LineWritten", Some(last), 100).await.unwrap().items, []);
+    let more = rounds(&store, 1, 1, "A").await;
+    let later = store.feed("LineWritten", Some(last), 100).await.unwrap();
+    assert_eq!(later.items.iter().map(name).collect::<Vec<_>>(), more);
+}
+
+#[tokio::test]
+async fn a_sharded_feed_is_merged_in_order() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { event_type_shards: 4, ..settings() });
+    let written = rounds(&store, 9, 3, "A").await;
+    let mut shards = BTreeSet::new();
+    for id in 0..9 {
+        let rows = bench.rows(&AggregateKey::new("notebook", format!("n{id}")), keys::EVENT_PREFIX).await;
+        shards.extend(rows.iter().map(|row| crate::support::text(row, "gsi1pk").to_owned()));
+    }
+    assert_eq!(shards, (0..4).map(|shard| format!("EVENT_TYPE#LineWritten#{shard}")).collect());
+    for limit in [1, 2, 4, 5, 26, 27, 28, 1_000] {
+        let pages = pages(&store, "LineWritten", limit).await;
+        assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written, "limit {limit}");
+        assert_eq!(pages.len(), written.len().div_ceil(limit), "limit {limit}");
+    }
+}
+
+#[tokio::test]
+async fn raising_the_number_of_shards_hides_nothing() {
+    let bench = Bench::new().await;
+    let with = |event_type_shards| bench.store_with(Settings { event_type_shards, ..settings() });
+    let mut written = Vec::new();
+    let mut stores = Vec::new();
+    for shards in [1, 2, 4] {
+        let store = with(shards);
+        for id in 0..5 {
+            Subject::of::<Notebook>(&format!("n{id}")).load(&store).await;
+        }
+        written.extend(rounds(&store, 5, 2, "A").await);
+        stores.push(store);
+    }
+    for limit in [1, 3, 29, 30, 31] {
+        let pages = pages(&stores[2], "LineWritten", limit).await;
+        assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written, "limit {limit}");
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_an_aggregate_come_page_by_page() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = ledger(&store, "1", 23).await;
+    for limit in [1, 2, 10, 22, 23, 24] {
+        let mut seen = Vec::new();
+        let mut after = 0;
+        loop {
+            let page = store.events(&account.key, after, limit).await.unwrap();
+            seen.extend(page.items.iter().map(|event| event.seq_num));
+            match page.next {
+                Some(next) => {
+                    assert_eq!(page.items.len(), limit);
+                    assert_eq!(Some(&next), seen.last());
+                    after = next;
+                }
+                None => break,
+            }
+        }
+        assert_eq!(seen, (1..=23).collect::<Vec<_>>(), "limit {limit}");
+    }
+    let numbers = async |after, limit| {
+        let page = store.events(&account.key, after, limit).await.unwrap();
+        (page.items.iter().map(|event| event.seq_num).collect::<Vec<_>>(), page.next)
+    };
+    assert_eq!(numbers(20, 2).await, (vec![21, 22], Some(22)));
+    assert_eq!(numbers(21, 2).await, (vec![22, 23], None));
+    for after in [23, 24, keys::MAX_SEQ_NUM - 1, keys::MAX_SEQ_NUM, u64::MAX] {
+        assert_eq!(numbers(after, 10).await, (vec![], None));
+    }
+    assert_eq!(store.events(&AggregateKey::new("account", "2"), 0, 10).await.unwrap().items, []);
+}
+
+#[tokio::test]
+async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = large_ledger(&store, "1", 9).await;
+    let (mut of_aggregate, mut after) = (Vec::new(), Some(0));
+    while let Some(number) = after {
+        let page = store.events(&account.key, number, 100).await.unwrap();
+        assert!((1..=4).contains(&page.items.len()), "a page is at most 1 MB");
+        of_aggregate.extend(page.items.iter().map(|event| event.seq_num));
+        after = page.next;
+    }
+    assert_eq!(of_aggregate, (1..=9).collect::<Vec<_>>());
+
+    let of_type = pages(&store, "TransactionAccepted", 100).await;
+    assert!(of_type.iter().all(|page| (1..=3).contains(&page.len())));
+    assert_eq!(of_type.concat().iter().map(|found| found.event.seq_num).collect::<Vec<_>>(), of_aggregate[1..]);
+}
+
+#[tokio::test]
+async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { event_type_shards: 4, ..settings() });
+    let in_shard = |shard: usize| {
+        let is_there = |id: &String| keys::gsi1pk("", id, 4) == keys::gsi1pks("", 4)[1 + shard];
+        (0..).map(|id| id.to_string()).find(is_there).unwrap()
+    };
+    let ids = [0, 1, 2, 3].map(in_shard);
+    let mut written = Vec::new();
+    for version in 1..=4 {
+        for id in &ids {
+            large_ledger(&store, id, version).await;
+            if version > 1 {
+                written.push((id.clone(), version));
+            }
+        }
+    }
+    let pages = pages(&store, "TransactionAccepted", 100).await;
+    assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written);
+    assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6]);
+}
+
+#[tokio::test]
+async fn the_ends_of_what_a_cursor_or_a_limit_can_be_are_answered() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let written = rounds(&store, 1, 3, "A").await;
+    let whole = store.feed("LineWritten", Some(Ulid::nil()), usize::MAX).await.unwrap();
+    assert_eq!((whole.items.len(), whole.next), (written.len(), None));
+    let key = AggregateKey::new("notebook", "n0");
+    assert_eq!(store.events(&key, 0, usize::MAX).await.unwrap().items.len(), 3);
+    assert_eq!(store.feed("LineWritten", Some(Ulid::max()), 10).await.unwrap().items, []);
+    // Nothing asked for, nothing given.
+    assert_eq!(store.feed("LineWritten", None, 0).await.unwrap().items, []);
+    assert_eq!(store.events(&key, 0, 0).await.unwrap().items, []);
+}

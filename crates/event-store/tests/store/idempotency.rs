@@ -1,0 +1,142 @@
+//! Answers kept under an idempotency key: in the transaction that they answer, or not at all.
+
+use decider::{Decided, Folded};
+use event_store::limits::{MAX_ITEM, TooLarge};
+use event_store::{AppendError, EventStore, Keep, KeptAnswer, Loaded};
+use jiff::{SignedDuration, Timestamp};
+use local_dynamodb::Fault;
+use serde_json::json;
+use table::keys;
+
+use crate::support::{Bench, Subject, in_time, ledger, notation, now, number};
+
+const APPEND: &str = "TransactWriteItems";
+
+fn answer(body: impl Into<String>) -> KeptAnswer {
+    KeptAnswer { digest: "d1".into(), status: 201, version: 1, body: body.into() }
+}
+
+fn a_day_after(now: Timestamp) -> Timestamp {
+    now + SignedDuration::from_hours(24)
+}
+
+/// Appends under the key `k-1`, at a time.
+async fn append(
+    store: &EventStore,
+    subject: &Subject,
+    (before, decided): (&Folded, &Decided),
+    answer: KeptAnswer,
+    now: Timestamp,
+) -> Result<Loaded, AppendError> {
+    let keep = Keep { key: "k-1", answer, now, expires: a_day_after(now) };
+    store.append_keeping(subject.model(), &subject.key, before.version(), decided, Some(keep), in_time()).await
+}
+
+fn an_opening() -> (Subject, Folded, Decided) {
+    let account = Subject::shipped("account", "1");
+    let before = account.unborn();
+    let decided = account.decide(&before, &[("OpenAccount", json!({}))]);
+    (account, before, decided)
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_with_the_events_that_it_answers() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let (account, before, decided) = an_opening();
+    let at = now();
+    append(&store, &account, (&before, &decided), answer("{}"), at).await.unwrap();
+    assert_eq!(bench.operations(), [APPEND]);
+    assert_eq!(
+        notation(&bench.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()),
+        json!({
+            "pk": {"S": "AGGREGATE#account#1"},
+            "sk": {"S": "IDEMPOTENCY#k-1"},
+            "digest": {"S": "d1"},
+            "status": {"N": "201"},
+            "version": {"N": "1"},
+            "body": {"S": "{}"},
+            "ttl": {"N": a_day_after(at).as_second().to_string()},
+        })
+    );
+    let kept = async |key, at| store.kept_answer(&account.key, key, at).await.unwrap();
+    assert_eq!(kept("k-1", at).await, Some(answer("{}")));
+    assert_eq!(kept("k-1", a_day_after(at)).await, None, "a row whose time is past is as good as none");
+    assert_eq!(kept("k-2", at).await, None);
+    assert_eq!(account.load(&bench.store()).await.version(), 1, "the row is no event");
+}
+
+#[tokio::test]
+async fn a_key_in_use_gives_its_answer_and_appends_nothing() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let (account, before, decided) = an_opening();
+    append(&store, &account, (&before, &decided), answer("first"), now()).await.unwrap();
+    let loaded = account.load(&store).await;
+    let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
+    let again = account.decide(&loaded.folded, &[pay]);
+    // Whether the version that was decided on still holds or not.
+    for _ in 0..2 {
+        let error = append(&store, &account, (&loaded.folded, &again), answer("second"), now()).await.unwrap_err();
+        assert!(matches!(&error, AppendError::Kept(kept) if *kept == answer("first")), "{error:?}");
+        assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), account.load(&store).await.version());
+        ledger(&store, "1", 2).await;
+    }
+    assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_key_whose_time_is_past_is_used_anew() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let (account, before, decided) = an_opening();
+    let at = now();
+    append(&store, &account, (&before, &decided), answer("first"), at).await.unwrap();
+    let loaded = account.load(&store).await;
+    let again = account.decide(&loaded.folded, &[("RecordTransaction", json!({"desc": "payment", "amount": 1}))]);
+    let later = a_day_after(at);
+    append(&store, &account, (&loaded.folded, &again), answer("second"), later).await.unwrap();
+    assert_eq!(store.kept_answer(&account.key, "k-1", later).await.unwrap(), Some(answer("second")));
+}
+
+#[tokio::test]
+async fn a_lost_race_keeps_no_answer() {
+    let bench = Bench::new().await;
+    let (account, before, decided) = an_opening();
+    ledger(&bench.store(), "1", 3).await;
+    let store = bench.store();
+    let error = append(&store, &account, (&before, &decided), answer("first"), now()).await.unwrap_err();
+    assert!(matches!(error, AppendError::Conflict { actual: 3 }), "{error:?}");
+    assert_eq!(bench.row(&account.key, &keys::idempotency_sk("k-1")).await, None);
+}
+
+#[tokio::test]
+async fn an_answer_that_our_own_lost_attempt_kept_is_a_success() {
+    for token_is_remembered in [true, false] {
+        let bench = Bench::new().await;
+        let (account, before, decided) = an_opening();
+        bench.wire.fail_next(APPEND, Fault::BreakAfter);
+        if !token_is_remembered {
+            bench.wire.fail_next(APPEND, Fault::Cancel { codes: vec!["ConditionalCheckFailed"; 3] });
+        }
+        append(&bench.store(), &account, (&before, &decided), answer("first"), now()).await.unwrap();
+        assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_large_answer_is_kept_compressed_and_one_too_large_is_refused_without_a_call() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let (account, before, decided) = an_opening();
+    let mut random = fastrand::Rng::with_seed(7);
+    let noise: String = std::iter::repeat_with(|| random.alphanumeric()).take(2 * MAX_ITEM).collect();
+    let error = append(&store, &account, (&before, &decided), answer(noise), now()).await.unwrap_err();
+    assert!(matches!(error, AppendError::TooLarge(TooLarge::Item { .. })), "{error:?}");
+    assert_eq!(bench.operations(), [""; 0]);
+
+    let large = answer("A".repeat(2 * MAX_ITEM));
+    append(&store, &account, (&before, &decided), large.clone(), now()).await.unwrap();
+    assert!(bench.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()["body"].is_b());
+    assert_eq!(store.kept_answer(&account.key, "k-1", now()).await.unwrap(), Some(large));
+}

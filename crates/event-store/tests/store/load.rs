@@ -1,0 +1,245 @@
+//! Loads: always everything that was committed, in order, or an error that names what is wrong.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use event_store::{EventStore, Settings, StoreError};
+use serde_json::json;
+use table::keys;
+
+use crate::support::{Bench, Subject, balance, large_ledger, ledger, now, reads, settings, state};
+
+/// The whole text of a fault that must be [`StoreError::Corrupt`].
+fn corrupt(error: StoreError) -> String {
+    match error {
+        StoreError::Corrupt { item, source } => format!("{item}: {source}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = Subject::shipped("account", "nobody");
+    assert_eq!(account.load(&store).await.version(), 0);
+    assert_eq!(account.rebuild(&store).await.version(), 0);
+    assert_eq!(account.load_at(&store, 5).await.version(), 0);
+    assert!(store.recall(&account.key).is_none());
+}
+
+#[tokio::test]
+async fn versions_beyond_ten_and_beyond_a_thousand_are_in_order() {
+    let bench = Bench::new().await;
+    for version in [11, 1_101] {
+        let account = ledger(&bench.store(), "1", version).await;
+        let store = bench.store();
+        for loaded in [account.load(&store).await, account.rebuild(&store).await] {
+            assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
+        }
+        let page = store.events(&account.key, 0, 2_000).await.unwrap();
+        let numbers: Vec<_> = page.items.iter().map(|event| event.seq_num).collect();
+        assert_eq!(numbers, (1..=version).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_larger_than_a_page_is_read_to_its_end() {
+    let bench = Bench::new().await;
+    let account = large_ledger(&bench.store(), "1", 10).await;
+    let cold = bench.store();
+    let seen = |loaded: event_store::Loaded| (loaded.version(), state(&loaded)["balance"].clone());
+    bench.wire.take_calls();
+    assert_eq!(seen(account.load(&cold).await), (10, json!(balance(10))));
+    // The page of the newest three, then two pages up to it.
+    assert_eq!(bench.operations(), ["GetItem", "Query", "Query", "Query"]);
+    assert_eq!(seen(account.rebuild(&cold).await), (10, json!(balance(10))));
+    assert!(bench.operations().len() > 2);
+    assert_eq!(seen(account.load_at(&cold, 8).await), (8, json!(balance(8))));
+}
+
+#[tokio::test]
+async fn every_read_of_an_aggregate_is_consistent() {
+    let bench = Bench::new().await;
+    let every_fifth = Settings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
+    let account = ledger(&bench.store(), "1", 23).await;
+    let store = bench.store_with(every_fifth.clone());
+    bench.wire.take_calls();
+    for version in [23, 24] {
+        ledger(&bench.store(), "1", version).await;
+        store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
+        account.load(&store).await;
+        account.load(&bench.store_with(every_fifth.clone())).await;
+        account.load_at(&store, 7).await;
+        account.rebuild(&store).await;
+        store.rebuild_at(account.model(), &account.key, 7).await.unwrap();
+        store.events(&account.key, 3, 4).await.unwrap();
+    }
+    let calls = bench.wire.take_calls();
+    assert!(reads(&calls).count() > 15);
+    for call in reads(&calls) {
+        assert_eq!(call.request["ConsistentRead"], true, "{call:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stale_cache_is_brought_up_to_date() {
+    let bench = Bench::new().await;
+    let (one, other) = (bench.store(), bench.store());
+    let account = ledger(&one, "1", 4).await;
+    assert_eq!(account.load(&other).await.version(), 4);
+    for version in [5, 6, 150] {
+        ledger(&one, "1", version).await;
+        bench.wire.take_calls();
+        let loaded = account.load(&other).await;
+        assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
+        assert_eq!(bench.operations(), ["Query"]);
+        assert_eq!(other.recall(&account.key).unwrap().version(), version);
+    }
+}
+
+#[tokio::test]
+async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_every: 10, snapshot_keep: 9, ..settings() });
+    let mut account = ledger(&store, "1", 1).await;
+    for version in 2..=25 {
+        account = ledger(&store, "1", version).await;
+        if version % 7 == 0 {
+            store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
+        }
+    }
+    for version in 0..=27 {
+        let seen = version.min(25);
+        let at = account.load_at(&store, version).await;
+        assert_eq!((at.version(), &state(&at)["balance"]), (seen, &json!(balance(seen))));
+        let at = store.rebuild_at(account.model(), &account.key, version).await.unwrap();
+        assert_eq!((at.version(), &state(&at)["balance"]), (seen, &json!(balance(seen))));
+    }
+    // Looking back does not make the store forget where it stands.
+    assert_eq!(store.recall(&account.key).unwrap().version(), 25);
+}
+
+#[tokio::test]
+async fn a_rebuild_believes_the_events_and_no_snapshot() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_keep: 1, ..settings() });
+    let account = ledger(&store, "1", 8).await;
+    store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
+    let lie = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":-1,"minimumBalance":-1000}"#;
+    for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(8)] {
+        bench.tamper(&account.key, sk, [("state", AttributeValue::S(lie.into()))]).await;
+    }
+    let cold = bench.store();
+    // The lie is believed where snapshots are, so the rest of this test shows something.
+    assert_eq!(state(&account.load(&cold).await)["balance"], -1);
+    assert_eq!(state(&account.load_at(&cold, 8).await)["balance"], -1);
+
+    let truth = store.rebuild_at(account.model(), &account.key, 8).await.unwrap();
+    assert_eq!(state(&truth)["balance"], balance(8));
+    assert_eq!(state(&account.rebuild(&cold).await)["balance"], balance(8));
+    // And from now on this store knows better.
+    assert_eq!(state(&account.load(&cold).await)["balance"], balance(8));
+}
+
+#[tokio::test]
+async fn a_gap_in_the_stream_is_corrupt_and_named() {
+    for snapshot_every in [2, 3, 4, 5, 100] {
+        let bench = Bench::new().await;
+        let few = Settings { snapshot_every, ..settings() };
+        let account = ledger(&bench.store(), "1", 8).await;
+        let warm = bench.store_with(few.clone());
+        account.load(&warm).await;
+        bench.delete(&account.key, &keys::event_sk(4)).await;
+
+        let cold = || bench.store_with(few.clone());
+        for fault in [
+            cold().load(account.model(), &account.key).await.unwrap_err(),
+            cold().load_at(account.model(), &account.key, 6).await.unwrap_err(),
+            warm.rebuild(account.model(), &account.key).await.unwrap_err(),
+        ] {
+            let fault = corrupt(fault);
+            assert!(fault.starts_with("account/1: event 5 (TransactionAccepted version 1)"), "{fault}");
+        }
+        assert_eq!(account.load_at(&cold(), 3).await.version(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_gap_behind_a_cached_state_is_corrupt() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = ledger(&store, "1", 4).await;
+    ledger(&bench.store(), "1", 7).await;
+    bench.delete(&account.key, &keys::event_sk(5)).await;
+    let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
+    assert!(fault.starts_with("account/1: event 6 "), "{fault}");
+    assert_eq!(store.recall(&account.key).unwrap().version(), 4);
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
+    let text = |value: &str| AttributeValue::S(value.to_owned());
+    let number = |value: &str| AttributeValue::N(value.to_owned());
+    for (attribute, value, named) in [
+        ("data", text("no JSON"), "AGGREGATE#account#1 EVENT#000000000003"),
+        ("data", text(r#"{"desc":"payment"}"#), "event 3 (TransactionAccepted version 1)"),
+        ("data", number("3"), "AGGREGATE#account#1 EVENT#000000000003"),
+        ("eventId", text("no ULID"), "AGGREGATE#account#1 EVENT#000000000003"),
+        ("occurredAt", text("yesterday"), "AGGREGATE#account#1 EVENT#000000000003"),
+        ("seqNum", number("4"), "AGGREGATE#account#1 EVENT#000000000003"),
+        ("seqNum", text("three"), "AGGREGATE#account#1 EVENT#000000000003"),
+        ("eventType", text("MoneyStolen"), "event 3 (MoneyStolen version 1)"),
+        ("eventVersion", number("2"), "event 3 (TransactionAccepted version 2)"),
+        ("meta", text("nobody"), "AGGREGATE#account#1 EVENT#000000000003"),
+    ] {
+        let bench = Bench::new().await;
+        let account = ledger(&bench.store(), "1", 5).await;
+        bench.tamper(&account.key, &keys::event_sk(3), [(attribute, value.clone())]).await;
+        let store = bench.store();
+        let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
+        assert!(fault.contains(named), "{attribute} {value:?}: {fault}");
+        assert!(store.recall(&account.key).is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshots_are_apart() {
+    let bench = Bench::new().await;
+    let every_tenth = Settings { snapshot_every: 10, ..settings() };
+    let account = ledger(&bench.store(), "1", 10).await;
+    let cold = || bench.store_with(every_tenth.clone());
+    cold().take_snapshot(account.model(), &account.key, now()).await.unwrap();
+    let two_side_by_side = vec!["GetItem", "Query"];
+    for (version, calls) in [
+        (10, two_side_by_side.clone()),
+        (11, two_side_by_side.clone()),
+        (19, two_side_by_side.clone()),
+        (20, two_side_by_side),
+        (21, vec!["GetItem", "Query", "Query"]),
+        (137, vec!["GetItem", "Query", "Query"]),
+    ] {
+        ledger(&bench.store(), "1", version).await;
+        bench.wire.take_calls();
+        let loaded = account.load(&cold()).await;
+        assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
+        assert_eq!(bench.operations(), calls, "at version {version}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_goes_on_as_it_was_loaded_whichever_way() {
+    let bench = Bench::new().await;
+    let todo = Subject::shipped("todo", "1");
+    todo.command(&bench.store(), "CreateTodo", json!({"title": "A", "message": "B"})).await;
+    let store = bench.store();
+    store.take_snapshot(todo.model(), &todo.key, now()).await.unwrap();
+    let go_on = async |store: &EventStore| todo.load(store).await;
+    let by_snapshot = go_on(&bench.store()).await;
+    let by_cache = go_on(&store).await;
+    let by_events = todo.rebuild(&bench.store()).await;
+    for loaded in [by_snapshot, by_cache, by_events] {
+        assert_eq!(state(&loaded), json!({"id": "1", "title": "A", "message": "B"}));
+        assert_eq!((loaded.version(), loaded.folded.message_seq()), (1, 1));
+        let decided = todo.decide(&loaded.folded, &[("UpdateTodo", json!({"title": "A", "message": "C"}))]);
+        assert_eq!((decided.events[0].seq_num, decided.messages[0].message_seq), (2, 2));
+    }
+}

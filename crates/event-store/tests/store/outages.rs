@@ -1,0 +1,276 @@
+//! Appends while DynamoDB is contended, throttled, failing, or silent about what became of a call.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use decider::{Decided, Folded};
+use event_store::{AppendError, EventStore, Loaded, StoreError};
+use local_dynamodb::Fault;
+use serde_json::json;
+use table::keys;
+use tokio::time::Instant;
+
+use crate::support::{Bench, Subject, ledger, number, state, text};
+
+const APPEND: &str = "TransactWriteItems";
+
+/// The three items are the metadata, the event and its message.
+fn cancelled(codes: [&'static str; 3]) -> Fault {
+    Fault::Cancel { codes: codes.into() }
+}
+
+/// Faults in which nothing is written and which pass.
+fn passing() -> [Fault; 9] {
+    let refused = |status, code| Fault::Refuse { status, code };
+    [
+        cancelled(["TransactionConflict", "None", "None"]),
+        cancelled(["None", "TransactionConflict", "TransactionConflict"]),
+        cancelled(["None", "ThrottlingError", "None"]),
+        cancelled(["None", "None", "ProvisionedThroughputExceeded"]),
+        refused(400, "ThrottlingException"),
+        refused(400, "ProvisionedThroughputExceededException"),
+        refused(400, "RequestLimitExceeded"),
+        refused(500, "InternalServerError"),
+        refused(503, "ServiceUnavailable"),
+    ]
+}
+
+/// A to-do and the decision that creates it.
+fn a_creation() -> (Subject, Folded, Decided) {
+    let todo = Subject::shipped("todo", "1");
+    let before = todo.unborn();
+    let decided = todo.decide(&before, &[("CreateTodo", json!({"title": "A", "message": ""}))]);
+    (todo, before, decided)
+}
+
+/// Exactly this decision's one event and its message are in the table.
+async fn assert_written_once(bench: &Bench, todo: &Subject, decided: &Decided) {
+    let events = bench.rows(&todo.key, keys::EVENT_PREFIX).await;
+    let ids: Vec<_> = events.iter().map(|row| text(row, "eventId").to_owned()).collect();
+    assert_eq!(ids, [decided.events[0].event_id.to_string()]);
+    assert_eq!(bench.rows(&todo.key, keys::OUTBOX_PREFIX).await.len(), 1);
+    assert_eq!(number(&todo.metadata(bench).await, "currentSeqNum"), 1);
+}
+
+#[tokio::test]
+async fn a_fault_that_passes_is_tried_again_and_then_succeeds() {
+    for fault in passing() {
+        let bench = Bench::new().await;
+        let (todo, before, decided) = a_creation();
+        bench.wire.fail_next(APPEND, fault.clone());
+        let after = todo.append(&bench.store(), &before, &decided).await.unwrap();
+        assert_eq!((after.version(), state(&after)["title"].as_str()), (1, Some("A")), "{fault:?}");
+        assert_eq!(bench.operations(), [APPEND, APPEND], "{fault:?}");
+        assert_written_once(&bench, &todo, &decided).await;
+    }
+}
+
+#[tokio::test]
+async fn many_faults_in_a_row_are_outlasted() {
+    let bench = Bench::new().await;
+    let (todo, before, decided) = a_creation();
+    let faults = passing();
+    let attempts = faults.len() + 1;
+    for fault in faults {
+        bench.wire.fail_next(APPEND, fault);
+    }
+    todo.append(&bench.store(), &before, &decided).await.unwrap();
+    assert_eq!(bench.operations(), vec![APPEND; attempts]);
+    assert_written_once(&bench, &todo, &decided).await;
+}
+
+#[tokio::test]
+async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let (todo, before, decided) = a_creation();
+    for fault in [Fault::BreakBefore, cancelled(["TransactionConflict"; 3]), Fault::BreakAfter] {
+        bench.wire.fail_next(APPEND, fault);
+    }
+    todo.append(&store, &before, &decided).await.unwrap();
+    todo.command(&store, "DeleteTodo", json!({})).await;
+    let calls = bench.wire.take_calls();
+    let tokens: Vec<_> = calls.iter().map(|call| call.request["ClientRequestToken"].as_str().unwrap()).collect();
+    assert_eq!(tokens.len(), 5);
+    assert!(tokens[..4].iter().all(|token| *token == tokens[0]));
+    assert_ne!(tokens[4], tokens[0]);
+}
+
+#[tokio::test]
+async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is_written() {
+    for fault in passing().into_iter().chain([Fault::BreakBefore]) {
+        let bench = Bench::new().await;
+        let store = bench.store();
+        let (todo, before, decided) = a_creation();
+        for _ in 0..1_000 {
+            bench.wire.fail_next(APPEND, fault.clone());
+        }
+        let deadline = Instant::now() + Duration::from_millis(60);
+        let error = store.append(todo.model(), &todo.key, before.version(), &decided, deadline).await.unwrap_err();
+        assert!(matches!(error, AppendError::Store(StoreError::Unavailable { .. })), "{fault:?}: {error:?}");
+        assert!(bench.wire.take_calls().iter().any(|call| call.operation == APPEND));
+        assert_eq!(bench.rows(&todo.key, "").await, [], "{fault:?}");
+        assert!(store.recall(&todo.key).is_none());
+    }
+}
+
+#[tokio::test]
+async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
+    for fault in [
+        Fault::Refuse { status: 400, code: "AccessDeniedException" },
+        Fault::Refuse { status: 400, code: "ResourceNotFoundException" },
+        Fault::Refuse { status: 400, code: "ValidationException" },
+        cancelled(["None", "ValidationError", "None"]),
+    ] {
+        let bench = Bench::new().await;
+        let (todo, before, decided) = a_creation();
+        bench.wire.fail_next(APPEND, fault.clone());
+        let error = todo.append(&bench.store(), &before, &decided).await.unwrap_err();
+        assert!(matches!(error, AppendError::Store(StoreError::Refused { .. })), "{fault:?}: {error:?}");
+        assert_eq!(bench.operations(), [APPEND], "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_leaves_exactly_one_event_and_no_conflict() {
+    use Fault::{BreakAfter, BreakBefore};
+    for breaks in [
+        vec![BreakBefore],
+        vec![BreakAfter],
+        vec![BreakBefore, BreakAfter],
+        vec![BreakAfter, BreakAfter],
+        vec![BreakAfter, BreakBefore, cancelled(["TransactionConflict"; 3])],
+    ] {
+        let bench = Bench::new().await;
+        let (todo, before, decided) = a_creation();
+        for fault in &breaks {
+            bench.wire.fail_next(APPEND, fault.clone());
+        }
+        let after = todo.append(&bench.store(), &before, &decided).await.unwrap();
+        assert_eq!(after.version(), 1, "{breaks:?}");
+        assert_written_once(&bench, &todo, &decided).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadline() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let (todo, before, decided) = a_creation();
+    bench.wire.fail_next(APPEND, Fault::BreakAfter);
+    store.append(todo.model(), &todo.key, before.version(), &decided, Instant::now()).await.unwrap();
+    assert_eq!(bench.operations(), ["Query", APPEND]);
+    assert_written_once(&bench, &todo, &decided).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_dynamodb_has_forgotten_the_token_of_is_found_by_its_event() {
+    let bench = Bench::new().await;
+    let (todo, before, decided) = a_creation();
+    bench.wire.fail_next(APPEND, Fault::BreakAfter);
+    bench.wire.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
+    todo.append(&bench.store(), &before, &decided).await.unwrap();
+    assert_eq!(bench.operations(), ["Query", APPEND, APPEND]);
+    assert_written_once(&bench, &todo, &decided).await;
+}
+
+/// Runs an append whose first call breaks, and another writer's `meanwhile` before it is tried again.
+async fn append_around(
+    bench: &Bench,
+    (subject, before, decided): (&Subject, &Folded, &Decided),
+    first_call: Fault,
+    meanwhile: impl Future<Output = Loaded>,
+) -> Result<Loaded, AppendError> {
+    bench.wire.fail_next(APPEND, first_call);
+    let store = bench.store();
+    let mut append = pin!(subject.append(&store, before, decided));
+    let first_call_is_over = async {
+        while bench.wire.take_calls().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    // The append goes on only when it is polled: between its first call and its second the other writer has all the
+    // time that it needs.
+    tokio::select! {
+        biased;
+        () = first_call_is_over => {}
+        _ = &mut append => panic!("the append ended with its first call"),
+    }
+    meanwhile.await;
+    append.await
+}
+
+#[tokio::test]
+async fn a_broken_connection_and_then_another_writer_is_still_a_success() {
+    for token_is_remembered in [true, false] {
+        let bench = Bench::new().await;
+        let (todo, before, decided) = a_creation();
+        let other = bench.store_round_the_wire();
+        let update = todo.command(&other, "UpdateTodo", json!({"title": "B", "message": ""}));
+        let meanwhile = async {
+            let updated = update.await;
+            if !token_is_remembered {
+                bench.wire.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
+            }
+            updated
+        };
+        let after = append_around(&bench, (&todo, &before, &decided), Fault::BreakAfter, meanwhile).await.unwrap();
+        assert_eq!((after.version(), state(&after)["title"].as_str()), (1, Some("A")));
+        let looked_for = if token_is_remembered { vec![APPEND] } else { vec!["Query", APPEND] };
+        assert_eq!(bench.operations(), looked_for);
+
+        let events = bench.rows(&todo.key, keys::EVENT_PREFIX).await;
+        assert_eq!(events.len(), 2);
+        assert_eq!(text(&events[0], "eventId"), decided.events[0].event_id.to_string());
+        let now = todo.load(&bench.store()).await;
+        assert_eq!((now.version(), state(&now)["title"].as_str()), (2, Some("B")));
+    }
+}
+
+#[tokio::test]
+async fn a_broken_connection_and_another_writer_at_the_same_version_is_a_conflict() {
+    let bench = Bench::new().await;
+    let (todo, before, decided) = a_creation();
+    let other = bench.store_round_the_wire();
+    let meanwhile = todo.command(&other, "CreateTodo", json!({"title": "B", "message": ""}));
+    let error = append_around(&bench, (&todo, &before, &decided), Fault::BreakBefore, meanwhile).await.unwrap_err();
+    assert!(matches!(error, AppendError::Conflict { actual: 1 }), "{error:?}");
+    assert_eq!(bench.rows(&todo.key, keys::EVENT_PREFIX).await.len(), 1);
+    assert_eq!(state(&todo.load(&bench.store()).await)["title"], "B");
+}
+
+#[tokio::test]
+async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = ledger(&store, "1", 2).await;
+    bench.tamper(&account.key, keys::METADATA, [("currentSeqNum", AttributeValue::S("two".into()))]).await;
+    let before = store.recall(&account.key).unwrap();
+    let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
+    let decided = account.decide(&before.folded, &[pay]);
+    let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
+    assert!(matches!(error, AppendError::Store(StoreError::Corrupt { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn reads_outlast_faults_and_say_when_they_cannot() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 3).await;
+    bench.wire.take_calls();
+    let throttled = Fault::Refuse { status: 400, code: "ThrottlingException" };
+    for fault in [throttled.clone(), Fault::Refuse { status: 500, code: "InternalServerError" }, Fault::BreakBefore] {
+        bench.wire.fail_next("Query", fault);
+        assert_eq!(account.load(&bench.store()).await.version(), 3);
+        assert_eq!(bench.operations(), ["GetItem", "Query", "Query"]);
+    }
+    let load = async |store: &EventStore| store.load(account.model(), &account.key).await.unwrap_err();
+    for _ in 0..4 {
+        bench.wire.fail_next("Query", throttled.clone());
+    }
+    let error = load(&bench.store()).await;
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    bench.wire.fail_next("GetItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    let error = load(&bench.store()).await;
+    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+}

@@ -1,0 +1,311 @@
+//! Snapshots: taken, refused, ignored, kept; never able to make an answer wrong.
+
+use std::io::Write;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use event_store::limits::{MAX_ITEM, item_size};
+use event_store::{EventStore, Settings, SnapshotOutcome};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+use table::keys;
+
+use crate::notebook::Notebook;
+use crate::support::{Bench, Item, Subject, balance, ledger, now, number, settings, state, text};
+
+async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
+    store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
+}
+
+async fn snapshot(bench: &Bench, subject: &Subject) -> Item {
+    bench.row(&subject.key, keys::SNAPSHOT).await.unwrap()
+}
+
+/// A text that does not compress to less than three quarters.
+fn noise(bytes: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(7);
+    std::iter::repeat_with(|| random.alphanumeric()).take(bytes).collect()
+}
+
+#[tokio::test]
+async fn a_snapshot_holds_the_state_and_where_it_stands() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let todo = Subject::shipped("todo", "1");
+    todo.command(&store, "CreateTodo", json!({"title": "A", "message": "B"})).await;
+    todo.command(&store, "UpdateTodo", json!({"title": "A", "message": "C"})).await;
+    let taken_at = "2026-03-04T05:06:07.089Z".parse().unwrap();
+    let outcome = store.take_snapshot(todo.model(), &todo.key, taken_at).await.unwrap();
+    assert_eq!(outcome, SnapshotOutcome::Taken { version: 2 });
+    assert_eq!(
+        crate::support::notation(&snapshot(&bench, &todo).await),
+        json!({
+            "pk": {"S": "AGGREGATE#todo#1"},
+            "sk": {"S": "#SNAPSHOT"},
+            "state": {"S": r#"{"id":"1","title":"A","message":"C"}"#},
+            "lastSeqNum": {"N": "2"},
+            "messageSeq": {"N": "2"},
+            "stateVersion": {"N": "1"},
+            "takenAt": {"S": "2026-03-04T05:06:07.089Z"},
+        })
+    );
+    assert_eq!(bench.rows(&todo.key, keys::KEPT_SNAPSHOT_PREFIX).await, []);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_not_newer_changes_nothing() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 5).await;
+    let early = bench.store();
+    assert_eq!(take(&early, &account).await, SnapshotOutcome::Taken { version: 5 });
+    let stored = snapshot(&bench, &account).await;
+    assert_eq!(take(&early, &account).await, SnapshotOutcome::NotNewer);
+    assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::NotNewer);
+    assert_eq!(snapshot(&bench, &account).await, stored);
+
+    // One that is there already is not moved back.
+    let ahead = [("lastSeqNum", AttributeValue::N("9".into()))];
+    bench.tamper(&account.key, keys::SNAPSHOT, ahead).await;
+    let stored = snapshot(&bench, &account).await;
+    ledger(&early, "1", 8).await;
+    assert_eq!(take(&early, &account).await, SnapshotOutcome::NotNewer);
+    assert_eq!(snapshot(&bench, &account).await, stored);
+    ledger(&early, "1", 10).await;
+    assert_eq!(take(&early, &account).await, SnapshotOutcome::Taken { version: 10 });
+}
+
+#[tokio::test]
+async fn no_events_need_no_snapshot() {
+    let bench = Bench::new().await;
+    let account = Subject::shipped("account", "nobody");
+    assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::NotNeeded);
+    assert_eq!(bench.rows(&account.key, "").await, []);
+}
+
+#[tokio::test]
+async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
+    let bench = Bench::new().await;
+    let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
+    let lines = ["A", "!B", "C"];
+    older.command(&bench.store(), "Start", json!({ "lines": lines })).await;
+    assert_eq!(take(&bench.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
+    let lie = [("state", AttributeValue::S(r#"{"lines":["lie"]}"#.into()))];
+    bench.tamper(&older.key, keys::SNAPSHOT, lie).await;
+    assert_eq!(state(&older.load(&bench.store()).await)["lines"], json!(["lie"]));
+
+    let loaded = newer.load(&bench.store()).await;
+    assert_eq!((loaded.version(), loaded.folded.message_seq()), (3, 1));
+    assert_eq!(state(&loaded)["lines"], json!(lines));
+
+    // At the same version already, and by an older deployment as by a newer.
+    assert_eq!(take(&bench.store(), &newer).await, SnapshotOutcome::Taken { version: 3 });
+    assert_eq!(number(&snapshot(&bench, &newer).await, "stateVersion"), 2);
+    assert_eq!(take(&bench.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
+    assert_eq!(number(&snapshot(&bench, &newer).await, "stateVersion"), 1);
+    assert_eq!(state(&older.load(&bench.store()).await)["lines"], json!(lines));
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_read_is_ignored() {
+    let bench = Bench::new().await;
+    let every_fifth = Settings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
+    let store = bench.store_with(every_fifth.clone());
+    let account = ledger(&store, "1", 12).await;
+    take(&store, &account).await;
+    let good = snapshot(&bench, &account).await;
+
+    let text = |value: &str| AttributeValue::S(value.to_owned());
+    let packed = |content: &[u8]| {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+        packer.write_all(content).unwrap();
+        packer.finish().unwrap()
+    };
+    let bytes = |bytes: Vec<u8>| AttributeValue::B(Blob::new(bytes));
+    let torn = packed(good["state"].as_s().unwrap().as_bytes());
+    for (attribute, value) in [
+        ("state", text("")),
+        ("state", text("no JSON")),
+        ("state", text("{}")),
+        ("state", text(r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":"77","minimumBalance":-1000}"#)),
+        ("state", AttributeValue::N("77".into())),
+        ("state", AttributeValue::Null(true)),
+        ("state", bytes(b"no gzip".to_vec())),
+        ("state", bytes(Vec::new())),
+        ("state", bytes(torn[..torn.len() / 2].to_vec())),
+        ("state", bytes(packed(b"no JSON"))),
+        ("state", bytes(packed(&[0xff, 0xfe]))),
+        ("lastSeqNum", text("12")),
+        ("lastSeqNum", AttributeValue::N("-1".into())),
+        ("messageSeq", AttributeValue::Bool(true)),
+        ("stateVersion", text("1")),
+        ("takenAt", AttributeValue::N("1".into())),
+    ] {
+        for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(12)] {
+            let mut bad = good.clone();
+            bad.insert("sk".into(), text(sk));
+            bad.insert(attribute.into(), value.clone());
+            bench.put(bad).await;
+        }
+        let cold = bench.store_with(every_fifth.clone());
+        let loaded = account.load(&cold).await;
+        assert_eq!((loaded.version(), &state(&loaded)["balance"]), (12, &json!(balance(12))), "{attribute} {value:?}");
+        assert_eq!(state(&account.load_at(&cold, 12).await)["balance"], balance(12), "{attribute} {value:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_read_is_replaced_by_the_next() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = ledger(&store, "1", 5).await;
+    take(&store, &account).await;
+    bench.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
+    ledger(&store, "1", 6).await;
+    assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version: 6 });
+    assert!(text(&snapshot(&bench, &account).await, "state").contains(&format!(r#""balance":{}"#, balance(6))));
+}
+
+#[tokio::test]
+async fn a_large_state_is_stored_compressed_and_read_back() {
+    let bench = Bench::new().await;
+    let notebook = Subject::of::<Notebook>("1");
+    let line = |letter: &str| letter.repeat(300 * 1024);
+    for (command, letter) in [("Start", "A"), ("Write", "B"), ("Write", "C")] {
+        notebook.command(&bench.store(), command, json!({ "lines": [line(letter)] })).await;
+    }
+    let store = bench.store();
+    assert_eq!(take(&store, &notebook).await, SnapshotOutcome::Taken { version: 3 });
+    let stored = snapshot(&bench, &notebook).await;
+    assert!(stored["state"].is_b());
+    assert!(item_size(&stored) < 8 * 1024, "900 KB of three letters are next to nothing when compressed");
+
+    bench.wire.take_calls();
+    let cold = bench.store();
+    let expected = json!([line("A"), line("B"), line("C")]);
+    assert_eq!(state(&notebook.load(&cold).await)["lines"], expected);
+    assert_eq!(bench.operations(), ["GetItem", "Query"]);
+    // What was read goes on.
+    notebook.command(&cold, "Write", json!({"lines": ["D"]})).await;
+    assert_eq!(state(&notebook.load(&bench.store()).await)["lines"][3], "D");
+}
+
+#[tokio::test]
+async fn a_small_state_is_stored_as_it_reads() {
+    let bench = Bench::new().await;
+    // Eight kilobytes is where compression begins.
+    for (bytes, compressed) in [(8_100, false), (8_300, true)] {
+        let notebook = Subject::of::<Notebook>(&bytes.to_string());
+        notebook.command(&bench.store(), "Start", json!({"lines": ["A".repeat(bytes)]})).await;
+        take(&bench.store(), &notebook).await;
+        assert_eq!(snapshot(&bench, &notebook).await["state"].is_b(), compressed);
+        assert_eq!(notebook.load(&bench.store()).await.version(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_state_too_large_even_when_compressed_has_no_snapshot_and_works_on() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_keep: 2, ..settings() });
+    let notebook = Subject::of::<Notebook>("1");
+    let start = notebook.command(&store, "Start", json!({"lines": [noise(300 * 1024)]})).await;
+    assert_eq!(take(&store, &notebook).await, SnapshotOutcome::Taken { version: 1 });
+    let small = snapshot(&bench, &notebook).await;
+    let line = noise(399 * 1024).split_off(99 * 1024);
+    notebook.command(&store, "Write", json!({"lines": [line]})).await;
+    bench.wire.take_calls();
+    let outcome = take(&store, &notebook).await;
+    assert!(matches!(outcome, SnapshotOutcome::TooLarge { bytes } if bytes > MAX_ITEM), "{outcome:?}");
+    assert_eq!(bench.operations(), ["Query"], "nothing is written");
+    assert_eq!(snapshot(&bench, &notebook).await, small);
+
+    for store in [&store, &bench.store()] {
+        let version = notebook.load(store).await.version();
+        let loaded = notebook.command(store, "Write", json!({"lines": ["!"]})).await;
+        assert_eq!(loaded.version(), version + 1);
+    }
+    let rebuilt = notebook.rebuild(&bench.store()).await;
+    assert_eq!((rebuilt.version(), rebuilt.folded.message_seq()), (4, 2));
+    assert_eq!(state(&rebuilt)["lines"][0], state(&start)["lines"][0]);
+}
+
+#[tokio::test]
+async fn kept_snapshots_beyond_the_newest_expire() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_keep: 2, ..settings() });
+    let mut account = Subject::shipped("account", "1");
+    let mut taken_at = Vec::new();
+    for version in [10, 20, 30, 40, 50] {
+        account = ledger(&store, "1", version).await;
+        let at = now();
+        taken_at.push(at);
+        store.take_snapshot(account.model(), &account.key, at).await.unwrap();
+    }
+    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    let versions: Vec<_> = kept.iter().map(|row| number(row, "lastSeqNum")).collect();
+    assert_eq!(versions, [10, 20, 30, 40, 50]);
+    // Two beside the copy of the newest; 10 expired when 40 was taken, 20 when 50 was.
+    let expiring: Vec<_> = kept.iter().filter(|row| row.contains_key("ttl")).map(|row| number(row, "ttl")).collect();
+    let at = |index: usize| u64::try_from(taken_at[index].as_second()).unwrap();
+    assert_eq!(expiring, [at(3), at(4)]);
+    assert!(kept[..2].iter().all(|row| row.contains_key("ttl")));
+    assert!(!snapshot(&bench, &account).await.contains_key("ttl"));
+    // A repeated request expires nothing more.
+    assert_eq!(take(&store, &account).await, SnapshotOutcome::NotNewer);
+    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    assert_eq!(kept.iter().filter(|row| row.contains_key("ttl")).count(), 2);
+}
+
+#[tokio::test]
+async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
+    let bench = Bench::new().await;
+    let plain = Subject::of::<Notebook>("1");
+    let diary = Subject::of::<Notebook<1, true>>("1");
+    let keeping = bench.store_with(Settings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
+    plain.command(&keeping, "Start", json!({"lines": ["A", "B", "C"]})).await;
+    take(&keeping, &plain).await;
+    let lie = AttributeValue::S(r#"{"lines":["lie"]}"#.into());
+    for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(3)] {
+        bench.tamper(&plain.key, sk, [("state", lie.clone())]).await;
+    }
+
+    bench.wire.take_calls();
+    let store = bench.store_with(Settings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
+    assert_eq!(take(&store, &diary).await, SnapshotOutcome::NotNeeded);
+    assert_eq!(bench.operations(), [""; 0]);
+    assert_eq!(state(&diary.load(&store).await)["lines"], json!(["A", "B", "C"]));
+    assert_eq!(state(&diary.load_at(&store, 3).await)["lines"], json!(["A", "B", "C"]));
+    let calls = bench.wire.take_calls();
+    assert!(calls.iter().all(|call| call.operation == "Query"), "{calls:?}");
+    // Its rules see every event, from a warm cache and from a cold one.
+    for (store, history) in [(&store, "3"), (&bench.store(), "4")] {
+        let loaded = diary.load(store).await;
+        let decided = diary.decide(&loaded.folded, &[("Count", json!({}))]);
+        let after = diary.append(store, &loaded.folded, &decided).await.unwrap();
+        assert_eq!(state(&after)["lines"].as_array().unwrap().last().unwrap(), history);
+    }
+}
+
+#[tokio::test]
+async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_keep: 5, ..settings() });
+    let mut account = Subject::shipped("account", "1");
+    for version in [200, 400, 600] {
+        account = ledger(&store, "1", version).await;
+        take(&store, &account).await;
+    }
+    ledger(&store, "1", 650).await;
+    for (version, first) in [(199, 1), (201, 201), (450, 401), (650, 601)] {
+        bench.wire.take_calls();
+        let at = account.load_at(&store, version).await;
+        assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
+        let calls = bench.wire.take_calls();
+        assert_eq!(calls.len(), 2, "the snapshot, and the events after it");
+        assert_eq!(calls[1].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
+    }
+    // Of a version that has a snapshot, no event is read.
+    bench.wire.take_calls();
+    assert_eq!(account.load_at(&store, 400).await.version(), 400);
+    assert_eq!(bench.operations(), ["Query"]);
+}
