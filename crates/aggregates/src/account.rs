@@ -3,7 +3,7 @@
 //! that a transaction failed.
 
 use decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 /// The account.
@@ -51,15 +51,19 @@ pub enum Command {
     /// Name the owner.
     UpdateOwner {
         /// The owner's first name.
+        #[schemars(example = &"John")]
         owner_first: String,
         /// The owner's last name.
+        #[schemars(example = &"Brown")]
         owner_last: String,
     },
     /// Pay in or out.
     RecordTransaction {
         /// What for.
+        #[schemars(example = &"Groceries")]
         desc: String,
         /// Minor units; negative is paid out.
+        #[schemars(example = -300)]
         amount: i64,
     },
 }
@@ -101,20 +105,27 @@ pub enum Event {
     },
 }
 
-/// `accountOverdrawn`: the balance fell from zero or more to less.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AccountOverdrawn<'a> {
-    account_id: &'a str,
-}
-
-/// `transactionFailed`: a transaction was refused.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TransactionFailed<'a> {
-    account_id: &'a str,
-    desc: &'a str,
-    amount: i64,
+/// What the world is told of an account.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
+#[schemars(rename = "AccountMessage")]
+enum Announcement {
+    /// The balance fell from zero or more to less.
+    #[serde(rename = "accountOverdrawn")]
+    Overdrawn {
+        /// The account.
+        account_id: String,
+    },
+    /// A transaction was refused.
+    #[serde(rename = "transactionFailed")]
+    TransactionFailed {
+        /// The account.
+        account_id: String,
+        /// What for.
+        desc: String,
+        /// Minor units; negative would have been paid out.
+        amount: i64,
+    },
 }
 
 impl Aggregate for Account {
@@ -166,16 +177,20 @@ impl Aggregate for Account {
     }
 
     fn announce(before: &State, event: &Event, after: &State) -> Vec<Message> {
-        let account_id = &after.id;
-        match event {
+        let account_id = after.id.clone();
+        match event.clone() {
             Event::TransactionAccepted { .. } if before.balance >= 0 && after.balance < 0 => {
-                vec![Message::new("accountOverdrawn", &AccountOverdrawn { account_id })]
+                vec![Message::of(&Announcement::Overdrawn { account_id })]
             }
             Event::TransactionFailed { desc, amount } => {
-                vec![Message::new("transactionFailed", &TransactionFailed { account_id, desc, amount: *amount })]
+                vec![Message::of(&Announcement::TransactionFailed { account_id, desc, amount })]
             }
             Event::Opened { .. } | Event::OwnerUpdated { .. } | Event::TransactionAccepted { .. } => vec![],
         }
+    }
+
+    fn message_schema() -> Schema {
+        schema_for!(Announcement)
     }
 }
 

@@ -3,7 +3,8 @@
 //! The three that ship are examples to read first: [`todo`] is the smallest, [`account`] has rules, recorded refusals
 //! and messages of its own, [`order`] has a life cycle.
 //!
-//! To add one, write `src/<name>.rs` and add a line to [`registry`].
+//! To add one, write `src/<name>.rs` and add a line to [`registry`]. Before it is deployed, pin what it stores: an example
+//! of each of its events in `golden/<type>.json`.
 
 pub mod account;
 pub mod order;

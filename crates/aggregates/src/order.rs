@@ -2,7 +2,7 @@
 //! whole order as it then is, so that no consumer has to come back and ask.
 
 use decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 /// The order.
@@ -55,8 +55,10 @@ pub enum Status {
 #[schemars(rename = "OrderItem")]
 pub struct Item {
     /// What.
+    #[schemars(example = &"coffee")]
     pub product_id: String,
     /// How many; at least one.
+    #[schemars(example = 2)]
     pub quantity: u32,
 }
 
@@ -68,20 +70,24 @@ pub enum Command {
     /// Place it.
     PlaceOrder {
         /// Who orders.
+        #[schemars(example = &"alice")]
         customer_id: String,
         /// What; at least one line.
         items: Vec<Item>,
         /// What it costs; not negative.
+        #[schemars(example = 4500)]
         total: i64,
     },
     /// Take the payment of a placed order.
     ProcessPayment {
         /// Must be the order's total.
+        #[schemars(example = 4500)]
         amount: i64,
     },
     /// Send off a paid order.
     ShipOrder {
         /// The carrier's.
+        #[schemars(example = &"T-1")]
         tracking_number: String,
     },
     /// Note that a shipped order arrived.
@@ -89,6 +95,7 @@ pub enum Command {
     /// Give money back on a paid, shipped or delivered order.
     RefundOrder {
         /// From 1 up to the order's total.
+        #[schemars(example = 4500)]
         amount: i64,
     },
 }
@@ -131,6 +138,23 @@ pub enum Event {
         /// How much.
         amount: i64,
     },
+}
+
+/// What the world is told of an order: each event, with the whole order after it.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+#[schemars(rename = "OrderMessage")]
+enum Announcement<'a> {
+    /// It was placed.
+    OrderPlaced(&'a State),
+    /// It was paid.
+    PaymentProcessed(&'a State),
+    /// It was sent off.
+    OrderShipped(&'a State),
+    /// It arrived.
+    OrderDelivered(&'a State),
+    /// Money was given back.
+    OrderRefunded(&'a State),
 }
 
 impl Aggregate for Order {
@@ -206,14 +230,18 @@ impl Aggregate for Order {
     }
 
     fn announce(_before: &State, event: &Event, after: &State) -> Vec<Message> {
-        let name = match event {
-            Event::Placed { .. } => "OrderPlaced",
-            Event::Paid { .. } => "PaymentProcessed",
-            Event::Shipped { .. } => "OrderShipped",
-            Event::Delivered {} => "OrderDelivered",
-            Event::Refunded { .. } => "OrderRefunded",
+        let announcement = match event {
+            Event::Placed { .. } => Announcement::OrderPlaced(after),
+            Event::Paid { .. } => Announcement::PaymentProcessed(after),
+            Event::Shipped { .. } => Announcement::OrderShipped(after),
+            Event::Delivered {} => Announcement::OrderDelivered(after),
+            Event::Refunded { .. } => Announcement::OrderRefunded(after),
         };
-        vec![Message::new(name, after)]
+        vec![Message::of(&announcement)]
+    }
+
+    fn message_schema() -> Schema {
+        schema_for!(Announcement<'_>)
     }
 }
 

@@ -31,15 +31,19 @@ pub enum Command {
     /// Write it down.
     CreateTodo {
         /// A line; not empty.
+        #[schemars(example = &"TODO")]
         title: String,
         /// The whole text.
+        #[schemars(example = &"Make coffee")]
         message: String,
     },
     /// Change both texts.
     UpdateTodo {
         /// A line; not empty.
+        #[schemars(example = &"TODO")]
         title: String,
         /// The whole text.
+        #[schemars(example = &"Make 2 coffees")]
         message: String,
     },
     /// Strike it out.

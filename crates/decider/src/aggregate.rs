@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ulid::Ulid;
@@ -57,6 +57,12 @@ pub trait Aggregate: Send + Sync + 'static {
     /// What to tell the world about one event: by default the event itself.
     fn announce(_before: &Self::State, event: &Self::Event, _after: &Self::State) -> Vec<Message> {
         vec![Message::of(event)]
+    }
+
+    /// The JSON Schema of the messages, `{"type", "data"}`: by default that of the events. Who writes
+    /// [`announce`](Self::announce) tells a value of an enum by [`Message::of`], and gives that enum's schema here.
+    fn message_schema() -> Schema {
+        schema_for!(Self::Event)
     }
 
     /// Whether the aggregate has been deleted. Its events stay readable, it takes no further command.

@@ -1,6 +1,6 @@
 //! Given/when/then: a decision tested as the pure function that it is.
 //!
-//! ```ignore
+//! ```text
 //! given::<Account>([opened("7")])
 //!     .when(Command::RecordTransaction { desc: "A".into(), amount: -1 })
 //!     .then([Event::TransactionAccepted { desc: "A".into(), amount: -1 }])

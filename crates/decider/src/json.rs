@@ -1,8 +1,10 @@
 //! JSON text that is kept as it was written: stored data goes from the table to a response or onto the bus without
 //! being parsed and printed again, so numbers, key order and escapes survive exactly.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -51,6 +53,21 @@ impl Json {
     }
 }
 
+impl JsonSchema for Json {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Json".into()
+    }
+
+    /// Any JSON.
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        Schema::default()
+    }
+}
+
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
         self.text() == other.text()
@@ -88,7 +105,16 @@ pub(crate) mod tagged {
     pub(crate) fn join<T: DeserializeOwned>(tag: &str, name: &str, data: &Json) -> Result<T, String> {
         let name = serde_json::to_string(name).map_err(|error| error.to_string())?;
         let text = format!(r#"{{"{tag}":{name},"data":{}}}"#, data.text());
-        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text)).map_err(explain)
+        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text)).or_else(|error| {
+            // `{}` is what `split` makes of a variant without content, and serde takes such a variant only without data.
+            let bare = is_empty_object(data).then(|| serde_json::from_str(&format!(r#"{{"{tag}":{name}}}"#)).ok());
+            bare.flatten().ok_or_else(|| explain(error))
+        })
+    }
+
+    fn is_empty_object(data: &Json) -> bool {
+        let inside = data.text().strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+        inside.is_some_and(|inside| inside.trim().is_empty())
     }
 
     /// What is wrong and where, as a path into the data instead of a column of a text that nobody sees.

@@ -8,14 +8,18 @@
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
 //! - [`record`]: what an accepted command becomes: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
+//!   `erased` does it, `draft` holds a decision in the making, `reading` reads commands and stored events.
 //! - [`registry`]: where aggregates are registered by hand, and what is checked then.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - [`json`]: JSON text that is kept as it was written.
 
 pub mod aggregate;
+mod draft;
+mod erased;
 pub mod given;
 pub mod json;
 pub mod model;
+mod reading;
 pub mod record;
 pub mod registry;
 

@@ -1,6 +1,7 @@
 //! What an accepted command becomes: events with their envelope, and messages ready to send.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
@@ -28,7 +29,7 @@ pub struct RecordedEvent {
 }
 
 /// Where an event came from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
     /// Who the authorizer says sent the command.

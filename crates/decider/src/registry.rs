@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::aggregate::Aggregate;
-use crate::model::{Model, ModelOf, tags};
+use crate::erased::ModelOf;
+use crate::model::Model;
+use crate::reading::tags;
 
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: [&str; 3] = ["events", "views", "openapi.json"];

@@ -1,0 +1,141 @@
+//! Several commands at once: one after the other, all or nothing; and what a refusal leaves of them.
+
+use decider::{CommandError, Decided};
+use serde_json::{Value, json};
+
+use crate::counter::Counter;
+use crate::support::{Subject, names};
+
+fn start(at: i64) -> (&'static str, Value) {
+    ("Start", json!({ "at": at }))
+}
+
+fn add(amounts: &[i64]) -> (&'static str, Value) {
+    ("Add", json!({ "amounts": amounts }))
+}
+
+fn refuse(reasons: &[&str]) -> (&'static str, Value) {
+    ("Refuse", json!({ "reasons": reasons }))
+}
+
+fn refusal(decided: &Decided) -> (&str, &str) {
+    let refusal = decided.refusal.as_ref().unwrap();
+    (refusal.name, &refusal.detail)
+}
+
+#[test]
+fn each_command_sees_the_state_after_those_before_it() {
+    let counter = Subject::of::<Counter>();
+    let batch = [start(1), ("Double", json!({})), add(&[3]), ("Double", json!({}))];
+    let decided = counter.decide(&counter.unborn(), &batch).unwrap();
+    assert_eq!(counter.state(&decided.after)["total"], 10);
+    assert_eq!(decided.refusal, None);
+}
+
+#[test]
+fn a_batch_is_numbered_like_the_same_commands_one_by_one() {
+    let counter = Subject::of::<Counter>();
+    let commands = [start(1), add(&[1, 2, 0]), add(&[]), add(&[5])];
+    let at_once = counter.decide(&counter.unborn(), &commands).unwrap();
+    let mut one_by_one = (counter.unborn(), Vec::new(), Vec::new());
+    for command in commands {
+        let decided = counter.decide(&one_by_one.0, &[command]).unwrap();
+        one_by_one.0 = decided.after;
+        one_by_one.1.extend(decided.events.into_iter().map(|event| (event.seq_num, event.message_seq, event.data)));
+        one_by_one
+            .2
+            .extend(decided.messages.into_iter().map(|message| (message.seq_num, message.message_seq, message.index)));
+    }
+    assert_eq!(counter.whole(&at_once.after), counter.whole(&one_by_one.0));
+    let events: Vec<_> =
+        at_once.events.iter().map(|event| (event.seq_num, event.message_seq, event.data.clone())).collect();
+    assert_eq!(events, one_by_one.1);
+    let messages: Vec<_> =
+        at_once.messages.iter().map(|message| (message.seq_num, message.message_seq, message.index)).collect();
+    assert_eq!(messages, one_by_one.2);
+}
+
+#[test]
+fn a_batch_of_no_commands_or_of_commands_without_effect_succeeds() {
+    let counter = Subject::of::<Counter>();
+    let before = counter.after(&[start(1)]);
+    for batch in [vec![], vec![add(&[])], vec![add(&[]), add(&[])]] {
+        let decided = counter.decide(&before, &batch).unwrap();
+        assert_eq!((decided.events.len(), decided.messages.len(), decided.refusal.as_ref()), (0, 0, None));
+        assert_eq!(counter.whole(&decided.after), counter.whole(&before));
+    }
+}
+
+#[test]
+fn one_command_that_does_not_reach_the_rules_fails_the_batch() {
+    let counter = Subject::of::<Counter>();
+    let before = counter.after(&[start(1)]);
+    let fails = |last: (&'static str, Value)| counter.decide(&before, &[add(&[1]), last]).unwrap_err();
+    assert!(matches!(fails(("Divide", json!({}))), CommandError::Unknown { .. }));
+    assert!(matches!(fails(an_invalid_add()), CommandError::Invalid { .. }));
+    assert_eq!(fails(start(1)), CommandError::Exists);
+    assert_eq!(counter.state(&before)["total"], 1);
+}
+
+fn an_invalid_add() -> (&'static str, Value) {
+    ("Add", json!({}))
+}
+
+#[test]
+fn an_invalid_command_is_found_before_the_rules_refuse_an_earlier_one() {
+    let counter = Subject::of::<Counter>();
+    let error = counter.decide(&counter.after(&[start(1)]), &[refuse(&["a"]), an_invalid_add()]).unwrap_err();
+    assert!(matches!(error, CommandError::Invalid { .. }), "{error:?}");
+}
+
+#[test]
+fn a_refusal_without_a_record_leaves_everything_as_it_was() {
+    let counter = Subject::of::<Counter>();
+    let before = counter.after(&[start(1)]);
+    let decided = counter.decide(&before, &[refuse(&[])]).unwrap();
+    assert_eq!(refusal(&decided), ("Refused", "at 1"));
+    assert_eq!((decided.events.len(), decided.messages.len()), (0, 0));
+    assert_eq!(counter.whole(&decided.after), counter.whole(&before));
+}
+
+#[test]
+fn a_refusal_drops_the_batchs_other_events_and_records_itself_on_what_was_there_before() {
+    let counter = Subject::of::<Counter>();
+    let before = counter.after(&[start(1), add(&[2])]);
+    assert_eq!((before.version(), before.message_seq()), (2, 3));
+    let batch = [add(&[100, 1]), refuse(&["first", "second"]), add(&[1_000])];
+    let decided = counter.decide(&before, &batch).unwrap();
+
+    // It was refused in the light of the commands before it.
+    assert_eq!(refusal(&decided), ("Refused", "at 104"));
+    assert_eq!(names(&decided), ["CounterRefused", "CounterRefused"]);
+    let numbers: Vec<_> = decided.events.iter().map(|event| (event.seq_num, event.message_seq)).collect();
+    assert_eq!(numbers, [(3, 4), (4, 5)]);
+    let told: Vec<_> = decided.messages.iter().map(|message| (message.message_seq, message.data.text())).collect();
+    assert_eq!(told, [(4, r#"{"reason":"first","total":3}"#), (5, r#"{"reason":"second","total":3}"#)]);
+    assert_eq!((decided.after.version(), decided.after.message_seq()), (4, 5));
+    assert_eq!(counter.state(&decided.after), json!({"total": 3, "refusals": 2, "closed": false}));
+}
+
+#[test]
+fn what_an_aggregate_that_does_not_exist_refuses_is_not_recorded() {
+    let counter = Subject::of::<Counter>();
+    for (batch, name) in [
+        (vec![start(-1)], "BelowZero"),
+        (vec![start(1), refuse(&["a"])], "Refused"),
+        (vec![start(1), add(&[2]), refuse(&["a"]), ("Close", json!({}))], "Refused"),
+    ] {
+        let decided = counter.decide(&counter.unborn(), &batch).unwrap();
+        assert_eq!(refusal(&decided).0, name);
+        assert_eq!((decided.events.len(), decided.messages.len()), (0, 0));
+        assert_eq!(counter.whole(&decided.after), counter.whole(&counter.unborn()));
+    }
+}
+
+#[test]
+fn an_aggregate_can_be_created_used_and_deleted_in_one_batch() {
+    let counter = Subject::of::<Counter>();
+    let decided = counter.decide(&counter.unborn(), &[start(1), add(&[2, 3]), ("Close", json!({}))]).unwrap();
+    assert_eq!(names(&decided), ["CounterStarted", "CounterAdded", "CounterAdded", "CounterClosed"]);
+    assert!(counter.model().is_deleted(&decided.after));
+}

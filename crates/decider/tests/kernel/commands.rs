@@ -1,0 +1,141 @@
+//! What a command must be to reach the rules.
+
+use decider::{CommandError, CommandRequest, Json};
+use serde_json::{Value, json};
+
+use crate::counter::Counter;
+use crate::support::{ID, Subject, circumstances, names};
+
+/// Why a command that is written like this is invalid.
+fn invalid(command: &str, data: &str) -> String {
+    let counter = Subject::of::<Counter>();
+    let before = counter.after(&[("Start", json!({"at": 1}))]);
+    let request = CommandRequest { command: command.to_owned(), data: Json::parse(data.to_owned()).unwrap() };
+    let error = counter.model().decide(&before, ID, &[request], &circumstances()).unwrap_err();
+    assert!(matches!(&error, CommandError::Invalid { command: of, .. } if of == command), "{error:?}");
+    error.to_string()
+}
+
+#[test]
+fn an_unknown_command_lists_those_that_there_are() {
+    let counter = Subject::of::<Counter>();
+    for command in ["Divide", "add", "", "Add\"", "CounterAdded"] {
+        let error = counter.decide(&counter.unborn(), &[(command, json!({}))]).unwrap_err();
+        let known = ["Start", "Add", "Double", "Refuse", "Close"].map(str::to_owned).into();
+        assert_eq!(error, CommandError::Unknown { command: command.to_owned(), known });
+        assert_eq!(error.to_string(), format!("no command {command:?}; there are Start, Add, Double, Refuse, Close"));
+    }
+}
+
+#[test]
+fn invalid_data_is_told_with_its_path() {
+    assert_eq!(
+        invalid("Add", r#"{"amounts": [1, 2, "three"]}"#),
+        r#"Add: data.amounts[2]: invalid type: string "three", expected i64"#
+    );
+    assert_eq!(invalid("Start", r#"{"at": 1.5}"#), "Start: data.at: invalid type: floating point `1.5`, expected i64");
+    assert_eq!(invalid("Start", "{}"), "Start: data: missing field `at`");
+    assert!(invalid("Start", r#"{"at": 9223372036854775808}"#).starts_with("Start: data.at: invalid value"));
+    assert!(invalid("Add", "[1]").starts_with("Add: data"));
+    assert!(invalid("Add", "null").starts_with("Add: data"));
+    assert!(invalid("Close", "1").starts_with("Close: data"));
+}
+
+#[test]
+fn unknown_fields_are_refused() {
+    assert_eq!(invalid("Start", r#"{"at": 1, "form": 2}"#), "Start: data.form: unknown field `form`, expected `at`");
+    assert!(invalid("Double", r#"{"by": 2}"#).contains("unknown field `by`"));
+    invalid("Close", r#"{"now": true}"#);
+}
+
+#[test]
+fn what_is_wrong_is_told_without_a_column_of_a_text_that_nobody_sees() {
+    for (command, data) in [("Add", r#"{"amounts": ["x"]}"#), ("Start", "{}"), ("Start", r#"{"a at line b": 1}"#)] {
+        let reason = invalid(command, data);
+        assert!(!reason.contains("column"), "{reason}");
+    }
+    assert!(invalid("Start", r#"{"a at line b": 1}"#).contains("a at line b"));
+}
+
+#[test]
+fn a_key_that_comes_twice_is_refused() {
+    assert!(invalid("Start", r#"{"at": 1, "at": 1}"#).contains("duplicate field `at`"));
+    assert!(invalid("Start", r#"{"at": 1, "\u0061t": 2}"#).contains("duplicate field `at`"));
+    assert!(serde_json::from_str::<CommandRequest>(r#"{"command": "Add", "command": "Close"}"#).is_err());
+    assert!(serde_json::from_str::<CommandRequest>(r#"{"command": "Close", "data": {}, "data": {}}"#).is_err());
+}
+
+#[test]
+fn a_request_is_a_command_and_its_data_and_nothing_else() {
+    let read = |text| serde_json::from_str::<CommandRequest>(text);
+    let request = read(r#"{"data": {"at": 1.0e1}, "command": "Start"}"#).unwrap();
+    assert_eq!((request.command.as_str(), request.data.text()), ("Start", r#"{"at": 1.0e1}"#));
+    assert_eq!(read(r#"{"command": "Close"}"#).unwrap().data, Json::empty_object());
+    for text in ["{}", r#"{"data": {}}"#, r#"{"command": 1}"#, r#"{"command": "Close", "version": 1}"#, r#""Close""#] {
+        assert!(read(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn data_cannot_smuggle_in_another_command() {
+    assert!(invalid("Start", r#"{"at": 1, "command": "Close"}"#).contains("unknown field `command`"));
+    let counter = Subject::of::<Counter>();
+    let odd = (r#"Add","command":"Close"#, json!({"amounts": []}));
+    let error = counter.decide(&counter.after(&[("Start", json!({"at": 1}))]), &[odd]).unwrap_err();
+    assert!(matches!(error, CommandError::Unknown { .. }), "{error:?}");
+}
+
+#[test]
+fn a_command_without_fields_takes_an_empty_object_or_nothing() {
+    let counter = Subject::of::<Counter>();
+    let started = counter.after(&[("Start", json!({"at": 1}))]);
+    for data in ["{}", "{ \n}", "null"] {
+        let request = CommandRequest { command: "Close".to_owned(), data: Json::parse(data.to_owned()).unwrap() };
+        let decided = counter.model().decide(&started, ID, &[request], &circumstances()).unwrap();
+        assert_eq!(names(&decided), ["CounterClosed"], "{data}");
+    }
+}
+
+#[test]
+fn an_event_without_fields_is_an_empty_object_and_can_be_read_again() {
+    let counter = Subject::of::<Counter>();
+    let decided = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1})), ("Close", json!({}))]).unwrap();
+    assert_eq!(decided.events[1].data.text(), "{}");
+    assert_eq!(counter.whole(&counter.fold(&decided.events)), counter.whole(&decided.after));
+}
+
+#[test]
+fn only_creation_makes_an_aggregate_exist() {
+    let counter = Subject::of::<Counter>();
+    for (command, data) in [("Add", json!({"amounts": [1]})), ("Double", json!({})), ("Close", json!({}))] {
+        assert_eq!(counter.decide(&counter.unborn(), &[(command, data)]).unwrap_err(), CommandError::Missing);
+    }
+}
+
+#[test]
+fn creation_happens_once() {
+    let counter = Subject::of::<Counter>();
+    let start = || ("Start", json!({"at": 1}));
+    assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists);
+    assert_eq!(counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err(), CommandError::Exists);
+}
+
+#[test]
+fn a_deleted_aggregate_takes_no_command_and_still_exists() {
+    let counter = Subject::of::<Counter>();
+    let closed = counter.after(&[("Start", json!({"at": 1})), ("Close", json!({}))]);
+    let error = |command: &str, data: Value| counter.decide(&closed, &[(command, data)]).unwrap_err();
+    assert_eq!(error("Add", json!({"amounts": [1]})), CommandError::Deleted);
+    assert_eq!(error("Close", json!({})), CommandError::Deleted);
+    assert_eq!(error("Refuse", json!({"reasons": []})), CommandError::Deleted);
+    assert_eq!(error("Start", json!({"at": 1})), CommandError::Exists);
+}
+
+#[test]
+fn a_command_after_the_deletion_in_the_same_batch_finds_it_deleted() {
+    let counter = Subject::of::<Counter>();
+    let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Add", json!({"amounts": [1]}))];
+    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::Deleted);
+    let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Start", json!({"at": 1}))];
+    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::Exists);
+}

@@ -1,0 +1,17 @@
+//! The kernel as the rest of the suite sees it: a registry of models, and nothing of the types behind them.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod batch;
+mod commands;
+mod context;
+mod counter;
+mod fold;
+mod history;
+mod ids;
+mod json;
+mod messages;
+mod properties;
+mod registry;
+mod support;
+mod upcasting;

@@ -1,0 +1,274 @@
+//! What is checked when an aggregate is registered.
+
+use std::marker::PhantomData;
+
+use decider::{Aggregate, Commands, Context, Decision, EventType, RegistrationError, Registry};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::counter::Counter;
+
+/// The names of an aggregate that has nothing but names.
+trait Names: Send + Sync + 'static {
+    const TYPE: &'static str = "shell";
+    const EVENTS: &'static [EventType] = &[EventType::new("Happened", 1), EventType::new("Ended", 1)];
+    const COMMANDS: Commands = Commands { create: "Begin", update: Some("Go"), delete: Some("End") };
+}
+
+struct Shell<N, E = Event>(PhantomData<fn() -> (N, E)>);
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Begin {},
+    Go {},
+    End {},
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    Happened {},
+    Ended {},
+}
+
+impl<N, E> Aggregate for Shell<N, E>
+where
+    N: Names,
+    E: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
+{
+    const TYPE: &'static str = N::TYPE;
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = N::COMMANDS;
+    const EVENTS: &'static [EventType] = N::EVENTS;
+
+    type State = ();
+    type Command = Command;
+    type Event = E;
+
+    fn decide(_: &(), _: Command, _: &Context<'_, E>) -> Decision<E> {
+        Ok(vec![])
+    }
+
+    fn evolve(_: (), _: &E) {}
+}
+
+struct Good;
+impl Names for Good {}
+
+fn refused_beside<A: Aggregate>(others: Registry) -> RegistrationError {
+    others.with::<A>().err().expect("this cannot be registered")
+}
+
+fn refused<A: Aggregate>() -> RegistrationError {
+    refused_beside::<A>(Registry::new())
+}
+
+#[test]
+fn what_is_registered_is_found_by_its_type_and_by_its_events() {
+    let registry = Registry::new().with::<Shell<Good>>().unwrap().with::<Counter>().unwrap();
+    let types: Vec<_> = registry.iter().map(decider::Model::type_name).collect();
+    assert_eq!(types, ["counter", "shell"]);
+    assert_eq!(registry.get("counter").unwrap().state_version(), 3);
+    assert_eq!(registry.get("counter").unwrap().commands(), Counter::COMMANDS);
+    assert_eq!(registry.get("counter").unwrap().events(), Counter::EVENTS);
+    assert!(!registry.get("counter").unwrap().full_history());
+    assert_eq!(registry.with_event("CounterClosed").unwrap().type_name(), "counter");
+    assert_eq!(registry.with_event("Ended").unwrap().type_name(), "shell");
+    assert!(registry.get("Counter").is_none());
+    assert!(registry.with_event("counter").is_none());
+}
+
+/// 129 characters.
+const LONG: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+const BAD_TYPES: [&str; 11] =
+    ["", "-", "Shell", "she_ll", "she--ll", "-shell", "shell-", "she/ll", "shéll", "she ll", LONG];
+
+const RESERVED_TYPES: [&str; 3] = ["events", "views", "openapi.json"];
+
+struct BadType<const N: usize>;
+impl<const N: usize> Names for BadType<N> {
+    const TYPE: &'static str = BAD_TYPES[N];
+}
+
+struct Reserved<const N: usize>;
+impl<const N: usize> Names for Reserved<N> {
+    const TYPE: &'static str = RESERVED_TYPES[N];
+}
+
+#[test]
+fn a_type_that_is_not_lower_kebab_is_refused() {
+    assert_eq!(LONG.len(), 129);
+    let errors = [
+        refused::<Shell<BadType<0>>>(),
+        refused::<Shell<BadType<1>>>(),
+        refused::<Shell<BadType<2>>>(),
+        refused::<Shell<BadType<3>>>(),
+        refused::<Shell<BadType<4>>>(),
+        refused::<Shell<BadType<5>>>(),
+        refused::<Shell<BadType<6>>>(),
+        refused::<Shell<BadType<7>>>(),
+        refused::<Shell<BadType<8>>>(),
+        refused::<Shell<BadType<9>>>(),
+        refused::<Shell<BadType<10>>>(),
+    ];
+    for (error, type_name) in errors.iter().zip(BAD_TYPES) {
+        assert_eq!(error.type_name, type_name);
+        assert!(error.reason.starts_with("TYPE must be lower-kebab, at most 128 long"), "{error}");
+    }
+}
+
+#[test]
+fn a_type_that_is_a_route_of_its_own_is_refused() {
+    let errors = [refused::<Shell<Reserved<0>>>(), refused::<Shell<Reserved<1>>>(), refused::<Shell<Reserved<2>>>()];
+    for (error, type_name) in errors.iter().zip(RESERVED_TYPES) {
+        assert_eq!(error.type_name, type_name);
+        assert!(error.reason.ends_with("none of events, views, openapi.json"), "{error}");
+    }
+}
+
+struct Kebab;
+impl Names for Kebab {
+    const TYPE: &'static str = "a1-2b-c";
+}
+
+#[test]
+fn words_of_letters_and_digits_are_lower_kebab() {
+    assert!(Registry::new().with::<Shell<Kebab>>().unwrap().get("a1-2b-c").is_some());
+}
+
+#[test]
+fn a_type_is_registered_once() {
+    let error = refused_beside::<Shell<Good>>(Registry::new().with::<Shell<Good>>().unwrap());
+    assert_eq!(error.to_string(), r#"aggregate "shell": TYPE is registered already"#);
+}
+
+struct NoEvents;
+impl Names for NoEvents {
+    const EVENTS: &'static [EventType] = &[];
+}
+
+struct OneTooFew;
+impl Names for OneTooFew {
+    const EVENTS: &'static [EventType] = &[EventType::new("Happened", 1)];
+}
+
+struct OneTooMany;
+impl Names for OneTooMany {
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Happened", 1), EventType::new("Ended", 1), EventType::new("Other", 1)];
+}
+
+struct Twice;
+impl Names for Twice {
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Happened", 1), EventType::new("Happened", 2), EventType::new("Ended", 1)];
+}
+
+struct Misspelt;
+impl Names for Misspelt {
+    const EVENTS: &'static [EventType] = &[EventType::new("happened", 1), EventType::new("Ended", 1)];
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Nothing {}
+
+#[test]
+fn events_that_are_not_the_variants_are_refused() {
+    for error in [
+        refused::<Shell<NoEvents>>(),
+        refused::<Shell<OneTooFew>>(),
+        refused::<Shell<OneTooMany>>(),
+        refused::<Shell<Twice>>(),
+        refused::<Shell<Misspelt>>(),
+        refused::<Shell<NoEvents, Nothing>>(),
+    ] {
+        assert!(error.reason.starts_with("EVENTS must name each variant of Event once"), "{error}");
+    }
+    assert_eq!(
+        refused::<Shell<OneTooFew>>().reason,
+        r#"EVENTS must name each variant of Event once: it names ["Happened"], the variants are ["Ended", "Happened"]"#
+    );
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Spaced {
+    #[serde(rename = "It happened")]
+    Happened {},
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Hashed {
+    #[serde(rename = "Happened#1")]
+    Happened {},
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Nameless {
+    #[serde(rename = "")]
+    Happened {},
+}
+
+struct OfSpaced;
+impl Names for OfSpaced {
+    const EVENTS: &'static [EventType] = &[EventType::new("It happened", 1)];
+}
+
+struct OfHashed;
+impl Names for OfHashed {
+    const EVENTS: &'static [EventType] = &[EventType::new("Happened#1", 1)];
+}
+
+struct OfNameless;
+impl Names for OfNameless {
+    const EVENTS: &'static [EventType] = &[EventType::new("", 1)];
+}
+
+#[test]
+fn an_event_name_that_is_not_letters_and_digits_is_refused() {
+    for (error, name) in [
+        (refused::<Shell<OfSpaced, Spaced>>(), "It happened"),
+        (refused::<Shell<OfHashed, Hashed>>(), "Happened#1"),
+        (refused::<Shell<OfNameless, Nameless>>(), ""),
+    ] {
+        assert_eq!(error.reason, format!("event name {name:?} must be 1 to 128 ASCII letters and digits"));
+    }
+}
+
+#[test]
+fn an_event_name_belongs_to_one_aggregate() {
+    let error = refused_beside::<Shell<Kebab>>(Registry::new().with::<Shell<Good>>().unwrap());
+    assert_eq!(error.to_string(), r#"aggregate "a1-2b-c": event name "Ended" belongs to "shell""#);
+}
+
+struct BadCreate;
+impl Names for BadCreate {
+    const COMMANDS: Commands = Commands { create: "Start", update: None, delete: None };
+}
+
+struct BadUpdate;
+impl Names for BadUpdate {
+    const COMMANDS: Commands = Commands { create: "Begin", update: Some("go"), delete: None };
+}
+
+struct BadDelete;
+impl Names for BadDelete {
+    const COMMANDS: Commands = Commands { create: "Begin", update: None, delete: Some("") };
+}
+
+#[test]
+fn a_verb_that_is_none_of_the_commands_is_refused() {
+    for (error, verb) in [
+        (refused::<Shell<BadCreate>>(), "Start"),
+        (refused::<Shell<BadUpdate>>(), "go"),
+        (refused::<Shell<BadDelete>>(), ""),
+    ] {
+        assert_eq!(error.reason, format!(r#"COMMANDS names {verb:?}, which is not one of ["Begin", "Go", "End"]"#));
+    }
+}

@@ -1,0 +1,205 @@
+//! Older stored forms of events, read by today's code.
+
+use std::cell::Cell;
+
+use decider::{Aggregate, Commands, Context, Decision, EventType, StoredEvent, UnreadableEvent};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::support::{Subject, stored};
+
+thread_local! {
+    /// Upcasts that the test has called for, so that one which would never end fails instead.
+    static UPCASTS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A weather station that has been through every kind of change.
+struct Station;
+
+/// What was read, in order.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct State {
+    readings: Vec<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Measure { celsius: i64 },
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    Measured { celsius: i64 },
+    Named { name: String },
+}
+
+impl Aggregate for Station {
+    const TYPE: &'static str = "station";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Measure", update: None, delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("Measured", 2), EventType::new("Named", 3)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(_: &State, Command::Measure { celsius }: Command, _: &Context<'_, Event>) -> Decision<Event> {
+        Ok(vec![Event::Measured { celsius }])
+    }
+
+    fn evolve(mut state: State, event: &Event) -> State {
+        state.readings.push(match event {
+            Event::Measured { celsius } => celsius.to_string(),
+            Event::Named { name } => name.clone(),
+        });
+        state
+    }
+
+    fn upcast(event: StoredEvent) -> Vec<StoredEvent> {
+        UPCASTS.set(UPCASTS.get() + 1);
+        assert!(UPCASTS.get() < 100_000, "the upcasts of {event:?} do not come to an end");
+        let data = &event.data;
+        match (event.name.as_str(), event.version) {
+            // A renamed field.
+            ("Measured", 1) => vec![to("Measured", 2, json!({"celsius": data["degrees"]}))],
+            // A renamed event.
+            ("Read", 1) => vec![to("Measured", 1, data.clone())],
+            // Two changes, one after the other.
+            ("Named", 1) => vec![to("Named", 2, json!({"first": data["text"], "last": "Station"}))],
+            ("Named", 2) => {
+                let name = format!("{} {}", data["first"].as_str().unwrap(), data["last"].as_str().unwrap());
+                vec![to("Named", 3, json!({ "name": name }))]
+            }
+            // What was one event is two, and they have changed since.
+            ("Installed", 1) => vec![
+                to("Named", 1, json!({"text": data["name"]})),
+                to("Measured", 2, json!({"celsius": 0})),
+                to("Read", 1, json!({"degrees": data["degrees"]})),
+            ],
+            // Of no more interest.
+            ("Polled", _) => vec![],
+
+            // And those that a mistake can make of it.
+            ("Measured", 9) => vec![to("Measured", 8, data.clone())],
+            ("Ping", 1) => vec![to("Pong", 1, data.clone())],
+            ("Pong", 1) => vec![to("Ping", 1, data.clone())],
+            ("Split", 1) => vec![to("Measured", 2, json!({"celsius": 1})), to("Splinter", 1, json!({}))],
+            ("Splinter", 1) => vec![to("Split", 1, json!({}))],
+            ("Endless", version) => vec![to("Endless", version + 1, json!({}))],
+            ("Mistyped", 1) => vec![to("Measured", 2, json!({"celsius": "warm"}))],
+            _ => vec![event],
+        }
+    }
+}
+
+fn to(name: &str, version: u32, data: Value) -> StoredEvent {
+    StoredEvent { name: name.to_owned(), version, data }
+}
+
+/// What one stored event is read as.
+fn read(name: &str, version: u32, data: &Value) -> Vec<String> {
+    let station = Subject::of::<Station>();
+    let folded = station.fold(&[stored(1, name, version, data)]);
+    assert_eq!(folded.version(), 1, "a stored event is one in the count, whatever it is read as");
+    serde_json::from_value(station.state(&folded)["readings"].clone()).unwrap()
+}
+
+/// Why one stored event cannot be read.
+fn unreadable(name: &str, version: u32, data: &Value) -> UnreadableEvent {
+    let station = Subject::of::<Station>();
+    let error = station.model().fold(station.unborn(), &[stored(1, name, version, data)]).unwrap_err();
+    assert_eq!((error.seq_num, error.event_type.as_str(), error.event_version), (1, name, version));
+    error
+}
+
+#[test]
+fn todays_form_is_read_as_it_is() {
+    assert_eq!(read("Measured", 2, &json!({"celsius": 21})), ["21"]);
+    assert_eq!(read("Named", 3, &json!({"name": "Säntis"})), ["Säntis"]);
+}
+
+#[test]
+fn a_renamed_field_is_found_under_its_new_name() {
+    assert_eq!(read("Measured", 1, &json!({"degrees": 21})), ["21"]);
+}
+
+#[test]
+fn a_renamed_event_goes_on_through_the_versions_of_its_new_name() {
+    assert_eq!(read("Read", 1, &json!({"degrees": 21})), ["21"]);
+}
+
+#[test]
+fn each_version_needs_to_know_only_the_next() {
+    assert_eq!(read("Named", 1, &json!({"text": "Säntis"})), ["Säntis Station"]);
+    assert_eq!(read("Named", 2, &json!({"first": "Säntis", "last": "Top"})), ["Säntis Top"]);
+}
+
+#[test]
+fn an_event_that_became_several_keeps_their_order() {
+    assert_eq!(read("Installed", 1, &json!({"name": "Säntis", "degrees": 21})), ["Säntis Station", "0", "21"]);
+}
+
+#[test]
+fn a_retired_event_counts_and_has_no_effect() {
+    assert_eq!(read("Polled", 1, &json!({"whatever": 1})), Vec::<String>::new());
+}
+
+#[test]
+fn old_and_new_forms_make_one_stream() {
+    let station = Subject::of::<Station>();
+    let events = [
+        stored(1, "Installed", 1, &json!({"name": "Säntis", "degrees": 21})),
+        stored(2, "Polled", 7, &json!({})),
+        stored(3, "Measured", 1, &json!({"degrees": 22})),
+        stored(4, "Measured", 2, &json!({"celsius": 23})),
+    ];
+    let folded = station.fold(&events);
+    assert_eq!(folded.version(), 4);
+    assert_eq!(station.state(&folded)["readings"], json!(["Säntis Station", "0", "21", "22", "23"]));
+    // And a snapshot of any of its versions goes on as well.
+    for taken_at in 0..=events.len() {
+        let (head, tail) = events.split_at(taken_at);
+        let snapshot = station.fold(head);
+        let state = station.model().state(&snapshot).unwrap();
+        let restored = station.model().restore(snapshot.version(), snapshot.message_seq(), &state).unwrap();
+        assert_eq!(station.whole(&station.model().fold(restored, tail).unwrap()), station.whole(&folded));
+    }
+}
+
+#[test]
+fn todays_events_are_written_in_todays_version() {
+    let station = Subject::of::<Station>();
+    let decided = station.decide(&station.unborn(), &[("Measure", json!({"celsius": 21}))]).unwrap();
+    assert_eq!((decided.events[0].event_type.as_str(), decided.events[0].event_version), ("Measured", 2));
+}
+
+#[test]
+fn a_form_without_an_upcast_is_unreadable() {
+    for (name, version) in [("Measured", 3), ("Measured", 0), ("Named", 4), ("Forgotten", 1)] {
+        let error = unreadable(name, version, &json!({}));
+        assert_eq!(error.reason, format!("this code has no upcast for {name} version {version}"));
+    }
+}
+
+#[test]
+fn an_upcast_that_goes_back_a_version_is_unreadable() {
+    let error = unreadable("Measured", 9, &json!({"celsius": 21}));
+    assert_eq!(error.reason, "this code has no upcast for Measured version 9");
+}
+
+#[test]
+fn upcasts_that_never_end_are_unreadable() {
+    for name in ["Ping", "Pong", "Split", "Endless"] {
+        let error = unreadable(name, 1, &json!({}));
+        assert!(error.reason.contains("never"), "{error}");
+    }
+}
+
+#[test]
+fn an_upcast_to_data_that_is_not_the_events_is_unreadable() {
+    let error = unreadable("Mistyped", 1, &json!({}));
+    assert!(error.reason.starts_with("data.celsius: invalid type"), "{error}");
+}

@@ -1,0 +1,362 @@
+//! The function on the embedded engine, behind a wire that counts its calls and fails those that a test tells it to.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::pin::pin;
+
+use local_dynamodb::Fault;
+use serde_json::json;
+use snapshotter::NoCheckpoint;
+use support::{Bench, EVERY, checkpoint, due, handle, insert, number, operations, text};
+use table::{AggregateKey, keys};
+
+const THROTTLED: Fault = Fault::Refuse { status: 400, code: "ThrottlingException" };
+
+#[tokio::test]
+async fn a_due_event_leads_to_a_snapshot_of_all_events() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY + 3).await;
+    bench.command(&key, "RecordTransaction", json!({"desc": "too much", "amount": -100_000})).await;
+    let due = bench.due_records(&key, 1).await;
+    assert_eq!(due.len(), 1);
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &due).await), None);
+
+    let row = bench.snapshot(&key).await.unwrap();
+    let rebuilt = bench.rebuilt(&key).await;
+    assert_eq!(text(&row, "state"), rebuilt.state.text());
+    assert_eq!((number(&row, "lastSeqNum"), number(&row, "messageSeq")), (EVERY + 4, 1));
+    assert_eq!((rebuilt.version(), rebuilt.folded.message_seq()), (EVERY + 4, 1));
+    assert_eq!(number(&row, "stateVersion"), 1);
+}
+
+#[tokio::test]
+async fn several_due_records_of_an_aggregate_are_one_snapshot() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY * 5).await;
+    let mut due = bench.due_records(&key, 1).await;
+    assert_eq!(due.len(), 5);
+    due.extend(due.clone());
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &due).await), None);
+    assert_eq!(bench.take_count("PutItem"), 1);
+    assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 5));
+}
+
+#[tokio::test]
+async fn each_aggregate_of_a_batch_has_its_own_snapshot() {
+    let bench = Bench::new().await;
+    let mut keys = Vec::new();
+    let mut batch = Vec::new();
+    for (number, first) in (0..20_u64).zip((0..).step_by(2)) {
+        let key = bench.account(&number.to_string(), EVERY + number).await;
+        batch.extend(bench.due_records(&key, first).await);
+        keys.push(key);
+    }
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+    assert_eq!(bench.take_count("PutItem"), 20);
+    for (key, number) in keys.iter().zip(0..) {
+        assert_eq!(bench.snapshot_version(key).await, Some(EVERY + number));
+    }
+}
+
+#[tokio::test]
+async fn repeated_late_and_backward_batches_never_move_a_snapshot_back() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    let first = bench.due_records(&key, 1).await;
+    bench.account("a", EVERY * 3).await;
+    let all = bench.due_records(&key, 1).await;
+    let backwards: Vec<_> = all.iter().rev().cloned().collect();
+    let warm = bench.snapshotter();
+    assert_eq!(checkpoint(handle(&warm, &all).await), None);
+    let taken = bench.snapshot(&key).await.unwrap();
+    assert_eq!(number(&taken, "lastSeqNum"), EVERY * 3);
+
+    for batch in [&first, &all, &backwards, &first] {
+        assert_eq!(checkpoint(handle(&warm, batch).await), None);
+        assert_eq!(checkpoint(handle(&bench.snapshotter(), batch).await), None);
+        // Not even its time has changed.
+        assert_eq!(bench.snapshot(&key).await.as_ref(), Some(&taken));
+    }
+}
+
+#[tokio::test]
+async fn an_invocation_that_was_overtaken_does_not_move_the_snapshot_back() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    let due = bench.due_records(&key, 1).await;
+    let slow = bench.snapshotter();
+    let mut slow = pin!(handle(&slow, &due));
+    let has_read = async {
+        let mut reads = 0;
+        while reads < 2 {
+            reads += bench.wire.take_calls().len();
+            tokio::task::yield_now().await;
+        }
+    };
+    // It goes on only when it is polled: between its reads and its write the others have all the time that they need.
+    tokio::select! {
+        biased;
+        () = has_read => {}
+        _ = &mut slow => panic!("it ended with its reads"),
+    }
+    bench.account("a", EVERY * 2).await;
+    assert_eq!(checkpoint(handle(&bench.snapshotter_round_the_wire(), &due).await), None);
+    assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 2));
+
+    assert_eq!(checkpoint(slow.await), None);
+    assert_eq!(operations(bench.wire.take_calls()), ["PutItem"]);
+    assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 2));
+}
+
+#[tokio::test]
+async fn its_own_writes_and_unmarked_events_do_nothing() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &bench.due_records(&key, 1).await).await), None);
+    bench.wire.take_calls();
+
+    // Everything that the aggregate has in the table, but for the marked event.
+    let mut others = bench.records(&key, 1).await;
+    others.retain(|record| record["dynamodb"]["NewImage"].get("snapshotDue").is_none());
+    let sort_keys: Vec<_> =
+        others.iter().map(|record| record["dynamodb"]["Keys"]["sk"]["S"].as_str().unwrap()).collect();
+    assert!(sort_keys.contains(&keys::SNAPSHOT) && sort_keys.contains(&keys::METADATA));
+    assert_eq!(sort_keys.iter().filter(|sk| sk.starts_with(keys::EVENT_PREFIX)).count() as u64, EVERY - 1);
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &others).await), None);
+    assert_eq!(bench.wire.take_calls(), []);
+}
+
+#[tokio::test]
+async fn a_batch_without_records_is_clean() {
+    let bench = Bench::new().await;
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &[]).await), None);
+    assert_eq!(bench.wire.take_calls(), []);
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_does_not_keep_the_others_waiting() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    let mut batch = vec![json!("odd"), json!({"eventName": "INSERT"}), json!(null)];
+    batch.extend(bench.due_records(&key, 1).await);
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+    assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_for_a_moment_is_asked_again() {
+    for operation in ["Query", "GetItem", "PutItem"] {
+        let bench = Bench::new().await;
+        let key = bench.account("a", EVERY).await;
+        bench.wire.fail_next(operation, Fault::BreakBefore);
+        assert_eq!(checkpoint(handle(&bench.snapshotter(), &bench.due_records(&key, 1).await).await), None);
+        assert_eq!(bench.take_count(operation), 2);
+        assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_whose_answer_got_lost_is_taken() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    bench.wire.fail_next("PutItem", Fault::BreakAfter);
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &bench.due_records(&key, 1).await).await), None);
+    assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
+}
+
+/// Whatever call fails for good, and however: the batch comes again from the first record of all.
+async fn assert_all_come_again(operation: &'static str, fault: Fault) {
+    let bench = Bench::new().await;
+    let mut batch = Vec::new();
+    for (id, first) in [("a", 30), ("b", 9), ("c", 100)] {
+        let key = bench.account(id, EVERY * 2).await;
+        batch.extend(bench.due_records(&key, first).await);
+    }
+    bench.fail(operation, &fault);
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await).as_deref(), Some("9"), "{operation} {fault:?}");
+    for id in ["a", "b", "c"] {
+        assert_eq!(bench.snapshot_version(&AggregateKey::new("account", id)).await, None);
+    }
+}
+
+#[tokio::test]
+async fn while_events_cannot_be_read_the_batch_comes_again() {
+    assert_all_come_again("Query", THROTTLED).await;
+}
+
+#[tokio::test]
+async fn while_snapshots_cannot_be_read_the_batch_comes_again() {
+    assert_all_come_again("GetItem", Fault::Refuse { status: 500, code: "InternalServerError" }).await;
+}
+
+#[tokio::test]
+async fn while_snapshots_cannot_be_written_the_batch_comes_again() {
+    assert_all_come_again("PutItem", Fault::BreakBefore).await;
+}
+
+#[tokio::test]
+async fn while_permissions_are_missing_the_batch_comes_again() {
+    for operation in ["Query", "GetItem", "PutItem"] {
+        assert_all_come_again(operation, Fault::Refuse { status: 400, code: "AccessDeniedException" }).await;
+    }
+}
+
+#[tokio::test]
+async fn the_batch_comes_again_from_the_first_record_of_an_aggregate_that_failed_and_the_others_are_taken() {
+    let bench = Bench::new().await;
+    let snapshotter = bench.snapshotter();
+    // What this instance has seen before, it goes on from without a GetItem.
+    let seen = bench.account("seen", EVERY).await;
+    assert_eq!(checkpoint(handle(&snapshotter, &bench.due_records(&seen, 1).await).await), None);
+    bench.account("seen", EVERY * 2).await;
+
+    let [b, c] = [bench.account("b", EVERY * 2).await, bench.account("c", EVERY).await];
+    let mut batch = bench.due_records(&seen, 2).await;
+    batch.extend(bench.due_records(&c, 12).await);
+    batch.extend(bench.due_records(&b, 9).await);
+    batch.push(due(4, &AggregateKey::new("forgotten", "1")));
+    bench.fail("GetItem", &THROTTLED);
+    assert_eq!(checkpoint(handle(&snapshotter, &batch).await).as_deref(), Some("9"));
+    assert_eq!(bench.snapshot_version(&seen).await, Some(EVERY * 2));
+    assert_eq!((bench.snapshot_version(&b).await, bench.snapshot_version(&c).await), (None, None));
+
+    // And when it comes again, all is well.
+    assert_eq!(checkpoint(handle(&bench.snapshotter_round_the_wire(), &batch).await), None);
+    assert_eq!((bench.snapshot_version(&b).await, bench.snapshot_version(&c).await), (Some(EVERY * 2), Some(EVERY)));
+}
+
+#[tokio::test]
+async fn one_aggregate_that_failed_is_where_the_batch_comes_again_from() {
+    let bench = Bench::new().await;
+    let mut batch = Vec::new();
+    for (id, first) in [("a", 30), ("b", 9), ("c", 100), ("d", 1)] {
+        let key = bench.account(id, EVERY).await;
+        batch.extend(bench.due_records(&key, first).await);
+    }
+    bench.wire.fail_next("PutItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    let from = checkpoint(handle(&bench.snapshotter(), &batch).await).unwrap();
+    // Which one it is, is the order of the calls.
+    for (id, first) in [("a", "30"), ("b", "9"), ("c", "100"), ("d", "1")] {
+        let expected = (first != from).then_some(EVERY);
+        assert_eq!(bench.snapshot_version(&AggregateKey::new("account", id)).await, expected, "{id}, from {from}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_sequence_number_to_go_on_from_the_whole_batch_comes_again() {
+    let bench = Bench::new().await;
+    let [a, b] = [bench.account("a", EVERY).await, bench.account("b", EVERY).await];
+    let mut batch = bench.due_records(&a, 1).await;
+    batch.extend(bench.due_records(&b, 2).await);
+    for number in [json!(null), json!(""), json!("one")] {
+        batch[1]["dynamodb"]["SequenceNumber"] = number.clone();
+        bench.wire.fail_next("PutItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+        bench.wire.fail_next("PutItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+        assert_eq!(handle(&bench.snapshotter(), &batch).await, Err(NoCheckpoint), "{number}");
+    }
+    // It is missed only when it is needed.
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+    assert_eq!(bench.snapshot_version(&b).await, Some(EVERY));
+}
+
+#[tokio::test]
+async fn an_aggregate_of_an_unknown_type_is_passed_by() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    let mut batch = vec![due(1, &AggregateKey::new("forgotten", "1"))];
+    batch.extend(bench.due_records(&key, 2).await);
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+    assert_eq!(operations(bench.wire.take_calls()), ["GetItem", "PutItem", "Query"]);
+    assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
+}
+
+#[tokio::test]
+async fn an_aggregate_that_the_table_does_not_know_has_no_snapshot() {
+    let bench = Bench::new().await;
+    let key = AggregateKey::new("account", "nobody");
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &[due(1, &key)]).await), None);
+    assert_eq!(bench.snapshot(&key).await, None);
+}
+
+#[tokio::test]
+async fn an_aggregate_that_wants_its_full_history_has_no_snapshot() {
+    let bench = Bench::new().await;
+    let key = AggregateKey::new("journal", "1");
+    bench.command(&key, "Begin", json!({})).await;
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &[due(1, &key)]).await), None);
+    assert_eq!(bench.wire.take_calls(), []);
+}
+
+#[tokio::test]
+async fn a_stream_with_an_event_missing_is_passed_by() {
+    let bench = Bench::new().await;
+    let [torn, whole] = [bench.account("torn", EVERY * 2).await, bench.account("whole", EVERY).await];
+    let mut batch = bench.due_records(&torn, 1).await;
+    batch.extend(bench.due_records(&whole, 3).await);
+    for missing in [EVERY + 5, 1] {
+        bench.delete_event(&torn, missing).await;
+        assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+        assert_eq!(bench.snapshot(&torn).await, None);
+        assert_eq!(bench.snapshot_version(&whole).await, Some(EVERY));
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_is_no_event_is_passed_by() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    let due = bench.due_records(&key, 1).await;
+    bench.tamper(&key, 4, "data", "{").await;
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &due).await), None);
+    assert_eq!(bench.snapshot(&key).await, None);
+}
+
+#[tokio::test]
+async fn a_state_that_is_too_large_is_passed_by_and_the_aggregate_works_on() {
+    let bench = Bench::new().await;
+    let key = AggregateKey::new("notebook", "1");
+    bench.command(&key, "Begin", json!({})).await;
+    // Text of chance compresses to no less than three quarters.
+    let page = || std::iter::repeat_with(fastrand::alphanumeric).take(150 * 1024).collect::<String>();
+    for _ in 0..4 {
+        bench.command(&key, "Write", json!({"page": page()})).await;
+    }
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &[due(1, &key)]).await), None);
+    assert_eq!(bench.snapshot(&key).await, None);
+    assert_eq!(bench.take_count("PutItem"), 0);
+
+    bench.command(&key, "Write", json!({"page": "one more"})).await;
+    assert_eq!(bench.rebuilt(&key).await.version(), 6);
+}
+
+#[tokio::test]
+async fn a_large_state_is_stored_compressed_and_goes_on_from_there() {
+    let bench = Bench::new().await;
+    let key = AggregateKey::new("notebook", "1");
+    bench.command(&key, "Begin", json!({})).await;
+    for number in 0..4 {
+        bench.command(&key, "Write", json!({"page": number.to_string().repeat(300 * 1024)})).await;
+    }
+    let snapshotter = bench.snapshotter();
+    assert_eq!(checkpoint(handle(&snapshotter, &[due(1, &key)]).await), None);
+    assert!(bench.snapshot(&key).await.unwrap()["state"].is_b());
+
+    bench.command(&key, "Write", json!({"page": "one more"})).await;
+    let from_the_snapshot = bench.loaded(&key).await;
+    assert_eq!(from_the_snapshot.state, bench.rebuilt(&key).await.state);
+}
+
+#[tokio::test]
+async fn a_modified_or_removed_event_is_not_due() {
+    let bench = Bench::new().await;
+    let key = bench.account("a", EVERY).await;
+    let image = bench.due_records(&key, 1).await.remove(0)["dynamodb"]["NewImage"].take();
+    for name in ["MODIFY", "REMOVE"] {
+        let mut record = insert(1, image.clone());
+        record["eventName"] = name.into();
+        assert_eq!(checkpoint(handle(&bench.snapshotter(), &[record]).await), None);
+    }
+    assert_eq!(bench.wire.take_calls(), []);
+}

@@ -1,0 +1,240 @@
+//! What the tests share: a table behind a wire, aggregates that write to it, and its stream as the function is handed it.
+
+mod notebook;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use decider::{Circumstances, CommandRequest, Json, Meta, Model, Registry};
+use event_store::{EventStore, Loaded, Settings};
+use jiff::Timestamp;
+use local_dynamodb::{Call, Fault, LocalDynamoDb, Wire};
+use serde_json::{Value, json};
+use snapshotter::{BatchResponse, NoCheckpoint, Snapshotter, StreamBatch};
+use table::{AggregateKey, keys};
+use tokio::time::Instant;
+use ulid::Ulid;
+
+use self::notebook::{Journal, Notebook};
+
+const TABLE: &str = "daybook-test";
+
+/// A snapshot is due every so many events.
+pub(crate) const EVERY: u64 = 10;
+
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// The aggregates that ship, and those that the tests need beside them.
+fn registry() -> Registry {
+    aggregates::registry().unwrap().with::<Notebook>().unwrap().with::<Journal>().unwrap()
+}
+
+fn settings() -> Settings {
+    let environment = [("TABLE_NAME", TABLE), ("SNAPSHOT_EVERY", &EVERY.to_string())].into_iter().collect();
+    Settings::read(&environment).unwrap()
+}
+
+/// A table, and a wire in front of it that only the function under test uses.
+pub(crate) struct Bench {
+    pub(crate) wire: Wire,
+    registry: Registry,
+    /// Goes round the wire.
+    store: EventStore,
+    /// Goes round the wire as well.
+    raw: Client,
+    engine: LocalDynamoDb,
+}
+
+impl Bench {
+    pub(crate) async fn new() -> Self {
+        let engine = LocalDynamoDb::in_memory().await.unwrap();
+        let wire = Wire::to(engine.url()).await.unwrap();
+        let round_the_wire = startup::aws_config_at(engine.url());
+        let store = EventStore::new(&round_the_wire, settings());
+        store.create_table().await.unwrap();
+        Self { wire, registry: registry(), store, raw: Client::new(&round_the_wire), engine }
+    }
+
+    /// The function on a new instance, whose cache is cold.
+    pub(crate) fn snapshotter(&self) -> Snapshotter {
+        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.wire.url()), settings()))
+    }
+
+    /// The same, on calls that the wire neither sees nor fails.
+    pub(crate) fn snapshotter_round_the_wire(&self) -> Snapshotter {
+        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.engine.url()), settings()))
+    }
+
+    fn model(&self, key: &AggregateKey) -> &dyn Model {
+        self.registry.get(&key.aggregate_type).unwrap()
+    }
+
+    /// Decides a command on what there is, and appends.
+    pub(crate) async fn command(&self, key: &AggregateKey, command: &str, data: Value) {
+        self.commands(key, vec![(command, data)]).await;
+    }
+
+    async fn commands(&self, key: &AggregateKey, commands: Vec<(&str, Value)>) {
+        let model = self.model(key);
+        let before = self.store.load(model, key).await.unwrap();
+        let request = |(command, data): (&str, Value)| CommandRequest {
+            command: command.to_owned(),
+            data: Json::of(&data).unwrap(),
+        };
+        let commands: Vec<_> = commands.into_iter().map(request).collect();
+        let circumstances = Circumstances { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
+        let decided = model.decide(&before.folded, &key.id, &commands, &circumstances).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        self.store.append(model, key, before.version(), &decided, deadline).await.unwrap();
+    }
+
+    /// An account at that version: opened, then paid into event by event.
+    pub(crate) async fn account(&self, id: &str, version: u64) -> AggregateKey {
+        let key = AggregateKey::new("account", id);
+        let before = self.store.load(self.model(&key), &key).await.unwrap().version();
+        let commands = (before + 1..=version).map(|number| match number {
+            1 => ("OpenAccount", json!({})),
+            _ => ("RecordTransaction", json!({"desc": "payment", "amount": number})),
+        });
+        self.commands(&key, commands.collect()).await;
+        key
+    }
+
+    /// The aggregate as all its events make it.
+    pub(crate) async fn rebuilt(&self, key: &AggregateKey) -> Loaded {
+        self.store.rebuild(self.model(key), key).await.unwrap()
+    }
+
+    /// The aggregate as a new instance loads it: from its snapshot, if there is one.
+    pub(crate) async fn loaded(&self, key: &AggregateKey) -> Loaded {
+        let store = EventStore::new(&startup::aws_config_at(self.engine.url()), settings());
+        store.load(self.model(key), key).await.unwrap()
+    }
+
+    /// The items of an aggregate whose sort keys begin so.
+    async fn rows(&self, key: &AggregateKey, prefix: &str) -> Vec<Item> {
+        let pages = self
+            .raw
+            .query()
+            .table_name(TABLE)
+            .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
+            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
+            .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
+            .into_paginator()
+            .items()
+            .send();
+        pages.collect::<Result<_, _>>().await.unwrap()
+    }
+
+    pub(crate) async fn snapshot(&self, key: &AggregateKey) -> Option<Item> {
+        self.rows(key, keys::SNAPSHOT).await.pop()
+    }
+
+    /// The last event that is folded into an aggregate's snapshot.
+    pub(crate) async fn snapshot_version(&self, key: &AggregateKey) -> Option<u64> {
+        self.snapshot(key).await.map(|row| number(&row, "lastSeqNum"))
+    }
+
+    pub(crate) async fn delete_event(&self, key: &AggregateKey, seq_num: u64) {
+        let deletion = self.raw.delete_item().table_name(TABLE).key("pk", AttributeValue::S(key.pk()));
+        deletion.key("sk", AttributeValue::S(keys::event_sk(seq_num))).send().await.unwrap();
+    }
+
+    /// Gives a text attribute of an event's row another value.
+    pub(crate) async fn tamper(&self, key: &AggregateKey, seq_num: u64, attribute: &str, value: &str) {
+        let mut row = self.rows(key, &keys::event_sk(seq_num)).await.remove(0);
+        row.insert(attribute.to_owned(), AttributeValue::S(value.to_owned()));
+        self.raw.put_item().table_name(TABLE).set_item(Some(row)).send().await.unwrap();
+    }
+
+    /// Stream records of everything that the aggregate has in the table, as if all of it were new, with the sequence
+    /// numbers `first`, `first + 1`, …
+    pub(crate) async fn records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
+        let rows = self.rows(key, "").await;
+        rows.iter().zip(first..).map(|(row, sequence_number)| insert(sequence_number, notation(row))).collect()
+    }
+
+    /// Of these, the ones that the mapping's filter passes.
+    pub(crate) async fn due_records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
+        let mut due = self.records(key, 0).await;
+        due.retain(|record| record["dynamodb"]["NewImage"]["snapshotDue"]["BOOL"] == true);
+        for (record, sequence_number) in due.iter_mut().zip(first..) {
+            record["dynamodb"]["SequenceNumber"] = sequence_number.to_string().into();
+        }
+        due
+    }
+
+    /// Fails every call of an operation from now on.
+    pub(crate) fn fail(&self, operation: &'static str, fault: &Fault) {
+        /// More than any loop makes.
+        const ATTEMPTS: usize = 1_000;
+        (0..ATTEMPTS).for_each(|_| self.wire.fail_next(operation, fault.clone()));
+    }
+
+    /// How often an operation was called since the calls were last taken.
+    pub(crate) fn take_count(&self, operation: &str) -> usize {
+        self.wire.take_calls().iter().filter(|call| call.operation == operation).count()
+    }
+}
+
+/// A record of a new item.
+pub(crate) fn insert(sequence_number: u64, image: Value) -> Value {
+    json!({
+        "eventID": sequence_number.to_string(), "eventName": "INSERT", "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb", "awsRegion": "us-east-1",
+        "eventSourceARN": "arn:aws:dynamodb:us-east-1:000000000000:table/daybook-test/stream/1",
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1_700_000_000, "Keys": {"pk": image["pk"], "sk": image["sk"]},
+            "NewImage": image, "SequenceNumber": sequence_number.to_string(), "SizeBytes": 26,
+            "StreamViewType": "NEW_IMAGE"
+        }
+    })
+}
+
+/// A record that says that an aggregate is due, whether its table knows of it or not.
+pub(crate) fn due(sequence_number: u64, key: &AggregateKey) -> Value {
+    let image = json!({"pk": {"S": key.pk()}, "sk": {"S": keys::event_sk(EVERY)}, "snapshotDue": {"BOOL": true}});
+    insert(sequence_number, image)
+}
+
+/// The function's answer to a batch.
+pub(crate) async fn handle(snapshotter: &Snapshotter, records: &[Value]) -> Result<BatchResponse, NoCheckpoint> {
+    let batch: StreamBatch = serde_json::from_value(json!({ "Records": records })).unwrap();
+    snapshotter.handle(batch).await
+}
+
+/// Where an answer says to go on.
+pub(crate) fn checkpoint(answer: Result<BatchResponse, NoCheckpoint>) -> Option<String> {
+    answer.unwrap().checkpoint().map(|number| number.as_str().to_owned())
+}
+
+/// The names of the calls, in alphabetical order: those that go side by side arrive in any.
+pub(crate) fn operations(calls: Vec<Call>) -> Vec<String> {
+    let mut names: Vec<_> = calls.into_iter().map(|call| call.operation).collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn text<'a>(row: &'a Item, name: &str) -> &'a str {
+    row[name].as_s().unwrap()
+}
+
+pub(crate) fn number(row: &Item, name: &str) -> u64 {
+    row[name].as_n().unwrap().parse().unwrap()
+}
+
+/// A row in the notation of the stream.
+fn notation(row: &Item) -> Value {
+    fn of(value: &AttributeValue) -> Value {
+        match value {
+            AttributeValue::S(text) => json!({ "S": text }),
+            AttributeValue::N(number) => json!({ "N": number }),
+            AttributeValue::Bool(is) => json!({ "BOOL": is }),
+            AttributeValue::M(map) => json!({ "M": notation(map) }),
+            other => panic!("no row holds {other:?}"),
+        }
+    }
+    row.iter().map(|(name, value)| (name.clone(), of(value))).collect()
+}
