@@ -7,6 +7,7 @@ use crate::erased::Held;
 use crate::json::tagged;
 use crate::model::{Circumstances, CommandError, Decided, Folded, Refusal};
 use crate::record::{OutboxMessage, RecordedEvent};
+use crate::registry::MAX_NAME;
 
 /// The events and messages of a decision while it is being made.
 pub(crate) struct Draft<'a, A: Aggregate> {
@@ -81,6 +82,11 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         };
         for (index, message) in announced.into_iter().enumerate() {
             let (message_type, data) = message.0.map_err(unwritable)?;
+            if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
+                return Err(unwritable(format!(
+                    "the message name {message_type:?} must have 1 to {MAX_NAME} characters"
+                )));
+            }
             self.message_seq += 1;
             let message = OutboxMessage::new(
                 (A::TYPE, self.id),

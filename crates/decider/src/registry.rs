@@ -11,7 +11,7 @@ use crate::reading::tags;
 pub const RESERVED_TYPES: [&str; 3] = ["events", "views", "openapi.json"];
 
 /// EventBridge takes a `DetailType` of at most this many characters, and an event's name is one by default.
-const MAX_NAME: usize = 128;
+pub(crate) const MAX_NAME: usize = 128;
 
 /// The aggregate types that the suite serves.
 #[derive(Default)]
@@ -86,6 +86,10 @@ impl Registry {
             if let Some(other) = self.with_event(name) {
                 return refuse(format!("event name {name:?} belongs to {:?}", other.type_name()));
             }
+        }
+
+        if let Some(event) = model.events().iter().find(|event| event.version == 0) {
+            return refuse(format!("the versions of {:?} count from 1", event.name));
         }
 
         let commands = tags(&schemas.command, "command");

@@ -48,7 +48,12 @@ impl<const ODD: bool> Aggregate for Herald<ODD> {
 
     fn announce(_: &State, event: &Event, _: &State) -> Vec<Message> {
         let unspeakable = BTreeMap::from([([1, 2], "a key that is not a text")]);
-        if ODD { vec![Message::new("unspeakable", &unspeakable)] } else { vec![Message::of(event)] }
+        let Event::Proclaimed { text } = event;
+        match text.strip_prefix("as ") {
+            Some(name) => vec![Message::new(name, &())],
+            None if ODD => vec![Message::new("unspeakable", &unspeakable)],
+            None => vec![Message::of(event)],
+        }
     }
 }
 
@@ -95,6 +100,15 @@ fn a_message_that_has_no_json_form_fails_the_command() {
     let herald = Subject::of::<Herald<true>>();
     let error = herald.decide(&herald.unborn(), &proclaim("hear")).unwrap_err();
     assert_eq!(error, CommandError::Unwritable { event: "Proclaimed".into(), reason: "key must be a string".into() });
+}
+
+#[test]
+fn a_message_has_a_name_that_the_bus_takes() {
+    let herald = Subject::of::<Herald<false>>();
+    for (name, fits) in [("x", true), (&"é".repeat(128), true), ("", false), (&"x".repeat(129), false)] {
+        let decided = herald.decide(&herald.unborn(), &proclaim(&format!("as {name}")));
+        assert_eq!(decided.is_ok(), fits, "{name}");
+    }
 }
 
 #[test]

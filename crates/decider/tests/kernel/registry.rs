@@ -241,6 +241,16 @@ fn an_event_name_that_is_not_letters_and_digits_is_refused() {
     }
 }
 
+struct Unversioned;
+impl Names for Unversioned {
+    const EVENTS: &'static [EventType] = &[EventType::new("Happened", 1), EventType::new("Ended", 0)];
+}
+
+#[test]
+fn an_event_version_of_zero_is_refused() {
+    assert_eq!(refused::<Shell<Unversioned>>().reason, r#"the versions of "Ended" count from 1"#);
+}
+
 #[test]
 fn an_event_name_belongs_to_one_aggregate() {
     let error = refused_beside::<Shell<Kebab>>(Registry::new().with::<Shell<Good>>().unwrap());
