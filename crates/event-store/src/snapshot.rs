@@ -125,12 +125,15 @@ impl EventStore {
             .put_item()
             .table_name(&self.settings.table_name)
             .set_item(Some(item))
+            // One whose number is no number cannot be compared, and must not stand for ever.
             .condition_expression(format!(
-                "attribute_not_exists({}) OR {} < :version OR {} <> :stateVersion",
-                attributes::PK,
-                attributes::LAST_SEQ_NUM,
-                attributes::STATE_VERSION
+                "attribute_not_exists({pk}) OR {last} < :version OR {state} <> :stateVersion \
+                 OR NOT attribute_type({last}, :number)",
+                pk = attributes::PK,
+                last = attributes::LAST_SEQ_NUM,
+                state = attributes::STATE_VERSION
             ))
+            .expression_attribute_values(":number", AttributeValue::S("N".to_owned()))
             .expression_attribute_values(":version", AttributeValue::N(version.to_string()))
             .expression_attribute_values(":stateVersion", AttributeValue::N(model.state_version().to_string()))
             .send()

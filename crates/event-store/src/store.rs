@@ -15,6 +15,9 @@ use crate::error::describe;
 /// Reads are idempotent, so the SDK repeats them; an append has its own, more careful loop.
 const READ_ATTEMPTS: u32 = 4;
 
+/// The first pause between them is at most this long; the SDK's own default is a second.
+const READ_BACKOFF: Duration = Duration::from_millis(50);
+
 /// DynamoDB answers in milliseconds; a call that takes this long is better repeated.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -35,7 +38,7 @@ impl EventStore {
     /// A store over the table that `settings` names, at the endpoint that `aws` names.
     pub fn new(aws: &SdkConfig, settings: Settings) -> Self {
         let config = aws_sdk_dynamodb::config::Builder::from(aws)
-            .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS))
+            .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS).with_initial_backoff(READ_BACKOFF))
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
             .build();
         Self { client: Client::from_conf(config), settings, cache: Cache::default() }

@@ -8,7 +8,7 @@ use table::{AggregateKey, keys};
 use ulid::Ulid;
 
 use crate::notebook::Notebook;
-use crate::support::{Bench, Subject, large_ledger, ledger, settings};
+use crate::support::{Bench, Subject, large_ledger, ledger, settings, text};
 
 /// All pages of a type's feed.
 async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<FeedEvent>> {
@@ -29,6 +29,14 @@ async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<Fe
 /// Which event of which aggregate.
 fn name(found: &FeedEvent) -> (String, u64) {
     (found.aggregate.id.clone(), found.event.seq_num)
+}
+
+/// The ids of aggregates whose events go to different ones of four shards.
+fn one_id_a_shard() -> [String; 4] {
+    [0, 1, 2, 3].map(|shard| {
+        let is_there = |id: &String| keys::gsi1pk("", id, 4) == keys::gsi1pks("", 4)[1 + shard];
+        (0..).map(|id| id.to_string()).find(is_there).unwrap()
+    })
 }
 
 /// Appends one line to one notebook after the other, as many rounds as there are to be; returns them in that order.
@@ -102,7 +110,7 @@ async fn a_sharded_feed_is_merged_in_order() {
     let mut shards = BTreeSet::new();
     for id in 0..9 {
         let rows = bench.rows(&AggregateKey::new("notebook", format!("n{id}")), keys::EVENT_PREFIX).await;
-        shards.extend(rows.iter().map(|row| crate::support::text(row, "gsi1pk").to_owned()));
+        shards.extend(rows.iter().map(|row| text(row, "gsi1pk").to_owned()));
     }
     assert_eq!(shards, (0..4).map(|shard| format!("EVENT_TYPE#LineWritten#{shard}")).collect());
     for limit in [1, 2, 4, 5, 26, 27, 28, 1_000] {
@@ -189,11 +197,7 @@ async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once
 async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
     let bench = Bench::new().await;
     let store = bench.store_with(Settings { event_type_shards: 4, ..settings() });
-    let in_shard = |shard: usize| {
-        let is_there = |id: &String| keys::gsi1pk("", id, 4) == keys::gsi1pks("", 4)[1 + shard];
-        (0..).map(|id| id.to_string()).find(is_there).unwrap()
-    };
-    let ids = [0, 1, 2, 3].map(in_shard);
+    let ids = one_id_a_shard();
     let mut written = Vec::new();
     for version in 1..=4 {
         for id in &ids {
@@ -206,6 +210,25 @@ async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
     let pages = pages(&store, "TransactionAccepted", 100).await;
     assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written);
     assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6]);
+}
+
+#[tokio::test]
+async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { event_type_shards: 4, ..settings() });
+    let [large, small, ..] = one_id_a_shard();
+    let mut written = Vec::new();
+    for version in 1..=8 {
+        large_ledger(&store, &large, version).await;
+        ledger(&store, &small, version).await;
+        if version > 1 {
+            written.extend([(large.clone(), version), (small.clone(), version)]);
+        }
+    }
+    // The first page of the large ones ends with the third: what the other shard has after that is for later pages.
+    let pages = pages(&store, "TransactionAccepted", 100).await;
+    assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written);
+    assert_eq!(pages[0].len(), 5);
 }
 
 #[tokio::test]

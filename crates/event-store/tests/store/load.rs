@@ -1,7 +1,7 @@
 //! Loads: always everything that was committed, in order, or an error that names what is wrong.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use event_store::{EventStore, Settings, StoreError};
+use event_store::{EventStore, Loaded, Settings, StoreError};
 use serde_json::json;
 use table::keys;
 
@@ -46,7 +46,7 @@ async fn a_stream_larger_than_a_page_is_read_to_its_end() {
     let bench = Bench::new().await;
     let account = large_ledger(&bench.store(), "1", 10).await;
     let cold = bench.store();
-    let seen = |loaded: event_store::Loaded| (loaded.version(), state(&loaded)["balance"].clone());
+    let seen = |loaded: Loaded| (loaded.version(), state(&loaded)["balance"].clone());
     bench.wire.take_calls();
     assert_eq!(seen(account.load(&cold).await), (10, json!(balance(10))));
     // The page of the newest three, then two pages up to it.

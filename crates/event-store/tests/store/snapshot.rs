@@ -12,7 +12,7 @@ use serde_json::json;
 use table::keys;
 
 use crate::notebook::Notebook;
-use crate::support::{Bench, Item, Subject, balance, ledger, now, number, settings, state, text};
+use crate::support::{Bench, Item, Subject, balance, ledger, notation, now, number, settings, state, text};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
     store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
@@ -39,7 +39,7 @@ async fn a_snapshot_holds_the_state_and_where_it_stands() {
     let outcome = store.take_snapshot(todo.model(), &todo.key, taken_at).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 2 });
     assert_eq!(
-        crate::support::notation(&snapshot(&bench, &todo).await),
+        notation(&snapshot(&bench, &todo).await),
         json!({
             "pk": {"S": "AGGREGATE#todo#1"},
             "sk": {"S": "#SNAPSHOT"},
@@ -160,10 +160,14 @@ async fn a_snapshot_that_cannot_be_read_is_replaced_by_the_next() {
     let store = bench.store();
     let account = ledger(&store, "1", 5).await;
     take(&store, &account).await;
-    bench.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
-    ledger(&store, "1", 6).await;
-    assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version: 6 });
-    assert!(text(&snapshot(&bench, &account).await, "state").contains(&format!(r#""balance":{}"#, balance(6))));
+    let text_of = |value: &str| AttributeValue::S(value.to_owned());
+    for (version, bad) in [(6, ("state", text_of("no JSON"))), (7, ("lastSeqNum", text_of("99")))] {
+        bench.tamper(&account.key, keys::SNAPSHOT, [bad]).await;
+        ledger(&store, "1", version).await;
+        assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version });
+        let state = snapshot(&bench, &account).await;
+        assert!(text(&state, "state").contains(&format!(r#""balance":{}"#, balance(version))));
+    }
 }
 
 #[tokio::test]
