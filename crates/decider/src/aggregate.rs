@@ -19,7 +19,7 @@ pub trait Aggregate: Send + Sync + 'static {
     /// The type's name in keys and URLs, lower-kebab. Stored format: never change it.
     const TYPE: &'static str;
 
-    /// Raise it when [`State`](Self::State) or [`evolve`](Self::evolve) changes meaning: snapshots and cached states of
+    /// Raise it when [`State`](Self::State) or [`evolve`](Self::evolve) changes meaning: snapshots of
     /// another version are ignored and rebuilt.
     const STATE_VERSION: u32;
 

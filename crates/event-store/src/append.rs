@@ -1,5 +1,7 @@
 //! The append: one transaction that moves the metadata on, puts the events and puts the messages into the outbox.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -9,7 +11,7 @@ use aws_sdk_dynamodb::types::{
 use decider::record::timestamp;
 use decider::{Decided, Model, RecordedEvent};
 use table::{AggregateKey, EventItem, Metadata, OutboxItem, attributes, keys};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError, describe, is_throttling};
@@ -17,6 +19,9 @@ use crate::idempotency::{self, Keep, KeptAnswer};
 use crate::limits::{TooLarge, check_transaction};
 use crate::load::{Item, Loaded};
 use crate::store::EventStore;
+
+/// What an attempt that was begun in time may take beyond the deadline: DynamoDB answers in less.
+const OVERRUN: Duration = Duration::from_millis(500);
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
@@ -94,10 +99,14 @@ impl EventStore {
     ) -> Result<Vec<TransactWriteItem>, AppendError> {
         let due =
             |event: &RecordedEvent| !model.full_history() && event.seq_num.is_multiple_of(self.settings.snapshot_every);
+        let end = decided.after.version();
         let events = decided
             .events
             .iter()
-            .map(|event| EventItem::new(key, event, self.settings.event_type_shards, due(event)))
+            .map(|event| EventItem {
+                append_end: (event.seq_num < end).then_some(end),
+                ..EventItem::new(key, event, self.settings.event_type_shards, due(event))
+            })
             .map(serde_dynamo::to_item);
         let messages = decided
             .messages
@@ -112,7 +121,7 @@ impl EventStore {
             .collect::<Result<_, _>>()
             .map_err(|fault| StoreError::Corrupt { item: format!("a new row of {key}"), source: fault.into() })?;
         let kept = keep.map(|keep| self.idempotency_row(key, keep)).transpose()?;
-        check_transaction(rows.iter().chain(&kept), 1)?;
+        check_transaction(rows.iter().chain(&kept))?;
 
         let metadata = self.metadata_update(key, before, decided, model.is_deleted(&decided.after));
         let puts = rows.into_iter().map(|row| self.put_new(row));
@@ -181,18 +190,18 @@ impl EventStore {
         let mut backoff = Backoff::until(deadline);
         let mut in_doubt = false;
         loop {
-            let sent = self
+            let attempt = self
                 .client
                 .transact_write_items()
                 .set_transact_items(Some(transaction.to_vec()))
                 .client_request_token(&token)
                 .customize()
                 .config_override(aws_sdk_dynamodb::config::Config::builder().retry_config(RetryConfig::disabled()))
-                .send()
-                .await;
-            let fault = match sent {
-                Ok(_) => return Ok(()),
-                Err(fault) => Fault::of(key, keeps, &fault),
+                .send();
+            let fault = match timeout_at(deadline + OVERRUN, attempt).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(fault)) => Fault::of(key, keeps, &fault),
+                Err(elapsed) => Fault::Unknown(elapsed.into()),
             };
             let cause = match fault {
                 // The conflict may be with our own earlier attempt.
@@ -265,19 +274,19 @@ impl Fault {
                 Err(error) => error.into(),
             }));
         }
-        match failed("ConditionalCheckFailed") {
-            Some(0) => return Some(Self::Final(conflict(key, &reasons[0]))),
-            // The metadata agrees, and yet a row is there that it does not know of.
-            Some(row) => {
-                let source = format!("row {row} of an append exists beyond the metadata").into();
-                return Some(Self::Final(StoreError::Corrupt { item: key.to_string(), source }.into()));
-            }
-            None => {}
+        if failed("ConditionalCheckFailed") == Some(0) {
+            return Some(Self::Final(conflict(key, &reasons[0])));
         }
-        ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"]
-            .into_iter()
-            .find(|code| failed(code).is_some())
-            .map(|code| Self::NotWritten(code.into()))
+        // Before the other rows are looked at: while another transaction commits, its rows may be there already and the
+        // metadata still be held.
+        let passing = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
+        if let Some(code) = passing.into_iter().find(|code| failed(code).is_some()) {
+            return Some(Self::NotWritten(code.into()));
+        }
+        // The metadata agrees, and yet a row is there that it does not know of.
+        let row = failed("ConditionalCheckFailed")?;
+        let source = format!("row {row} of an append exists beyond the metadata").into();
+        Some(Self::Final(StoreError::Corrupt { item: key.to_string(), source }.into()))
     }
 }
 

@@ -54,11 +54,13 @@ impl EventStore {
             last: keys::event_sk(keys::MAX_SEQ_NUM),
         };
         let slice = self.read_range(range, limit).await?;
-        Ok(slice.map(|item| Ok(event_item(item)?.into_event()?))?.into_page(
-            limit,
-            |event| event,
-            |event| event.seq_num,
-        ))
+        let mut slice = slice.map(|item| Ok(event_item(item)?.into_event()?))?;
+        // A query beside a transaction may see some of its rows and not others. Whoever reads on after this page must not
+        // miss those that it did not see.
+        let following = (after + 1..).zip(&slice.items).take_while(|(next, event)| event.seq_num == *next).count();
+        slice.more |= following < slice.items.len();
+        slice.items.truncate(following);
+        Ok(slice.into_page(limit, |event| event, |event| event.seq_num))
     }
 
     /// Up to `limit` events of a type after the event `after`, by the time of their ids.
@@ -79,6 +81,8 @@ impl EventStore {
             return Ok(Page { items: Vec::new(), next: None });
         };
         let partitions = keys::gsi1pks(event_type, self.settings.event_type_shards);
+        // Each shard has about its share of a page; should it have less, the page is shorter.
+        let share = limit.min(limit.saturating_mul(2).div_ceil(partitions.len()));
         let read = partitions.into_iter().map(|partition| {
             let range = Range {
                 index: Some(attributes::GSI1),
@@ -87,7 +91,7 @@ impl EventStore {
                 first: keys::gsi1sk(first),
                 last: keys::gsi1sk(Ulid::max()),
             };
-            self.read_range(range, limit)
+            self.read_range(range, share)
         });
         let mut merged = Slice { items: Vec::new(), more: false };
         // Beyond the end of a slice that has more, other slices may lack what is to come between.

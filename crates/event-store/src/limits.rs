@@ -36,21 +36,24 @@ pub enum TooLarge {
     },
 }
 
-/// Checks the items of one transaction, which beside them has `others` small ones.
+/// What is reserved for the metadata, in bytes: keys, a few numbers and times.
+const METADATA: usize = 1024;
+
+/// Checks the items of one transaction, which beside them updates the metadata.
 ///
 /// # Errors
 ///
 /// When DynamoDB would refuse it.
-pub fn check_transaction<'a>(items: impl IntoIterator<Item = &'a Item>, others: usize) -> Result<(), TooLarge> {
+pub fn check_transaction<'a>(items: impl IntoIterator<Item = &'a Item>) -> Result<(), TooLarge> {
     let sizes: Vec<_> = items.into_iter().map(item_size).collect();
-    let count = sizes.len() + others;
+    let count = sizes.len() + 1;
     if count > MAX_TRANSACTION_ITEMS {
         return Err(TooLarge::Items { items: count });
     }
     if let Some(&bytes) = sizes.iter().find(|&&bytes| bytes > MAX_ITEM) {
         return Err(TooLarge::Item { bytes });
     }
-    match sizes.iter().sum() {
+    match sizes.iter().sum::<usize>() + METADATA {
         ..=MAX_TRANSACTION => Ok(()),
         bytes => Err(TooLarge::Transaction { bytes }),
     }
@@ -114,16 +117,18 @@ mod tests {
 
     #[test]
     fn the_boundary_itself_is_allowed() {
-        assert_eq!(check_transaction(&[text(MAX_ITEM)], 1), Ok(()));
-        assert_eq!(check_transaction(&[text(MAX_ITEM + 1)], 1), Err(TooLarge::Item { bytes: MAX_ITEM + 1 }));
+        assert_eq!(check_transaction(&[text(MAX_ITEM)]), Ok(()));
+        assert_eq!(check_transaction(&[text(MAX_ITEM + 1)]), Err(TooLarge::Item { bytes: MAX_ITEM + 1 }));
 
-        assert_eq!(check_transaction(&vec![text(10); 99], 1), Ok(()));
-        assert_eq!(check_transaction(&vec![text(10); 100], 1), Err(TooLarge::Items { items: 101 }));
+        assert_eq!(check_transaction(&vec![text(10); 99]), Ok(()));
+        assert_eq!(check_transaction(&vec![text(10); 100]), Err(TooLarge::Items { items: 101 }));
 
-        let tenth = MAX_TRANSACTION / 16;
-        assert_eq!(check_transaction(&vec![text(tenth); 16], 1), Ok(()));
-        let mut items = vec![text(tenth); 16];
+        let part = (MAX_TRANSACTION - METADATA) / 15;
+        let rest = MAX_TRANSACTION - METADATA - 14 * part;
+        let mut items = vec![text(part); 14];
+        items.push(text(rest));
+        assert_eq!(check_transaction(&items), Ok(()));
         items.push(text(2));
-        assert_eq!(check_transaction(&items, 1), Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
+        assert_eq!(check_transaction(&items), Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
     }
 }

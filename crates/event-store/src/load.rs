@@ -1,14 +1,23 @@
 //! The state of an aggregate, now or as it was.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::query::{QueryError, QueryOutput};
 use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_async::future::pagination_stream::PaginationStream;
 use decider::{Folded, Json, Model, RecordedEvent};
 use futures_util::future::try_join;
 use table::{AggregateKey, EventItem, attributes, keys};
+use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
 use crate::store::EventStore;
+
+/// How long rows that a transaction is still writing are looked for. It commits within milliseconds.
+const TORN_READ: Duration = Duration::from_secs(1);
 
 /// An aggregate at some version, with its state as JSON. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -98,14 +107,21 @@ impl EventStore {
 
     async fn load_cold(&self, model: &dyn Model, key: &AggregateKey) -> Result<Folded, StoreError> {
         let (base, newest) = try_join(self.base(model, key), self.newest_events(key)).await?;
-        let first = newest.first().map_or(0, |event| event.seq_num);
+        let first = newest.events.first().map_or(0, |event| event.seq_num);
         // Events between the snapshot and the page of newest ones: none when a snapshot is taken every page.
         let base = if first > base.version() + 1 { self.fold_on(model, key, base, first - 1).await? } else { base };
-        let seen = newest.iter().take_while(|event| event.seq_num <= base.version()).count();
-        fold(model, key, base, &newest[seen..])
+        let seen = base.version();
+        let folded = fold(model, key, base, newest.following(seen))?;
+        if folded.version() >= newest.end {
+            return Ok(folded);
+        }
+        self.fold_on(model, key, folded, keys::MAX_SEQ_NUM).await
     }
 
     /// Folds the stored events after `onto` up to and including `last`, page by page.
+    ///
+    /// A query beside a transaction may see some of its rows and not others. What is missing is there a moment later, so
+    /// it is looked for again; what stays missing is an error.
     async fn fold_on(
         &self,
         model: &dyn Model,
@@ -114,11 +130,37 @@ impl EventStore {
         last: u64,
     ) -> Result<Folded, StoreError> {
         let mut folded = onto;
-        if folded.version() >= last {
-            return Ok(folded);
+        let mut looks = Backoff::until(Instant::now() + TORN_READ);
+        while folded.version() < last {
+            let mut stretch = Stretch { events: Vec::new(), end: folded.version() };
+            let mut pages = self.events_between(key, folded.version() + 1, last);
+            while let Some(page) = pages.next().await {
+                let page = page.map_err(|fault| StoreError::of_call("read an aggregate's events", fault))?;
+                stretch = Stretch::read(page.items.unwrap_or_default())?;
+                let seen = folded.version();
+                folded = fold(model, key, folded, stretch.following(seen))?;
+                if folded.version() < stretch.events.last().map_or(0, |event| event.seq_num) {
+                    break;
+                }
+            }
+            let whole = folded.version() >= stretch.end.min(last);
+            if whole || !looks.wait().await {
+                // Folding what does not follow tells what is missing.
+                let seen = folded.version();
+                let folded = fold(model, key, folded, stretch.after(seen))?;
+                return if whole { Ok(folded) } else { Err(torn(key, seen, stretch.end)) };
+            }
         }
-        let mut pages = self
-            .client
+        Ok(folded)
+    }
+
+    fn events_between(
+        &self,
+        key: &AggregateKey,
+        first: u64,
+        last: u64,
+    ) -> PaginationStream<Result<QueryOutput, SdkError<QueryError>>> {
+        self.client
             .query()
             .table_name(&self.settings.table_name)
             .key_condition_expression(format!(
@@ -127,20 +169,15 @@ impl EventStore {
                 attributes::SK
             ))
             .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":first", AttributeValue::S(keys::event_sk(folded.version() + 1)))
+            .expression_attribute_values(":first", AttributeValue::S(keys::event_sk(first)))
             .expression_attribute_values(":last", AttributeValue::S(keys::event_sk(last)))
             .consistent_read(true)
             .into_paginator()
-            .send();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|fault| StoreError::of_call("read an aggregate's events", fault))?;
-            folded = fold(model, key, folded, &events(page.items.unwrap_or_default())?)?;
-        }
-        Ok(folded)
+            .send()
     }
 
     /// The newest events in order, as many as a snapshot may be behind; fewer when they are large.
-    async fn newest_events(&self, key: &AggregateKey) -> Result<Vec<RecordedEvent>, StoreError> {
+    async fn newest_events(&self, key: &AggregateKey) -> Result<Stretch, StoreError> {
         let page = self
             .client
             .query()
@@ -154,10 +191,45 @@ impl EventStore {
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read an aggregate's newest events", fault))?;
-        let mut newest = events(page.items.unwrap_or_default())?;
-        newest.reverse();
-        Ok(newest)
+        let mut items = page.items.unwrap_or_default();
+        items.reverse();
+        Stretch::read(items)
     }
+}
+
+/// Events as a query saw them, in order, and the event that the stream goes to at least.
+struct Stretch {
+    events: Vec<RecordedEvent>,
+    end: u64,
+}
+
+impl Stretch {
+    fn read(items: Vec<Item>) -> Result<Self, StoreError> {
+        let mut end = 0;
+        let mut events = Vec::with_capacity(items.len());
+        for item in items {
+            let item = event_item(item)?;
+            end = end.max(item.append_end.unwrap_or(item.seq_num));
+            events.push(item.into_event()?);
+        }
+        Ok(Self { events, end })
+    }
+
+    /// Those after `version`.
+    fn after(&self, version: u64) -> &[RecordedEvent] {
+        &self.events[self.events.partition_point(|event| event.seq_num <= version)..]
+    }
+
+    /// Those that follow on `version` and on each other.
+    fn following(&self, version: u64) -> &[RecordedEvent] {
+        let after = self.after(version);
+        &after[..(version + 1..).zip(after).take_while(|(next, event)| event.seq_num == *next).count()]
+    }
+}
+
+fn torn(key: &AggregateKey, version: u64, end: u64) -> StoreError {
+    let source = format!("event {} is missing, the stream goes to {end}", version + 1).into();
+    StoreError::Corrupt { item: key.to_string(), source }
 }
 
 fn loaded(model: &dyn Model, key: &AggregateKey, folded: Folded) -> Result<Loaded, StoreError> {
@@ -169,11 +241,6 @@ fn loaded(model: &dyn Model, key: &AggregateKey, folded: Folded) -> Result<Loade
 
 fn fold(model: &dyn Model, key: &AggregateKey, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, StoreError> {
     model.fold(onto, events).map_err(|event| StoreError::unreadable(key, event))
-}
-
-/// The events of a page.
-pub(crate) fn events(items: Vec<Item>) -> Result<Vec<RecordedEvent>, StoreError> {
-    items.into_iter().map(|item| Ok(event_item(item)?.into_event()?)).collect()
 }
 
 /// An item as the SDK has it.

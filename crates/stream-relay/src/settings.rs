@@ -37,11 +37,13 @@ impl Settings {
     /// When a variable is missing, or the source is one that EventBridge keeps for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let event_source = environment.required("EVENT_SOURCE")?;
-        if event_source.starts_with("aws.") {
+        // The bus would refuse every message for it, one by one.
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if event_source.starts_with("aws.") || event_source.len() > 256 || !event_source.bytes().all(allowed) {
             return Err(SettingError::Bad {
                 name: "EVENT_SOURCE",
                 value: event_source,
-                expected: "a source that does not begin with \"aws.\"".to_owned(),
+                expected: "1 to 256 of A-Z a-z 0-9 . _ -, and not beginning with \"aws.\"".to_owned(),
             });
         }
         Ok(Self {

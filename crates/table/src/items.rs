@@ -51,6 +51,10 @@ pub struct EventItem {
     pub gsi1pk: String,
     /// The event id.
     pub gsi1sk: String,
+    /// The last event of the same append, on every event but that one: a query beside the transaction may see some of its
+    /// rows and not others, and this tells that there are more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub append_end: Option<u64>,
     /// Present and true when the event reaches or crosses a multiple of `SNAPSHOT_EVERY`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_due: Option<bool>,
@@ -72,6 +76,7 @@ impl EventItem {
             message_seq: event.message_seq,
             gsi1pk: keys::gsi1pk(&event.event_type, &aggregate.id, shards),
             gsi1sk: keys::gsi1sk(event.event_id),
+            append_end: None,
             snapshot_due: snapshot_due.then_some(true),
         }
     }
