@@ -47,6 +47,8 @@ pub enum Fault {
         /// `None`, `TransactionConflict`, …
         codes: Vec<&'static str>,
     },
+    /// There is never an answer.
+    Hang,
     /// The connection breaks before the service sees the call.
     BreakBefore,
     /// The service does what it is asked to, then the connection breaks.
@@ -129,6 +131,7 @@ async fn relay(State(line): State<Arc<Line>>, headers: HeaderMap, body: Bytes) -
     };
     let mut call = Call { operation, status: 0, table_units: 0.0, index_units: 0.0, request: request.clone() };
     let response = match fault {
+        Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::BreakBefore) => broken(),
         Some(Fault::Refuse { status, code }) => refused(status, code, None),
         Some(Fault::Cancel { codes }) => {

@@ -243,3 +243,46 @@ async fn a_state_goes_on_as_it_was_loaded_whichever_way() {
         assert_eq!((decided.events[0].seq_num, decided.messages[0].message_seq), (2, 2));
     }
 }
+
+/// An append of three events of which a query sees only those at `seen`, until a moment later.
+async fn load_while_committing(seen: [u64; 2]) -> (Loaded, Bench) {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 2).await;
+    let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
+    account.commands(&bench.store(), &[transaction.clone(), transaction.clone(), transaction]).await;
+    let hidden: Vec<_> = (3..=5).filter(|number| !seen.contains(number)).collect();
+    let mut rows = Vec::new();
+    for number in hidden {
+        let sk = keys::event_sk(number);
+        rows.push(bench.row(&account.key, &sk).await.unwrap());
+        bench.delete(&account.key, &sk).await;
+    }
+    let store = bench.store();
+    let load = account.load(&store);
+    let commit = async {
+        for row in rows {
+            bench.put(row).await;
+        }
+    };
+    let (loaded, ()) = tokio::join!(load, commit);
+    (loaded, bench)
+}
+
+#[tokio::test]
+async fn an_append_is_seen_whole_or_not_at_all() {
+    for seen in [[3, 4], [3, 3], [3, 5], [4, 5], [5, 5], [4, 4]] {
+        let (loaded, _bench) = load_while_committing(seen).await;
+        assert_eq!(loaded.version(), 5, "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_events_ends_before_one_that_is_missing() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = ledger(&store, "1", 5).await;
+    bench.delete(&account.key, &keys::event_sk(4)).await;
+    let page = store.events(&account.key, 0, 100).await.unwrap();
+    assert_eq!(page.items.iter().map(|event| event.seq_num).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(store.events(&account.key, 3, 100).await.unwrap().items.is_empty());
+}

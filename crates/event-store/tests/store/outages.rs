@@ -274,3 +274,13 @@ async fn reads_outlast_faults_and_say_when_they_cannot() {
     let error = load(&bench.store()).await;
     assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
 }
+
+#[tokio::test]
+async fn another_transaction_that_is_committing_is_contention_and_no_corruption() {
+    let bench = Bench::new().await;
+    let (todo, before, decided) = a_creation();
+    // Its rows are there already, and the metadata is still held.
+    bench.wire.fail_next(APPEND, cancelled(["TransactionConflict", "ConditionalCheckFailed", "None"]));
+    todo.append(&bench.store(), &before, &decided).await.unwrap();
+    assert_written_once(&bench, &todo, &decided).await;
+}
