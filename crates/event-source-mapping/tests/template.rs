@@ -39,43 +39,7 @@ fn the_suite_has_three_functions() {
         assert_eq!(function.handler, Some(known("bootstrap")));
         assert_eq!(function.code_uri, Some(known(".")));
         assert_eq!(function.build_method, Some(known("rust-cargolambda")));
-        assert_eq!(function.timeout, Duration::from_secs(30));
     }
-}
-
-#[test]
-fn the_suites_functions_get_their_settings() {
-    let template = suite();
-    assert_eq!(
-        variables(&template.functions["CommandHandler"]),
-        [
-            ("EVENT_TYPE_SHARDS", known("1")),
-            ("IDEMPOTENCY_TTL_HOURS", known("24")),
-            ("OUTBOX_TTL_DAYS", known("7")),
-            ("REQUIRE_IF_MATCH", known("false")),
-            ("RUST_LOG", known("info")),
-            ("SNAPSHOT_EVERY", known("100")),
-            ("TABLE_NAME", unresolved("!Ref Table")),
-        ]
-    );
-    assert_eq!(
-        variables(&template.functions["StreamRelay"]),
-        [
-            ("DLQ_URL", unresolved("!Ref DeadLetterQueue")),
-            ("EVENT_BUS_NAME", unresolved("!Ref EventBus")),
-            ("EVENT_SOURCE", known("com.example.daybook")),
-            ("RUST_LOG", known("info")),
-        ]
-    );
-    assert_eq!(
-        variables(&template.functions["Snapshotter"]),
-        [
-            ("RUST_LOG", known("info")),
-            ("SNAPSHOT_EVERY", known("100")),
-            ("SNAPSHOT_KEEP", known("0")),
-            ("TABLE_NAME", unresolved("!Ref Table")),
-        ]
-    );
 }
 
 #[test]
