@@ -1,10 +1,13 @@
 //! A running suite for tests, and a client that keeps status, headers and body together.
 
+pub mod document;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cli::dev::{Options, Stack};
+use document::Document;
 use local_bus::Delivered;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -93,9 +96,9 @@ impl Suite {
     ///
     /// # Panics
     ///
-    /// When there is no answer, or its body is neither empty nor JSON.
+    /// When there is no answer, or the API's document does not know such an answer.
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
-        let mut request = self.client.request(method, format!("{}{path}", self.stack.api_url()));
+        let mut request = self.client.request(method.clone(), format!("{}{path}", self.stack.api_url()));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -110,6 +113,10 @@ impl Suite {
         } else {
             serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
         };
+        if !path.starts_with("/_dev/") {
+            let conforms = Document::get().check(method.as_str(), path, status.as_u16(), &headers, &body);
+            conforms.unwrap_or_else(|misfit| panic!("{method} {path}: {misfit}"));
+        }
         Answer { status, headers, body }
     }
 

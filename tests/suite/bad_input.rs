@@ -187,13 +187,19 @@ async fn a_method_that_is_not_allowed_is_told_which_are() {
     let suite = Suite::start().await;
     for (path, allowed) in [
         ("/account", "POST,GET,HEAD"),
-        ("/account/1", "POST,DELETE,GET,HEAD"),
+        ("/account/1", "GET,HEAD,POST"),
+        ("/order/1", "GET,HEAD"),
+        ("/todo/1", "GET,HEAD,POST,DELETE"),
         ("/account/1/commands", "POST"),
         ("/account/1/events", "GET,HEAD"),
         ("/events", "GET,HEAD"),
     ] {
         let answer = suite.send(Method::PATCH, path, &[], None).await.expect_problem(405, "method-not-allowed");
         assert_eq!(answer.header("allow"), allowed, "{path}");
+    }
+    for (method, path) in [(Method::POST, "/order/1"), (Method::DELETE, "/order/1")] {
+        let answer = suite.send(method, path, &[], None).await.expect_problem(405, "method-not-allowed");
+        assert_eq!(answer.header("allow"), "GET,HEAD");
     }
 }
 

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::Request;
+use lambda_http::RequestExt;
+use lambda_http::request::RequestContext;
 use local_dynamodb::Fault;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -196,4 +198,51 @@ async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
     assert_eq!(instance.answer(keyed(5)).await.headers()["idempotency-replayed"], "true");
     let state = instance.send(axum::http::Method::GET, "/account/1", None).await;
     assert_eq!(state.headers()["etag"], "\"2\"");
+}
+
+/// A creation under a key, as API Gateway hands it on for a session of a role.
+fn created_by(user_id: &str, session: &str) -> Request<Body> {
+    let context = json!({
+        "http": {"method": "POST", "path": "/todo", "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1"},
+        "authorizer": {"iam": {
+            "userId": format!("{user_id}:{session}"),
+            "userArn": format!("arn:aws:sts::123456789012:assumed-role/shop/{session}"),
+        }},
+        "timeEpoch": 0,
+    });
+    let body = json!({"title": "TODO", "message": ""}).to_string();
+    let request = Request::post("/todo").header("content-type", "application/json").header("idempotency-key", "k");
+    let context = serde_json::from_value(context).unwrap();
+    request.body(Body::from(body)).unwrap().with_request_context(RequestContext::ApiGatewayV2(context))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_may_come_from_another_session_but_not_from_somebody_else() {
+    let instance = Instance::start().await;
+    let first = instance.answer(created_by("AROA1", "task-1")).await;
+    assert_eq!(first.status(), 201);
+    let again = instance.answer(created_by("AROA1", "task-2")).await;
+    assert_eq!((again.status().as_u16(), &again.headers()["location"]), (201, &first.headers()["location"]));
+    assert_eq!(again.headers()["idempotency-replayed"], "true");
+
+    let somebody_else = instance.answer(created_by("AROA2", "task-1")).await;
+    assert_eq!(somebody_else.status(), 201);
+    assert_ne!(somebody_else.headers()["location"], first.headers()["location"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
+    let instance = Instance::start().await;
+    instance.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    let keyed = || {
+        let mut request = keyed(5);
+        request.headers_mut().insert("if-match", "\"1\"".parse().unwrap());
+        request
+    };
+    assert_eq!(instance.answer(keyed()).await.status(), 200);
+    // The service may tell of the version alone.
+    let codes = vec!["ConditionalCheckFailed", "None", "None"];
+    instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes });
+    let again = instance.answer(keyed()).await;
+    assert_eq!((again.status().as_u16(), &again.headers()["idempotency-replayed"]), (200, &"true".parse().unwrap()));
 }

@@ -8,11 +8,15 @@ mod bad_input;
 mod budgets;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
+mod fixtures;
+mod generated;
 mod idempotency;
 mod instance;
+mod openapi;
 mod order;
 mod outages;
 mod races;
 mod readme;
 mod snapshots;
+mod template;
 mod todo;

@@ -78,3 +78,19 @@ async fn a_write_must_say_what_it_saw_where_that_is_required() {
     let with = Request::post("/todo/1").header("content-type", "application/json").header("if-match", "1");
     assert_eq!(instance.answer(with.body(Body::from(update.to_string())).unwrap()).await.status(), 200);
 }
+
+#[tokio::test]
+async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
+    let instance = Instance::start().await;
+    for operation in ["Query", "GetItem", "TransactWriteItems"] {
+        for _ in 0..20 {
+            instance.wire.fail_next(operation, Fault::Hang);
+        }
+    }
+    let read = Request::get("/todo/1").body(Body::empty()).unwrap();
+    for request in [read, create("1")] {
+        let answer = instance.answer(request.with_lambda_context(in_a_hurry())).await;
+        assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+        assert!(answer.headers().contains_key("x-correlation-id"));
+    }
+}

@@ -2,8 +2,10 @@
 //!
 //! In reading order:
 //! - [`dev`]: `daybook dev`.
+//! - [`openapi`]: `daybook openapi`.
 
 pub mod dev;
+pub mod openapi;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +23,8 @@ pub struct Command {
 enum Verb {
     /// Run everything on this machine: table, API, relay, snapshotter and bus (the default).
     Dev(dev::Options),
+    /// Print the API's document, OpenAPI 3.1; `docs/openapi.json` is a copy.
+    Openapi,
 }
 
 impl Command {
@@ -32,6 +36,7 @@ impl Command {
     pub async fn run(self) -> Result<(), dev::DevError> {
         match self.verb {
             Some(Verb::Dev(options)) => dev::run(options).await,
+            Some(Verb::Openapi) => openapi::print().map_err(Into::into),
             None => dev::run(self.dev).await,
         }
     }

@@ -5,45 +5,69 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use decider::record::timestamp;
 use decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use schemars::JsonSchema;
 use serde::Serialize;
 use table::AggregateKey;
 
 use crate::problem::Problem;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// A body's bytes at most: Lambda's responses hold 6 MB, headers included.
 const MAX_BODY: usize = 6 * 1024 * 1024 - 16 * 1024;
 
+/// What a ULID looks like.
+pub(crate) const ULID: &str = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$";
+
 /// The state of an aggregate.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct StateAnswer<'a> {
+    /// The aggregate's id.
     pub(crate) id: &'a str,
+    /// How many events it has; also the `ETag`.
+    #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
+    /// The state after them.
     pub(crate) state: &'a Json,
 }
 
 /// What a write did.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct WriteAnswer<'a> {
+    /// The aggregate's id.
     pub(crate) id: &'a str,
+    /// How many events it has now; also the `ETag`.
+    #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
+    /// The state after them.
     pub(crate) state: &'a Json,
+    /// What the write appended; empty when there was nothing to do.
     pub(crate) events: Vec<EventAnswer<'a>>,
+    /// What the world will be told of these events.
     pub(crate) messages: Vec<MessageAnswer<'a>>,
 }
 
 /// An event as it stands in the stream.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EventAnswer<'a> {
+    /// Its place in the stream, counted from 1 without a gap.
+    #[schemars(range(min = 1, max = 999_999_999_999u64))]
     seq_num: u64,
+    /// A ULID: unique, and sorting by time.
+    #[schemars(regex(pattern = ULID))]
     event_id: String,
+    /// Its name.
     event_type: &'a str,
+    /// The version of the form that its data is stored in.
     event_version: u32,
+    /// What happened.
     data: &'a Json,
+    /// Where it came from.
     meta: &'a Meta,
+    /// When it was decided: RFC 3339 in UTC, with milliseconds.
+    #[schemars(extend("format" = "date-time"))]
     occurred_at: String,
 }
 
@@ -62,13 +86,21 @@ impl<'a> From<&'a RecordedEvent> for EventAnswer<'a> {
 }
 
 /// A message that is on its way to the bus.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MessageAnswer<'a> {
+    /// A ULID; the same at every delivery, so consumers deduplicate on it.
+    #[schemars(regex(pattern = ULID))]
     message_id: String,
+    /// Its name, the `detail-type` on the bus.
     message_type: &'a str,
+    /// Its place among the aggregate's messages, counted from 1 without a gap.
+    #[schemars(range(min = 1))]
     message_seq: u64,
+    /// The event that it tells of.
+    #[schemars(range(min = 1, max = 999_999_999_999u64))]
     seq_num: u64,
+    /// What it tells.
     data: &'a Json,
 }
 

@@ -5,10 +5,11 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use decider::record::timestamp;
 use event_store::FeedEvent;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::answer::{EventAnswer, json};
+use crate::answer::{EventAnswer, ULID, json};
 use crate::api::Api;
 use crate::problem::Problem;
 use crate::request::{Parameters, Target};
@@ -19,28 +20,40 @@ const DEFAULT_LIMIT: usize = 100;
 /// Entries on a page at most.
 const MAX_LIMIT: usize = 1000;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
+    /// The `seqNum` that the page comes after.
     #[serde(default)]
     after: u64,
+    /// How many at most; a page has fewer where entries are large.
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
     limit: usize,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FeedQuery {
+    /// The event type.
     r#type: String,
+    /// A cursor from the `Link` of the page before.
+    #[schemars(regex(pattern = ULID))]
     after: Option<String>,
+    /// How many at most; a page has fewer where entries are large.
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
     limit: usize,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
+    /// A cursor from the `Link` of the page before.
+    #[schemars(regex(pattern = ULID))]
     after: Option<String>,
+    /// How many at most; a page has fewer where entries are large.
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
     limit: usize,
 }
@@ -49,24 +62,32 @@ fn default_limit() -> usize {
     DEFAULT_LIMIT
 }
 
-#[derive(Serialize)]
-struct Events<'a> {
-    id: &'a str,
-    events: Vec<EventAnswer<'a>>,
+/// Events of one aggregate, in order.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Events<'a> {
+    /// The aggregate's id.
+    pub(crate) id: &'a str,
+    /// They.
+    pub(crate) events: Vec<EventAnswer<'a>>,
 }
 
-#[derive(Serialize)]
-struct Feed<'a> {
-    events: Vec<FeedEntry<'a>>,
+/// Events of one type, by time.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Feed<'a> {
+    /// They, with the aggregates that they belong to.
+    pub(crate) events: Vec<FeedEntry<'a>>,
 }
 
-#[derive(Serialize)]
+/// An event with the aggregate that it belongs to.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct FeedEntry<'a> {
-    aggregate_type: &'a str,
-    aggregate_id: &'a str,
+pub(crate) struct FeedEntry<'a> {
+    /// The type of the aggregate.
+    pub(crate) aggregate_type: &'a str,
+    /// The id of the aggregate.
+    pub(crate) aggregate_id: &'a str,
     #[serde(flatten)]
-    event: EventAnswer<'a>,
+    pub(crate) event: EventAnswer<'a>,
 }
 
 impl<'a> From<&'a FeedEvent> for FeedEntry<'a> {
@@ -79,16 +100,22 @@ impl<'a> From<&'a FeedEvent> for FeedEntry<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct Aggregates<'a> {
-    aggregates: Vec<AggregateEntry<'a>>,
+/// Aggregates of one type, by creation; deleted ones too.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Aggregates<'a> {
+    /// They.
+    pub(crate) aggregates: Vec<AggregateEntry<'a>>,
 }
 
-#[derive(Serialize)]
+/// That an aggregate was created.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct AggregateEntry<'a> {
-    id: &'a str,
-    created_at: String,
+pub(crate) struct AggregateEntry<'a> {
+    /// Its id.
+    pub(crate) id: &'a str,
+    /// When: RFC 3339 in UTC, with milliseconds.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) created_at: String,
 }
 
 /// `GET /{type}/{id}/events`: after a number, in order. Those of a deleted aggregate too.

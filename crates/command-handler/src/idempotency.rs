@@ -3,7 +3,7 @@
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use decider::{Json, Meta};
+use decider::Json;
 use event_store::KeptAnswer;
 use sha2::{Digest, Sha256};
 use table::AggregateKey;
@@ -20,12 +20,13 @@ const MAX_KEY: usize = 255;
 /// The key of a request, and what tells the request from others.
 pub(crate) struct Idempotency {
     pub(crate) key: String,
+    principal: String,
     digest: String,
 }
 
 impl Idempotency {
-    /// The key of a request, if it has one.
-    pub(crate) fn read(parts: &Parts, meta: &Meta, body: &Json) -> Result<Option<Self>, Problem> {
+    /// The key of a request, if it has one. It belongs to the `principal`: others with the same key are other requests.
+    pub(crate) fn read(parts: &Parts, principal: Option<&str>, body: &Json) -> Result<Option<Self>, Problem> {
         let Some(value) = parts.headers.get(NAME) else { return Ok(None) };
         let key = value.to_str().unwrap_or_default();
         // The standard in the making puts it in quotes, most clients do not.
@@ -38,20 +39,20 @@ impl Idempotency {
         let body: serde_json::Value =
             body.read().map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?;
         let if_match = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
+        let principal = principal.unwrap_or_default();
         let digest = digest([
             parts.method.as_str().as_bytes(),
             parts.uri.path().as_bytes(),
             if_match,
-            meta.actor.as_deref().unwrap_or_default().as_bytes(),
+            principal.as_bytes(),
             body.to_string().as_bytes(),
         ]);
-        Ok(Some(Self { key: key.to_owned(), digest }))
+        Ok(Some(Self { key: key.to_owned(), principal: principal.to_owned(), digest }))
     }
 
     /// The id of an aggregate that is created under this key: the same for every repetition, and the caller's own.
-    pub(crate) fn derived_id(&self, type_name: &str, meta: &Meta) -> String {
-        let actor = meta.actor.as_deref().unwrap_or_default();
-        let mut id = digest([type_name.as_bytes(), actor.as_bytes(), self.key.as_bytes()]);
+    pub(crate) fn derived_id(&self, type_name: &str) -> String {
+        let mut id = digest([type_name.as_bytes(), self.principal.as_bytes(), self.key.as_bytes()]);
         id.truncate(32);
         id
     }

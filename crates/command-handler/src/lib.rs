@@ -10,6 +10,7 @@
 //!
 //! In reading order:
 //! - [`api`]: the routes.
+//! - [`bounds`]: the time and the id of every request.
 //! - [`write`]: create, update, delete, commands: one path for all of them.
 //! - [`idempotency`]: the same answer to a repeated request.
 //! - [`read`]: the state of an aggregate.
@@ -17,11 +18,14 @@
 //! - [`request`]: what headers, query and body mean.
 //! - [`answer`]: the JSON of answers.
 //! - [`problem`]: errors as `application/problem+json`.
+//! - [`openapi`]: the document of it all.
 
 pub mod answer;
 pub mod api;
+pub mod bounds;
 pub mod feeds;
 pub mod idempotency;
+pub mod openapi;
 pub mod problem;
 pub mod read;
 pub mod request;

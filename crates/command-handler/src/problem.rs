@@ -1,5 +1,7 @@
 //! Errors as `application/problem+json` (RFC 9457): a stable `type`, and never an internal text.
 
+mod kind;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use decider::{CommandError, Refusal};
@@ -8,6 +10,7 @@ use event_store::{AppendError, StoreError};
 use serde::Serialize;
 
 use crate::answer::{PROBLEM, etag};
+pub(crate) use kind::Kind;
 
 /// How long a caller should wait when DynamoDB is not available, in seconds.
 const RETRY_AFTER: &str = "1";
@@ -72,6 +75,8 @@ pub enum Problem {
     MethodNotAllowed {
         /// It.
         method: String,
+        /// What the resource takes, where the router does not know.
+        allow: Option<String>,
     },
     /// The aggregate type has no command for this verb.
     NoCommandForVerb {
@@ -79,6 +84,8 @@ pub enum Problem {
         type_name: &'static str,
         /// What it has none for.
         verb: &'static str,
+        /// The methods that it takes instead.
+        allow: String,
     },
     /// The aggregate is at another version than the caller saw.
     Conflict {
@@ -137,15 +144,6 @@ pub enum Problem {
     },
 }
 
-/// What the caller reads of a problem.
-struct Reading {
-    status: StatusCode,
-    slug: &'static str,
-    title: &'static str,
-    detail: String,
-    more: Extension,
-}
-
 /// The body.
 #[derive(Serialize)]
 struct Body {
@@ -167,135 +165,89 @@ enum Extension {
 }
 
 impl Problem {
-    fn read(&self) -> Reading {
-        use StatusCode as S;
-        let of =
-            |status, slug, title, detail: String| Reading { status, slug, title, detail, more: Extension::None {} };
+    /// What it is to clients.
+    pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::MalformedJson { reason } => {
-                of(S::BAD_REQUEST, "malformed-json", "Malformed JSON", format!("the body is not JSON: {reason}"))
+            Self::MalformedJson { .. } => Kind::MalformedJson,
+            Self::BadBody { .. } => Kind::BadBody,
+            Self::BadId { .. } => Kind::BadId,
+            Self::BadQuery { .. } => Kind::BadQuery,
+            Self::BadHeader { .. } => Kind::BadHeader,
+            Self::UnknownRoute { .. } => Kind::UnknownRoute,
+            Self::UnknownType { .. } => Kind::UnknownType,
+            Self::UnknownEventType { .. } => Kind::UnknownEventType,
+            Self::NotFound => Kind::NotFound,
+            Self::NoSuchVersion { .. } => Kind::NoSuchVersion,
+            Self::MethodNotAllowed { .. } | Self::NoCommandForVerb { .. } => Kind::MethodNotAllowed,
+            Self::Conflict { .. } => Kind::VersionConflict,
+            Self::AlreadyExists { .. } => Kind::AlreadyExists,
+            Self::Deleted => Kind::Deleted,
+            Self::BodyTooLarge | Self::TooLarge(_) | Self::AnswerTooLarge => Kind::TooLarge,
+            Self::NotJson => Kind::NotJson,
+            Self::UnknownCommand { .. } => Kind::UnknownCommand,
+            Self::InvalidCommand { .. } => Kind::InvalidCommand,
+            Self::Refused { .. } => Kind::Refused,
+            Self::KeyReused => Kind::KeyReused,
+            Self::IfMatchRequired => Kind::IfMatchRequired,
+            Self::Unavailable { .. } => Kind::Unavailable,
+            Self::Contended => Kind::Contended,
+            Self::Internal { .. } => Kind::Internal,
+        }
+    }
+
+    /// What the caller reads of this very case.
+    fn detail(&self) -> String {
+        match self {
+            Self::MalformedJson { reason } => format!("the body is not JSON: {reason}"),
+            Self::BadBody { reason }
+            | Self::BadQuery { reason }
+            | Self::UnknownCommand { reason }
+            | Self::InvalidCommand { reason } => reason.clone(),
+            Self::BadId { id } => {
+                format!("{id:?} is no id: use 1 to 128 of the characters A-Z a-z 0-9 . _ ~ - (not \".\" or \"..\")")
             }
-            Self::BadBody { reason } => of(S::UNPROCESSABLE_ENTITY, "bad-body", "Wrong fields", reason.clone()),
-            Self::BadId { id } => of(
-                S::BAD_REQUEST,
-                "bad-id",
-                "Bad id",
-                format!("{id:?} is no id: use 1 to 128 of the characters A-Z a-z 0-9 . _ ~ - (not \".\" or \"..\")"),
-            ),
-            Self::BadQuery { reason } => of(S::BAD_REQUEST, "bad-query", "Bad query", reason.clone()),
-            Self::BadHeader { name, expected } => {
-                of(S::BAD_REQUEST, "bad-header", "Bad header", format!("{name} must be {expected}"))
+            Self::BadHeader { name, expected } => format!("{name} must be {expected}"),
+            Self::UnknownRoute { path } => format!("there is nothing at {path}"),
+            Self::UnknownType { asked, known } => {
+                format!("there is no type {asked:?}; there are {}", known.join(", "))
             }
-            Self::UnknownRoute { path } => {
-                of(S::NOT_FOUND, "unknown-route", "Unknown route", format!("there is nothing at {path}"))
+            Self::UnknownEventType { asked } => format!("no aggregate has an event {asked:?}"),
+            Self::NotFound => "there is no such aggregate".to_owned(),
+            Self::NoSuchVersion { asked, current } => {
+                format!("there is no version {asked}; versions go from 1 to {current}")
             }
-            Self::UnknownType { asked, known } => of(
-                S::NOT_FOUND,
-                "unknown-type",
-                "Unknown aggregate type",
-                format!("there is no type {asked:?}; there are {}", known.join(", ")),
-            ),
-            Self::UnknownEventType { asked } => of(
-                S::NOT_FOUND,
-                "unknown-event-type",
-                "Unknown event type",
-                format!("no aggregate has an event {asked:?}"),
-            ),
-            Self::NotFound => of(S::NOT_FOUND, "not-found", "Not found", "there is no such aggregate".to_owned()),
-            Self::NoSuchVersion { asked, current } => of(
-                S::NOT_FOUND,
-                "no-such-version",
-                "No such version",
-                format!("there is no version {asked}; versions go from 1 to {current}"),
-            ),
-            Self::MethodNotAllowed { method } => of(
-                S::METHOD_NOT_ALLOWED,
-                "method-not-allowed",
-                "Method not allowed",
-                format!("this resource does not take {method}; see the Allow header"),
-            ),
-            Self::NoCommandForVerb { type_name, verb } => of(
-                S::METHOD_NOT_ALLOWED,
-                "method-not-allowed",
-                "Method not allowed",
-                format!("{type_name} has no command to {verb}; send one to its /commands"),
-            ),
-            Self::Conflict { expected, actual } => Reading {
-                more: Extension::Conflict { expected: *expected, actual: *actual },
-                ..of(
-                    S::CONFLICT,
-                    "version-conflict",
-                    "Version conflict",
-                    format!(
-                        "If-Match says version {expected}, the aggregate is at {actual}: load it, merge and try again"
-                    ),
-                )
-            },
-            Self::AlreadyExists { .. } => of(
-                S::CONFLICT,
-                "already-exists",
-                "Already exists",
-                "an aggregate with this id exists or existed; ids are used once".to_owned(),
-            ),
-            Self::Deleted => {
-                of(S::GONE, "deleted", "Deleted", "the aggregate was deleted; its events can be read".to_owned())
+            Self::MethodNotAllowed { method, .. } => {
+                format!("this resource does not take {method}; see the Allow header")
             }
-            Self::BodyTooLarge => {
-                of(S::PAYLOAD_TOO_LARGE, "too-large", "Too large", "a body has at most 4194304 bytes".to_owned())
+            Self::NoCommandForVerb { type_name, verb, .. } => {
+                format!("{type_name} has no command to {verb}; send one to its /commands")
             }
-            Self::TooLarge(limit) => of(S::PAYLOAD_TOO_LARGE, "too-large", "Too large", limit.to_string()),
-            Self::AnswerTooLarge => of(
-                S::PAYLOAD_TOO_LARGE,
-                "too-large",
-                "Too large",
-                "the answer would be larger than the 6 MB that can be passed on".to_owned(),
-            ),
-            Self::NotJson => of(
-                S::UNSUPPORTED_MEDIA_TYPE,
-                "not-json",
-                "Not JSON",
-                "send JSON, with Content-Type: application/json".to_owned(),
-            ),
-            Self::UnknownCommand { reason } => {
-                of(S::UNPROCESSABLE_ENTITY, "unknown-command", "Unknown command", reason.clone())
+            Self::Conflict { expected, actual } => {
+                format!("If-Match says version {expected}, the aggregate is at {actual}: load it, merge and try again")
             }
-            Self::InvalidCommand { reason } => {
-                of(S::UNPROCESSABLE_ENTITY, "invalid-command", "Wrong fields", reason.clone())
+            Self::AlreadyExists { .. } => "an aggregate with this id exists or existed; ids are used once".to_owned(),
+            Self::Deleted => "the aggregate was deleted; its events can be read".to_owned(),
+            Self::BodyTooLarge => "a body has at most 4194304 bytes".to_owned(),
+            Self::TooLarge(limit) => limit.to_string(),
+            Self::AnswerTooLarge => "the answer would be larger than the 6 MB that can be passed on".to_owned(),
+            Self::NotJson => "send JSON, with Content-Type: application/json".to_owned(),
+            Self::Refused { refusal, .. } => refusal.detail.clone(),
+            Self::KeyReused => "this Idempotency-Key was used for another request; take a new one".to_owned(),
+            Self::IfMatchRequired => "send If-Match with the ETag of the version that you saw".to_owned(),
+            Self::Unavailable { .. } => "the table is not available at the moment; try again".to_owned(),
+            Self::Contended => {
+                "other writers were faster until the time was up; nothing was written, try again".to_owned()
             }
-            Self::Refused { refusal, .. } => Reading {
-                more: Extension::Refused { rejection: refusal.name },
-                ..of(S::UNPROCESSABLE_ENTITY, "refused", "Refused", refusal.detail.clone())
-            },
-            Self::KeyReused => of(
-                S::UNPROCESSABLE_ENTITY,
-                "key-reused",
-                "Idempotency key reused",
-                "this Idempotency-Key was used for another request; take a new one".to_owned(),
-            ),
-            Self::IfMatchRequired => of(
-                S::PRECONDITION_REQUIRED,
-                "if-match-required",
-                "If-Match required",
-                "send If-Match with the ETag of the version that you saw".to_owned(),
-            ),
-            Self::Unavailable { .. } => of(
-                S::SERVICE_UNAVAILABLE,
-                "unavailable",
-                "Unavailable",
-                "the table is not available at the moment; try again".to_owned(),
-            ),
-            Self::Contended => of(
-                S::SERVICE_UNAVAILABLE,
-                "contended",
-                "Contended",
-                "other writers were faster until the time was up; nothing was written, try again".to_owned(),
-            ),
-            Self::Internal { .. } => of(
-                S::INTERNAL_SERVER_ERROR,
-                "internal",
-                "Internal error",
-                "the service failed; its log says why".to_owned(),
-            ),
+            Self::Internal { .. } => "the service failed; its log says why".to_owned(),
+        }
+    }
+
+    /// What it tells beyond the standard members.
+    fn more(&self) -> Extension {
+        match self {
+            Self::Conflict { expected, actual } => Extension::Conflict { expected: *expected, actual: *actual },
+            Self::Refused { refusal, .. } => Extension::Refused { rejection: refusal.name },
+            _ => Extension::None {},
         }
     }
 
@@ -305,6 +257,16 @@ impl Problem {
             Self::Conflict { actual: version, .. }
             | Self::AlreadyExists { version }
             | Self::Refused { version, .. } => Some(*version).filter(|&version| version > 0),
+            _ => None,
+        }
+    }
+
+    /// The methods to tell in `Allow`.
+    fn allow(&self) -> Option<HeaderValue> {
+        match self {
+            Self::MethodNotAllowed { allow: Some(allow), .. } | Self::NoCommandForVerb { allow, .. } => {
+                HeaderValue::from_str(allow).ok()
+            }
             _ => None,
         }
     }
@@ -322,8 +284,9 @@ impl Problem {
 impl Problem {
     /// The status and the body.
     pub(crate) fn tell(&self) -> (StatusCode, String) {
-        let Reading { status, slug, title, detail, more } = self.read();
-        let body = Body { r#type: format!("urn:daybook:problem:{slug}"), title, status: status.as_u16(), detail, more };
+        let (kind, detail, more) = (self.kind(), self.detail(), self.more());
+        let status = kind.status();
+        let body = Body { r#type: kind.urn(), title: kind.title(), status: status.as_u16(), detail, more };
         (status, serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON"))
     }
 }
@@ -335,6 +298,9 @@ impl IntoResponse for Problem {
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM)], body).into_response();
         if let Some(version) = self.version() {
             response.headers_mut().insert(header::ETAG, etag(version));
+        }
+        if let Some(allow) = self.allow() {
+            response.headers_mut().insert(header::ALLOW, allow);
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::answer::{StateAnswer, etag, json};
@@ -10,10 +11,11 @@ use crate::api::Api;
 use crate::problem::Problem;
 use crate::request::{Parameters, Target, is_none_match};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StateQuery {
     /// The state after this many events.
+    #[schemars(range(min = 1))]
     version: Option<u64>,
     /// Folded from the first event, whatever caches and snapshots hold.
     #[serde(default)]

@@ -1,7 +1,6 @@
 //! What headers, query and body of a request mean.
 
 use std::fmt;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -9,23 +8,18 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use decider::{Json, Meta};
-use jiff::Timestamp;
 use lambda_http::RequestExt;
+use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpRequestContext;
 use lambda_http::request::RequestContext;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
-use ulid::Ulid;
 
+use crate::bounds::Bounds;
 use crate::idempotency::Idempotency;
 use crate::problem::Problem;
-
-/// How long a request may take where no Lambda deadline says.
-const DEFAULT_TIME: Duration = Duration::from_secs(10);
-
-/// What is kept of a Lambda deadline for answering.
-const MARGIN: Duration = Duration::from_millis(500);
 
 /// Query parameters; an unknown one is an error, so that a typing error is not silently ignored.
 pub(crate) struct Parameters<T>(pub(crate) T);
@@ -63,7 +57,7 @@ pub(crate) struct WriteRequest {
     pub(crate) rebuild: bool,
     /// Who sent it and what it belongs to.
     pub(crate) meta: Meta,
-    /// Until when it must be answered.
+    /// Until when its append is tried.
     pub(crate) deadline: Instant,
     /// The key under which the answer is kept.
     pub(crate) idempotency: Option<Idempotency>,
@@ -71,9 +65,10 @@ pub(crate) struct WriteRequest {
     pub(crate) body: Json,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct WriteQuery {
+pub(crate) struct WriteQuery {
+    /// Whether to decide on a state that is folded from the first event, whatever caches and snapshots hold.
     #[serde(default)]
     rebuild: bool,
 }
@@ -85,8 +80,9 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
         let (mut parts, body) = request.into_parts();
         let Parameters(WriteQuery { rebuild }) = Parameters::from_request_parts(&mut parts, state).await?;
         let if_match = if_match(&parts.headers)?;
-        let meta = meta(&parts)?;
-        let deadline = deadline(&parts);
+        let bounds = Bounds::of(&parts.extensions);
+        let meta = meta(&parts, &bounds)?;
+        let principal = principal(&parts);
         let bytes = Bytes::from_request(Request::from_parts(parts.clone(), body), state).await?;
         let body = if bytes.is_empty() {
             Json::empty_object()
@@ -95,8 +91,8 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
         } else {
             return Err(Problem::NotJson);
         };
-        let idempotency = Idempotency::read(&parts, &meta, &body)?;
-        Ok(Self { if_match, rebuild, meta, deadline, idempotency, body })
+        let idempotency = Idempotency::read(&parts, principal.as_deref(), &body)?;
+        Ok(Self { if_match, rebuild, meta, deadline: bounds.append_until(), idempotency, body })
     }
 }
 
@@ -143,28 +139,47 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Who sent the request, as the authorizer says, and what it belongs to.
-fn meta(parts: &Parts) -> Result<Meta, Problem> {
-    let (actor, source_ip) = match parts.request_context_ref() {
-        Some(RequestContext::ApiGatewayV2(context)) => {
+fn meta(parts: &Parts, bounds: &Bounds) -> Result<Meta, Problem> {
+    let (actor, source_ip) = match gateway(parts) {
+        Some(context) => {
             let authorizer = context.authorizer.as_ref();
             let iam = authorizer.and_then(|by| by.iam.as_ref()?.user_arn.clone());
             let jwt = authorizer.and_then(|by| by.jwt.as_ref()?.claims.get("sub").cloned());
             (iam.or(jwt), context.http.source_ip.clone())
         }
-        _ => (None, None),
+        None => (None, None),
     };
+    // Read again for its error: what cannot be stored is refused.
     let correlation_id = token(&parts.headers, "x-correlation-id", "X-Correlation-Id")?;
     Ok(Meta {
         actor,
         source_ip,
-        correlation_id: Some(correlation_id.unwrap_or_else(|| Ulid::generate().to_string())),
+        correlation_id: Some(correlation_id.unwrap_or_else(|| bounds.correlation_id.clone())),
         causation_id: token(&parts.headers, "x-causation-id", "X-Causation-Id")?,
         traceparent: token(&parts.headers, "traceparent", "traceparent")?,
     })
 }
 
+/// Whose idempotency keys these are. Not the ARN of an assumed role, which names the session: that is another one on
+/// each machine and after each login, and a retry may come from there.
+fn principal(parts: &Parts) -> Option<String> {
+    let authorizer = gateway(parts)?.authorizer.as_ref()?;
+    let iam = authorizer.iam.as_ref().and_then(|iam| {
+        let role = iam.user_id.as_deref().and_then(|id| id.split(':').next());
+        role.or(iam.user_arn.as_deref()).map(str::to_owned)
+    });
+    iam.or_else(|| authorizer.jwt.as_ref()?.claims.get("sub").cloned())
+}
+
+fn gateway(parts: &Parts) -> Option<&ApiGatewayV2httpRequestContext> {
+    match parts.request_context_ref() {
+        Some(RequestContext::ApiGatewayV2(context)) => Some(context),
+        _ => None,
+    }
+}
+
 /// A header that is stored as it came, so it must be short and visible.
-fn token(headers: &HeaderMap, key: &str, name: &'static str) -> Result<Option<String>, Problem> {
+pub(crate) fn token(headers: &HeaderMap, key: &str, name: &'static str) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(key) else { return Ok(None) };
     match value.to_str() {
         Ok(text) if (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
@@ -172,17 +187,6 @@ fn token(headers: &HeaderMap, key: &str, name: &'static str) -> Result<Option<St
         }
         _ => Err(Problem::BadHeader { name, expected: "1 to 128 visible ASCII characters without spaces" }),
     }
-}
-
-fn deadline(parts: &Parts) -> Instant {
-    let time = match parts.lambda_context_ref() {
-        Some(context) => {
-            let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-            Duration::from_millis(context.deadline.saturating_sub(now)).saturating_sub(MARGIN)
-        }
-        None => DEFAULT_TIME,
-    };
-    Instant::now() + time
 }
 
 /// Takes `id` out of the body of a create, whose other fields are the command's data.

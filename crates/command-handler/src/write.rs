@@ -1,7 +1,10 @@
 //! Create, update, delete and commands: four ways to name commands, one path to carry them out.
+//!
+//! What is wrong with a request is told after what is wrong with its path: a resource that is not there, or does not take
+//! the method, says so whatever else was sent.
 
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use decider::{Circumstances, CommandRequest, Decided, Folded, Json, Model};
 use event_store::backoff::Backoff;
@@ -11,7 +14,7 @@ use table::AggregateKey;
 use ulid::Ulid;
 
 use crate::answer::{self, Answer, WriteAnswer};
-use crate::api::Api;
+use crate::api::{Api, methods};
 use crate::idempotency::Idempotency;
 use crate::problem::Problem;
 use crate::request::{Target, WriteRequest, split_id};
@@ -20,12 +23,13 @@ use crate::request::{Target, WriteRequest, split_id};
 pub(crate) async fn create(
     State(api): State<Api>,
     Target(type_name): Target<String>,
-    request: WriteRequest,
+    request: Result<WriteRequest, Problem>,
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
+    let request = request?;
     let (id, data) = split_id(&request.body)?;
     let id = id.unwrap_or_else(|| match &request.idempotency {
-        Some(idempotency) => idempotency.derived_id(model.type_name(), &request.meta),
+        Some(idempotency) => idempotency.derived_id(model.type_name()),
         None => Ulid::generate().to_string(),
     });
     let (model, key) = api.aggregate(model.type_name(), &id)?;
@@ -37,11 +41,11 @@ pub(crate) async fn create(
 pub(crate) async fn update(
     State(api): State<Api>,
     Target((type_name, id)): Target<(String, String)>,
-    request: WriteRequest,
+    request: Result<WriteRequest, Problem>,
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
-    let command =
-        model.commands().update.ok_or(Problem::NoCommandForVerb { type_name: model.type_name(), verb: "update" })?;
+    let command = model.commands().update.ok_or_else(|| no_command(model, "update"))?;
+    let request = request?;
     let command = CommandRequest { command: command.to_owned(), data: request.body.clone() };
     execute(&api, model, key, vec![command], request).await
 }
@@ -50,11 +54,11 @@ pub(crate) async fn update(
 pub(crate) async fn delete(
     State(api): State<Api>,
     Target((type_name, id)): Target<(String, String)>,
-    request: WriteRequest,
+    request: Result<WriteRequest, Problem>,
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
-    let command =
-        model.commands().delete.ok_or(Problem::NoCommandForVerb { type_name: model.type_name(), verb: "delete" })?;
+    let command = model.commands().delete.ok_or_else(|| no_command(model, "delete"))?;
+    let request = request?;
     if request.body != Json::empty_object() {
         return Err(Problem::BadBody { reason: "DELETE takes no body".to_owned() });
     }
@@ -62,13 +66,18 @@ pub(crate) async fn delete(
     execute(&api, model, key, vec![command], request).await
 }
 
+fn no_command(model: &dyn Model, verb: &'static str) -> Problem {
+    Problem::NoCommandForVerb { type_name: model.type_name(), verb, allow: methods(model) }
+}
+
 /// `POST /{type}/{id}/commands`: one command, or several that are carried out all or not at all.
 pub(crate) async fn commands(
     State(api): State<Api>,
     Target((type_name, id)): Target<(String, String)>,
-    request: WriteRequest,
+    request: Result<WriteRequest, Problem>,
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
+    let request = request?;
     let commands: Vec<CommandRequest> = if request.body.text().starts_with('[') {
         request.body.read()
     } else {
@@ -91,15 +100,10 @@ async fn execute(
     commands: Vec<CommandRequest>,
     request: WriteRequest,
 ) -> Result<Response, Problem> {
-    let correlation_id = request.meta.correlation_id.as_deref().and_then(|id| HeaderValue::try_from(id).ok());
-    let mut response = match decide_and_append(api, model, &key, &commands, &request).await? {
-        Done::Now(answer) => answer.into_response(&key)?,
-        Done::Before(kept, idempotency) => idempotency.replay(kept, &key)?,
-    };
-    if let Some(correlation_id) = correlation_id {
-        response.headers_mut().insert("x-correlation-id", correlation_id);
+    match decide_and_append(api, model, &key, &commands, &request).await? {
+        Done::Now(answer) => answer.into_response(&key),
+        Done::Before(kept, idempotency) => idempotency.replay(kept, &key),
     }
-    Ok(response)
 }
 
 /// How a write is answered.
@@ -158,7 +162,8 @@ async fn decide_and_append<'a>(
                 let idempotency = request.idempotency.as_ref().expect("only an append with a key meets a kept answer");
                 return Ok(Done::Before(kept, idempotency));
             }
-            Err(AppendError::Conflict { .. }) if request.if_match.is_none() => {
+            // With a key, the writer that was faster may have been this very request.
+            Err(AppendError::Conflict { .. }) if request.if_match.is_none() || request.idempotency.is_some() => {
                 if !races.wait().await {
                     return Err(Problem::Contended);
                 }

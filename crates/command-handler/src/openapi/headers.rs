@@ -1,0 +1,119 @@
+//! Headers, and the other parameters that several calls share.
+
+use serde_json::{Map, Value, json};
+
+/// A header of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    ETag,
+    Location,
+    Link,
+    RetryAfter,
+    Allow,
+    CorrelationId,
+    IdempotencyReplayed,
+}
+
+impl Header {
+    /// Its name, what it tells, and what it looks like.
+    fn described(self) -> (&'static str, &'static str, Value) {
+        let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
+        match self {
+            Self::ETag => ("ETag", "The version of the aggregate, in quotes.", text(r#"^"[0-9]+"$"#)),
+            Self::Location => ("Location", "The path of the aggregate.", text("^/[^/]+/[^/]+$")),
+            Self::Link => {
+                ("Link", "The next page, where there is one; follow it as it is.", text(r#"^<[^<>]+>; rel="next"$"#))
+            }
+            Self::RetryAfter => {
+                ("Retry-After", "How long to wait, in seconds.", json!({"type": "integer", "minimum": 1}))
+            }
+            Self::Allow => ("Allow", "The methods that the resource takes.", text("^[A-Z]+(,[A-Z]+)*$")),
+            Self::CorrelationId => ("X-Correlation-Id", "That of the request, or a new one.", text(TOKEN)),
+            Self::IdempotencyReplayed => (
+                "Idempotency-Replayed",
+                "That the answer is the first one to this `Idempotency-Key`, and nothing was appended.",
+                json!({"type": "string", "const": "true"}),
+            ),
+        }
+    }
+}
+
+/// The headers of an answer, each with whether it is always there. One every answer has.
+pub(super) fn of_answer(headers: &[(Header, bool)]) -> Value {
+    let described = headers.iter().chain(&[(Header::CorrelationId, true)]).map(|&(header, required)| {
+        let (name, description, schema) = header.described();
+        (name.to_owned(), json!({"description": description, "required": required, "schema": schema}))
+    });
+    described.collect::<Map<_, _>>().into()
+}
+
+/// What is kept as it came.
+const TOKEN: &str = "^[!-~]{1,128}$";
+
+/// An id, by the rule of [`table::keys::is_id`].
+pub(super) fn id_schema() -> Value {
+    json!({
+        "type": "string",
+        "pattern": "^[A-Za-z0-9._~-]{1,128}$",
+        "minLength": 1,
+        "maxLength": table::keys::MAX_ID,
+        "not": {"enum": [".", ".."]},
+        "examples": [super::examples::ID],
+    })
+}
+
+/// The parameters that calls refer to by name.
+pub(super) fn parameters() -> Value {
+    let header = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema});
+    let token = json!({"type": "string", "pattern": TOKEN});
+    json!({
+        "Id": {
+            "name": "id",
+            "in": "path",
+            "required": true,
+            "description": "The id of the aggregate.",
+            "schema": id_schema(),
+        },
+        "IfMatch": header(
+            "If-Match",
+            "The version that the caller saw, as the `ETag` told it; the quotes are optional. The write happens on this \
+             version or not at all. Without it, or with `*`, a lost race is decided again on fresh state. An aggregate \
+             that does not exist is at version 0.",
+            json!({"type": "string", "pattern": r#"^("[0-9]+"|[0-9]+|\*)$"#}),
+        ),
+        "IfNoneMatch": header(
+            "If-None-Match",
+            "Versions that the caller has: an `ETag`, several with commas in between, or `*`.",
+            json!({"type": "string"}),
+        ),
+        "IdempotencyKey": header(
+            "Idempotency-Key",
+            "The caller's name for this request; quotes around it are optional. The same request under the same key is \
+             carried out once and answered alike for a day, unless the operator set another time. A key belongs to one \
+             aggregate.",
+            json!({
+                "type": "string",
+                "pattern": r#"^("[!-~]{1,255}"|[!-~]{1,255})$"#,
+                "not": {"const": "\"\""},
+            }),
+        ),
+        "XCorrelationId": header(
+            "X-Correlation-Id",
+            "What the request belongs to. It is kept with the events and told with the messages; a new one is made where \
+             there is none.",
+            token.clone(),
+        ),
+        "ReadCorrelationId": header(
+            "X-Correlation-Id",
+            "What the request belongs to. The answer tells it again, or a new one in the place of none and of one that is \
+             not 1 to 128 visible characters.",
+            json!({"type": "string"}),
+        ),
+        "XCausationId": header(
+            "X-Causation-Id",
+            "The message or request that caused this one. It is kept with the events and told with the messages.",
+            token.clone(),
+        ),
+        "Traceparent": header("traceparent", "W3C trace context. It is kept with the events.", token),
+    })
+}

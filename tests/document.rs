@@ -1,0 +1,154 @@
+//! The API's document as the judge of answers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use jsonschema::{Draft, Validator};
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+
+/// The headers that the API answers with, and that a document therefore must know.
+const HEADERS: [&str; 7] =
+    ["etag", "location", "link", "retry-after", "allow", "x-correlation-id", "idempotency-replayed"];
+
+/// The document that the code makes.
+pub struct Document {
+    json: Value,
+    /// By the place of the schema.
+    validators: Mutex<HashMap<String, Arc<Validator>>>,
+}
+
+impl Document {
+    /// That of the aggregates that ship.
+    ///
+    /// # Panics
+    ///
+    /// When these cannot be registered.
+    pub fn get() -> &'static Self {
+        static DOCUMENT: OnceLock<Document> = OnceLock::new();
+        DOCUMENT.get_or_init(|| {
+            let registry = aggregates::registry().expect("the aggregates fit with each other");
+            Self { json: command_handler::openapi::document(&registry), validators: Mutex::default() }
+        })
+    }
+
+    /// The document itself.
+    pub fn json(&self) -> &Value {
+        &self.json
+    }
+
+    /// The path of the document that a request's path is one of.
+    pub fn path(&self, path: &str) -> Option<&str> {
+        let path = path.split('?').next().unwrap_or_default();
+        let fits = |template: &str| {
+            let (mut template, mut path) = (template.split('/'), path.split('/'));
+            template.by_ref().zip(path.by_ref()).all(|(expected, found)| expected == "{id}" || expected == found)
+                && template.next().is_none()
+                && path.next().is_none()
+        };
+        let same_length = |template: &str| template.matches('/').count() == path.matches('/').count();
+        let paths = self.json["paths"].as_object()?;
+        paths.keys().map(String::as_str).find(|template| same_length(template) && fits(template))
+    }
+
+    /// Whether an answer is one of those that the document has for the request.
+    ///
+    /// # Errors
+    ///
+    /// What is not as documented.
+    pub fn check(
+        &self,
+        method: &str,
+        path: &str,
+        status: u16,
+        headers: &HeaderMap,
+        body: &Value,
+    ) -> Result<(), String> {
+        let (place, answer) = self.answer(method, path, status)?;
+        self.check_headers(answer, headers)?;
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let Some(content) = answer["content"].as_object().filter(|_| method != "HEAD") else {
+            return if body.is_null() { Ok(()) } else { Err(format!("{status} has no body, {body:.200}")) };
+        };
+        let media_type = header("content-type");
+        if !content.contains_key(media_type) {
+            return Err(format!("{status} is not {media_type:?}"));
+        }
+        self.fits(&format!("{place}/content/{}/schema", escaped(media_type)), body)
+    }
+
+    /// Whether a value fits the schema at a place in the document, a JSON pointer.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn fits(&self, place: &str, value: &Value) -> Result<(), String> {
+        let misfits: Vec<_> = self
+            .validator(place)
+            .iter_errors(value)
+            .map(|error| format!("{}: {error:.300}", error.instance_path()))
+            .collect();
+        if misfits.is_empty() { Ok(()) } else { Err(format!("{place}: {}", misfits.join("; "))) }
+    }
+
+    /// The answer that the document has, and its place.
+    fn answer(&self, method: &str, path: &str, status: u16) -> Result<(String, &Value), String> {
+        let elsewhere = |name: &str, only: u16| {
+            let place = format!("/components/responses/{name}");
+            let answer = self.json.pointer(&place).ok_or_else(|| format!("there is no {place}"))?;
+            if status == only { Ok((place, answer)) } else { Err(format!("{status}, where {only} is documented")) }
+        };
+        let Some(template) = self.path(path) else {
+            return elsewhere("UnknownPath", 404).or_else(|_| elsewhere("MethodNotAllowed", 405));
+        };
+        let operation = format!("/paths/{}/{}", escaped(template), method.to_lowercase());
+        if self.json.pointer(&operation).is_none() {
+            return elsewhere("MethodNotAllowed", 405);
+        }
+        let place = format!("{operation}/responses/{status}");
+        let answer = self.json.pointer(&place).ok_or_else(|| format!("{status} is not documented"))?;
+        let Some(reference) = answer["$ref"].as_str() else { return Ok((place, answer)) };
+        let place = reference.trim_start_matches('#').to_owned();
+        let answer = self.json.pointer(&place).ok_or_else(|| format!("there is no {place}"))?;
+        Ok((place, answer))
+    }
+
+    fn check_headers(&self, answer: &Value, headers: &HeaderMap) -> Result<(), String> {
+        let documented = answer["headers"].as_object();
+        for (name, header) in documented.into_iter().flatten() {
+            let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) else {
+                if header["required"] == true {
+                    return Err(format!("{name} is missing"));
+                }
+                continue;
+            };
+            let schema = &header["schema"];
+            let number = value.parse::<u64>().ok().filter(|_| schema["type"] == "integer");
+            let value = number.map_or_else(|| json!(value), |number| json!(number));
+            let validator = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
+            validator.validate(&value).map_err(|error| format!("{name}: {error}"))?;
+        }
+        let is_documented =
+            |name: &str| documented.is_some_and(|known| known.keys().any(|key| key.eq_ignore_ascii_case(name)));
+        match HEADERS.iter().find(|name| headers.contains_key(**name) && !is_documented(name)) {
+            Some(name) => Err(format!("{name} is not documented")),
+            None => Ok(()),
+        }
+    }
+
+    fn validator(&self, place: &str) -> Arc<Validator> {
+        let mut validators = self.validators.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || {
+            let encoded = place.replace('{', "%7B").replace('}', "%7D");
+            let schema = json!({"$ref": format!("#{encoded}"), "components": self.json["components"], "paths": self.json["paths"]});
+            let options = jsonschema::options().with_draft(Draft::Draft202012).should_validate_formats(true);
+            Arc::new(options.build(&schema).unwrap_or_else(|error| panic!("{place} is no schema: {error}")))
+        };
+        Arc::clone(validators.entry(place.to_owned()).or_insert_with(make))
+    }
+}
+
+/// A name as part of a JSON pointer.
+pub fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,195 @@
+//! Every file in `events/` is an event as AWS sends it, or says what comes of one, and the functions keep to it.
+//!
+//! The same events are put to the functions in several ways: in this process as Lambda calls them, over HTTP, and (by
+//! `.ci/local-invoke`) in containers. A new event without an answer is recorded with `RECORD=1`; read what it recorded.
+//!
+//! In reading order: the tests, then `files` (what is in the folder), `functions` (the ways to call a function) and
+//! `comparison` (when an answer is the one that is written down).
+
+mod comparison;
+mod files;
+mod functions;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use suite_tests::{Suite, workspace};
+
+use self::comparison::{Extent, difference};
+use self::files::{API, Event, FUNCTIONS, Function};
+pub(crate) use self::files::{read, records};
+pub(crate) use self::functions::environment;
+use self::functions::{Endpoints, Functions};
+
+/// Events in the order of `events/README.md`, which is the one in which they make sense.
+fn in_order(function: &Function) -> Vec<Event<'_>> {
+    let readme = read("README.md");
+    let section = readme.split("\n## ").find(|section| section.starts_with(function.folder)).unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    rows.map(|(name, _)| Event::new(function, name.strip_suffix(".json").unwrap())).collect()
+}
+
+#[test]
+fn every_file_is_explained_and_used() {
+    let mut used: BTreeSet<String> = ["README.md", "env.json"].map(str::to_owned).into();
+    for function in &FUNCTIONS {
+        for event in in_order(function) {
+            let files = [event.path("json"), event.path("answer.json")].into_iter();
+            for file in files.chain(function.effects.iter().map(|effect| event.path(effect))) {
+                assert!(used.insert(file.clone()), "{file} is explained twice");
+            }
+        }
+    }
+    assert_eq!(used, files::all());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_functions_answer_as_written() {
+    let suite = Suite::start().await;
+    let endpoints = Endpoints::of(&suite);
+    let functions = Functions::in_process(&endpoints);
+    for function in &FUNCTIONS {
+        for event in in_order(function) {
+            check(&event, &functions, &endpoints).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_answers_alike_over_http() {
+    let suite = Suite::start().await;
+    let endpoints = Endpoints::of(&suite);
+    let functions = Functions::Http { url: endpoints.api.clone() };
+    for event in in_order(&API) {
+        check(&event, &functions, &endpoints).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs functions and a dev stack that run already: .ci/local-invoke starts them"]
+async fn the_functions_answer_alike_elsewhere() {
+    let (endpoints, functions) = functions::elsewhere();
+    for function in if matches!(functions, Functions::Http { .. }) { &[API][..] } else { &FUNCTIONS[..] } {
+        for event in in_order(function) {
+            let began = std::time::Instant::now();
+            check(&event, &functions, &endpoints).await;
+            println!("{} ({:.1} s)", event.path("json"), began.elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// Puts the API's events to a router, whatever it answers.
+pub(crate) async fn run_api(api: &axum::Router) {
+    for event in in_order(&API) {
+        functions::call_api(api, &event.text()).await;
+    }
+}
+
+/// Puts one of the API's events to a router, whatever it answers.
+pub(crate) async fn run_api_event(api: &axum::Router, name: &str) {
+    functions::call_api(api, &Event::new(&API, name).text()).await;
+}
+
+/// Calls a function with an event, and compares its answer and its effects with what is written down.
+async fn check(event: &Event<'_>, functions: &Functions, endpoints: &Endpoints) {
+    let mut before = Vec::new();
+    for effect in event.function.effects {
+        before.push(endpoints.effect(effect).await.len());
+    }
+    let answer = functions.call(event).await;
+    let extent = if matches!(functions, Functions::Http { .. }) { Extent::OverHttp } else { Extent::Whole };
+    expect(event, "answer.json", &answer, extent);
+    for (&effect, before) in event.function.effects.iter().zip(before) {
+        // Snapshots replace each other, so all of them are compared; what arrives stays in its order.
+        let now = endpoints.effect(effect).await;
+        let new = if effect == "snapshots.json" { &now[..] } else { &now[before..] };
+        expect(event, effect, &json!(new), Extent::Whole);
+    }
+}
+
+fn expect(event: &Event<'_>, part: &str, actual: &Value, extent: Extent) {
+    let path = event.path(part);
+    if extent == Extent::Whole && std::env::var_os("RECORD").is_some() && !files::all().contains(&path) {
+        let recorded = serde_json::to_string_pretty(&comparison::generalized(actual, &event.text())).unwrap();
+        std::fs::write(workspace().join("events").join(&path), recorded + "\n").unwrap();
+    }
+    let written: Value = serde_json::from_str(&read(&path)).unwrap();
+    if let Some(difference) = difference(&written, actual, extent) {
+        panic!("{path}: {difference}\nin {:.2000}", format!("{actual:#}"));
+    }
+}
+
+#[test]
+fn stream_images_are_items_of_the_table() {
+    for (path, record) in records() {
+        let Some(image) = record["dynamodb"].get("NewImage") else { continue };
+        let sk = image["sk"]["S"].as_str().unwrap();
+        let poison = path == "stream-relay/poison.json" && sk == "OUTBOX#000000000002#0";
+        let image: serde_dynamo::Item = serde_json::from_value(image.clone()).unwrap();
+        let read = match sk.split_once('#').unwrap().0 {
+            "OUTBOX" => same_item::<table::OutboxItem>(&image),
+            "EVENT" => same_item::<table::EventItem>(&image),
+            "SNAPSHOT" => same_item::<table::SnapshotItem>(&image),
+            "IDEMPOTENCY" => same_item::<table::IdempotencyItem>(&image),
+            "" if sk == "#SNAPSHOT" => same_item::<table::SnapshotItem>(&image),
+            "" => serde_dynamo::from_item::<_, table::Metadata>(image.clone()).is_ok(),
+            other => panic!("{path}: no item is called {other}"),
+        };
+        assert_eq!(read, !poison, "{path}: {sk}");
+    }
+}
+
+/// Whether the image is what the table would store, attribute for attribute.
+fn same_item<T: serde::Serialize + serde::de::DeserializeOwned>(image: &serde_dynamo::Item) -> bool {
+    let item: Result<T, _> = serde_dynamo::from_item(image.clone());
+    item.is_ok_and(|item| serde_dynamo::to_item::<_, serde_dynamo::Item>(item).unwrap() == *image)
+}
+
+#[test]
+fn stream_records_are_as_lambda_delivers_them() {
+    let mut numbers = BTreeSet::new();
+    for (path, record) in records() {
+        let stream = record["eventSourceARN"].as_str().unwrap().to_owned();
+        assert!(stream.starts_with("arn:aws:dynamodb:") && stream.contains("/stream/"), "{path}: {stream}");
+        // What Lambda adds is there already, so nothing changes.
+        let delivered = event_source_mapping::Record::from_stream(record.clone(), &stream).unwrap();
+        assert_eq!(delivered.json(), &record, "{path}");
+        for key in ["pk", "sk"] {
+            let image = &record["dynamodb"]["NewImage"][key];
+            assert!(image.is_null() || *image == record["dynamodb"]["Keys"][key], "{path}");
+        }
+        assert_eq!(record["eventName"] == "REMOVE", record["dynamodb"].get("NewImage").is_none(), "{path}");
+        assert!(numbers.insert(delivered.sequence_number().clone()), "{path}: {}", delivered.sequence_number());
+    }
+}
+
+/// How long something that happens by itself may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_api_writes_passes_over_the_bus() {
+    let suite = Suite::start().await;
+    let endpoints = Endpoints::of(&suite);
+    let functions = Functions::in_process(&endpoints);
+    for event in in_order(&API) {
+        functions.call(&event).await;
+    }
+    let types =
+        ["accountOverdrawn", "transactionFailed", "OrderPlaced", "PaymentProcessed", "TodoCreated", "TodoDeleted"];
+    let arrived = async || -> Vec<String> {
+        let bus = endpoints.effect("bus.json").await;
+        bus.iter().map(|entry| entry["detailType"].as_str().unwrap().to_owned()).collect()
+    };
+    let all_arrived = async {
+        while arrived().await.len() < types.len() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, all_arrived).await;
+    let mut arrived = arrived().await;
+    arrived.sort();
+    let mut types = types;
+    types.sort();
+    assert_eq!(arrived, types);
+}

@@ -1,0 +1,182 @@
+//! Thousands of made-up requests, good ones and broken ones: none finds a fault of the service, every answer is one that
+//! the document has, and in the end the table holds what was acknowledged and nothing else.
+//!
+//! The same seed makes the same requests. `GENERATED_REQUESTS=10000` makes more of them than a normal run has time for,
+//! `GENERATED_SEED` makes others.
+
+mod requests;
+
+use std::collections::BTreeMap;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request};
+use decider::{Json, Meta, Model, RecordedEvent, Registry};
+use serde_json::Value;
+use suite_tests::document::Document;
+use ulid::Ulid;
+
+use self::requests::{Made, Requests};
+use crate::instance::Instance;
+
+/// What a normal run has time for.
+const REQUESTS: usize = 1_500;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+/// What came back.
+struct Answer {
+    status: u16,
+    headers: axum::http::HeaderMap,
+    body: Value,
+}
+
+impl Answer {
+    fn version(&self) -> Option<usize> {
+        self.headers.get("etag")?.to_str().unwrap().trim_matches('"').parse().ok()
+    }
+}
+
+async fn send(instance: &Instance, made: &Made) -> Answer {
+    let mut request = Request::builder().method(made.method.clone()).uri(&made.path);
+    for (name, value) in &made.headers {
+        request = request.header(*name, value);
+    }
+    let answer = instance.answer(request.body(Body::from(made.body.clone())).unwrap()).await;
+    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+    let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
+    Answer { status, headers, body }
+}
+
+async fn get(instance: &Instance, path: String) -> Answer {
+    send(instance, &Made { method: Method::GET, path, headers: Vec::new(), body: String::new() }).await
+}
+
+/// What the API said that it appended, by path; nothing at the place of an event that a refusal recorded, which its answer
+/// does not show.
+#[derive(Default)]
+struct Acknowledged(BTreeMap<String, Vec<Option<Value>>>);
+
+impl Acknowledged {
+    fn note(&mut self, made: &Made, answer: &Answer) {
+        if made.method == Method::GET || made.method == Method::HEAD {
+            return;
+        }
+        let replayed = answer.headers.contains_key("idempotency-replayed");
+        match answer.status {
+            200 | 201 => {
+                let type_name = made.path.split(['/', '?']).nth(1).unwrap();
+                let stream = self.0.entry(format!("/{type_name}/{}", answer.body["id"].as_str().unwrap())).or_default();
+                for event in answer.body["events"].as_array().unwrap() {
+                    let place = usize::try_from(event["seqNum"].as_u64().unwrap()).unwrap() - 1;
+                    if replayed {
+                        assert_eq!(stream[place].as_ref(), Some(event), "a replay tells what the first answer told");
+                    } else {
+                        assert_eq!(place, stream.len(), "{event} leaves a gap, or is there twice");
+                        stream.push(Some(event.clone()));
+                    }
+                }
+                if !replayed {
+                    assert_eq!(answer.version(), Some(stream.len()));
+                }
+            }
+            422 if !replayed && answer.body["rejection"].is_string() => {
+                let Some(version) = answer.version() else { return };
+                let path = made.path.split('?').next().unwrap().trim_end_matches("/commands");
+                let stream = self.0.entry(path.to_owned()).or_default();
+                stream.resize(version.max(stream.len()), None);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// All entries of a feed, page by page.
+async fn all(instance: &Instance, mut path: String) -> Vec<Value> {
+    let mut entries = Vec::new();
+    loop {
+        let page = get(instance, path).await;
+        assert_eq!(page.status, 200, "{}", page.body);
+        entries.extend(page.body["events"].as_array().unwrap().iter().cloned());
+        let Some(link) = page.headers.get("link") else { return entries };
+        path = link.to_str().unwrap().trim_start_matches('<').split('>').next().unwrap().to_owned();
+    }
+}
+
+fn recorded(event: &Value) -> RecordedEvent {
+    RecordedEvent {
+        seq_num: event["seqNum"].as_u64().unwrap(),
+        event_id: Ulid::from_string(event["eventId"].as_str().unwrap()).unwrap(),
+        event_type: event["eventType"].as_str().unwrap().to_owned(),
+        event_version: u32::try_from(event["eventVersion"].as_u64().unwrap()).unwrap(),
+        data: Json::of(&event["data"]).unwrap(),
+        meta: Meta::default(),
+        occurred_at: event["occurredAt"].as_str().unwrap().parse().unwrap(),
+        message_seq: 0,
+    }
+}
+
+/// The stream in the table is what was acknowledged, and the state is its fold, rebuilt or not.
+async fn compare(instance: &Instance, registry: &Registry, path: &str, acknowledged: &[Option<Value>]) {
+    let events = all(instance, format!("{path}/events")).await;
+    assert_eq!(events.len(), acknowledged.len(), "{path}");
+    for (event, acknowledged) in events.iter().zip(acknowledged) {
+        assert!(acknowledged.as_ref().is_none_or(|acknowledged| acknowledged == event), "{path}: {event}");
+    }
+    let model = registry.get(path.split('/').nth(1).unwrap()).unwrap();
+    let events: Vec<_> = events.iter().map(recorded).collect();
+    let folded = model.fold(model.before_first_event(), &events).unwrap();
+    let expected: Value = model.state(&folded).unwrap().read().unwrap();
+    for path in [path.to_owned(), format!("{path}?rebuild=true")] {
+        let answer = get(instance, path.clone()).await;
+        if model.is_deleted(&folded) {
+            assert_eq!(answer.status, 410, "{path}");
+        } else {
+            assert_eq!((answer.status, answer.version()), (200, Some(events.len())), "{path}");
+            assert_eq!(answer.body["state"], expected, "{path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
+    let count = number("GENERATED_REQUESTS").map_or(REQUESTS, |count| usize::try_from(count).unwrap());
+    let seed = number("GENERATED_SEED").unwrap_or(20_261_121);
+    let instance = Instance::start().await;
+    let registry = aggregates::registry().unwrap();
+    let mut requests = Requests::new(seed);
+    let mut acknowledged = Acknowledged::default();
+    let mut statuses = BTreeMap::<u16, usize>::new();
+    for n in 0..count {
+        let made = requests.next();
+        let answer = send(&instance, &made).await;
+        let judged =
+            Document::get().check(made.method.as_str(), &made.path, answer.status, &answer.headers, &answer.body);
+        judged.unwrap_or_else(|misfit| panic!("request {n} of seed {seed}, {made:?}: {misfit}\n{}", answer.body));
+        assert!(answer.status < 500, "request {n} of seed {seed}, {made:?}: {}", answer.body);
+        acknowledged.note(&made, &answer);
+        requests.learn(&made, answer.version());
+        *statuses.entry(answer.status).or_default() += 1;
+    }
+    println!("seed {seed}: {statuses:?}, {} aggregates", acknowledged.0.len());
+    for status in [200, 201, 304, 400, 404, 405, 409, 410, 413, 415, 422] {
+        assert!(statuses.contains_key(&status), "none of the requests came to a {status}: {statuses:?}");
+    }
+
+    let streams: Vec<_> = acknowledged.0.into_iter().filter(|(_, stream)| !stream.is_empty()).collect();
+    for (path, stream) in &streams {
+        compare(&instance, &registry, path, stream).await;
+    }
+    let cold = Instance::over(instance.engine).await;
+    for (path, stream) in &streams {
+        compare(&cold, &registry, path, stream).await;
+    }
+    // Nor is there a stream that nobody acknowledged.
+    let mut in_feeds = 0;
+    for event_type in registry.iter().flat_map(Model::events) {
+        in_feeds += all(&cold, format!("/events?type={}&limit=1000", event_type.name)).await.len();
+    }
+    assert_eq!(in_feeds, streams.iter().map(|(_, stream)| stream.len()).sum::<usize>());
+}

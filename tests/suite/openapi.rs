@@ -1,0 +1,138 @@
+//! The document keeps its word: it is what the code makes, it knows every route, and what it shows is so.
+//!
+//! That every answer of the other tests is one of the document's, `Suite::send` sees to.
+
+use axum::body::to_bytes;
+use axum::http::Method;
+use serde_json::Value;
+use suite_tests::document::{Document, escaped};
+use suite_tests::{Suite, workspace};
+
+use crate::instance::Instance;
+
+const METHODS: [Method; 8] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::TRACE,
+];
+
+/// The operations with their paths and methods.
+fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
+    let paths = Document::get().json()["paths"].as_object().unwrap();
+    paths.iter().flat_map(|(path, methods)| {
+        methods.as_object().unwrap().iter().map(|(method, operation)| (path.as_str(), method.as_str(), operation))
+    })
+}
+
+#[test]
+fn the_copy_is_what_the_code_makes() {
+    let checked_in = std::fs::read_to_string(workspace().join("docs/openapi.json")).unwrap_or_default();
+    assert!(
+        checked_in == cli::openapi::text().unwrap(),
+        "docs/openapi.json is not what the code makes; look at the difference after\n\
+         cargo run -- openapi > docs/openapi.json"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_answers_with_it() {
+    let suite = Suite::start().await;
+    let answered = suite.get("/openapi.json").await.expect(200);
+    assert_eq!(answered.header("content-type"), "application/json");
+    assert_eq!(&answered.body, Document::get().json());
+}
+
+#[tokio::test]
+async fn a_path_takes_the_methods_that_are_documented_and_no_other() {
+    let instance = Instance::start().await;
+    for path in Document::get().json()["paths"].as_object().unwrap().keys() {
+        let documented =
+            |method: &Method| operations().any(|(of, name, _)| of == path && name == method.as_str().to_lowercase());
+        for method in METHODS {
+            let answer = instance.send(method.clone(), &path.replace("{id}", "1"), None).await;
+            let status = answer.status().as_u16();
+            assert_eq!(status != 405, documented(&method), "{method} {path}: {status}");
+            if status == 405 {
+                let mut allowed: Vec<_> = answer.headers()["allow"].to_str().unwrap().split(',').collect();
+                allowed.sort_unstable();
+                let mut expected: Vec<_> =
+                    METHODS.iter().filter(|method| documented(method)).map(Method::as_str).collect();
+                expected.sort_unstable();
+                assert_eq!(allowed, expected, "{path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_route_of_the_router_is_documented() {
+    let source = std::fs::read_to_string(workspace().join("crates/command-handler/src/api.rs")).unwrap();
+    let source = source.replace("AGGREGATE,", "\"/{type}/{id}\",");
+    let routes: Vec<_> = source.split(".route(").skip(1).filter_map(|rest| rest.split('"').nth(1)).collect();
+    assert_eq!(routes.len(), 6, "{routes:?}");
+    let registry = aggregates::registry().unwrap();
+    let mut paths: Vec<_> = routes
+        .iter()
+        .flat_map(|route| registry.iter().map(|model| route.replace("{type}", model.type_name())))
+        .collect();
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!(paths, Document::get().json()["paths"].as_object().unwrap().keys().cloned().collect::<Vec<_>>());
+}
+
+#[test]
+fn every_example_fits_its_schema() {
+    let document = Document::get();
+    let mut seen = 0;
+    for (path, method, operation) in operations() {
+        let place = format!("/paths/{}/{method}", escaped(path));
+        let mut bodies = vec![(format!("{place}/requestBody"), &operation["requestBody"])];
+        let answers = operation["responses"].as_object().unwrap();
+        bodies.extend(answers.iter().map(|(status, answer)| (format!("{place}/responses/{status}"), answer)));
+        for (place, body) in bodies {
+            for (media_type, content) in body["content"].as_object().into_iter().flatten() {
+                let Some(examples) = content["examples"].as_object() else { continue };
+                assert!(!examples.is_empty(), "{place} has no example");
+                for example in examples.values() {
+                    seen += 1;
+                    let place = format!("{place}/content/{}/schema", escaped(media_type));
+                    document.fits(&place, &example["value"]).unwrap();
+                }
+            }
+        }
+    }
+    assert!(seen > 30, "{seen}");
+}
+
+#[tokio::test]
+async fn every_example_is_answered_as_shown() {
+    let registry = aggregates::registry().unwrap();
+    for model in registry.iter() {
+        let name = model.type_name();
+        let instance = Instance::start().await;
+        let operation = |path: &str, method: &str| Document::get().json()["paths"][path][method].clone();
+        let example = |of: &Value, name: &str| of["content"]["application/json"]["examples"][name]["value"].clone();
+        let send = async |method: Method, path: String, request: Value, shown: Value| {
+            let body = (!request.is_null()).then_some(request);
+            let answer = instance.send(method, &path, body).await;
+            let answer: Value = serde_json::from_slice(&to_bytes(answer.into_body(), 100_000).await.unwrap()).unwrap();
+            // Times and ids differ, the rest does not.
+            assert_eq!(answer["state"], shown["state"], "{path}: {answer}");
+            assert_eq!(answer["version"], shown["version"]);
+            assert_eq!(answer["events"].as_array().map(Vec::len), shown["events"].as_array().map(Vec::len));
+        };
+        let create = operation(&format!("/{name}"), "post");
+        let shown = example(&create["responses"]["201"], "one");
+        send(Method::POST, format!("/{name}"), example(&create["requestBody"], "one"), shown).await;
+        let get = operation(&format!("/{name}/{{id}}"), "get");
+        send(Method::GET, format!("/{name}/123"), Value::Null, example(&get["responses"]["200"], "one")).await;
+        let command = operation(&format!("/{name}/{{id}}/commands"), "post");
+        let shown = example(&command["responses"]["200"], "several");
+        send(Method::POST, format!("/{name}/123/commands"), example(&command["requestBody"], "several"), shown).await;
+    }
+}

@@ -1,0 +1,320 @@
+//! The template and the code say the same: which records reach a function, what it is configured by, what it may do.
+
+mod roles;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use event_source_mapping::template::{Function, Setting};
+use event_source_mapping::{Filter, Settings, StartingPosition, Template};
+use event_store::EventStore;
+use local_bus::{Bus, Server};
+use local_dynamodb::{LocalDynamoDb, Wire};
+use serde_json::{Value, json};
+use serde_yaml_ng::Value as Yaml;
+use snapshotter::Snapshotter;
+use startup::{Environment, SettingError, aws_config_at};
+use stream_relay::Relay;
+use suite_tests::workspace;
+use tokio::time::Instant;
+
+use crate::fixtures;
+
+fn text() -> String {
+    std::fs::read_to_string(workspace().join("template.yaml")).unwrap()
+}
+
+fn template() -> Template {
+    Template::parse(&text()).unwrap()
+}
+
+/// A template with `!Ref x`, `!GetAtt x` and `!Sub x` as the text x.
+fn plain(text: &str) -> Value {
+    fn of(yaml: Yaml) -> Value {
+        match yaml {
+            Yaml::Tagged(tagged) => of(tagged.value),
+            Yaml::Sequence(elements) => elements.into_iter().map(of).collect(),
+            Yaml::Mapping(members) => {
+                let member = |(name, value): (Yaml, Yaml)| (name.as_str().unwrap_or_default().to_owned(), of(value));
+                members.into_iter().map(member).collect()
+            }
+            scalar => serde_json::to_value(scalar).unwrap(),
+        }
+    }
+    of(serde_yaml_ng::from_str(text).unwrap())
+}
+
+fn function(id: &str) -> Function {
+    template().functions.remove(id).unwrap_or_else(|| panic!("the template has no function {id}"))
+}
+
+/// A function's only mapping.
+fn mapping(id: &str) -> Settings {
+    let streams = function(id).streams;
+    assert_eq!(streams.len(), 1, "{id}");
+    streams.into_values().next().unwrap().settings
+}
+
+// What reaches a function.
+
+#[test]
+fn mappings_lose_nothing() {
+    let common = Settings {
+        batch_size: 100,
+        starting_position: StartingPosition::TrimHorizon,
+        bisect_batch_on_function_error: true,
+        maximum_retry_attempts: None,
+        maximum_record_age: Some(Duration::from_secs(23 * 60 * 60)),
+        report_batch_item_failures: true,
+        ..Settings::default()
+    };
+    let (relay, snapshotter) = (mapping("StreamRelay"), mapping("Snapshotter"));
+    assert_eq!(relay, Settings { filter: relay.filter.clone(), ..common.clone() });
+    assert_eq!(
+        snapshotter,
+        Settings {
+            filter: snapshotter.filter.clone(),
+            batching_window: Duration::from_secs(1),
+            parallelization_factor: 2,
+            ..common
+        }
+    );
+    for id in ["StreamRelay", "Snapshotter"] {
+        for event in function(id).streams.values() {
+            assert_eq!(event.stream, Setting::Unresolved("!GetAtt Table.StreamArn".to_owned()));
+            // A queue would get only where the records were.
+            assert_eq!(event.on_failure.as_ref().and_then(|on_failure| on_failure.kind.as_deref()), Some("S3"));
+        }
+    }
+}
+
+/// The records of all stream events, and what might be taken for them.
+fn records() -> Vec<Value> {
+    let mut records: Vec<_> = fixtures::records().into_iter().map(|(_, record)| record).collect();
+    for (pointer, values) in [
+        ("/eventName", vec![json!("INSERT"), json!("MODIFY"), json!("REMOVE")]),
+        ("/dynamodb/NewImage/snapshotDue", vec![json!({"BOOL": true}), json!({"BOOL": false}), json!({"S": "true"})]),
+    ] {
+        let changed: Vec<_> = records
+            .iter()
+            .flat_map(|record| values.iter().map(move |value| (record.clone(), value.clone())))
+            .filter_map(|(mut record, value)| {
+                *record.pointer_mut(pointer)? = value;
+                Some(record)
+            })
+            .collect();
+        records.extend(changed);
+    }
+    records
+}
+
+/// Asserts that the filter passes what the function acts on, and that there is some of either kind.
+fn assert_agree(filter: &Filter, acted_on: &[(Value, bool)]) {
+    for (record, acted) in acted_on {
+        assert_eq!(filter.matches(record), *acted, "{record:#}");
+    }
+    for acted in [true, false] {
+        assert!(acted_on.iter().any(|(_, one)| *one == acted), "no record is acted on: {acted}");
+    }
+}
+
+#[tokio::test]
+async fn the_relay_acts_on_what_its_filter_passes() {
+    let bus = Bus::new();
+    let server = Server::start(bus.router()).await.unwrap();
+    let config = aws_config_at(server.url());
+    let clients = (stream_relay::clients::eventbridge(&config), stream_relay::clients::sqs(&config));
+    let settings = stream_relay::Settings::read(&fixtures::environment("StreamRelay")).unwrap();
+    let relay = Relay::new(clients.0, clients.1, settings);
+    let mut acted_on = Vec::new();
+    for record in records() {
+        let seen = || bus.put_events_calls().len() + bus.dead_letters().len();
+        let before = seen();
+        let batch = serde_json::from_value(json!({"Records": [record]})).unwrap();
+        relay.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
+        acted_on.push((record, seen() > before));
+    }
+    assert_agree(&mapping("StreamRelay").filter, &acted_on);
+}
+
+#[tokio::test]
+async fn the_snapshotter_acts_on_what_its_filter_passes() {
+    let engine = LocalDynamoDb::in_memory().await.unwrap();
+    let wire = Wire::to(engine.url()).await.unwrap();
+    let store = store(&wire, &fixtures::environment("Snapshotter"));
+    store.create_table().await.unwrap();
+    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store);
+    let mut acted_on = Vec::new();
+    for record in records() {
+        wire.take_calls();
+        // Of a type that is not registered it would read nothing.
+        let known = record.to_string().replace("AGGREGATE#invoice#", "AGGREGATE#account#");
+        let batch = serde_json::from_str(&format!("{{\"Records\":[{known}]}}")).unwrap();
+        snapshotter.handle(batch).await.unwrap();
+        acted_on.push((record, !wire.take_calls().is_empty()));
+    }
+    assert_agree(&mapping("Snapshotter").filter, &acted_on);
+}
+
+fn store(wire: &Wire, environment: &Environment) -> EventStore {
+    EventStore::new(&aws_config_at(wire.url()), event_store::Settings::read(environment).unwrap())
+}
+
+// What a function is configured by.
+
+/// The variables of each function: those that it cannot do without, and those that have a default.
+const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
+    (
+        "CommandHandler",
+        &["TABLE_NAME"],
+        &["EVENT_TYPE_SHARDS", "IDEMPOTENCY_TTL_HOURS", "OUTBOX_TTL_DAYS", "REQUIRE_IF_MATCH", "SNAPSHOT_EVERY"],
+    ),
+    ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
+    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &[]),
+];
+
+/// The variables of the libraries that a function uses. `sam local` replaces only endpoints that are declared.
+fn of_libraries(id: &str) -> &'static [&'static str] {
+    match id {
+        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "RUST_LOG"],
+        "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "RUST_LOG"],
+        "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "RUST_LOG"],
+        other => panic!("no function is called {other}"),
+    }
+}
+
+/// Reads what a function's `main` reads.
+fn read_settings(id: &str, environment: &Environment) -> Result<(), SettingError> {
+    match id {
+        "CommandHandler" => {
+            event_store::Settings::read(environment)?;
+            command_handler::Settings::read(environment).map(drop)
+        }
+        "Snapshotter" => event_store::Settings::read(environment).map(drop),
+        "StreamRelay" => stream_relay::Settings::read(environment).map(drop),
+        other => panic!("no function is called {other}"),
+    }
+}
+
+#[test]
+fn the_template_sets_what_the_functions_read() {
+    for (id, required, optional) in VARIABLES {
+        let set: BTreeMap<_, _> = function(id).environment;
+        let expected: BTreeSet<&str> = required.iter().chain(optional).chain(of_libraries(id)).copied().collect();
+        assert_eq!(set.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected, "{id}");
+
+        // What exists only once it is deployed is some text.
+        let value = |setting: &Setting| match setting {
+            Setting::Known(value) => value.clone(),
+            Setting::Unresolved(_) => "deployed".to_owned(),
+        };
+        let all: BTreeMap<_, _> = set.iter().map(|(name, setting)| (name.clone(), value(setting))).collect();
+        let with = |name: &str, value: Option<&str>| -> Environment {
+            let others = all.iter().filter(|(other, _)| *other != name);
+            others
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .chain(value.map(|it| (name.into(), it.into())))
+                .collect()
+        };
+        assert_eq!(read_settings(id, &with("", None)), Ok(()), "{id}");
+        for name in required {
+            let error = read_settings(id, &with(name, None)).unwrap_err();
+            assert_eq!(error.to_string(), format!("environment variable {name} is missing"), "{id}");
+        }
+        for name in optional {
+            assert_eq!(read_settings(id, &with(name, None)), Ok(()), "{id} without {name}");
+            let error = read_settings(id, &with(name, Some("odd"))).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("environment variable {name} is \"odd\"")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_local_environment_sets_what_is_known_only_once_deployed() {
+    let local: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&fixtures::read("env.json")).unwrap();
+    let functions = template().functions;
+    assert_eq!(local.keys().collect::<Vec<_>>(), functions.keys().collect::<Vec<_>>());
+    for (id, function) in functions {
+        let unresolved = function.environment.iter().filter(|(_, setting)| matches!(setting, Setting::Unresolved(_)));
+        for (name, _) in unresolved {
+            assert!(local[&id].contains_key(name), "{id}: {name} is missing");
+        }
+        for (name, value) in &local[&id] {
+            let of_aws = ["AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_SECRET_ACCESS_KEY"].contains(&name.as_str());
+            assert!(of_aws || function.environment.contains_key(name), "{id}: SAM would not pass {name}");
+            assert!(!value.contains("://") || value.starts_with("http://host.docker.internal:800"), "{id}: {value}");
+        }
+        assert_eq!(read_settings(&id, &fixtures::environment(&id)), Ok(()), "{id}");
+    }
+}
+
+#[test]
+fn every_variable_that_is_read_is_set_somewhere() {
+    let mut read = BTreeSet::new();
+    for (crate_name, file) in
+        [("command-handler", "api.rs"), ("event-store", "store.rs"), ("stream-relay", "settings.rs")]
+    {
+        let path = workspace().join(format!("crates/{crate_name}/src/{file}"));
+        let code: String = std::fs::read_to_string(path).unwrap().split_whitespace().collect();
+        for getter in [".required(\"", ".optional(\"", ".number(\"", ".flag(\""] {
+            read.extend(code.split(getter).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+    }
+    let set = VARIABLES.iter().flat_map(|(_, required, optional)| required.iter().chain(*optional));
+    assert_eq!(read, set.map(|&name| name.to_owned()).collect());
+}
+
+#[test]
+fn parameters_take_what_settings_take() {
+    let template = plain(&text());
+    for (id, _, optional) in VARIABLES {
+        for name in optional {
+            let parameter = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
+            let parameter = &template["Parameters"][parameter];
+            let mut all: BTreeMap<&str, String> =
+                [("TABLE_NAME", "deployed".to_owned()), ("EVENT_SOURCE", "deployed".to_owned())].into();
+            let mut read = |value: String| {
+                all.insert(name, value);
+                read_settings(id, &all.iter().map(|(name, value)| (*name, value.clone())).collect())
+            };
+            for bound in ["Default", "MinValue", "MaxValue"] {
+                let Some(value) = parameter.get(bound) else { continue };
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                assert_eq!(read(value), Ok(()), "{id}: {name} at its {bound}");
+            }
+            for (bound, step) in [("MinValue", -1), ("MaxValue", 1)] {
+                let Some(limit) = parameter.get(bound).and_then(Value::as_i64) else { continue };
+                read((limit + step).to_string()).unwrap_err();
+            }
+            for value in parameter["AllowedValues"].as_array().into_iter().flatten() {
+                assert_eq!(read(value.as_str().unwrap().to_owned()), Ok(()), "{id}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_function_is_a_binary_of_the_workspace() {
+    let binaries: BTreeSet<String> = std::fs::read_dir(workspace().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+            let is_lambda = manifest.contains("lambda_runtime.workspace") || manifest.contains("lambda_http.workspace");
+            is_lambda && path.join("src/main.rs").exists()
+        })
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    let mut named = BTreeSet::new();
+    for (id, function) in template().functions {
+        let known = |text: &str| Some(Setting::Known(text.to_owned()));
+        // What the runtime starts, and what cargo-lambda calls whatever it builds.
+        assert_eq!(function.handler, known("bootstrap"), "{id}");
+        assert_eq!(function.build_method, known("rust-cargolambda"), "{id}");
+        assert_eq!(function.code_uri, known("."), "{id}");
+        let Some(Setting::Known(binary)) = function.binary else { panic!("{id} names no binary") };
+        assert!(named.insert(binary.clone()), "{binary} is two functions");
+    }
+    assert_eq!(named, binaries);
+    assert_eq!(plain(&text())["Globals"]["Function"]["Runtime"], "provided.al2023");
+}

@@ -1,0 +1,198 @@
+//! What a function may do: exactly what it does.
+
+use std::collections::BTreeSet;
+
+use command_handler::Api;
+use local_dynamodb::{LocalDynamoDb, Wire};
+use serde_json::Value;
+use snapshotter::Snapshotter;
+use startup::Environment;
+
+use super::{plain, store, text};
+use crate::fixtures;
+
+/// What each function's role grants: actions, on what, and under which condition.
+const GRANTS: [(&str, &[&str]); 3] = [
+    (
+        "CommandHandler",
+        &[
+            "dynamodb:GetItem on Table.Arn",
+            "dynamodb:PutItem on Table.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:Query on Table.Arn, ${Table.Arn}/index/gsi1",
+            "dynamodb:UpdateItem on Table.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "logs:CreateLogStream on CommandHandlerLogs.Arn",
+            "logs:PutLogEvents on CommandHandlerLogs.Arn",
+            "xray:PutTelemetryRecords on *",
+            "xray:PutTraceSegments on *",
+        ],
+    ),
+    (
+        "Snapshotter",
+        &[
+            "dynamodb:DescribeStream on Table.StreamArn",
+            "dynamodb:GetItem on Table.Arn",
+            "dynamodb:GetRecords on Table.StreamArn",
+            "dynamodb:GetShardIterator on Table.StreamArn",
+            "dynamodb:ListStreams on *",
+            "dynamodb:PutItem on Table.Arn",
+            "dynamodb:Query on Table.Arn",
+            "dynamodb:UpdateItem on Table.Arn",
+            "logs:CreateLogStream on SnapshotterLogs.Arn",
+            "logs:PutLogEvents on SnapshotterLogs.Arn",
+            "s3:ListBucket on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
+            "s3:PutObject on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
+            "xray:PutTelemetryRecords on *",
+            "xray:PutTraceSegments on *",
+        ],
+    ),
+    (
+        "StreamRelay",
+        &[
+            "dynamodb:DescribeStream on Table.StreamArn",
+            "dynamodb:GetRecords on Table.StreamArn",
+            "dynamodb:GetShardIterator on Table.StreamArn",
+            "dynamodb:ListStreams on *",
+            "events:PutEvents on EventBus.Arn",
+            "logs:CreateLogStream on StreamRelayLogs.Arn",
+            "logs:PutLogEvents on StreamRelayLogs.Arn",
+            "s3:ListBucket on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
+            "s3:PutObject on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
+            "sqs:SendMessage on DeadLetterQueue.Arn",
+            "xray:PutTelemetryRecords on *",
+            "xray:PutTraceSegments on *",
+        ],
+    ),
+];
+
+/// Actions that IAM does not tie to a resource.
+const WITHOUT_RESOURCE: [&str; 3] = ["dynamodb:ListStreams", "xray:PutTelemetryRecords", "xray:PutTraceSegments"];
+
+/// One or several texts.
+fn texts(value: &Value) -> Vec<&str> {
+    value
+        .as_array()
+        .map_or_else(|| vec![value], |all| all.iter().collect())
+        .into_iter()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// The statements of the policies that a function's role has.
+fn statements(template: &Value, id: &str) -> Vec<Value> {
+    let resources = &template["Resources"];
+    let properties = &resources[id]["Properties"];
+    assert!(properties.get("Policies").is_none(), "{id} has a role, so SAM would not use these");
+    let role = properties["Role"].as_str().unwrap().strip_suffix(".Arn").unwrap();
+    let role = &resources[role]["Properties"];
+    let inline = role["Policies"].as_array().unwrap().iter().map(|policy| &policy["PolicyDocument"]);
+    let managed = texts(&role["ManagedPolicyArns"]).into_iter().map(|name| {
+        assert!(!resources[name].is_null(), "{name} is not in the template, so it may grant anything");
+        &resources[name]["Properties"]["PolicyDocument"]
+    });
+    inline.chain(managed).flat_map(|document| document["Statement"].as_array().unwrap().clone()).collect()
+}
+
+#[test]
+fn every_function_may_do_what_is_listed_and_nothing_else() {
+    let template = plain(&text());
+    for (id, expected) in GRANTS {
+        let mut granted = BTreeSet::new();
+        for statement in statements(&template, id) {
+            assert_eq!(statement["Effect"], "Allow", "{id}");
+            let condition: Vec<String> = statement["Condition"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .flat_map(|(operator, keys)| {
+                    keys.as_object().unwrap().iter().map(move |(key, value)| (operator, key, value))
+                })
+                .map(|(operator, key, value)| format!("{operator} {key} {}", texts(value).join(" or ")))
+                .collect();
+            let condition =
+                if condition.is_empty() { String::new() } else { format!(" if {}", condition.join(" and ")) };
+            for action in texts(&statement["Action"]) {
+                granted.insert(format!("{action} on {}{condition}", texts(&statement["Resource"]).join(", ")));
+            }
+        }
+        assert_eq!(granted, expected.iter().map(|&grant| grant.to_owned()).collect(), "{id}");
+    }
+}
+
+#[test]
+fn nothing_is_allowed_by_wildcard_without_a_reason() {
+    fn walk<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
+        match value {
+            Value::Object(members) if members.contains_key("Effect") => found.push(value),
+            Value::Object(members) => members.values().for_each(|member| walk(member, found)),
+            Value::Array(elements) => elements.iter().for_each(|element| walk(element, found)),
+            _ => {}
+        }
+    }
+    let template = plain(&text());
+    let mut statements = Vec::new();
+    walk(&template["Resources"], &mut statements);
+    assert!(statements.len() > 10);
+    for statement in statements.into_iter().filter(|statement| statement["Effect"] == "Allow") {
+        assert!(statement.get("NotAction").is_none() && statement.get("NotResource").is_none(), "{statement}");
+        for action in texts(&statement["Action"]) {
+            assert!(!action.contains('*'), "{statement}");
+            if texts(&statement["Resource"]).contains(&"*") {
+                assert!(WITHOUT_RESOURCE.contains(&action), "{statement}");
+            }
+        }
+    }
+    for line in text().lines().filter(|line| line.contains("Resource: \"*\"")) {
+        assert!(line.contains(" # "), "no reason is given: {line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_functions_call_is_what_their_roles_grant() {
+    let engine = LocalDynamoDb::in_memory().await.unwrap();
+    let wire = Wire::to(engine.url()).await.unwrap();
+    let of_api = store(&wire, &fixtures::environment("CommandHandler"));
+    of_api.create_table().await.unwrap();
+    wire.take_calls();
+
+    let settings = command_handler::Settings::read(&fixtures::environment("CommandHandler")).unwrap();
+    let api = command_handler::router(Api::new(aggregates::registry().unwrap(), of_api, settings));
+    let all: Environment = [("TABLE_NAME", "daybook-dev"), ("SNAPSHOT_KEEP", "1")].into_iter().collect();
+    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store(&wire, &all));
+    let (mut by_api, mut by_snapshotter) = (BTreeSet::new(), BTreeSet::new());
+    fixtures::run_api(&api).await;
+    by_api.extend(actions(&wire));
+    // One more than is kept, so that one has to go.
+    for _ in 0..3 {
+        fixtures::run_api_event(&api, "command").await;
+        by_api.extend(actions(&wire));
+        let batch = serde_json::from_str(&fixtures::read("snapshotter/due.json")).unwrap();
+        snapshotter.handle(batch).await.unwrap();
+        by_snapshotter.extend(actions(&wire));
+    }
+    let template = plain(&text());
+    for (id, called) in [("CommandHandler", by_api), ("Snapshotter", by_snapshotter)] {
+        let on_table = |statement: &Value| texts(&statement["Resource"]).contains(&"Table.Arn");
+        let granted = statements(&template, id).into_iter().filter(on_table);
+        let granted: BTreeSet<_> = granted
+            .flat_map(|statement| texts(&statement["Action"]).into_iter().map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(called, granted, "{id}");
+    }
+}
+
+/// The IAM actions that the calls since the last time took.
+fn actions(wire: &Wire) -> Vec<String> {
+    let mut actions = Vec::new();
+    for call in wire.take_calls() {
+        let items = call.request["TransactItems"].as_array().into_iter().flatten();
+        let within: Vec<_> = items.flat_map(|item| item.as_object().unwrap().keys()).collect();
+        if call.operation != "TransactWriteItems" {
+            actions.push(format!("dynamodb:{}", call.operation));
+        }
+        for verb in within {
+            let verb = if verb == "ConditionCheck" { "ConditionCheckItem".to_owned() } else { format!("{verb}Item") };
+            actions.push(format!("dynamodb:{verb}"));
+        }
+    }
+    actions
+}
