@@ -4,10 +4,12 @@
 
 use axum::body::to_bytes;
 use axum::http::Method;
-use serde_json::Value;
+use decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use serde_json::{Value, json};
 use suite_tests::document::{Document, escaped};
 use suite_tests::{Suite, workspace};
 
+use crate::counter::{Command, Counter, Event, State};
 use crate::instance::Instance;
 
 const METHODS: [Method; 8] = [
@@ -135,4 +137,46 @@ async fn every_example_is_answered_as_shown() {
         let shown = example(&command["responses"]["200"], "several");
         send(Method::POST, format!("/{name}/123/commands"), example(&command["requestBody"], "several"), shown).await;
     }
+}
+
+/// The README's counter, some time later: its first event has a second version.
+struct LaterCounter;
+
+impl Aggregate for LaterCounter {
+    const TYPE: &'static str = "later-counter-2";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Start", update: None, delete: Some("Tick") };
+    const EVENTS: &'static [EventType] = &[EventType::new("CounterStarted", 2), EventType::new("CounterTicked", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        Counter::decide(state, command, context)
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        Counter::evolve(state, event)
+    }
+}
+
+#[test]
+fn it_describes_any_aggregate() {
+    let document = command_handler::openapi::document(&Registry::new().with::<LaterCounter>().unwrap());
+    let (paths, schemas) = (&document["paths"], &document["components"]["schemas"]);
+    let examples = |call: &Value| call["requestBody"]["content"]["application/json"]["examples"].clone();
+    // Without examples of its own, the simplest values are those.
+    assert_eq!(examples(&paths["/later-counter-2"]["post"])["one"]["value"], json!({"id": "123", "from": 1}));
+    let commands = &paths["/later-counter-2/{id}/commands"]["post"];
+    assert_eq!(examples(commands)["one"]["value"], json!({"command": "Tick", "data": {}}));
+    let methods: Vec<_> = paths["/later-counter-2/{id}"].as_object().unwrap().keys().collect();
+    assert_eq!(methods, ["delete", "get", "head"]);
+    assert_eq!(paths["/later-counter-2/{id}"]["delete"]["operationId"], "deleteLaterCounter_2");
+    // A stream may hold the older form of an event.
+    let [started, ticked] = ["CounterStarted", "CounterTicked"].map(|event| &schemas[event]["properties"]);
+    assert_eq!((&started["eventVersion"]["maximum"], &ticked["eventVersion"]["const"]), (&json!(2), &json!(1)));
+    assert_eq!(started["data"]["anyOf"].as_array().map(Vec::len), Some(2));
+    // What is not named after the type is set apart.
+    assert!(schemas["LaterCounter_2Command"]["oneOf"].is_array(), "{schemas:.2000}");
 }

@@ -1,10 +1,11 @@
-//! The README keeps its word: its commands answer as printed, and its aggregate is one.
+//! The README and the API's page keep their word: their commands answer as printed, and the README's aggregate is one.
 
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Suite, workspace};
+use suite_tests::document::Document;
+use suite_tests::{Answer, Suite, workspace};
 
 use crate::counter::Counter;
 use crate::instance::{Instance, settings};
@@ -13,26 +14,43 @@ fn readme() -> String {
     std::fs::read_to_string(workspace().join("README.md")).unwrap()
 }
 
-/// The `curl` commands of the README, each with what it prints.
-fn commands() -> Vec<(Vec<String>, String)> {
-    let readme = readme();
-    let blocks = readme.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let mut commands = Vec::new();
-    for shown in blocks.flat_map(|block| block.split("$ ").skip(1)).filter(|shown| shown.starts_with("curl")) {
-        // What is printed is the last line, the command whatever is before it.
-        let (command, printed) = shown.trim_end().rsplit_once('\n').unwrap();
-        commands.push((shlex::split(command).unwrap(), printed.to_owned()));
-    }
-    commands
+/// What a `curl` command prints: with `-i` the status line and the headers, then the body.
+#[derive(Debug)]
+struct Printed {
+    head: Vec<String>,
+    body: Value,
 }
 
-/// Runs a command of the README as curl would.
-async fn curl(suite: &Suite, words: &[String]) -> Value {
-    let (mut headers, mut body, mut path) = (Vec::new(), None, None);
+/// The `curl` commands of a page, each with what it prints.
+fn commands(page: &str) -> Vec<(Vec<String>, Printed)> {
+    let page = std::fs::read_to_string(workspace().join(page)).unwrap();
+    let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let shown = blocks.flat_map(|block| block.split("$ ").skip(1)).filter(|shown| shown.starts_with("curl"));
+    shown.map(command).collect()
+}
+
+fn command(shown: &str) -> (Vec<String>, Printed) {
+    // The command ends with the line that closes its last quote.
+    let ends = shown.match_indices('\n').map(|(end, _)| end);
+    let (words, end) = ends.filter_map(|end| Some((shlex::split(&shown[..end])?, end))).next().unwrap();
+    let printed = shown[end..].trim();
+    let (head, body) = if words.iter().any(|word| word == "-si") {
+        printed.split_once("\n\n").unwrap_or((printed, "null"))
+    } else {
+        ("", printed)
+    };
+    let body = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    (words, Printed { head: head.lines().map(str::to_owned).collect(), body })
+}
+
+/// Runs a command as curl would.
+async fn curl(suite: &Suite, words: &[String]) -> Answer {
+    let (mut headers, mut body, mut path, mut method) = (Vec::new(), None, None, None);
     let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "-s" => {}
+            "-s" | "-si" => {}
+            "-X" => method = Some(words.next().unwrap().parse().unwrap()),
             "--json" => {
                 body = words.next();
                 headers.push(("content-type", "application/json"));
@@ -41,8 +59,21 @@ async fn curl(suite: &Suite, words: &[String]) -> Value {
             url => path = url.strip_prefix("localhost:3000"),
         }
     }
-    let method = if body.is_some() { Method::POST } else { Method::GET };
-    suite.send(method, path.unwrap(), &headers, body.map(String::as_str)).await.body
+    let method = method.unwrap_or(if body.is_some() { Method::POST } else { Method::GET });
+    suite.send(method, path.unwrap(), &headers, body.map(String::as_str)).await
+}
+
+/// Whether an answer is the one that is shown.
+fn is_as_printed(printed: &Printed, answer: &Answer) -> bool {
+    let mut head = printed.head.iter();
+    let status = head.next().is_none_or(|line| line == &format!("HTTP/1.1 {}", answer.status));
+    let mut headers = head.map(|line| line.split_once(": ").unwrap());
+    status
+        && headers.all(|(name, shown)| {
+            let varies = ["date", "content-length", "link"].contains(&name);
+            varies || alike(&shown.into(), &answer.header(name).into())
+        })
+        && alike(&printed.body, &answer.body)
 }
 
 /// Whether two answers are alike but for what differs every time: ids and times.
@@ -65,22 +96,47 @@ fn alike(shown: &Value, answered: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_commands_answer_as_printed() {
+    answer_as_printed("README.md").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_api_page_answer_as_printed() {
+    answer_as_printed("docs/api.md").await;
+}
+
+async fn answer_as_printed(page: &str) {
     let suite = Suite::start().await;
-    let commands = commands();
+    let commands = commands(page);
     assert!(commands.len() >= 10, "{commands:?}");
     for (words, printed) in commands {
-        let shown: Value = serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
         // A message takes a moment to the bus.
-        let mut answered = curl(&suite, &words).await;
+        let mut answer = curl(&suite, &words).await;
         for _ in 0..200 {
-            if alike(&shown, &answered) || !words.iter().any(|word| word.contains("/_dev/")) {
+            if is_as_printed(&printed, &answer) || !words.iter().any(|word| word.contains("/_dev/")) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
-            answered = curl(&suite, &words).await;
+            answer = curl(&suite, &words).await;
         }
-        assert!(alike(&shown, &answered), "{words:?} answers\n{answered}\nand not\n{shown}");
+        assert!(is_as_printed(&printed, &answer), "{words:?} answers\n{answer:?}\nand not\n{printed:?}");
     }
+}
+
+#[test]
+fn the_api_page_knows_every_problem() {
+    let page = std::fs::read_to_string(workspace().join("docs/api.md")).unwrap();
+    let schemas = Document::get().json()["components"]["schemas"].as_object().unwrap();
+    let problems = schemas.values().filter_map(|schema| {
+        let kind = schema["properties"]["type"]["const"].as_str()?.strip_prefix("urn:daybook:problem:")?;
+        Some((kind, &schema["properties"]["status"]["const"]))
+    });
+    let mut seen = 0;
+    for (kind, status) in problems {
+        seen += 1;
+        let row = page.lines().find(|line| line.contains(&format!("`{kind}`")) && line.starts_with('|'));
+        assert!(row.is_some_and(|row| row.starts_with(&format!("| {status} |"))), "{kind} {status}: {row:?}");
+    }
+    assert!(seen > 20, "{seen}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Your room: one file an aggregate, each in the same order: state, commands, events, messages, then the rules.
 //!
-//! The three that ship are examples to read first: [`todo`] is the smallest, [`account`] has rules, recorded refusals
+//! The three that ship are examples to read first: [`mod@todo`] is the smallest, [`account`] has rules, recorded refusals
 //! and messages of its own, [`order`] has a life cycle.
 //!
 //! To add one, write `src/<name>.rs` and add a line to [`registry`]. Before it is deployed, pin what it stores: an example

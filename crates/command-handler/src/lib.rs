@@ -11,7 +11,7 @@
 //! In reading order:
 //! - [`api`]: the routes.
 //! - [`bounds`]: the time and the id of every request.
-//! - [`write`]: create, update, delete, commands: one path for all of them.
+//! - [`mod@write`]: create, update, delete, commands: one path for all of them.
 //! - [`idempotency`]: the same answer to a repeated request.
 //! - [`read`]: the state of an aggregate.
 //! - [`feeds`]: events and lists.

@@ -1,7 +1,7 @@
 //! The document of the API: OpenAPI 3.1, made from the calls, the registered aggregates and the kinds of problem.
 //!
 //! Whatever the code knows is taken from it: schemas from the types that are read and written, problems from their
-//! kinds, examples from aggregates that carry out a sample of each command. The rest is [`calls`].
+//! kinds, examples from aggregates that carry out a sample of each command. The rest is `calls`.
 
 mod calls;
 mod examples;

@@ -1,6 +1,8 @@
 //! Errors as `application/problem+json` (RFC 9457): a stable `type`, and never an internal text.
 
 mod kind;
+#[cfg(test)]
+mod tests;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

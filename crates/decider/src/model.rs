@@ -15,19 +15,19 @@ use crate::record::{Meta, OutboxMessage, RecordedEvent};
 
 /// A registered aggregate type.
 pub trait Model: Send + Sync {
-    /// [`Aggregate::TYPE`].
+    /// [`Aggregate::TYPE`](crate::Aggregate::TYPE).
     fn type_name(&self) -> &'static str;
 
-    /// [`Aggregate::STATE_VERSION`].
+    /// [`Aggregate::STATE_VERSION`](crate::Aggregate::STATE_VERSION).
     fn state_version(&self) -> u32;
 
-    /// [`Aggregate::COMMANDS`].
+    /// [`Aggregate::COMMANDS`](crate::Aggregate::COMMANDS).
     fn commands(&self) -> Commands;
 
-    /// [`Aggregate::EVENTS`].
+    /// [`Aggregate::EVENTS`](crate::Aggregate::EVENTS).
     fn events(&self) -> &'static [EventType];
 
-    /// [`Aggregate::FULL_HISTORY`]: such an aggregate is folded from its first event, never from a snapshot.
+    /// [`Aggregate::FULL_HISTORY`](crate::Aggregate::FULL_HISTORY): such an aggregate is folded from its first event, never from a snapshot.
     fn full_history(&self) -> bool;
 
     /// The JSON Schemas of commands, events, messages and state.
@@ -57,7 +57,7 @@ pub trait Model: Send + Sync {
     /// When the state has no JSON form.
     fn state(&self, folded: &Folded) -> Result<Json, serde_json::Error>;
 
-    /// [`Aggregate::is_deleted`].
+    /// [`Aggregate::is_deleted`](crate::Aggregate::is_deleted).
     fn is_deleted(&self, folded: &Folded) -> bool;
 
     /// Decides `commands` one after the other, all or nothing.

@@ -5,12 +5,12 @@
 //! - Everything it starts ends with it.
 //!
 //! In reading order:
-//! - [`options`]: what can be asked for.
-//! - [`stack`]: starting and stopping it all.
-//! - [`environment`]: the functions' settings.
-//! - [`functions`]: a stream function behind its mapping.
-//! - [`stream`]: the table's stream, record by record.
-//! - [`endpoints`]: what only this stack answers, under `/_dev/`.
+//! - `options`: what can be asked for.
+//! - `stack`: starting and stopping it all.
+//! - `environment`: the functions' settings.
+//! - `functions`: a stream function behind its mapping.
+//! - `stream`: the table's stream, record by record.
+//! - `endpoints`: what only this stack answers, under `/_dev/`.
 
 mod endpoints;
 mod environment;
