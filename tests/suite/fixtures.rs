@@ -56,20 +56,15 @@ async fn the_functions_answer_as_written() {
     }
 }
 
+/// By itself over HTTP, to the API of a dev stack; `.ci/local-invoke` names functions that run in containers.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_answers_alike_over_http() {
+async fn the_functions_answer_alike_outside_of_this_process() {
     let suite = Suite::start().await;
-    let endpoints = Endpoints::of(&suite);
-    let functions = Functions::Http { url: endpoints.api.clone() };
-    for event in in_order(&API) {
-        check(&event, &functions, &endpoints).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs functions and a dev stack that run already: .ci/local-invoke starts them"]
-async fn the_functions_answer_alike_elsewhere() {
-    let (endpoints, functions) = functions::elsewhere();
+    let (endpoints, functions) = functions::elsewhere().unwrap_or_else(|| {
+        let endpoints = Endpoints::of(&suite);
+        let functions = Functions::Http { url: endpoints.api.clone() };
+        (endpoints, functions)
+    });
     for function in if matches!(functions, Functions::Http { .. }) { &[API][..] } else { &FUNCTIONS[..] } {
         for event in in_order(function) {
             let began = std::time::Instant::now();
