@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 
 /// Event sourcing on DynamoDB: the whole suite on one machine.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(name = "daybook", version)]
 pub struct Command {
     #[command(subcommand)]
     verb: Option<Verb>,
