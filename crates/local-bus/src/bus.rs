@@ -7,6 +7,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::faults::Faults;
+use crate::queue::Queues;
 
 /// An event bus and its queues. A clone is the same bus.
 #[derive(Clone, Default)]
@@ -17,6 +18,7 @@ pub(crate) struct State {
     pub(crate) delivered: Vec<Delivered>,
     pub(crate) dead_letters: Vec<DeadLetter>,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
+    pub(crate) queues: Queues,
     pub(crate) faults: Faults,
     subscribers: Vec<UnboundedSender<Delivered>>,
     ids: u64,
@@ -101,9 +103,14 @@ impl Bus {
         self.state().delivered.clone()
     }
 
-    /// Every queued message, in order of arrival.
+    /// Every message that a queue ever took, in order of arrival.
     pub fn dead_letters(&self) -> Vec<DeadLetter> {
         self.state().dead_letters.clone()
+    }
+
+    /// Every message that is in a queue, received or not, in order of arrival.
+    pub fn queued(&self) -> Vec<DeadLetter> {
+        self.state().queues.letters()
     }
 
     /// Every call of `PutEvents`, in order of arrival.

@@ -15,7 +15,9 @@
 //!   ],
 //!   "entries": [{"containing": "accountOverdrawn", "code": "InternalFailure", "times": 2}],
 //!   "sendMessage": [{"http": 503}],
-//!   "messages": [{"containing": "", "code": "AWS.SimpleQueueService.NonExistentQueue"}]
+//!   "messages": [{"containing": "", "code": "AWS.SimpleQueueService.NonExistentQueue"}],
+//!   "receiveMessage": [{"http": 500}],
+//!   "deleteMessage": [{"acceptThenDrop": true}]
 //! }
 //! # "#;
 //! # serde_json::from_str::<local_bus::Faults>(json).unwrap();
@@ -40,6 +42,11 @@ pub struct Faults {
     pub send_message: Vec<CallFault>,
     /// Calls of `SendMessage` that are refused because the body contains the text.
     pub messages: Vec<Rule>,
+    /// What becomes of the next calls of `ReceiveMessage`, one each. What an answer that is lost held is received, and
+    /// comes again when its time is up.
+    pub receive_message: Vec<CallFault>,
+    /// What becomes of the next calls of `DeleteMessage` and `DeleteMessageBatch`, one each.
+    pub delete_message: Vec<CallFault>,
 }
 
 /// What becomes of one call. `{}` lets it through.
@@ -55,7 +62,8 @@ pub struct CallFault {
     pub code: Option<String>,
     /// Do what the call asks and lose the answer: the connection breaks, or the refusal above is answered.
     pub accept_then_drop: bool,
-    /// Fail these entries and take the others. Of no use to `SendMessage`.
+    /// Fail these entries and take the others. Of use to `PutEvents` and
+    /// `DeleteMessageBatch` only.
     pub fail_entries: Vec<EntryFault>,
     /// Not used up: every later call has this outcome too.
     pub forever: bool,

@@ -51,12 +51,14 @@ pub(crate) async fn call(bus: &Bus, body: &[u8]) -> Result<Answer, Refused> {
         return Err(Refused::of(&code, "a fault was asked for"));
     }
     let message_id = state.new_id();
-    state.dead_letters.push(DeadLetter {
+    let letter = DeadLetter {
         message_id: message_id.clone(),
         queue_url: request.queue_url,
         body: request.message_body,
         attributes: request.message_attributes.into_iter().map(|(name, value)| (name, value.string_value)).collect(),
-    });
+    };
+    state.queues.put(letter.clone());
+    state.dead_letters.push(letter);
     if fault.accept_then_drop {
         return refusal.map_or(Ok(Answer::Broken), Err);
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::bus::Bus;
-use crate::{put_events, send_message};
+use crate::{put_events, queue, receipts, receive_message, send_message};
 
 /// More than any request within the limits comes to, escapes and all.
 const MAX_BODY: usize = 16 * 1024 * 1024;
@@ -62,6 +62,12 @@ async fn dispatch(State(bus): State<Bus>, headers: HeaderMap, body: Bytes) -> Re
     let outcome = match target {
         "AWSEvents.PutEvents" => put_events::call(&bus, &body).await,
         "AmazonSQS.SendMessage" => send_message::call(&bus, &body).await,
+        "AmazonSQS.ReceiveMessage" => receive_message::call(&bus, &body).await,
+        "AmazonSQS.DeleteMessage" => receipts::delete(&bus, &body).await,
+        "AmazonSQS.DeleteMessageBatch" => receipts::delete_batch(&bus, &body).await,
+        "AmazonSQS.ChangeMessageVisibility" => receipts::change_visibility(&bus, &body),
+        "AmazonSQS.ChangeMessageVisibilityBatch" => receipts::change_visibility_batch(&bus, &body),
+        "AmazonSQS.GetQueueAttributes" => queue::attributes(&bus, &body),
         _ => Err(Refused::of("UnknownOperationException", "")),
     };
     let request_id = bus.state().new_id();

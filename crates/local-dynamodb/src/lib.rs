@@ -1,12 +1,15 @@
-//! DynamoDB on one machine: the embedded engine behind an endpoint, and a wire in front of it that counts and fails.
+//! DynamoDB on one machine: the embedded engine behind an endpoint, a wire in front of it that counts and fails, and the
+//! same engine without an endpoint.
 //!
 //! Invariant: every server here listens where it is told to, ends with its handle and leaves nothing behind.
 
+mod engine;
 mod wire;
 
 use std::path::Path;
 
 use dynoxide::{Database, server};
+pub use engine::{Answer, Engine};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

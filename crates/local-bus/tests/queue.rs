@@ -1,0 +1,213 @@
+//! A queue over HTTP, as a client sees it: what is received is hidden, and what is deleted is gone.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use local_bus::{Bus, Faults, Server};
+use serde_json::{Value, json};
+
+const QUEUE: &str = "http://localhost/1/dlq";
+
+struct Client {
+    bus: Bus,
+    server: Server,
+    http: reqwest::Client,
+}
+
+/// A queue with these messages.
+async fn client(bodies: &[&str]) -> Client {
+    let bus = Bus::new();
+    let server = Server::start(bus.router()).await.unwrap();
+    let client = Client { bus, server, http: reqwest::Client::new() };
+    for body in bodies {
+        client.call("SendMessage", json!({"MessageBody": body})).await;
+    }
+    client
+}
+
+impl Client {
+    async fn try_call(&self, operation: &str, mut request: Value) -> reqwest::Result<(u16, Value)> {
+        if request["QueueUrl"].is_null() {
+            request["QueueUrl"] = QUEUE.into();
+        }
+        let call = self.http.post(self.server.url()).header("x-amz-target", format!("AmazonSQS.{operation}"));
+        let response = call.body(request.to_string()).send().await?;
+        Ok((response.status().as_u16(), response.json().await?))
+    }
+
+    async fn call(&self, operation: &str, request: Value) -> Value {
+        let (status, answer) = self.try_call(operation, request).await.unwrap();
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    async fn refused(&self, operation: &str, request: Value) -> String {
+        let (status, answer) = self.try_call(operation, request).await.unwrap();
+        assert_eq!(status, 400, "{answer}");
+        answer["__type"].as_str().unwrap().to_owned()
+    }
+
+    /// Bodies and receipt handles.
+    async fn receive(&self, request: Value) -> Vec<(String, String)> {
+        let answer = self.call("ReceiveMessage", request).await;
+        let text = |message: &Value, name: &str| message[name].as_str().unwrap().to_owned();
+        let messages = answer["Messages"].as_array().cloned().unwrap_or_default();
+        messages.iter().map(|message| (text(message, "Body"), text(message, "ReceiptHandle"))).collect()
+    }
+
+    async fn bodies(&self, request: Value) -> Vec<String> {
+        self.receive(request).await.into_iter().map(|(body, _)| body).collect()
+    }
+
+    async fn counts(&self) -> Value {
+        let answer = self.call("GetQueueAttributes", json!({"AttributeNames": ["All"]})).await;
+        let count = |name: &str| answer["Attributes"][name].as_str().unwrap().to_owned();
+        json!([count("ApproximateNumberOfMessages"), count("ApproximateNumberOfMessagesNotVisible")])
+    }
+}
+
+#[tokio::test]
+async fn what_is_received_is_hidden_until_it_is_shown_or_deleted() {
+    let client = client(&["a", "b", "c"]).await;
+    let first = client.receive(json!({})).await;
+    assert_eq!(first[0].0, "a");
+    assert_eq!(client.bodies(json!({"MaxNumberOfMessages": 10})).await, ["b", "c"]);
+    assert_eq!(client.bodies(json!({"MaxNumberOfMessages": 10})).await, [""; 0]);
+    assert_eq!(client.counts().await, json!(["0", "3"]));
+
+    let show = json!({"ReceiptHandle": first[0].1, "VisibilityTimeout": 0});
+    client.call("ChangeMessageVisibility", show.clone()).await;
+    assert_eq!(client.counts().await, json!(["1", "2"]));
+    assert_eq!(client.refused("ChangeMessageVisibility", show).await, "MessageNotInflight");
+
+    let again = client.receive(json!({})).await;
+    assert_eq!(again[0].0, "a");
+    // An older receipt deletes nothing, and says nothing.
+    client.call("DeleteMessage", json!({"ReceiptHandle": first[0].1})).await;
+    assert_eq!(client.bus.queued().len(), 3);
+    client.call("DeleteMessage", json!({"ReceiptHandle": again[0].1})).await;
+    client.call("DeleteMessage", json!({"ReceiptHandle": again[0].1})).await;
+    let left: Vec<_> = client.bus.queued().into_iter().map(|letter| letter.body).collect();
+    assert_eq!(left, ["b", "c"]);
+    assert_eq!(client.bus.dead_letters().len(), 3);
+}
+
+#[tokio::test]
+async fn a_message_tells_its_attributes_when_it_is_asked() {
+    let client = client(&[]).await;
+    let attribute = json!({"code": {"DataType": "String", "StringValue": "x"}});
+    client.call("SendMessage", json!({"MessageBody": "a", "MessageAttributes": attribute})).await;
+    let plain = client.call("ReceiveMessage", json!({"VisibilityTimeout": 0})).await;
+    assert_eq!(
+        (&plain["Messages"][0]["Attributes"], &plain["Messages"][0]["MessageAttributes"]),
+        (&json!(null), &json!(null))
+    );
+    let all = json!({"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]});
+    let full = client.call("ReceiveMessage", all).await;
+    assert_eq!(full["Messages"][0]["Attributes"]["ApproximateReceiveCount"], "2");
+    assert!(full["Messages"][0]["Attributes"]["SentTimestamp"].as_str().unwrap().parse::<u64>().is_ok());
+    assert_eq!(full["Messages"][0]["MessageAttributes"], attribute);
+    assert_eq!(full["Messages"][0]["MessageId"], client.bus.queued()[0].message_id);
+}
+
+#[tokio::test]
+async fn a_hidden_message_shows_again_when_its_time_is_up() {
+    let client = client(&["a"]).await;
+    let receipt = client.receive(json!({"VisibilityTimeout": 1})).await.remove(0).1;
+    assert_eq!(client.bodies(json!({})).await, [""; 0]);
+    // Waits until then.
+    assert_eq!(client.bodies(json!({"WaitTimeSeconds": 20})).await, ["a"]);
+    assert_eq!(
+        client.refused("ChangeMessageVisibility", json!({"ReceiptHandle": receipt, "VisibilityTimeout": 9})).await,
+        "MessageNotInflight"
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_waits_has_a_message_as_soon_as_it_is_sent() {
+    let client = client(&[]).await;
+    let send = async { client.call("SendMessage", json!({"MessageBody": "a"})).await };
+    let (bodies, _) = tokio::join!(client.bodies(json!({"WaitTimeSeconds": 20})), send);
+    assert_eq!(bodies, ["a"]);
+}
+
+#[tokio::test]
+async fn a_queue_has_its_own_messages() {
+    let client = client(&["a"]).await;
+    assert_eq!(client.bodies(json!({"QueueUrl": "http://localhost/1/other"})).await, [""; 0]);
+    assert_eq!(client.bodies(json!({})).await, ["a"]);
+}
+
+#[tokio::test]
+async fn ten_can_be_deleted_or_shown_at_once() {
+    let client = client(&["a", "b", "c"]).await;
+    let receipts = client.receive(json!({"MaxNumberOfMessages": 10})).await;
+    let entry = |id: &str, handle: &str| json!({"Id": id, "ReceiptHandle": handle});
+    let entries = [entry("0", &receipts[0].1), entry("1", "no handle")];
+    let answer = client.call("DeleteMessageBatch", json!({ "Entries": entries })).await;
+    assert_eq!(answer["Successful"], json!([{"Id": "0"}]));
+    assert_eq!(
+        (&answer["Failed"][0]["Id"], &answer["Failed"][0]["Code"]),
+        (&json!("1"), &json!("ReceiptHandleIsInvalid"))
+    );
+    assert_eq!(client.counts().await, json!(["0", "2"]));
+
+    let mut shown = entry("1", &receipts[1].1);
+    shown["VisibilityTimeout"] = 0.into();
+    let answer =
+        client.call("ChangeMessageVisibilityBatch", json!({ "Entries": [shown, entry("2", &receipts[2].1)] })).await;
+    assert_eq!(answer["Failed"][0]["Code"], "MissingParameter");
+    assert_eq!(client.counts().await, json!(["1", "1"]));
+}
+
+#[tokio::test]
+async fn a_queue_has_limits() {
+    let client = client(&["a"]).await;
+    for request in [
+        json!({"MaxNumberOfMessages": 0}),
+        json!({"MaxNumberOfMessages": 11}),
+        json!({"VisibilityTimeout": 43_201}),
+        json!({"WaitTimeSeconds": 21}),
+    ] {
+        assert_eq!(client.refused("ReceiveMessage", request).await, "InvalidParameterValue");
+    }
+    let handle = client.receive(json!({"VisibilityTimeout": 43_200})).await.remove(0).1;
+    assert_eq!(client.refused("DeleteMessage", json!({"ReceiptHandle": "x"})).await, "ReceiptHandleIsInvalid");
+    assert_eq!(
+        client.refused("ChangeMessageVisibility", json!({"ReceiptHandle": handle, "VisibilityTimeout": 43_201})).await,
+        "InvalidParameterValue"
+    );
+    let entries = |ids: &[&str]| {
+        let entries: Vec<_> = ids.iter().map(|id| json!({"Id": id, "ReceiptHandle": handle})).collect();
+        json!({ "Entries": entries })
+    };
+    for (ids, code) in [
+        (vec![], "EmptyBatchRequest"),
+        (vec!["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"], "TooManyEntriesInBatchRequest"),
+        (vec!["0", "0"], "BatchEntryIdsNotDistinct"),
+        (vec!["a b"], "InvalidBatchEntryId"),
+    ] {
+        assert_eq!(client.refused("DeleteMessageBatch", entries(&ids)).await, code);
+    }
+    assert_eq!(client.bus.queued().len(), 1);
+}
+
+#[tokio::test]
+async fn calls_fail_as_they_are_told_to() {
+    let client = client(&["a", "b"]).await;
+    let faults = json!({
+        "receiveMessage": [{"http": 500}, {"acceptThenDrop": true}],
+        "deleteMessage": [{"http": 503}, {"failEntries": [{"index": 0, "code": "InternalError"}]}, {"acceptThenDrop": true}],
+    });
+    client.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
+    assert_eq!(client.try_call("ReceiveMessage", json!({})).await.unwrap().0, 500);
+    assert!(client.try_call("ReceiveMessage", json!({"VisibilityTimeout": 0})).await.is_err());
+    let receipts = client.receive(json!({"MaxNumberOfMessages": 10})).await;
+    let entries: Vec<_> = receipts.iter().map(|(body, handle)| json!({"Id": body, "ReceiptHandle": handle})).collect();
+    let entries = json!({ "Entries": entries });
+    assert_eq!(client.try_call("DeleteMessageBatch", entries.clone()).await.unwrap().0, 503);
+    assert_eq!(client.bus.queued().len(), 2);
+    let answer = client.call("DeleteMessageBatch", entries.clone()).await;
+    assert_eq!((&answer["Failed"][0]["Id"], &answer["Successful"]), (&json!("a"), &json!([{"Id": "b"}])));
+    assert!(client.try_call("DeleteMessageBatch", entries).await.is_err());
+    assert_eq!(client.bus.queued().len(), 0);
+}

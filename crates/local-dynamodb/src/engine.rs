@@ -1,0 +1,96 @@
+//! The engine without a socket: requests in, answers out, on the caller's thread and by the caller's clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dynoxide::storage_backend::Clock;
+use dynoxide::{Database, DynoxideError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::StartError;
+
+/// An engine in memory. What happens in it depends on its calls and its clock alone.
+pub struct Engine(Database);
+
+/// What a call is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// JSON.
+    pub body: String,
+}
+
+impl Engine {
+    /// An engine without tables. Its TTL and its stream go by `clock`: the time since 1970.
+    ///
+    /// # Errors
+    ///
+    /// When the memory cannot be had.
+    pub fn in_memory(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Result<Self, StartError> {
+        let database = Database::memory_with_clock(Arc::new(ClockOf(clock)));
+        database.map(Self).map_err(|fault| StartError::Data(fault.to_string()))
+    }
+
+    /// Does what a request to the endpoint asks for. `operation` is the last part of its `X-Amz-Target`: what an
+    /// event store calls, and what reads the stream.
+    pub fn call(&self, operation: &str, request: &str) -> Answer {
+        let database = &self.0;
+        let outcome = match operation {
+            "CreateTable" => run(request, |request| database.create_table(request)),
+            "UpdateTimeToLive" => run(request, |request| database.update_time_to_live(request)),
+            "GetItem" => run(request, |request| database.get_item(request)),
+            "PutItem" => run(request, |request| database.put_item(request)),
+            "DeleteItem" => run(request, |request| database.delete_item(request)),
+            "Query" => run(request, |request| database.query(request)),
+            "TransactWriteItems" => run(request, |request| database.transact_write_items(request)),
+            "ListStreams" => run(request, |request| database.list_streams(request)),
+            "DescribeStream" => run(request, |request| database.describe_stream(request)),
+            "GetShardIterator" => run(request, |request| database.get_shard_iterator(request)),
+            "GetRecords" => run(request, |request| database.get_records(request)),
+            other => Err(DynoxideError::UnsupportedCapability(other.to_owned())),
+        };
+        match outcome {
+            Ok(body) => Answer { status: 200, body },
+            Err(fault) => Answer { status: fault.status_code(), body: fault.to_json() },
+        }
+    }
+
+    /// Deletes what is past its `ttl`, as the service does in its own time, and says how many items that were.
+    ///
+    /// # Errors
+    ///
+    /// The engine's.
+    pub fn sweep_expired(&self) -> Result<usize, StartError> {
+        self.0.sweep_ttl().map_err(|fault| StartError::Data(fault.to_string()))
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Engine")
+    }
+}
+
+fn run<Q: DeserializeOwned, A: Serialize>(
+    request: &str,
+    operation: impl FnOnce(Q) -> dynoxide::Result<A>,
+) -> dynoxide::Result<String> {
+    let unreadable = |fault: serde_json::Error| DynoxideError::SerializationException(fault.to_string());
+    let answer = operation(serde_json::from_str(request).map_err(unreadable)?)?;
+    serde_json::to_string(&answer).map_err(unreadable)
+}
+
+struct ClockOf<F>(F);
+
+impl<F: Fn() -> Duration + Send + Sync> Clock for ClockOf<F> {
+    fn now_unix_secs(&self) -> u64 {
+        self.0().as_secs()
+    }
+
+    fn now_unix_secs_f64(&self) -> f64 {
+        self.0().as_secs_f64()
+    }
+}
