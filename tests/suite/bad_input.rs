@@ -1,5 +1,8 @@
 //! Bad input to every route: the right status, a problem that says what to do, and a table that is as it was.
 
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::Suite;
@@ -68,7 +71,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         post("/account", "{", 400, "malformed-json"),
         post("/account/1", "not json", 400, "malformed-json"),
         post("/account/1/commands", "[{]", 400, "malformed-json"),
-        post("/account/1/commands", &deep, 422, "bad-body"),
+        post("/account/1/commands", &deep, 400, "malformed-json"),
         post("/account", "{} {}", 400, "malformed-json"),
         post("/account", r#"{"id":"a b"}"#, 400, "bad-id"),
         post("/account", r#"{"id":""}"#, 400, "bad-id"),
@@ -207,18 +210,76 @@ async fn a_method_that_is_not_allowed_is_told_which_are() {
 async fn a_problem_never_shows_an_internal_text() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let transaction = transaction();
+    let sound = row(&suite, "EVENT#000000000001").await;
     // The event can no longer be read: a fault of ours, of which the caller learns nothing.
-    suite
-        .table()
-        .update_item()
-        .table_name(suite.stack.table_name())
-        .key("pk", aws_sdk_dynamodb::types::AttributeValue::S("AGGREGATE#account#1".into()))
-        .key("sk", aws_sdk_dynamodb::types::AttributeValue::S("EVENT#000000000001".into()))
-        .update_expression("SET eventType = :secret")
-        .expression_attribute_values(":secret", aws_sdk_dynamodb::types::AttributeValue::S("Secret".into()))
-        .send()
-        .await
-        .unwrap();
-    let answer = suite.get("/account/1?rebuild=true").await.expect_problem(500, "internal");
-    assert!(!answer.body.to_string().contains("Secret"), "{}", answer.body);
+    for (attribute, value) in [
+        ("data", AttributeValue::S(r#"{"id":"1","Secret":"#.into())),
+        ("data", AttributeValue::S(r#"{"Secret":7}"#.into())),
+        ("occurredAt", AttributeValue::S("Secret".into())),
+        ("eventId", AttributeValue::S("Secret".into())),
+        ("messageSeq", AttributeValue::S("Secret".into())),
+        ("eventType", AttributeValue::Bool(true)),
+        ("meta", AttributeValue::S("Secret".into())),
+    ] {
+        let corrupt = sound.clone().into_iter().chain([(attribute.to_owned(), value)]).collect();
+        put(&suite, corrupt).await;
+        for (method, path, body) in [
+            (Method::GET, "/account/1?rebuild=true", None),
+            (Method::GET, "/account/1?version=1", None),
+            (Method::POST, "/account/1/commands?rebuild=true", Some(transaction.as_str())),
+        ] {
+            let answer = suite.send(method, path, &[JSON], body).await.expect_problem(500, "internal");
+            assert_eq!(answer.body["detail"], "the service failed; its log says why", "{attribute}");
+        }
+    }
+    put(&suite, sound).await;
+    // So is an answer that was kept.
+    let keyed = [JSON, ("idempotency-key", "k")];
+    suite.send(Method::POST, "/account/1/commands", &keyed, Some(&transaction)).await.expect(200);
+    let mut kept = row(&suite, "IDEMPOTENCY#k").await;
+    kept.insert("status".into(), AttributeValue::S("Secret".into()));
+    put(&suite, kept).await;
+    let again = suite.send(Method::POST, "/account/1/commands", &keyed, Some(&transaction)).await;
+    assert!(!again.expect_problem(500, "internal").body.to_string().contains("Secret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_newer_release_wrote_is_a_matter_of_time() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let transaction = transaction();
+    let sound = row(&suite, "EVENT#000000000001").await;
+    for (attribute, value) in
+        [("eventType", AttributeValue::S("Secret".into())), ("eventVersion", AttributeValue::N("99".into()))]
+    {
+        put(&suite, sound.clone().into_iter().chain([(attribute.to_owned(), value)]).collect()).await;
+        for (method, path, body) in [
+            (Method::GET, "/account/1?rebuild=true", None),
+            (Method::POST, "/account/1/commands?rebuild=true", Some(transaction.as_str())),
+        ] {
+            let answer = suite.send(method, path, &[JSON], body).await.expect_problem(503, "newer-release");
+            assert_eq!(answer.header("retry-after"), "1");
+            assert!(!answer.body.to_string().contains("Secret"), "{}", answer.body);
+        }
+    }
+    // Here another instance answers.
+    put(&suite, sound).await;
+    suite.get("/account/1?rebuild=true").await.expect(200);
+}
+
+fn transaction() -> String {
+    json!({"command": "RecordTransaction", "data": {"desc": "", "amount": 1}}).to_string()
+}
+
+/// A row of the account `1`.
+async fn row(suite: &Suite, sk: &str) -> HashMap<String, AttributeValue> {
+    let key = [("pk", "AGGREGATE#account#1"), ("sk", sk)];
+    let key = key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into();
+    let read = suite.table().get_item().table_name(suite.stack.table_name()).set_key(Some(key)).send().await;
+    read.unwrap().item.unwrap()
+}
+
+async fn put(suite: &Suite, row: HashMap<String, AttributeValue>) {
+    suite.table().put_item().table_name(suite.stack.table_name()).set_item(Some(row)).send().await.unwrap();
 }

@@ -33,6 +33,28 @@ async fn one_event_and_one_message_cost_six_units_and_one_of_the_index() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_sent_it_and_its_trace_cost_nothing() {
+    let warm = Instance::start().await;
+    let body = todo("1").to_string();
+    let mut request = axum::http::Request::post("/todo").header("content-type", "application/json");
+    for (name, value) in [
+        ("x-correlation-id", "01M7XZT6PZEDC7MQFQ9XT58J16"),
+        ("x-causation-id", "01M7XZT6PZEDC7MQFQ9XT58J17"),
+        ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        (
+            "x-amzn-trace-id",
+            "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1;Lineage=1:1b0cd6a3:0",
+        ),
+    ] {
+        request = request.header(name, value);
+    }
+    assert_eq!(warm.answer(request.body(body.into()).unwrap()).await.status(), 201);
+    let calls = warm.wire.take_calls();
+    let (table, index): (Vec<_>, Vec<_>) = calls.iter().map(|call| (call.table_units, call.index_units)).unzip();
+    assert_eq!((table, index), (vec![6.0], vec![1.0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_on_a_warm_instance_is_one_round_trip() {
     let warm = Instance::start().await;
     cost(&warm, Method::POST, "/todo", Some(todo("1"))).await;

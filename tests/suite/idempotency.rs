@@ -11,6 +11,7 @@ use local_dynamodb::Fault;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Answer, Suite};
+use tower::ServiceExt;
 
 use crate::instance::Instance;
 
@@ -239,10 +240,33 @@ async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
         request.headers_mut().insert("if-match", "\"1\"".parse().unwrap());
         request
     };
-    assert_eq!(instance.answer(keyed()).await.status(), 200);
+    // It arrives at another instance first, so this one's cache is behind.
+    assert_eq!(instance.beside().oneshot(keyed()).await.unwrap().status(), 200);
     // The service may tell of the version alone.
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
     instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes });
     let again = instance.answer(keyed()).await;
     assert_eq!((again.status().as_u16(), &again.headers()["idempotency-replayed"]), (200, &"true".parse().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_that_know_nothing_of_each_other_give_one_answer_to_one_key() {
+    // One that is accepted, and one whose refusal is put on record.
+    for amount in [5, -5000] {
+        let first = Instance::start().await;
+        first.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+        let instances = [first.beside(), first.beside(), first.beside(), first.beside()];
+        let send = async |n: usize| {
+            let answer = instances[n % 4].clone().oneshot(keyed(amount)).await.unwrap();
+            let (status, etag) = (answer.status(), answer.headers()["etag"].clone());
+            let replayed = answer.headers().contains_key("idempotency-replayed");
+            let body = axum::body::to_bytes(answer.into_body(), 10_000).await.unwrap();
+            (replayed, (status, etag, body))
+        };
+        let answers = futures_util::future::join_all((0..32).map(send)).await;
+        assert!(answers.iter().all(|(_, answer)| *answer == answers[0].1), "{answers:?}");
+        assert_eq!(answers.iter().filter(|(replayed, _)| !replayed).count(), 1);
+        let state = first.send(axum::http::Method::GET, "/account/1", None).await;
+        assert_eq!(state.headers()["etag"], "\"2\"");
+    }
 }

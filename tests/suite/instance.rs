@@ -33,13 +33,30 @@ impl Instance {
     }
 
     pub(crate) async fn with(engine: LocalDynamoDb, registry: Registry, settings: Settings) -> Self {
+        Self::with_environment(engine, registry, settings, &[]).await
+    }
+
+    async fn with_environment(
+        engine: LocalDynamoDb,
+        registry: Registry,
+        settings: Settings,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let wire = Wire::to(engine.url()).await.unwrap();
-        let environment: Environment = [("TABLE_NAME", "daybook-test")].into_iter().collect();
+        let environment = [("TABLE_NAME", "daybook-test")].iter().chain(environment).copied().collect();
         let of_store = event_store::Settings::read(&environment).unwrap();
         let store = EventStore::new(&startup::aws_config_at(wire.url()), of_store);
         store.create_table().await.unwrap();
         wire.take_calls();
         Self { router: router(Api::new(registry, store, settings)), wire, engine }
+    }
+
+    /// Another instance over the same table, with a cache of its own.
+    pub(crate) fn beside(&self) -> axum::Router {
+        let environment: Environment = [("TABLE_NAME", "daybook-test")].into_iter().collect();
+        let of_store = event_store::Settings::read(&environment).unwrap();
+        let store = EventStore::new(&startup::aws_config_at(self.engine.url()), of_store);
+        router(Api::new(aggregates::registry().unwrap(), store, settings()))
     }
 
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Response<Body> {
@@ -51,4 +68,11 @@ impl Instance {
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
         self.router.clone().oneshot(request).await.unwrap()
     }
+}
+
+/// A new instance that spreads the events of a type over so many index partitions.
+pub(crate) async fn sharded(engine: LocalDynamoDb, shards: u32) -> Instance {
+    let shards = shards.to_string();
+    let environment = [("EVENT_TYPE_SHARDS", shards.as_str())];
+    Instance::with_environment(engine, aggregates::registry().unwrap(), settings(), &environment).await
 }

@@ -139,6 +139,21 @@ async fn every_example_is_answered_as_shown() {
     }
 }
 
+#[test]
+fn callers_identify_themselves_as_the_template_says() {
+    let document = Document::get().json();
+    let schemes = &document["components"]["securitySchemes"];
+    let template = std::fs::read_to_string(workspace().join("template.yaml")).unwrap();
+    assert!(template.contains("AuthorizationType: !If [UsesJwt, JWT, AWS_IAM]"));
+    assert_eq!(document["security"], json!([{}, {"iam": []}, {"jwt": []}]));
+    assert_eq!(schemes["iam"]["x-amazon-apigateway-authtype"], "awsSigv4");
+    assert_eq!((&schemes["jwt"]["scheme"], &schemes["jwt"]["bearerFormat"]), (&json!("bearer"), &json!("JWT")));
+    let described = schemes["jwt"]["description"].as_str().unwrap();
+    for parameter in ["JwtIssuer", "JwtAudience"] {
+        assert!(template.contains(&format!("\n  {parameter}:\n")) && described.contains(parameter));
+    }
+}
+
 /// The README's counter, some time later: its first event has a second version.
 struct LaterCounter;
 

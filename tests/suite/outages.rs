@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::instance::{Instance, settings};
 
 /// What Lambda says of an invocation that has little time left.
-fn in_a_hurry() -> Context {
+pub(crate) fn in_a_hurry() -> Context {
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(900);
     let mut context = Context::default();
     context.deadline = u64::try_from(end.as_millis()).unwrap();
@@ -92,5 +92,32 @@ async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
         let answer = instance.answer(request.with_lambda_context(in_a_hurry())).await;
         assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
         assert!(answer.headers().contains_key("x-correlation-id"));
+    }
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_no_conflict_with_itself() {
+    let unknown = || [Fault::BreakAfter, Fault::Refuse { status: 500, code: "InternalServerError" }];
+    for first in unknown() {
+        for if_match in [None, Some("\"1\"")] {
+            let instance = Instance::start().await;
+            assert_eq!(instance.answer(create("1")).await.status(), 201);
+            instance.wire.fail_next("TransactWriteItems", first.clone());
+            // As DynamoDB answers where it has forgotten the token, if the first attempt was carried out.
+            if matches!(first, Fault::BreakAfter) {
+                let codes = vec!["ConditionalCheckFailed", "ConditionalCheckFailed", "ConditionalCheckFailed"];
+                instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes });
+            }
+            let mut update = Request::post("/todo/1").header("content-type", "application/json");
+            if let Some(version) = if_match {
+                update = update.header("if-match", version);
+            }
+            let body = json!({"title": "TODO", "message": "Make coffee"}).to_string();
+            let answer = instance.answer(update.body(Body::from(body)).unwrap()).await;
+            assert_eq!((answer.status().as_u16(), &answer.headers()["etag"]), (200, &"\"2\"".parse().unwrap()));
+            let told = problem(answer).await["events"].take();
+            let events = problem(instance.send(Method::GET, "/todo/1/events?after=1", None).await).await;
+            assert_eq!(events["events"], told, "exactly what was answered is there, {first:?} {if_match:?}");
+        }
     }
 }

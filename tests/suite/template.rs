@@ -1,5 +1,7 @@
 //! The template and the code say the same: which records reach a function, what it is configured by, what it may do.
 
+mod access;
+mod operations;
 mod roles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,12 +175,12 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
     ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &[]),
 ];
 
-/// The variables of the libraries that a function uses. `sam local` replaces only endpoints that are declared.
+/// The variables of logs, metrics and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
     match id {
         "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "RUST_LOG"],
-        "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "RUST_LOG"],
-        "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "RUST_LOG"],
+        "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
+        "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
         other => panic!("no function is called {other}"),
     }
 }
@@ -262,6 +264,28 @@ fn every_variable_that_is_read_is_set_somewhere() {
     }
     let set = VARIABLES.iter().flat_map(|(_, required, optional)| required.iter().chain(*optional));
     assert_eq!(read, set.map(|&name| name.to_owned()).collect());
+}
+
+#[test]
+fn what_is_watched_is_counted() {
+    // On the dashboard a "." is the namespace of the metric before, so the name follows a namespace or stands in its list.
+    let text = text();
+    let lists = text.split("[\"Daybook/${AWS::StackName}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
+    let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));
+    let alarms = plain(&text)["Resources"].clone();
+    let alarmed = alarms.as_object().unwrap().values().map(|resource| &resource["Properties"]);
+    let alarmed = alarmed.filter(|alarm| alarm["Namespace"] == "Daybook/${AWS::StackName}");
+    let watched: BTreeSet<String> = shown
+        .map(str::to_owned)
+        .chain(alarmed.map(|alarm| alarm["MetricName"].as_str().unwrap().to_owned()))
+        .filter(|name| name != "Maximum")
+        .collect();
+    let code = ["stream-relay/src/signals.rs", "snapshotter/src/lib.rs"]
+        .map(|file| std::fs::read_to_string(workspace().join("crates").join(file)).unwrap())
+        .concat();
+    // By the filters on the log groups.
+    let counted = |name: &str| name == "ErrorsLogged" || code.contains(&format!("\"{name}\""));
+    assert!(watched.len() > 5 && watched.iter().all(|name| counted(name)), "{watched:?}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Your room: one file an aggregate, each in the same order: state, commands, events, messages, then the rules.
 //!
 //! The three that ship are examples to read first: [`mod@todo`] is the smallest, [`account`] has rules, recorded refusals
-//! and messages of its own, [`order`] has a life cycle.
+//! and messages of its own, [`order`] has a life cycle, and events that have changed over the years.
 //!
 //! To add one, write `src/<name>.rs` and add a line to [`registry`]. Before it is deployed, pin what it stores: an example
-//! of each of its events in `golden/<type>.json`.
+//! of each of its events in `golden/<type>.json`. How to change what has been deployed is told in
+//! `docs/evolving-events.md`.
 
 pub mod account;
 pub mod order;

@@ -1,7 +1,11 @@
 //! An order's life: placed, paid, shipped, delivered, and perhaps refunded. The world is told of every event, with the
 //! whole order as it then is, so that no consumer has to come back and ask.
+//!
+//! The one that has been through changes: what it stored in earlier years, `earlier` still reads.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
+mod earlier;
+
+use decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -159,15 +163,16 @@ enum Announcement<'a> {
 
 impl Aggregate for Order {
     const TYPE: &'static str = "order";
-    const STATE_VERSION: u32 = 1;
+    const STATE_VERSION: u32 = 2;
     const COMMANDS: Commands = Commands { create: "PlaceOrder", update: None, delete: None };
     const EVENTS: &'static [EventType] = &[
-        EventType::new("OrderPlaced", 1),
+        EventType::new("OrderPlaced", 3),
         EventType::new("PaymentProcessed", 1),
-        EventType::new("OrderShipped", 1),
+        EventType::new("OrderShipped", 1).also_stored_as(&[("OrderDispatched", 1)]),
         EventType::new("OrderDelivered", 1),
         EventType::new("OrderRefunded", 1),
     ];
+    const RETIRED: &'static [EventType] = &[EventType::new("PaymentReminded", 1)];
 
     type State = State;
     type Command = Command;
@@ -242,6 +247,10 @@ impl Aggregate for Order {
 
     fn message_schema() -> Schema {
         schema_for!(Announcement<'_>)
+    }
+
+    fn upcast(event: StoredEvent) -> Upcast {
+        earlier::upcast(event)
     }
 }
 

@@ -12,10 +12,10 @@ async fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match Command::parse().run().await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("daybook: {}", cli::dev::in_full(&error));
-            ExitCode::FAILURE
+            eprintln!("daybook: {}", cli::in_full(&error));
+            error.exit_code()
         }
     }
 }

@@ -40,8 +40,10 @@ pub(crate) struct WriteAnswer<'a> {
     /// How many events it has now; also the `ETag`.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
-    /// The state after them.
-    pub(crate) state: &'a Json,
+    /// The state after them. Left out where it would make the answer larger than 6 MB or, under an idempotency key,
+    /// larger than can be kept: the write is done all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<&'a Json>,
     /// What the write appended; empty when there was nothing to do.
     pub(crate) events: Vec<EventAnswer<'a>>,
     /// What the world will be told of these events.
@@ -144,18 +146,16 @@ impl Answer {
     }
 }
 
-/// A response with a JSON body.
-pub(crate) fn json(body: &impl Serialize) -> Result<Response, Problem> {
-    Ok(([(header::CONTENT_TYPE, JSON)], text(body)?).into_response())
+/// A response with a JSON body, unless Lambda could not pass it on.
+pub(crate) fn json(body: &impl Serialize, too_large: Problem) -> Result<Response, Problem> {
+    let body = text(body)?.ok_or(too_large)?;
+    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
-/// A JSON text, unless Lambda could not pass it on.
-pub(crate) fn text(body: &impl Serialize) -> Result<String, Problem> {
+/// A JSON text; none where Lambda could not pass it on.
+pub(crate) fn text(body: &impl Serialize) -> Result<Option<String>, Problem> {
     let body = serde_json::to_string(body).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
     // Lambda's own response holds the body as a JSON string, where each of these takes a character more.
     let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
-    if body.len() + escapes > MAX_BODY {
-        return Err(Problem::AnswerTooLarge);
-    }
-    Ok(body)
+    Ok((body.len() + escapes <= MAX_BODY).then_some(body))
 }

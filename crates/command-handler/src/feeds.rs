@@ -133,7 +133,7 @@ pub(crate) async fn events_of_aggregate(
     }
     let body = Events { id: &key.id, events: page.items.iter().map(Into::into).collect() };
     let next = page.next.map(|after| format!("/{key}/events?after={after}&limit={limit}"));
-    with_next(json(&body)?, next)
+    page_with(&body, next)
 }
 
 /// `GET /events?type=T`: after a cursor, by time.
@@ -148,10 +148,11 @@ pub(crate) async fn events_of_type(
     let page = api.store().feed(&query.r#type, cursor(query.after)?, limit).await?;
     let body = Feed { events: page.items.iter().map(Into::into).collect() };
     let next = page.next.map(|after| format!("/events?type={}&after={after}&limit={limit}", query.r#type));
-    with_next(json(&body)?, next)
+    page_with(&body, next)
 }
 
-/// `GET /{type}`: after a cursor, by creation. It is the feed of the event that opens a stream.
+/// `GET /{type}`: after a cursor, by creation. It is the feed of the event that opens a stream, whatever it was called at
+/// the time.
 pub(crate) async fn aggregates_of_type(
     State(api): State<Api>,
     Target(type_name): Target<String>,
@@ -159,13 +160,14 @@ pub(crate) async fn aggregates_of_type(
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     let limit = checked(query.limit)?;
-    let page = api.store().feed(model.events()[0].name, cursor(query.after)?, limit).await?;
+    let page = api.store().merged_feed(&model.opening_events(), cursor(query.after)?, limit).await?;
     let entry = |found: &'_ FeedEvent| timestamp(found.event.occurred_at);
-    let aggregates =
-        page.items.iter().map(|found| AggregateEntry { id: &found.aggregate.id, created_at: entry(found) });
+    // An event of that name may also occur later in a stream.
+    let openings = page.items.iter().filter(|found| found.event.seq_num == 1);
+    let aggregates = openings.map(|found| AggregateEntry { id: &found.aggregate.id, created_at: entry(found) });
     let body = Aggregates { aggregates: aggregates.collect() };
     let next = page.next.map(|after| format!("/{type_name}?after={after}&limit={limit}"));
-    with_next(json(&body)?, next)
+    page_with(&body, next)
 }
 
 fn checked(limit: usize) -> Result<usize, Problem> {
@@ -183,7 +185,9 @@ fn cursor(after: Option<String>) -> Result<Option<Ulid>, Problem> {
         .map_err(|_| Problem::BadQuery { reason: "after must be a cursor from a Link header".to_owned() })
 }
 
-fn with_next(mut response: Response, next: Option<String>) -> Result<Response, Problem> {
+/// A page, with the way to the next one. The store cuts pages so that they fit an answer.
+fn page_with(body: &impl Serialize, next: Option<String>) -> Result<Response, Problem> {
+    let mut response = json(body, Problem::Internal { cause: "a page is larger than an answer".to_owned() })?;
     if let Some(next) = next {
         let link = HeaderValue::try_from(format!("<{next}>; rel=\"next\""));
         let link = link.map_err(|fault| Problem::Internal { cause: fault.to_string() })?;

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use table::AggregateKey;
 
 use crate::answer::Answer;
+use crate::body::canonical;
 use crate::problem::Problem;
 
 const NAME: HeaderName = HeaderName::from_static("idempotency-key");
@@ -36,8 +37,7 @@ impl Idempotency {
             return Err(Problem::BadHeader { name: "Idempotency-Key", expected });
         }
         // Read and written once, so that neither white space nor the order of members makes another request.
-        let body: serde_json::Value =
-            body.read().map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?;
+        let body = canonical(body).map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?;
         let if_match = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
         let principal = principal.unwrap_or_default();
         let digest = digest([
@@ -45,7 +45,7 @@ impl Idempotency {
             parts.uri.path().as_bytes(),
             if_match,
             principal.as_bytes(),
-            body.to_string().as_bytes(),
+            body.as_bytes(),
         ]);
         Ok(Some(Self { key: key.to_owned(), principal: principal.to_owned(), digest }))
     }

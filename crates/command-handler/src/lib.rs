@@ -16,12 +16,15 @@
 //! - [`read`]: the state of an aggregate.
 //! - [`feeds`]: events and lists.
 //! - [`request`]: what headers, query and body mean.
+//! - [`mod@body`]: the JSON of a body.
+//! - [`trace`]: which trace a request belongs to.
 //! - [`answer`]: the JSON of answers.
 //! - [`problem`]: errors as `application/problem+json`.
 //! - [`openapi`]: the document of it all.
 
 pub mod answer;
 pub mod api;
+pub mod body;
 pub mod bounds;
 pub mod feeds;
 pub mod idempotency;
@@ -29,6 +32,7 @@ pub mod openapi;
 pub mod problem;
 pub mod read;
 pub mod request;
+pub mod trace;
 pub mod write;
 
 pub use api::{Api, Settings, router};

@@ -9,7 +9,8 @@ async fn main() -> Result<(), lambda_http::Error> {
     startup::logs();
     let environment = Environment::of_process();
     let settings = Settings::read(&environment)?;
-    let store = EventStore::new(&startup::aws_config().await, event_store::Settings::read(&environment)?);
+    let config = startup::aws_config_in_lambda(&environment).await;
+    let store = EventStore::new(&config, event_store::Settings::read(&environment)?);
     store.warm().await;
     lambda_http::run(router(Api::new(aggregates::registry()?, store, settings))).await
 }

@@ -66,20 +66,14 @@ pub fn document(registry: &Registry) -> Value {
             "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
         },
         "servers": [{"url": "/", "description": "Where this document is."}],
-        "security": [{}, {"iam": []}],
+        "security": [{}, {"iam": []}, {"jwt": []}],
         "tags": tags,
         "paths": paths.all,
         "components": {
             "schemas": schemas.into_all(),
             "responses": paths.problems,
             "parameters": headers::parameters(),
-            "securitySchemes": {"iam": {
-                "type": "apiKey",
-                "in": "header",
-                "name": "Authorization",
-                "description": "AWS Signature Version 4 of service `execute-api`, where the API is deployed with IAM \
-                                authorization; the gateway then answers requests without it.",
-            }},
+            "securitySchemes": headers::security_schemes(),
         },
     })
 }

@@ -107,7 +107,9 @@ pub enum Problem {
     BodyTooLarge,
     /// What it would write is larger than DynamoDB takes.
     TooLarge(TooLarge),
-    /// The answer is larger than Lambda passes on.
+    /// The state is larger than Lambda passes on.
+    StateTooLarge,
+    /// What was to be appended is larger than Lambda passes on.
     AnswerTooLarge,
     /// The body is not declared to be JSON.
     NotJson,
@@ -134,6 +136,11 @@ pub enum Problem {
     IfMatchRequired,
     /// DynamoDB is throttling or unreachable.
     Unavailable {
+        /// For the log.
+        cause: String,
+    },
+    /// A newer release of the service wrote what this one cannot read.
+    NewerRelease {
         /// For the log.
         cause: String,
     },
@@ -184,7 +191,7 @@ impl Problem {
             Self::Conflict { .. } => Kind::VersionConflict,
             Self::AlreadyExists { .. } => Kind::AlreadyExists,
             Self::Deleted => Kind::Deleted,
-            Self::BodyTooLarge | Self::TooLarge(_) | Self::AnswerTooLarge => Kind::TooLarge,
+            Self::BodyTooLarge | Self::TooLarge(_) | Self::StateTooLarge | Self::AnswerTooLarge => Kind::TooLarge,
             Self::NotJson => Kind::NotJson,
             Self::UnknownCommand { .. } => Kind::UnknownCommand,
             Self::InvalidCommand { .. } => Kind::InvalidCommand,
@@ -192,6 +199,7 @@ impl Problem {
             Self::KeyReused => Kind::KeyReused,
             Self::IfMatchRequired => Kind::IfMatchRequired,
             Self::Unavailable { .. } => Kind::Unavailable,
+            Self::NewerRelease { .. } => Kind::NewerRelease,
             Self::Contended => Kind::Contended,
             Self::Internal { .. } => Kind::Internal,
         }
@@ -200,8 +208,8 @@ impl Problem {
     /// What the caller reads of this very case.
     fn detail(&self) -> String {
         match self {
-            Self::MalformedJson { reason } => format!("the body is not JSON: {reason}"),
-            Self::BadBody { reason }
+            Self::MalformedJson { reason }
+            | Self::BadBody { reason }
             | Self::BadQuery { reason }
             | Self::UnknownCommand { reason }
             | Self::InvalidCommand { reason } => reason.clone(),
@@ -231,12 +239,25 @@ impl Problem {
             Self::Deleted => "the aggregate was deleted; its events can be read".to_owned(),
             Self::BodyTooLarge => "a body has at most 4194304 bytes".to_owned(),
             Self::TooLarge(limit) => limit.to_string(),
-            Self::AnswerTooLarge => "the answer would be larger than the 6 MB that can be passed on".to_owned(),
+            Self::StateTooLarge => {
+                "the state is larger than the 6 MB of an answer; read the events page by page, from \
+                                    /events, or an earlier version"
+                    .to_owned()
+            }
+            Self::AnswerTooLarge => {
+                "the events and messages are larger together than the 6 MB of an answer; send fewer \
+                                     commands at once"
+                    .to_owned()
+            }
             Self::NotJson => "send JSON, with Content-Type: application/json".to_owned(),
             Self::Refused { refusal, .. } => refusal.detail.clone(),
             Self::KeyReused => "this Idempotency-Key was used for another request; take a new one".to_owned(),
             Self::IfMatchRequired => "send If-Match with the ETag of the version that you saw".to_owned(),
             Self::Unavailable { .. } => "the table is not available at the moment; try again".to_owned(),
+            Self::NewerRelease { .. } => {
+                "a newer release of the service wrote this, and another instance may be able to read it; try again"
+                    .to_owned()
+            }
             Self::Contended => {
                 "other writers were faster until the time was up; nothing was written, try again".to_owned()
             }
@@ -277,7 +298,9 @@ impl Problem {
     fn log(&self, status: StatusCode) {
         match self {
             Self::Internal { cause } => tracing::error!(status = status.as_u16(), cause, "request failed"),
-            Self::Unavailable { cause } => tracing::warn!(status = status.as_u16(), cause, "request failed"),
+            Self::Unavailable { cause } | Self::NewerRelease { cause } => {
+                tracing::warn!(status = status.as_u16(), cause, "request failed");
+            }
             other => tracing::debug!(status = status.as_u16(), problem = ?other, "request refused"),
         }
     }
@@ -316,6 +339,7 @@ impl From<StoreError> for Problem {
         let cause = with_causes(&error);
         match error {
             StoreError::Unavailable { .. } => Self::Unavailable { cause },
+            StoreError::Newer { .. } => Self::NewerRelease { cause },
             StoreError::Corrupt { .. } | StoreError::Refused { .. } => Self::Internal { cause },
         }
     }

@@ -54,5 +54,5 @@ pub(crate) async fn state(
         return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
     }
     let body = StateAnswer { id: &key.id, version: loaded.version(), state: &loaded.state };
-    Ok(([etag], json(&body)?).into_response())
+    Ok(([etag], json(&body, Problem::StateTooLarge)?).into_response())
 }

@@ -17,9 +17,11 @@ use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::body;
 use crate::bounds::Bounds;
 use crate::idempotency::Idempotency;
 use crate::problem::Problem;
+use crate::trace;
 
 /// Query parameters; an unknown one is an error, so that a typing error is not silently ignored.
 pub(crate) struct Parameters<T>(pub(crate) T);
@@ -77,17 +79,17 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let (mut parts, body) = request.into_parts();
+        let (mut parts, payload) = request.into_parts();
         let Parameters(WriteQuery { rebuild }) = Parameters::from_request_parts(&mut parts, state).await?;
         let if_match = if_match(&parts.headers)?;
         let bounds = Bounds::of(&parts.extensions);
         let meta = meta(&parts, &bounds)?;
         let principal = principal(&parts);
-        let bytes = Bytes::from_request(Request::from_parts(parts.clone(), body), state).await?;
+        let bytes = Bytes::from_request(Request::from_parts(parts.clone(), payload), state).await?;
         let body = if bytes.is_empty() {
             Json::empty_object()
         } else if is_json(&parts.headers) {
-            serde_json::from_slice(&bytes).map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?
+            body::read(&bytes)?
         } else {
             return Err(Problem::NotJson);
         };
@@ -100,7 +102,7 @@ impl From<BytesRejection> for Problem {
     fn from(rejection: BytesRejection) -> Self {
         match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Self::BodyTooLarge,
-            _ => Self::MalformedJson { reason: "it ends early".to_owned() },
+            _ => Self::MalformedJson { reason: "the body ends early".to_owned() },
         }
     }
 }
@@ -156,7 +158,8 @@ fn meta(parts: &Parts, bounds: &Bounds) -> Result<Meta, Problem> {
         source_ip,
         correlation_id: Some(correlation_id.unwrap_or_else(|| bounds.correlation_id.clone())),
         causation_id: token(&parts.headers, "x-causation-id", "X-Causation-Id")?,
-        traceparent: token(&parts.headers, "traceparent", "traceparent")?,
+        traceparent: trace::traceparent(&parts.headers),
+        trace_header: trace::trace_header(parts),
     })
 }
 

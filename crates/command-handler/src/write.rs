@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use decider::{Circumstances, CommandRequest, Decided, Folded, Json, Model};
 use event_store::backoff::Backoff;
+use event_store::limits::TooLarge;
 use event_store::{AppendError, Keep, KeptAnswer};
 use jiff::Timestamp;
 use table::AggregateKey;
@@ -128,6 +129,7 @@ async fn decide_and_append<'a>(
     }
     let mut races = Backoff::until(request.deadline);
     let mut guess = if request.rebuild { None } else { first_guess(api, model, key, creates) };
+    let mut with_state = true;
     loop {
         let (before, certain) = match guess.take() {
             Some(guess) => (guess, false),
@@ -135,7 +137,7 @@ async fn decide_and_append<'a>(
             None => (api.store().load(model, key).await?.folded, true),
         };
         let circumstances = circumstances(request);
-        let plan = plan(model, key, &before, commands, request, &circumstances);
+        let plan = plan(model, key, &before, commands, request, (&circumstances, with_state));
         let (decided, answer) = match plan {
             Ok((decided, answer)) if !decided.events.is_empty() => (decided, answer),
             // Nothing will be appended, so no condition finds out whether the state was an old one.
@@ -168,6 +170,11 @@ async fn decide_and_append<'a>(
                     return Err(Problem::Contended);
                 }
             }
+            // An answer that is kept must fit an item.
+            Err(AppendError::TooLarge(TooLarge::Answer { .. })) if with_state => {
+                with_state = false;
+                guess = Some(before);
+            }
             Err(AppendError::TooLarge(_)) if !certain => {}
             Err(error) => return Err(Problem::of_append(error, version)),
         }
@@ -195,7 +202,7 @@ fn plan(
     before: &Folded,
     commands: &[CommandRequest],
     request: &WriteRequest,
-    circumstances: &Circumstances,
+    (circumstances, with_state): (&Circumstances, bool),
 ) -> Result<(Decided, Answer), Problem> {
     let decided = model
         .decide(before, &key.id, commands, circumstances)
@@ -212,15 +219,28 @@ fn plan(
         let (status, body) = problem.tell();
         return Ok((decided, Answer { status, version, body }));
     }
-    let state = model.state(&decided.after).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
-    let body = answer::text(&WriteAnswer {
-        id: &key.id,
-        version,
-        state: &state,
-        events: decided.events.iter().map(Into::into).collect(),
-        messages: decided.messages.iter().map(Into::into).collect(),
-    })?;
+    let body = body(model, key, &decided, with_state)?;
     let created = before.version() == 0 && version > 0;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((decided, Answer { status, version, body }))
+}
+
+/// The body that tells what was decided. A state that has grown too large for an answer must not stop the writes that
+/// could make it smaller, so it is left out.
+fn body(model: &dyn Model, key: &AggregateKey, decided: &Decided, with_state: bool) -> Result<String, Problem> {
+    let state = model.state(&decided.after).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
+    let told = |state| {
+        answer::text(&WriteAnswer {
+            id: &key.id,
+            version: decided.after.version(),
+            state,
+            events: decided.events.iter().map(Into::into).collect(),
+            messages: decided.messages.iter().map(Into::into).collect(),
+        })
+    };
+    let whole = if with_state { told(Some(&state))? } else { None };
+    match whole {
+        Some(whole) => Ok(whole),
+        None => told(None)?.ok_or(Problem::AnswerTooLarge),
+    }
 }

@@ -26,9 +26,14 @@ pub trait Aggregate: Send + Sync + 'static {
     /// Which commands create, update and delete.
     const COMMANDS: Commands;
 
-    /// Every event that [`Event`](Self::Event) can be, with its current version; the first one opens the stream.
-    /// Stored format: a name or a version that was once deployed is never given to something else.
+    /// Every event that [`Event`](Self::Event) can be, with the version that is written and all other forms in which it
+    /// is stored; the first one opens the stream. Stored format: a name or a version that was once deployed is never
+    /// given to something else.
     const EVENTS: &'static [EventType];
+
+    /// Events of which the table holds some and which mean nothing any more, each with its last version: they are read
+    /// as nothing. Their names stay taken.
+    const RETIRED: &'static [EventType] = &[];
 
     /// Whether [`decide`](Self::decide) wants all earlier events in [`Context::history`]. Such an aggregate is always
     /// folded from its first event, so keep its streams short.
@@ -70,10 +75,17 @@ pub trait Aggregate: Send + Sync + 'static {
         false
     }
 
-    /// One step from an older stored form of an event towards the current one. Called until every event it returns is
-    /// at the version that [`EVENTS`](Self::EVENTS) names; one stored event may become several, or none.
-    fn upcast(event: StoredEvent) -> Vec<StoredEvent> {
-        vec![event]
+    /// One step from another stored form of an event towards the form that this code writes: from an older version
+    /// up, from one that it [`reads`](EventType::reads) ahead down, from another name to today's. Called until every
+    /// event that it returns is at the version that [`EVENTS`](Self::EVENTS) names; one stored event may become several.
+    ///
+    /// Pure, and only about form: what it says of an event must be right for ever.
+    ///
+    /// # Errors
+    ///
+    /// When the data is not what that form holds. The aggregate then cannot be read: a wrong state would be worse.
+    fn upcast(event: StoredEvent) -> Upcast {
+        Ok(vec![event])
     }
 }
 
@@ -88,19 +100,43 @@ pub struct Commands {
     pub delete: Option<&'static str>,
 }
 
-/// An event's stored name and current version.
+/// An event's stored name, and every form in which streams may hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventType {
     /// The stored name, unique among all aggregates of the suite.
     pub name: &'static str,
-    /// The version that is written today, counted from 1.
+    /// The version that is written, counted from 1.
     pub version: u32,
+    /// The newest version that is read; `version`, unless a later one is read ahead.
+    pub readable: u32,
+    /// Other names under which it is stored, each with the newest version that is read.
+    pub aliases: &'static [(&'static str, u32)],
 }
 
 impl EventType {
     /// The event `name`, now at `version`.
     pub const fn new(name: &'static str, version: u32) -> Self {
-        Self { name, version }
+        Self { name, version, readable: version, aliases: &[] }
+    }
+
+    /// Reads ahead: versions up to `readable`, which the next release will write, are taken back to the one that this
+    /// release writes by [`Aggregate::upcast`]. With such a release deployed first, the next one can be deployed
+    /// gradually, and can be rolled back.
+    #[must_use]
+    pub const fn reads(self, readable: u32) -> Self {
+        Self { readable, ..self }
+    }
+
+    /// Names that the event had before, or will have from the next release on, each with its newest version. Of the
+    /// event that opens streams: every name that ever opened one, so that the list of a type's aggregates misses none.
+    #[must_use]
+    pub const fn also_stored_as(self, aliases: &'static [(&'static str, u32)]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    /// All names under which it is stored, each with the newest version that is read; its own first.
+    pub fn forms(&self) -> impl Iterator<Item = (&'static str, u32)> + use<> {
+        std::iter::once((self.name, self.readable)).chain(self.aliases.iter().copied())
     }
 }
 
@@ -114,6 +150,29 @@ pub struct StoredEvent {
     /// The data.
     pub data: serde_json::Value,
 }
+
+impl StoredEvent {
+    /// The event `name` in the form of `version`.
+    ///
+    /// # Errors
+    ///
+    /// When the data has no JSON form.
+    pub fn new(name: impl Into<String>, version: u32, data: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(Self { name: name.into(), version, data: serde_json::to_value(data)? })
+    }
+
+    /// The data, as the type that it had in this version.
+    ///
+    /// # Errors
+    ///
+    /// When it is something else.
+    pub fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
+        serde_json::from_value(self.data)
+    }
+}
+
+/// What a step of [`Aggregate::upcast`] makes of an event, or why it cannot.
+pub type Upcast = Result<Vec<StoredEvent>, serde_json::Error>;
 
 /// The outcome of a decision. No events at all means that there is nothing to do: the command succeeds.
 pub type Decision<E> = Result<Vec<E>, Rejection<E>>;

@@ -8,9 +8,10 @@ use schemars::schema_for;
 
 use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids};
 use crate::draft::Draft;
-use crate::json::Json;
+use crate::json::{Json, tagged};
 use crate::model::{
     Circumstances, CommandError, CommandRequest, Decided, Folded, Model, Refusal, Schemas, UnreadableEvent,
+    UnreadableKind,
 };
 use crate::reading::{read_command, read_event, unreadable};
 use crate::record::RecordedEvent;
@@ -67,6 +68,10 @@ impl<A: Aggregate> Model for ModelOf<A> {
         A::EVENTS
     }
 
+    fn retired(&self) -> &'static [EventType] {
+        A::RETIRED
+    }
+
     fn full_history(&self) -> bool {
         A::FULL_HISTORY
     }
@@ -91,6 +96,13 @@ impl<A: Aggregate> Model for ModelOf<A> {
         Ok(Folded { version, message_seq, history_bytes: 0, held: Arc::new(held) })
     }
 
+    fn read(&self, event: &RecordedEvent) -> Result<Vec<(String, Json)>, UnreadableEvent> {
+        let split = |today: &A::Event| {
+            tagged::split(today).map_err(|error| unreadable(event, UnreadableKind::Corrupt, error.to_string()))
+        };
+        read_event::<A>(event)?.iter().map(split).collect()
+    }
+
     fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, UnreadableEvent> {
         let Folded { mut version, mut message_seq, mut history_bytes, held } = onto;
         let mut held = Arc::unwrap_or_clone(
@@ -98,7 +110,8 @@ impl<A: Aggregate> Model for ModelOf<A> {
         );
         for event in events {
             if event.seq_num != version + 1 {
-                return Err(unreadable(event, format!("it follows on {version}, so the stream has a gap")));
+                let reason = format!("it follows on {version}, so the stream has a gap");
+                return Err(unreadable(event, UnreadableKind::Corrupt, reason));
             }
             for event in read_event::<A>(event)? {
                 held.push(event);

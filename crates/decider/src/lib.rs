@@ -23,8 +23,10 @@ mod reading;
 pub mod record;
 pub mod registry;
 
-pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent};
+pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 pub use json::Json;
-pub use model::{Circumstances, CommandError, CommandRequest, Decided, Folded, Model, Refusal, UnreadableEvent};
+pub use model::{
+    Circumstances, CommandError, CommandRequest, Decided, Folded, Model, Refusal, UnreadableEvent, UnreadableKind,
+};
 pub use record::{Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};

@@ -27,8 +27,21 @@ pub trait Model: Send + Sync {
     /// [`Aggregate::EVENTS`](crate::Aggregate::EVENTS).
     fn events(&self) -> &'static [EventType];
 
+    /// [`Aggregate::RETIRED`](crate::Aggregate::RETIRED).
+    fn retired(&self) -> &'static [EventType];
+
     /// [`Aggregate::FULL_HISTORY`](crate::Aggregate::FULL_HISTORY): such an aggregate is folded from its first event, never from a snapshot.
     fn full_history(&self) -> bool;
+
+    /// Every name under which streams of this type hold events, with the newest version that is read.
+    fn stored_events(&self) -> Vec<(&'static str, u32)> {
+        self.events().iter().chain(self.retired()).flat_map(EventType::forms).collect()
+    }
+
+    /// Every name that the first event of a stream may have.
+    fn opening_events(&self) -> Vec<&'static str> {
+        self.events().iter().take(1).flat_map(EventType::forms).map(|(name, _)| name).collect()
+    }
 
     /// The JSON Schemas of commands, events, messages and state.
     fn schemas(&self) -> Schemas;
@@ -42,6 +55,13 @@ pub trait Model: Send + Sync {
     ///
     /// When the snapshot's state is not one of this type; it should then be ignored.
     fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, serde_json::Error>;
+
+    /// What a stored event is to this code: name and data of the events of today's form that it is read as.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    fn read(&self, event: &RecordedEvent) -> Result<Vec<(String, Json)>, UnreadableEvent>;
 
     /// The aggregate after `events`, which must follow on `onto` without a gap.
     ///
@@ -169,7 +189,7 @@ pub enum CommandError {
     },
 }
 
-/// A stored event that the code cannot read.
+/// A stored event that the code cannot read: nothing is guessed about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event {seq_num} ({event_type} version {event_version}): {reason}")]
 pub struct UnreadableEvent {
@@ -179,8 +199,20 @@ pub struct UnreadableEvent {
     pub event_type: String,
     /// Its stored version.
     pub event_version: u32,
+    /// What to think of it.
+    pub kind: UnreadableKind,
     /// What is wrong with it.
     pub reason: String,
+}
+
+/// Whether a stored event that the code cannot read is a matter of time or of repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadableKind {
+    /// A newer release than this one wrote it: its name, or its version, is one that this code does not know. Where
+    /// that release runs, the event can be read.
+    Newer,
+    /// It is not what its name and version say, or not in its place, or its upcast is missing: somebody has to look.
+    Corrupt,
 }
 
 /// An aggregate at some version. Cheap to clone.

@@ -2,9 +2,9 @@
 
 use schemars::{Schema, schema_for};
 
-use crate::aggregate::{Aggregate, StoredEvent};
+use crate::aggregate::{Aggregate, EventType, StoredEvent};
 use crate::json::{Json, tagged};
-use crate::model::{CommandError, CommandRequest, UnreadableEvent};
+use crate::model::{CommandError, CommandRequest, UnreadableEvent, UnreadableKind};
 use crate::record::RecordedEvent;
 
 /// The command, and whether it is the one that creates.
@@ -25,41 +25,60 @@ const MAX_UPCASTS: usize = 1_000;
 
 /// The event as today's code knows it, after as many upcasts as it takes.
 pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
-    let is_current =
-        |name: &str, version: u32| A::EVENTS.iter().any(|known| known.name == name && known.version == version);
-    let read = |name: &str, data: &Json| tagged::join("type", name, data).map_err(|reason| unreadable(event, reason));
-    if is_current(&event.event_type, event.event_version) {
+    let corrupt = |reason: String| unreadable(event, UnreadableKind::Corrupt, reason);
+    let read = |name: &str, data: &Json| tagged::join("type", name, data).map_err(corrupt);
+    if distance::<A>(&event.event_type, event.event_version) == Some(0) {
         return Ok(vec![read(&event.event_type, &event.data)?]);
     }
-    let data = event.data.read().map_err(|error| unreadable(event, error.to_string()))?;
+    let forms = |of: &'static [EventType]| of.iter().flat_map(EventType::forms);
+    let known_to = |(name, readable): (&str, u32)| name == event.event_type && event.event_version <= readable;
+    if forms(A::RETIRED).any(known_to) {
+        return Ok(Vec::new());
+    }
+    if !forms(A::EVENTS).any(known_to) {
+        let reason = "this code does not know that form; a newer release wrote it".to_owned();
+        return Err(unreadable(event, UnreadableKind::Newer, reason));
+    }
+    let data = event.data.read().map_err(|error| corrupt(error.to_string()))?;
     let mut pending = vec![(0, StoredEvent { name: event.event_type.clone(), version: event.event_version, data })];
     let mut current = Vec::new();
     while let Some((steps, stored)) = pending.pop() {
-        if is_current(&stored.name, stored.version) {
-            let data = Json::of(&stored.data).map_err(|error| unreadable(event, error.to_string()))?;
-            current.push(read(&stored.name, &data)?);
+        let (name, version) = (stored.name.clone(), stored.version);
+        let left = distance::<A>(&name, version);
+        if left == Some(0) {
+            let data = Json::of(&stored.data).map_err(|error| corrupt(error.to_string()))?;
+            current.push(read(&name, &data)?);
             continue;
         }
-        let (name, version) = (stored.name.clone(), stored.version);
-        let newer = A::upcast(stored);
-        if newer.iter().any(|newer| newer.name == name && newer.version <= version) {
-            return Err(unreadable(event, format!("this code has no upcast for {name} version {version}")));
+        let step = A::upcast(stored).map_err(|error| corrupt(format!("as {name} version {version}, {error}")))?;
+        // Of the same name, a step must lead nearer to what is written; of a name that is not written any more, up.
+        let is_nearer = |next: &StoredEvent| match (left, distance::<A>(&next.name, next.version)) {
+            (Some(left), Some(next)) => next < left,
+            _ => next.version > version,
+        };
+        if step.iter().any(|next| next.name == name && !is_nearer(next)) {
+            return Err(corrupt(format!("this code has no upcast for {name} version {version}")));
         }
         if steps == MAX_UPCASTS {
-            let reason = format!("its upcasts never reach a current version, as of {name} version {version}");
-            return Err(unreadable(event, reason));
+            return Err(corrupt(format!("its upcasts never reach a current version, as of {name} version {version}")));
         }
         // Popped from the back, so what an upcast returns is pushed in reverse to keep its order.
-        pending.extend(newer.into_iter().rev().map(|newer| (steps + 1, newer)));
+        pending.extend(step.into_iter().rev().map(|next| (steps + 1, next)));
     }
     Ok(current)
 }
 
-pub(crate) fn unreadable(event: &RecordedEvent, reason: String) -> UnreadableEvent {
+/// How many versions an event's form is from the one that is written; `None` when no event of that name is.
+fn distance<A: Aggregate>(name: &str, version: u32) -> Option<u32> {
+    A::EVENTS.iter().find(|known| known.name == name).map(|known| known.version.abs_diff(version))
+}
+
+pub(crate) fn unreadable(event: &RecordedEvent, kind: UnreadableKind, reason: String) -> UnreadableEvent {
     UnreadableEvent {
         seq_num: event.seq_num,
         event_type: event.event_type.clone(),
         event_version: event.event_version,
+        kind,
         reason,
     }
 }

@@ -44,9 +44,12 @@ pub struct Meta {
     /// The message or request that caused the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub causation_id: Option<String>,
-    /// W3C trace context.
+    /// The `traceparent` of W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// The trace header of the platform that carried the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_header: Option<String>,
 }
 
 /// A message as it waits in the outbox.
@@ -68,9 +71,12 @@ pub struct OutboxMessage {
     pub detail: Json,
     /// When its event was decided.
     pub occurred_at: Timestamp,
+    /// The trace header of its event, which the bus wants beside the `Detail`.
+    pub trace_header: Option<String>,
 }
 
-/// The `Detail` of a message: everything that a consumer needs to deduplicate, order, correlate and read it.
+/// The `Detail` of a message: everything that a consumer needs to deduplicate, order, correlate, trace and read it. Not
+/// the address that a command came from: the bus has other readers than the stream.
 #[derive(Serialize)]
 struct Detail<'a> {
     metadata: DetailMetadata<'a>,
@@ -94,6 +100,10 @@ struct DetailMetadata<'a> {
     causation_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     actor: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_header: Option<&'a str>,
 }
 
 impl OutboxMessage {
@@ -117,6 +127,8 @@ impl OutboxMessage {
                 correlation_id: event.meta.correlation_id.as_deref(),
                 causation_id: event.meta.causation_id.as_deref(),
                 actor: event.meta.actor.as_deref(),
+                traceparent: event.meta.traceparent.as_deref(),
+                trace_header: event.meta.trace_header.as_deref(),
             },
             data: &data,
         })?;
@@ -129,6 +141,7 @@ impl OutboxMessage {
             data,
             detail,
             occurred_at: event.occurred_at,
+            trace_header: event.meta.trace_header.clone(),
         })
     }
 }

@@ -47,9 +47,9 @@ impl Registry {
         self.models.values().map(AsRef::as_ref)
     }
 
-    /// The type whose stream knows an event of that name.
+    /// The type whose streams hold events of that name, be it a former one.
     pub fn with_event(&self, event_type: &str) -> Option<&dyn Model> {
-        self.iter().find(|model| model.events().iter().any(|event| event.name == event_type))
+        self.iter().find(|model| model.stored_events().iter().any(|(name, _)| *name == event_type))
     }
 
     fn check(&self, model: &dyn Model) -> Result<(), RegistrationError> {
@@ -79,7 +79,12 @@ impl Registry {
                 "EVENTS must name each variant of Event once: it names {declared:?}, the variants are {written:?}"
             ));
         }
-        for name in declared {
+        let mut stored: Vec<_> = model.stored_events().into_iter().map(|(name, _)| name).collect();
+        stored.sort_unstable();
+        if let Some(twice) = stored.windows(2).find(|pair| pair[0] == pair[1]) {
+            return refuse(format!("event name {:?} is declared twice", twice[0]));
+        }
+        for name in stored {
             if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
                 return refuse(format!("event name {name:?} must be 1 to {MAX_NAME} ASCII letters and digits"));
             }
@@ -88,8 +93,14 @@ impl Registry {
             }
         }
 
-        if let Some(event) = model.events().iter().find(|event| event.version == 0) {
-            return refuse(format!("the versions of {:?} count from 1", event.name));
+        for event in model.events().iter().chain(model.retired()) {
+            if event.version == 0 || event.forms().any(|(_, version)| version == 0) {
+                return refuse(format!("the versions of {:?} count from 1", event.name));
+            }
+            if event.readable < event.version {
+                let (version, readable) = (event.version, event.readable);
+                return refuse(format!("{:?} is written at version {version} and reads only {readable}", event.name));
+            }
         }
 
         let commands = tags(&schemas.command, "command");

@@ -121,9 +121,10 @@ impl EventStore {
             .collect::<Result<_, _>>()
             .map_err(|fault| StoreError::Corrupt { item: format!("a new row of {key}"), source: fault.into() })?;
         let kept = keep.map(|keep| self.idempotency_row(key, keep)).transpose()?;
-        check_transaction(rows.iter().chain(&kept))?;
+        let deleted = model.is_deleted(&decided.after);
+        check_transaction(std::iter::once(&metadata_item(key, decided, deleted)).chain(&rows), kept.as_ref())?;
 
-        let metadata = self.metadata_update(key, before, decided, model.is_deleted(&decided.after));
+        let metadata = self.metadata_update(key, before, decided, deleted);
         let puts = rows.into_iter().map(|row| self.put_new(row));
         let kept = kept.zip(keep).map(|(row, keep)| self.put_unless_kept(row, keep.now));
         let puts = puts.chain(kept).map(|put| TransactWriteItem::builder().put(put).build());
@@ -229,6 +230,27 @@ impl EventStore {
         let page = self.events(key, event.seq_num - 1, 1).await?;
         Ok(page.items.first().is_some_and(|stored| stored.event_id == event.event_id))
     }
+}
+
+/// The metadata as it will be, for its size. When the aggregate was created is not known here, but as long as any time.
+fn metadata_item(key: &AggregateKey, decided: &Decided, deleted: bool) -> Item {
+    let text = AttributeValue::S;
+    let number = |value: u64| AttributeValue::N(value.to_string());
+    let now = decided.events.last().map(|event| timestamp(event.occurred_at)).unwrap_or_default();
+    let mut item = vec![
+        (attributes::PK, text(key.pk())),
+        (attributes::SK, text(keys::METADATA.to_owned())),
+        (attributes::AGGREGATE_TYPE, text(key.aggregate_type.clone())),
+        (attributes::AGGREGATE_ID, text(key.id.clone())),
+        (attributes::CURRENT_SEQ_NUM, number(decided.after.version())),
+        (attributes::MESSAGE_SEQ, number(decided.after.message_seq())),
+        (attributes::CREATED_AT, text(now.clone())),
+        (attributes::UPDATED_AT, text(now)),
+    ];
+    if deleted {
+        item.push((attributes::DELETED, AttributeValue::Bool(true)));
+    }
+    item.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// What a failed attempt means.

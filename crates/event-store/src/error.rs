@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use decider::UnreadableEvent;
+use decider::{UnreadableEvent, UnreadableKind};
 use table::UnreadableItem;
 
 /// A fault with its cause.
@@ -18,6 +18,15 @@ pub enum StoreError {
         /// What was being done.
         doing: &'static str,
         /// The last fault.
+        source: Cause,
+    },
+    /// A newer release than this one wrote an event that this code does not know. Where that release runs, the same
+    /// request succeeds: while it is being deployed, trying again helps.
+    #[error("{item} was written by a newer release")]
+    Newer {
+        /// Which aggregate.
+        item: String,
+        /// The event.
         source: Cause,
     },
     /// What is stored cannot be read by this code: somebody has to look.
@@ -57,7 +66,11 @@ impl StoreError {
     }
 
     pub(crate) fn unreadable(aggregate: impl ToString, event: UnreadableEvent) -> Self {
-        Self::Corrupt { item: aggregate.to_string(), source: event.into() }
+        let item = aggregate.to_string();
+        match event.kind {
+            UnreadableKind::Newer => Self::Newer { item, source: event.into() },
+            UnreadableKind::Corrupt => Self::Corrupt { item, source: event.into() },
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Feeds: the events of one aggregate in order, and the events of one type across all aggregates by time.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::RecordedEvent;
+use decider::{Meta, RecordedEvent};
 use futures_util::future::try_join_all;
 use table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
@@ -77,12 +77,27 @@ impl EventStore {
         after: Option<Ulid>,
         limit: usize,
     ) -> Result<Page<FeedEvent, Ulid>, StoreError> {
+        self.merged_feed(&[event_type], after, limit).await
+    }
+
+    /// The same of several types together: of an event that was stored under other names before.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn merged_feed(
+        &self,
+        event_types: &[&str],
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Page<FeedEvent, Ulid>, StoreError> {
         let Ok(first) = after.map_or(Ok(Ulid::nil()), |after| after.increment()) else {
             return Ok(Page { items: Vec::new(), next: None });
         };
-        let partitions = keys::gsi1pks(event_type, self.settings.event_type_shards);
-        // Each shard has about its share of a page; should it have less, the page is shorter.
-        let share = limit.min(limit.saturating_mul(2).div_ceil(partitions.len()));
+        let shards = self.settings.event_type_shards;
+        let partitions: Vec<_> = event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).collect();
+        // Each shard of a type has about its share of a page; should it have less, the page is shorter.
+        let share = limit.min(limit.saturating_mul(2 * event_types.len()).div_ceil(partitions.len().max(1)));
         let read = partitions.into_iter().map(|partition| {
             let range = Range {
                 index: Some(attributes::GSI1),
@@ -171,7 +186,7 @@ impl<T> Slice<T> {
     ) -> Page<T, C> {
         let mut room = MAX_PAGE;
         let fitting = self.items.iter().take_while(|item| {
-            let bytes = event(item).data.text().len();
+            let bytes = weight(event(item));
             let fits = bytes <= room;
             room = room.saturating_sub(bytes);
             fits
@@ -182,4 +197,13 @@ impl<T> Slice<T> {
         let next = self.items.last().filter(|_| more).map(cursor);
         Page { items: self.items, next }
     }
+}
+
+/// About the bytes of an event in an answer.
+fn weight(event: &RecordedEvent) -> usize {
+    /// Names, numbers and times.
+    const ENVELOPE: usize = 512;
+    let Meta { actor, source_ip, correlation_id, causation_id, traceparent, trace_header } = &event.meta;
+    let meta = [actor, source_ip, correlation_id, causation_id, traceparent, trace_header];
+    ENVELOPE + event.data.text().len() + meta.into_iter().flatten().map(String::len).sum::<usize>()
 }

@@ -14,6 +14,10 @@
 //! - [`idempotency`]: answers kept in the transaction that they answer.
 //! - [`snapshot`]: taking and reading snapshots.
 //! - [`feed`]: events of one aggregate, events of a type.
+//! - [`index`]: where events are, without their data: the aggregates of a type, the events of a window.
+//! - [`outbox`]: outbox rows, to be sent again.
+//! - [`standing`]: how far an aggregate and its snapshot are. [`scan`]: every partition of the table.
+//! - [`verify`]: whether all rows of an aggregate are what they should be.
 //! - [`limits`]: DynamoDB's limits, checked before the call.
 //! - [`cache`], [`backoff`], [`error`], and [`schema`] for local tables.
 
@@ -23,17 +27,27 @@ pub mod cache;
 pub mod error;
 pub mod feed;
 pub mod idempotency;
+pub mod index;
 pub mod limits;
 pub mod load;
+pub mod outbox;
 mod packing;
+pub mod scan;
 pub mod schema;
 pub mod snapshot;
+pub mod standing;
 pub mod store;
+pub mod verify;
 
 pub use append::AppendError;
 pub use error::StoreError;
 pub use feed::{FeedEvent, Page};
 pub use idempotency::{Keep, KeptAnswer};
+pub use index::{IndexEntry, IndexPartition};
 pub use load::Loaded;
+pub use outbox::{OutboxPage, UnreadableRow};
+pub use scan::{Partitions, ScanKey};
 pub use snapshot::SnapshotOutcome;
+pub use standing::{SnapshotStanding, Standing};
 pub use store::{EventStore, Settings};
+pub use verify::{Fault, Finding, Verified};

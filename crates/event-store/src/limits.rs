@@ -16,9 +16,18 @@ pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 /// A request that DynamoDB would refuse for its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// One event, one message, or the answer that is kept under an idempotency key.
-    #[error("an event, a message or an answer to keep would take {bytes} bytes, an item holds {MAX_ITEM}")]
+    /// One event or one message.
+    #[error("an event or a message would take {bytes} bytes, an item holds {MAX_ITEM}")]
     Item {
+        /// Its size.
+        bytes: usize,
+    },
+    /// The answer that is kept under an idempotency key.
+    #[error(
+        "the answer to keep under the Idempotency-Key would take {bytes} bytes, an item holds {MAX_ITEM}; send fewer \
+         commands at once"
+    )]
+    Answer {
         /// Its size.
         bytes: usize,
     },
@@ -36,24 +45,29 @@ pub enum TooLarge {
     },
 }
 
-/// What is reserved for the metadata, in bytes: keys, a few numbers and times.
-const METADATA: usize = 1024;
-
-/// Checks the items of one transaction, which beside them updates the metadata.
+/// Checks the items of one transaction as they will stand in the table: the metadata and the rows, and the answer that is
+/// kept with them.
 ///
 /// # Errors
 ///
 /// When DynamoDB would refuse it.
-pub fn check_transaction<'a>(items: impl IntoIterator<Item = &'a Item>) -> Result<(), TooLarge> {
+pub fn check_transaction<'a>(
+    items: impl IntoIterator<Item = &'a Item>,
+    answer: Option<&'a Item>,
+) -> Result<(), TooLarge> {
     let sizes: Vec<_> = items.into_iter().map(item_size).collect();
-    let count = sizes.len() + 1;
+    let answer = answer.map(item_size);
+    let count = sizes.len() + usize::from(answer.is_some());
     if count > MAX_TRANSACTION_ITEMS {
         return Err(TooLarge::Items { items: count });
     }
     if let Some(&bytes) = sizes.iter().find(|&&bytes| bytes > MAX_ITEM) {
         return Err(TooLarge::Item { bytes });
     }
-    match sizes.iter().sum::<usize>() + METADATA {
+    if let Some(bytes) = answer.filter(|&bytes| bytes > MAX_ITEM) {
+        return Err(TooLarge::Answer { bytes });
+    }
+    match sizes.into_iter().chain(answer).sum() {
         ..=MAX_TRANSACTION => Ok(()),
         bytes => Err(TooLarge::Transaction { bytes }),
     }
@@ -117,18 +131,31 @@ mod tests {
 
     #[test]
     fn the_boundary_itself_is_allowed() {
-        assert_eq!(check_transaction(&[text(MAX_ITEM)]), Ok(()));
-        assert_eq!(check_transaction(&[text(MAX_ITEM + 1)]), Err(TooLarge::Item { bytes: MAX_ITEM + 1 }));
+        let check = |items: &[Item]| check_transaction(items, None);
+        assert_eq!(check(&[text(MAX_ITEM)]), Ok(()));
+        assert_eq!(check(&[text(MAX_ITEM + 1)]), Err(TooLarge::Item { bytes: MAX_ITEM + 1 }));
 
-        assert_eq!(check_transaction(&vec![text(10); 99]), Ok(()));
-        assert_eq!(check_transaction(&vec![text(10); 100]), Err(TooLarge::Items { items: 101 }));
+        assert_eq!(check(&vec![text(10); 100]), Ok(()));
+        assert_eq!(check(&vec![text(10); 101]), Err(TooLarge::Items { items: 101 }));
 
-        let part = (MAX_TRANSACTION - METADATA) / 15;
-        let rest = MAX_TRANSACTION - METADATA - 14 * part;
-        let mut items = vec![text(part); 14];
-        items.push(text(rest));
-        assert_eq!(check_transaction(&items), Ok(()));
+        let part = MAX_TRANSACTION / 16;
+        let mut items = vec![text(part); 15];
+        items.push(text(part));
+        assert_eq!(check(&items), Ok(()));
         items.push(text(2));
-        assert_eq!(check_transaction(&items), Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
+        assert_eq!(check(&items), Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
+    }
+
+    #[test]
+    fn the_answer_counts_and_is_told_apart() {
+        assert_eq!(check_transaction(&[text(10)], Some(&text(MAX_ITEM))), Ok(()));
+        let too_large = check_transaction(&[text(10)], Some(&text(MAX_ITEM + 1)));
+        assert_eq!(too_large, Err(TooLarge::Answer { bytes: MAX_ITEM + 1 }));
+        assert_eq!(check_transaction(&vec![text(10); 99], Some(&text(10))), Ok(()));
+        assert_eq!(check_transaction(&vec![text(10); 100], Some(&text(10))), Err(TooLarge::Items { items: 101 }));
+        let part = text(MAX_TRANSACTION / 16);
+        assert_eq!(check_transaction(&vec![part.clone(); 15], Some(&part)), Ok(()));
+        let over = check_transaction(&vec![part.clone(); 16], Some(&text(2)));
+        assert_eq!(over, Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
     }
 }

@@ -106,7 +106,15 @@ impl EventStore {
     }
 
     async fn load_cold(&self, model: &dyn Model, key: &AggregateKey) -> Result<Folded, StoreError> {
-        let (base, newest) = try_join(self.base(model, key), self.newest_events(key)).await?;
+        let (mut base, mut newest) = try_join(self.base(model, key), self.newest_events(key)).await?;
+        if base.version() > newest.end {
+            // Either its events were appended between the two reads, or it is a snapshot of events that are not there.
+            newest = self.newest_events(key).await?;
+            if base.version() > newest.end {
+                tracing::warn!(aggregate = %key, version = base.version(), "ignoring a snapshot that is ahead of the events");
+                base = model.before_first_event();
+            }
+        }
         let first = newest.events.first().map_or(0, |event| event.seq_num);
         // Events between the snapshot and the page of newest ones: none when a snapshot is taken every page.
         let base = if first > base.version() + 1 { self.fold_on(model, key, base, first - 1).await? } else { base };

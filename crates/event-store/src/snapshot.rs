@@ -1,13 +1,23 @@
 //! Snapshots: a folded state that saves reading the events before it. Never trusted beyond that: one of another state
 //! version, or one that cannot be read, is ignored.
+//!
+//! Invariants:
+//! - `#SNAPSHOT` never becomes older, whoever writes it: late, repeated and crossing runs change nothing.
+//! - What one release replaces, another may still need: a snapshot of another state version is set aside among the kept
+//!   ones first, for as long as a release may be rolled back.
+//!
+//! In reading order: taking one; `put`: where one may be put; `kept`: how many stay; `base`: what a fold goes on from.
 
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use aws_sdk_dynamodb::types::AttributeValue;
+mod base;
+mod kept;
+mod put;
+
 use decider::record::timestamp;
 use decider::{Folded, Json, Model};
 use jiff::Timestamp;
-use table::{AggregateKey, SnapshotItem, attributes, keys};
+use table::{AggregateKey, SnapshotItem, keys};
 
+use self::put::Place;
 use crate::error::{Cause, StoreError};
 use crate::limits;
 use crate::load::{Item, Loaded};
@@ -49,146 +59,53 @@ impl EventStore {
             return Ok(SnapshotOutcome::NotNeeded);
         }
         let loaded = self.load(model, key).await?;
-        if loaded.version() == 0 {
+        self.store_snapshot(model, key, &loaded, Place::Newer, now).await
+    }
+
+    /// The same, folded from the first event whatever snapshots say, and put even over one that is as new: the cure for
+    /// a snapshot that is wrong.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn rebuild_snapshot(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        now: Timestamp,
+    ) -> Result<SnapshotOutcome, StoreError> {
+        if model.full_history() {
             return Ok(SnapshotOutcome::NotNeeded);
         }
-        let newest = encode(model, key, &loaded, now)?;
+        let loaded = self.rebuild(model, key).await?;
+        self.store_snapshot(model, key, &loaded, Place::AsNew, now).await
+    }
+
+    async fn store_snapshot(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        loaded: &Loaded,
+        place: Place,
+        now: Timestamp,
+    ) -> Result<SnapshotOutcome, StoreError> {
+        let version = loaded.version();
+        if version == 0 {
+            return Ok(SnapshotOutcome::NotNeeded);
+        }
+        let newest = encode(model, key, loaded, now)?;
         let bytes = limits::item_size(&to_item(&newest, key)?);
         if bytes > limits::MAX_ITEM {
             return Ok(SnapshotOutcome::TooLarge { bytes });
         }
         // The kept copy first: were it second, a crash between the two would lose it for good.
+        let kept = keys::kept_snapshot_sk(version);
         if self.settings.snapshot_keep > 0 {
-            let kept = SnapshotItem { sk: keys::kept_snapshot_sk(loaded.version()), ..newest.clone() };
-            self.put_snapshot(model, to_item(&kept, key)?, loaded.version()).await?;
-            self.retire_snapshots(key, now).await?;
+            self.put_snapshot(model, key, &SnapshotItem { sk: kept.clone(), ..newest.clone() }, place, now).await?;
         }
-        let stored = self.put_snapshot(model, to_item(&newest, key)?, loaded.version()).await?;
-        Ok(if stored { SnapshotOutcome::Taken { version: loaded.version() } } else { SnapshotOutcome::NotNewer })
-    }
-
-    /// What a fold of all events goes on from: the newest snapshot, if it is good.
-    pub(crate) async fn base(&self, model: &dyn Model, key: &AggregateKey) -> Result<Folded, StoreError> {
-        if model.full_history() {
-            return Ok(model.before_first_event());
-        }
-        let answer = self
-            .client
-            .get_item()
-            .table_name(&self.settings.table_name)
-            .key(attributes::PK, AttributeValue::S(key.pk()))
-            .key(attributes::SK, AttributeValue::S(keys::SNAPSHOT.to_owned()))
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(|fault| StoreError::of_call("read a snapshot", fault))?;
-        let snapshot = answer.item.and_then(|item| decode(model, key, item));
-        Ok(snapshot.unwrap_or_else(|| model.before_first_event()))
-    }
-
-    /// What a fold up to event `version` goes on from: the newest kept snapshot that is not beyond it.
-    pub(crate) async fn base_at(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        version: u64,
-    ) -> Result<Folded, StoreError> {
-        if model.full_history() || version == 0 {
-            return Ok(model.before_first_event());
-        }
-        let page = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!(
-                "{} = :pk AND {} BETWEEN :first AND :last",
-                attributes::PK,
-                attributes::SK
-            ))
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":first", AttributeValue::S(keys::kept_snapshot_sk(0)))
-            .expression_attribute_values(":last", AttributeValue::S(keys::kept_snapshot_sk(version)))
-            .scan_index_forward(false)
-            .limit(1)
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(|fault| StoreError::of_call("read a kept snapshot", fault))?;
-        let kept = page.items.unwrap_or_default().into_iter().find_map(|item| decode(model, key, item));
-        Ok(kept.unwrap_or_else(|| model.before_first_event()))
-    }
-
-    /// Puts a snapshot where there is none as new. `false` when there is.
-    async fn put_snapshot(&self, model: &dyn Model, item: Item, version: u64) -> Result<bool, StoreError> {
-        let put = self
-            .client
-            .put_item()
-            .table_name(&self.settings.table_name)
-            .set_item(Some(item))
-            // One whose number is no number cannot be compared, and must not stand for ever.
-            .condition_expression(format!(
-                "attribute_not_exists({pk}) OR {last} < :version OR {state} <> :stateVersion \
-                 OR NOT attribute_type({last}, :number)",
-                pk = attributes::PK,
-                last = attributes::LAST_SEQ_NUM,
-                state = attributes::STATE_VERSION
-            ))
-            .expression_attribute_values(":number", AttributeValue::S("N".to_owned()))
-            .expression_attribute_values(":version", AttributeValue::N(version.to_string()))
-            .expression_attribute_values(":stateVersion", AttributeValue::N(model.state_version().to_string()))
-            .send()
-            .await;
-        match put {
-            Ok(_) => Ok(true),
-            Err(fault)
-                if matches!(fault.as_service_error(), Some(PutItemError::ConditionalCheckFailedException(_))) =>
-            {
-                Ok(false)
-            }
-            Err(fault) => Err(StoreError::of_call("write a snapshot", fault)),
-        }
-    }
-
-    /// Gives the kept snapshots beyond the newest few a TTL of now: DynamoDB deletes them at no cost.
-    async fn retire_snapshots(&self, key: &AggregateKey, now: Timestamp) -> Result<(), StoreError> {
-        let mut pages = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!("{} = :pk AND begins_with({}, :kept)", attributes::PK, attributes::SK))
-            .filter_expression("attribute_not_exists(#ttl)")
-            .projection_expression(attributes::SK)
-            .expression_attribute_names("#ttl", attributes::TTL)
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":kept", AttributeValue::S(keys::KEPT_SNAPSHOT_PREFIX.to_owned()))
-            .scan_index_forward(false)
-            .consistent_read(true)
-            .into_paginator()
-            .items()
-            .send();
-        // The newest is the copy of `#SNAPSHOT` itself, so one more than asked for stays.
-        let mut stay = self.settings.snapshot_keep + 1;
-        while let Some(item) = pages.next().await {
-            let mut item = item.map_err(|fault| StoreError::of_call("list kept snapshots", fault))?;
-            if stay > 0 {
-                stay -= 1;
-                continue;
-            }
-            let Some(sk) = item.remove(attributes::SK) else { continue };
-            self.client
-                .update_item()
-                .table_name(&self.settings.table_name)
-                .key(attributes::PK, AttributeValue::S(key.pk()))
-                .key(attributes::SK, sk)
-                .update_expression("SET #ttl = :now")
-                .condition_expression(format!("attribute_exists({})", attributes::PK))
-                .expression_attribute_names("#ttl", attributes::TTL)
-                .expression_attribute_values(":now", AttributeValue::N(now.as_second().to_string()))
-                .send()
-                .await
-                .map_err(|fault| StoreError::of_call("retire a kept snapshot", fault))?;
-        }
-        Ok(())
+        let stored = self.put_snapshot(model, key, &newest, place, now).await?;
+        self.retire_snapshots(key, &kept, now).await?;
+        Ok(if stored { SnapshotOutcome::Taken { version } } else { SnapshotOutcome::NotNewer })
     }
 }
 
@@ -214,18 +131,29 @@ fn corrupt_state(key: &AggregateKey, fault: impl Into<Cause>) -> StoreError {
     StoreError::Corrupt { item: format!("the state of {key}"), source: fault.into() }
 }
 
-/// The snapshot, unless it is of another state version or cannot be read.
-fn decode(model: &dyn Model, key: &AggregateKey, item: Item) -> Option<Folded> {
-    let read = || -> Result<Option<Folded>, Cause> {
+/// What a stored snapshot is to this code.
+#[derive(Debug)]
+enum Stored {
+    /// The state after that event.
+    Good(Folded),
+    /// Another release's, of that event.
+    OfAnotherVersion { state_version: u32, version: u64 },
+    /// Nobody's.
+    Unreadable(Cause),
+}
+
+fn decode(model: &dyn Model, item: Item) -> Stored {
+    let read = || -> Result<Stored, Cause> {
         let snapshot: SnapshotItem = serde_dynamo::from_item(item)?;
-        if snapshot.state_version != model.state_version() {
-            return Ok(None);
+        let version = snapshot.last_seq_num;
+        if snapshot.sk != keys::SNAPSHOT && snapshot.sk != keys::kept_snapshot_sk(version) {
+            return Err(format!("{} says that it is of event {version}", snapshot.sk).into());
         }
-        let text = unpack(snapshot.state)?;
-        Ok(Some(model.restore(snapshot.last_seq_num, snapshot.message_seq, &Json::parse(text)?)?))
+        if snapshot.state_version != model.state_version() {
+            return Ok(Stored::OfAnotherVersion { state_version: snapshot.state_version, version });
+        }
+        let state = Json::parse(unpack(snapshot.state)?)?;
+        Ok(Stored::Good(model.restore(version, snapshot.message_seq, &state)?))
     };
-    read().unwrap_or_else(|fault| {
-        tracing::warn!(aggregate = %key, fault, "ignoring a snapshot that cannot be read");
-        None
-    })
+    read().unwrap_or_else(Stored::Unreadable)
 }

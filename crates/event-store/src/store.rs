@@ -44,6 +44,11 @@ impl EventStore {
         Self { client: Client::from_conf(config), settings, cache: Cache::default() }
     }
 
+    /// A snapshot is due every so many events.
+    pub fn snapshot_every(&self) -> u64 {
+        self.settings.snapshot_every
+    }
+
     /// Resolves credentials and opens a connection, so that the first request does not pay for it: a read of an item that
     /// does not exist, tried once. A failure is left for that request to meet.
     pub async fn warm(&self) {

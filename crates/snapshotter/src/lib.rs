@@ -5,8 +5,17 @@
 //!
 //! Invariants:
 //! - Its own writes do not trigger it: it reacts to new events that the command handler marked, and writes none.
-//! - No aggregate needs a snapshot. One that cannot be taken is logged and passed by; only a store that is not available
-//!   makes a record come again.
+//! - No aggregate needs a snapshot, so none holds up the others: only a store that is not available makes a record come
+//!   again.
+//!
+//! What can never succeed is **parked**, and the shard moves on. Here that takes no queue: all that a record says is which
+//! aggregate is due, and everything else is in the table. So a parked record is a line of level ERROR with the aggregate
+//! and the record's place in the stream, a count of `SnapshotImpossible`, and the alarm on both; the way back, once the
+//! item that the line names is repaired, is `daybook snapshot rebuild` for that aggregate, or its own next mark. Until
+//! then it is no worse off than before: loads go on from the last good snapshot, or fail on the same item.
+//!
+//! An event of a newer release is not parked but left alone: the instances of that release, or this one's successor, take
+//! the snapshot at a later mark. Had it come again until then, a gradual deployment would hold up every shard.
 //!
 //! In reading order: [`Snapshotter`], then `due`: which aggregates a batch asks for.
 
@@ -16,6 +25,7 @@ use decider::Registry;
 use event_store::{EventStore, SnapshotOutcome, StoreError};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
+use metrics::{Unit, counter, describe_counter};
 pub use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use table::AggregateKey;
 
@@ -36,6 +46,9 @@ pub struct NoCheckpoint;
 impl Snapshotter {
     /// Takes snapshots of these aggregates in that store.
     pub fn new(registry: Registry, store: EventStore) -> Self {
+        for name in ["SnapshotsTaken", "SnapshotTooLarge", "SnapshotImpossible"] {
+            describe_counter!(name, Unit::Count, "");
+        }
         Self { registry, store }
     }
 
@@ -49,7 +62,7 @@ impl Snapshotter {
         let due = due::aggregates(&batch.records);
         let aggregates = due.len();
         let failed: Vec<_> = stream::iter(due)
-            .map(async |(key, first)| self.take(&key).await.is_err().then_some(first))
+            .map(async |(key, first)| self.take(&key, first.as_ref()).await.is_err().then_some(first))
             .buffer_unordered(CONCURRENCY)
             .filter_map(async |failed| failed)
             .collect()
@@ -63,19 +76,28 @@ impl Snapshotter {
     }
 
     /// Takes one snapshot. An error means that it is worth trying again.
-    async fn take(&self, key: &AggregateKey) -> Result<(), StoreError> {
+    async fn take(&self, key: &AggregateKey, first: Option<&SequenceNumber>) -> Result<(), StoreError> {
+        let sequence_number = first.map(SequenceNumber::as_str);
         let Some(model) = self.registry.get(&key.aggregate_type) else {
             tracing::warn!(aggregate = %key, "no aggregate of this type is registered, no snapshot taken");
             return Ok(());
         };
         match self.store.take_snapshot(model, key, Timestamp::now()).await {
-            Ok(SnapshotOutcome::Taken { version }) => tracing::info!(aggregate = %key, version, "snapshot taken"),
+            Ok(SnapshotOutcome::Taken { version }) => {
+                counter!("SnapshotsTaken").increment(1);
+                tracing::info!(aggregate = %key, version, "snapshot taken");
+            }
             Ok(SnapshotOutcome::NotNewer | SnapshotOutcome::NotNeeded) => {}
             Ok(SnapshotOutcome::TooLarge { bytes }) => {
-                tracing::warn!(aggregate = %key, bytes, snapshot_too_large = 1, "state too large for a snapshot");
+                counter!("SnapshotTooLarge").increment(1);
+                tracing::warn!(aggregate = %key, bytes, "state too large for a snapshot");
+            }
+            Err(error @ StoreError::Newer { .. }) => {
+                tracing::warn!(aggregate = %key, error = describe(&error), "left to the newer release");
             }
             Err(error @ StoreError::Corrupt { .. }) => {
-                tracing::error!(aggregate = %key, error = describe(&error), "no snapshot can be taken");
+                counter!("SnapshotImpossible").increment(1);
+                tracing::error!(aggregate = %key, sequence_number, error = describe(&error), "no snapshot can be taken");
             }
             Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => {
                 tracing::warn!(aggregate = %key, error = describe(&error), "snapshot will be tried again");

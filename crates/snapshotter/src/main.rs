@@ -3,16 +3,22 @@
 use event_store::{EventStore, Settings};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use snapshotter::{Snapshotter, StreamBatch};
-use startup::Environment;
+use startup::{Environment, Metrics};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     startup::logs();
-    let settings = Settings::read(&Environment::of_process())?;
-    let store = EventStore::new(&startup::aws_config().await, settings);
+    let environment = Environment::of_process();
+    let metrics = Metrics::collect(&environment);
+    let settings = Settings::read(&environment)?;
+    let store = EventStore::new(&startup::aws_config_in_lambda(&environment).await, settings);
     store.warm().await;
     let snapshotter = Snapshotter::new(aggregates::registry()?, store);
     let snapshotter = &snapshotter;
-    let invoke = async |event: LambdaEvent<StreamBatch>| Ok::<_, Error>(snapshotter.handle(event.payload).await?);
+    let invoke = async |event: LambdaEvent<StreamBatch>| {
+        let answer = snapshotter.handle(event.payload).await;
+        metrics.write();
+        Ok::<_, Error>(answer?)
+    };
     lambda_runtime::run(service_fn(invoke)).await
 }

@@ -106,7 +106,8 @@ async fn an_invocation_that_was_overtaken_does_not_move_the_snapshot_back() {
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 2));
 
     assert_eq!(checkpoint(slow.await), None);
-    assert_eq!(operations(bench.wire.take_calls()), ["PutItem"]);
+    // It looks whether what is in its way is there with reason, and whether there is anything to retire.
+    assert_eq!(operations(bench.wire.take_calls()), ["PutItem", "Query", "Query"]);
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 2));
 }
 
@@ -147,12 +148,13 @@ async fn a_record_that_cannot_be_read_does_not_keep_the_others_waiting() {
 
 #[tokio::test]
 async fn a_store_that_fails_for_a_moment_is_asked_again() {
-    for operation in ["Query", "GetItem", "PutItem"] {
+    // The events are queried, and whether there are kept snapshots to retire.
+    for (operation, calls) in [("Query", 3), ("GetItem", 2), ("PutItem", 2)] {
         let bench = Bench::new().await;
         let key = bench.account("a", EVERY).await;
         bench.wire.fail_next(operation, Fault::BreakBefore);
         assert_eq!(checkpoint(handle(&bench.snapshotter(), &bench.due_records(&key, 1).await).await), None);
-        assert_eq!(bench.take_count(operation), 2);
+        assert_eq!(bench.take_count(operation), calls);
         assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
     }
 }
@@ -268,7 +270,7 @@ async fn an_aggregate_of_an_unknown_type_is_passed_by() {
     let mut batch = vec![due(1, &AggregateKey::new("forgotten", "1"))];
     batch.extend(bench.due_records(&key, 2).await);
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
-    assert_eq!(operations(bench.wire.take_calls()), ["GetItem", "PutItem", "Query"]);
+    assert_eq!(operations(bench.wire.take_calls()), ["GetItem", "PutItem", "Query", "Query"]);
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
 }
 
@@ -301,6 +303,18 @@ async fn a_stream_with_an_event_missing_is_passed_by() {
         assert_eq!(bench.snapshot(&torn).await, None);
         assert_eq!(bench.snapshot_version(&whole).await, Some(EVERY));
     }
+}
+
+#[tokio::test]
+async fn an_event_of_a_newer_release_is_left_to_it() {
+    let bench = Bench::new().await;
+    let [ahead, known] = [bench.account("ahead", EVERY * 2).await, bench.account("known", EVERY).await];
+    let mut batch = bench.due_records(&ahead, 1).await;
+    batch.extend(bench.due_records(&known, 3).await);
+    bench.tamper(&ahead, EVERY + 5, "eventType", "MoneyLent").await;
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+    assert_eq!(bench.snapshot(&ahead).await, None);
+    assert_eq!(bench.snapshot_version(&known).await, Some(EVERY));
 }
 
 #[tokio::test]

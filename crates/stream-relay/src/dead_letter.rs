@@ -7,7 +7,7 @@
 use std::time::SystemTime;
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use table::OutboxItem;
 
@@ -29,6 +29,33 @@ struct DeadLetter<'a> {
     stream: Option<&'a Coordinates>,
     /// RFC 3339.
     parked_at: String,
+}
+
+/// A letter as it is read again, to be looked at and sent.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Letter {
+    /// The outbox row; none where the record could not be read as one.
+    pub message: Option<OutboxItem>,
+    /// Why it was parked.
+    pub error: Option<Refusal>,
+    /// How often it was sent.
+    #[serde(default)]
+    pub attempts: u32,
+    /// RFC 3339.
+    #[serde(default)]
+    pub parked_at: String,
+}
+
+impl Letter {
+    /// Reads a letter's body.
+    ///
+    /// # Errors
+    ///
+    /// When it is not one: somebody else wrote into the queue.
+    pub fn read(body: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(body)
+    }
 }
 
 /// The letter's body.
@@ -75,6 +102,7 @@ mod tests {
                     "pk": {"S": "AGGREGATE#todo#1"}, "sk": {"S": "OUTBOX#000000000001#0"}, "messageId": {"S": "m1"},
                     "messageType": {"S": "TodoCreated"}, "messageSeq": {"N": "3"}, "detail": {"S": detail},
                     "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": "1"}, "ttl": {"N": "7"},
+                    "traceHeader": {"S": "Root=1-5759e988-bd862e3fe1be46a994272793"},
                 },
                 "SequenceNumber": "111",
             },
@@ -95,6 +123,7 @@ mod tests {
                     "pk": "AGGREGATE#todo#1", "sk": "OUTBOX#000000000001#0", "messageId": "m1",
                     "messageType": "TodoCreated", "messageSeq": 3, "detail": "{\"data\": 1.0}",
                     "occurredAt": "2026-11-21T01:02:03.456Z", "seqNum": 1, "ttl": 7,
+                    "traceHeader": "Root=1-5759e988-bd862e3fe1be46a994272793",
                 },
                 "error": {"code": "MalformedDetail", "text": "Detail is malformed."},
                 "attempts": 2,
@@ -104,12 +133,24 @@ mod tests {
     }
 
     #[test]
+    fn a_letter_gives_the_row_back_to_the_byte() {
+        let mut message = parked(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
+        message.refusal = Some(Refusal::new("MalformedDetail", "Detail is malformed."));
+        let letter = Letter::read(&body(&message, 2).unwrap()).unwrap();
+        let Body::Row { item, .. } = &message.body else { panic!("{message:?}") };
+        assert_eq!((letter.message.as_ref(), letter.error, letter.attempts), (Some(item), message.refusal, 2));
+        assert!(!letter.parked_at.is_empty());
+        assert!(Letter::read("{\"message\": 7}").is_err() && Letter::read("hello").is_err());
+    }
+
+    #[test]
     fn what_cannot_be_read_goes_raw() {
         let mut unreadable = record("{}");
         unreadable["dynamodb"]["NewImage"]["messageSeq"] = json!({"N": "three"});
         let letter: Value = serde_json::from_str(&body(&parked(&unreadable), 0).unwrap()).unwrap();
         assert_eq!((&letter["record"], &letter["message"]), (&unreadable, &Value::Null));
         assert_eq!(letter["error"]["code"], "UnreadableRecord");
+        assert!(Letter::read(&letter.to_string()).unwrap().message.is_none());
     }
 
     #[test]

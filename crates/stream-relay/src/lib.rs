@@ -12,7 +12,8 @@
 //! - `lanes`: what may be sent when, without I/O: order, packing, waiting.
 //! - `faults`: what an answer of EventBridge means for each entry.
 //! - `dead_letter`: what goes to the dead-letter queue.
-//! - [`relay`]: an invocation.
+//! - [`relay`]: an invocation. `signals`: what an operator hears of it.
+//! - [`resend`]: the same machinery for rows that an operator sends again.
 //! - [`clients`], [`settings`]: how it is configured.
 
 pub mod clients;
@@ -22,8 +23,13 @@ mod lanes;
 mod message;
 mod record;
 pub mod relay;
+pub mod resend;
 pub mod settings;
+mod signals;
 
+pub use dead_letter::Letter;
+pub use message::Refusal;
 pub use relay::{Relay, RelayError};
+pub use resend::{Outcome, Resend};
 pub use settings::{Pace, Settings};
 pub use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};

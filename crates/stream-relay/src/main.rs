@@ -1,17 +1,24 @@
 //! Lambda 2. See the library.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use startup::Environment;
+use startup::{Environment, Metrics};
 use stream_relay::{Relay, Settings, StreamBatch, clients};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     startup::logs();
-    let settings = Settings::read(&Environment::of_process())?;
-    let config = startup::aws_config().await;
+    let environment = Environment::of_process();
+    let metrics = Metrics::collect(&environment);
+    let settings = Settings::read(&environment)?;
+    let config = startup::aws_config_in_lambda(&environment).await;
     let bus = clients::eventbridge(&config);
     clients::warm(&bus).await;
     let relay = Relay::new(bus, clients::sqs(&config), settings);
     let relay = &relay;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<StreamBatch>| relay.invoke(event).await)).await
+    let invoke = async |event: LambdaEvent<StreamBatch>| {
+        let answer = relay.invoke(event).await;
+        metrics.write();
+        answer
+    };
+    lambda_runtime::run(service_fn(invoke)).await
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use table::OutboxItem;
 
@@ -36,10 +36,12 @@ pub(crate) enum Body {
 }
 
 /// Why something failed, as an error code and in words.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Refusal {
-    pub(crate) code: String,
-    pub(crate) text: String,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// EventBridge's error code, or one of the relay's own.
+    pub code: String,
+    /// The same in words.
+    pub text: String,
 }
 
 impl Refusal {
@@ -86,6 +88,11 @@ fn identity(item: &OutboxItem) -> [String; 3] {
 
 impl Message {
     fn new(row: OutboxRow, coordinates: Coordinates, settings: &Settings) -> Self {
+        Self { records: vec![coordinates], ..Self::of_row(row, settings) }
+    }
+
+    /// A row that no record of the stream asks for.
+    pub(crate) fn of_row(row: OutboxRow, settings: &Settings) -> Self {
         let entry = PutEventsRequestEntry::builder()
             .event_bus_name(&settings.event_bus_name)
             .source(&settings.event_source)
@@ -93,9 +100,10 @@ impl Message {
             .detail(&row.item.detail)
             .resources(row.aggregate.to_string())
             .time(row.occurred_at)
+            .set_trace_header(row.item.trace_header.clone())
             .build();
         let refusal = check(&entry).err();
-        Self { body: Body::Row { item: row.item, entry: Box::new(entry) }, records: vec![coordinates], refusal }
+        Self { body: Body::Row { item: row.item, entry: Box::new(entry) }, records: Vec::new(), refusal }
     }
 
     /// Where it stands among the others. An unreadable record goes before the rest of its aggregate, because its own
@@ -138,7 +146,7 @@ fn check(entry: &PutEventsRequestEntry) -> Result<(), Refusal> {
 }
 
 /// The size of an entry in bytes, by EventBridge's rule: 14 for the time, and the UTF-8 of source, detail type, detail
-/// and resources.
+/// and resources. The trace header does not count.
 fn size(entry: &PutEventsRequestEntry) -> usize {
     let texts = [entry.source(), entry.detail_type(), entry.detail()];
     entry.time().map_or(0, |_| TIME_BYTES)

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use stream_batch::SequenceNumber;
+use table::trace::is_trace_header;
 use table::{AggregateKey, OutboxItem, attributes, keys};
 
 /// Where a record was in the stream. Lambda does not tell the shard.
@@ -93,13 +94,30 @@ fn outbox_row(record: &mut Value) -> Result<OutboxRow, String> {
     if record["eventName"] != "INSERT" {
         return Err(format!("eventName is {}", record["eventName"]));
     }
-    let image = record.pointer_mut("/dynamodb/NewImage").map(Value::take).ok_or("there is no NewImage")?;
+    let mut image = record.pointer_mut("/dynamodb/NewImage").map(Value::take).ok_or("there is no NewImage")?;
+    drop_what_is_no_trace_header(&mut image);
     let image: serde_dynamo::Item = serde_json::from_value(image).map_err(|error| format!("NewImage: {error}"))?;
     let item: OutboxItem = serde_dynamo::from_item(image).map_err(|error| format!("NewImage: {error}"))?;
-    let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| format!("pk is {:?}", item.pk))?;
-    let occurred_at = DateTime::from_str(&item.occurred_at, DateTimeFormat::DateTimeWithOffset)
-        .map_err(|_| format!("occurredAt is {:?}", item.occurred_at))?;
-    Ok(OutboxRow { item, aggregate, occurred_at })
+    OutboxRow::of(item)
+}
+
+impl OutboxRow {
+    /// The row of an item, or why it cannot be sent.
+    pub(crate) fn of(item: OutboxItem) -> Result<Self, String> {
+        let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| format!("pk is {:?}", item.pk))?;
+        let occurred_at = DateTime::from_str(&item.occurred_at, DateTimeFormat::DateTimeWithOffset)
+            .map_err(|_| format!("occurredAt is {:?}", item.occurred_at))?;
+        Ok(Self { item, aggregate, occurred_at })
+    }
+}
+
+/// Tracing never costs a message: an attribute that holds no trace header counts as none, whatever it holds.
+fn drop_what_is_no_trace_header(image: &mut Value) {
+    if !image[attributes::TRACE_HEADER]["S"].as_str().is_some_and(is_trace_header)
+        && let Some(image) = image.as_object_mut()
+    {
+        image.remove(attributes::TRACE_HEADER);
+    }
 }
 
 #[cfg(test)]

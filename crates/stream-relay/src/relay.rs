@@ -13,13 +13,12 @@ use crate::faults::{Failure, Fault, judge};
 use crate::lanes::{Lanes, Step, Verdict};
 use crate::message::{Body, Message, Refusal, gather};
 use crate::settings::{Pace, Settings};
+use crate::signals::{self, Tally};
 
 /// After so many attempts a message that fails with an undocumented code is parked.
-const ATTEMPTS_AT_THE_UNKNOWN: u32 = 5;
+pub(crate) const ATTEMPTS_AT_THE_UNKNOWN: u32 = 5;
 /// So often a letter is offered to the dead-letter queue.
 const ATTEMPTS_TO_PARK: u32 = 3;
-/// So many ids a log line names.
-const IDS_LOGGED: usize = 100;
 
 /// The relay of one function instance.
 #[derive(Clone, Debug)]
@@ -43,6 +42,7 @@ pub enum RelayError {
 impl Relay {
     /// A relay over clients that do not try again themselves, such as those of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, queue: aws_sdk_sqs::Client, settings: Settings) -> Self {
+        signals::describe();
         Self { bus, queue, settings }
     }
 
@@ -72,11 +72,12 @@ impl Relay {
             calls: JoinSet::new(),
             stopped: false,
             tally: Tally::default(),
-            last_failure: None,
         };
         run.until(deadline.checked_sub(self.settings.pace.margin).unwrap_or(deadline)).await;
-        run.log(records);
-        run.answer()
+        let answer = run.answer();
+        let held: Vec<_> = run.lanes.unsettled().collect();
+        run.tally.tell(records, &run.messages, &held);
+        answer
     }
 }
 
@@ -89,21 +90,12 @@ struct Run<'a> {
     /// Whether the deployment is at fault, so that nothing more is sent.
     stopped: bool,
     tally: Tally,
-    last_failure: Option<Refusal>,
 }
 
 /// A call that is back.
 enum Done {
     Sent { request: Vec<usize>, results: Vec<Result<(), Failure>> },
     Parked { index: usize, outcome: Result<(), String> },
-}
-
-#[derive(Default)]
-struct Tally {
-    calls: usize,
-    sent: usize,
-    retried: usize,
-    parked: usize,
 }
 
 impl Run<'_> {
@@ -119,6 +111,8 @@ impl Run<'_> {
                 return;
             }
             tokio::select! {
+                // What is back comes first, so that the same calls always lead to the same answer.
+                biased;
                 Some(done) = self.calls.join_next() => self.finish(done),
                 () = sleep_until(wake.unwrap_or(cutoff).min(cutoff)) => {}
             }
@@ -132,7 +126,7 @@ impl Run<'_> {
         match step {
             Step::Send(request) => {
                 self.tally.calls += 1;
-                self.tally.retried += request.iter().filter(|&&index| self.lanes.attempts(index) > 1).count();
+                self.tally.retried.extend(request.iter().filter(|&&index| self.lanes.attempts(index) > 1));
                 let entries = request.iter().filter_map(|&index| match &self.messages[index].body {
                     Body::Row { entry, .. } => Some(entry.as_ref().clone()),
                     Body::Record { .. } => None,
@@ -175,7 +169,9 @@ impl Run<'_> {
         let mut verdicts = Vec::with_capacity(request.len());
         for (&index, result) in request.iter().zip(results) {
             let Err(failure) = result else {
-                self.tally.sent += 1;
+                if let Body::Row { entry, .. } = &self.messages[index].body {
+                    self.tally.sent(entry);
+                }
                 verdicts.push((index, Verdict::Sent));
                 continue;
             };
@@ -192,7 +188,7 @@ impl Run<'_> {
             if verdict == Verdict::Refused {
                 self.messages[index].refusal = Some(failure.refusal);
             } else {
-                self.last_failure = Some(failure.refusal);
+                self.tally.last_failure = Some(failure.refusal);
             }
             verdicts.push((index, verdict));
         }
@@ -218,19 +214,6 @@ impl Run<'_> {
             Err(error) => tracing::error!(id, code, text, %error, "the dead-letter queue did not take this"),
         }
         self.lanes.parked(index, outcome.is_ok());
-    }
-
-    /// One line for the batch, and one for what is held back.
-    fn log(&self, records: usize) {
-        let held: Vec<_> = self.lanes.unsettled().map(|index| self.messages[index].id()).collect();
-        let Tally { calls, sent, retried, parked } = self.tally;
-        let relevant: usize = self.messages.iter().map(|message| message.records.len()).sum();
-        tracing::info!(records, relevant, sent, retried, parked, held = held.len(), calls, "relayed");
-        if !held.is_empty() {
-            let ids = held[..held.len().min(IDS_LOGGED)].join(" ");
-            let (code, text) = Refusal::fields(self.last_failure.as_ref());
-            tracing::error!(held = held.len(), %ids, code, text, "held back, to come again");
-        }
     }
 
     /// The lowest sequence number of what is unsettled.

@@ -36,6 +36,16 @@ impl Settings {
     ///
     /// When a variable is missing, or the source is one that EventBridge keeps for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
+        let dlq_url = environment.required("DLQ_URL")?;
+        Ok(Self { dlq_url, ..Self::read_bus(environment)? })
+    }
+
+    /// Reads what it takes to send, and nothing of the queue.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read), but for the queue.
+    pub fn read_bus(environment: &Environment) -> Result<Self, SettingError> {
         let event_source = environment.required("EVENT_SOURCE")?;
         // The bus would refuse every message for it, one by one.
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -49,7 +59,7 @@ impl Settings {
         Ok(Self {
             event_bus_name: environment.required("EVENT_BUS_NAME")?,
             event_source,
-            dlq_url: environment.required("DLQ_URL")?,
+            dlq_url: String::new(),
             pace: Pace::default(),
         })
     }

@@ -22,6 +22,61 @@ async fn a_row_goes_to_the_bus_as_it_is() {
     assert_eq!((entry.time.as_deref(), entry.trace_header), (Some("2026-11-21T01:02:03.456Z"), None));
 }
 
+/// As Lambda hands one to a function.
+const TRACE: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
+
+fn traced(sequence_number: u64, id: &str, trace_header: Value) -> Value {
+    let mut record = insert(sequence_number, id, 1);
+    record["dynamodb"]["NewImage"]["traceHeader"] = trace_header;
+    record
+}
+
+#[tokio::test]
+async fn the_trace_header_of_a_row_goes_to_the_bus_with_its_message() {
+    let setup = setup(json!({})).await;
+    let records = [traced(1, "a", json!({"S": TRACE})), insert(2, "b", 1)];
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let headers: Vec<_> = setup.bus.delivered().into_iter().map(|entry| entry.trace_header).collect();
+    assert_eq!(headers, [Some(TRACE.to_owned()), None]);
+}
+
+#[tokio::test]
+async fn what_is_no_trace_header_never_costs_a_message() {
+    let odd = [
+        json!({"S": format!("{TRACE};Lineage={}", "x".repeat(500))}),
+        json!({"S": "Root=1"}),
+        json!({"S": ""}),
+        json!({"N": "1"}),
+        json!({"NULL": true}),
+        json!({"M": {"Root": {"S": TRACE}}}),
+        json!({"B": "not base64"}),
+        json!({"?": TRACE}),
+        json!({}),
+        json!([TRACE]),
+        json!(TRACE),
+        json!(null),
+    ];
+    let setup = setup(json!({})).await;
+    let records: Vec<_> = (1..).zip(&odd).map(|(n, header)| traced(n, &n.to_string(), header.clone())).collect();
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let delivered = setup.bus.delivered();
+    assert_eq!(delivered.len(), odd.len());
+    assert!(delivered.iter().all(|entry| entry.trace_header.is_none()), "{delivered:?}");
+    assert_eq!(setup.letters(), [Value::Null; 0]);
+}
+
+#[tokio::test]
+async fn a_trace_header_does_not_count_as_size() {
+    // As large as an entry alone may be: 14 for the time, and source, type and resource.
+    let room = 1024 * 1024 - 1 - (14 + "daybook".len() + "TodoUpdated".len() + "todo/a".len());
+    let empty = detail("a", 1, "").len();
+    let mut record = insert_detail(1, "a", 1, &detail("a", 1, &"x".repeat(room - empty)));
+    record["dynamodb"]["NewImage"]["traceHeader"] = json!({"S": TRACE});
+    let setup = setup(json!({})).await;
+    assert_eq!(setup.checkpoint(&[record]).await, None);
+    assert_eq!(setup.bus.delivered()[0].trace_header.as_deref(), Some(TRACE));
+}
+
 #[tokio::test]
 async fn distinct_aggregates_take_a_tenth_as_many_calls() {
     for count in [0, 1, 10, 25, 100, 101] {

@@ -28,6 +28,9 @@ pub const UPDATED_AT: &str = "updatedAt";
 /// Metadata: true once the aggregate is deleted.
 pub const DELETED: &str = "deleted";
 
+/// Outbox row: the trace header of the request, where it had one.
+pub const TRACE_HEADER: &str = "traceHeader";
+
 /// Event: true when a snapshot should be taken at it.
 pub const SNAPSHOT_DUE: &str = "snapshotDue";
 
@@ -35,3 +38,5 @@ pub const SNAPSHOT_DUE: &str = "snapshotDue";
 pub const LAST_SEQ_NUM: &str = "lastSeqNum";
 /// Snapshot: the version of the state's meaning.
 pub const STATE_VERSION: &str = "stateVersion";
+/// Snapshot: when it was taken.
+pub const TAKEN_AT: &str = "takenAt";

@@ -134,6 +134,9 @@ pub struct OutboxItem {
     pub seq_num: u64,
     /// Seconds since 1970.
     pub ttl: i64,
+    /// The trace header of the request, for the bus. Rows of earlier releases have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_header: Option<String>,
 }
 
 impl OutboxItem {
@@ -149,6 +152,7 @@ impl OutboxItem {
             occurred_at: timestamp(message.occurred_at),
             seq_num: message.seq_num,
             ttl,
+            trace_header: message.trace_header.clone(),
         }
     }
 }

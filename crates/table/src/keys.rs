@@ -77,6 +77,12 @@ pub fn outbox_sk(seq_num: u64, index: usize) -> String {
     format!("{OUTBOX_PREFIX}{seq_num:012}#{index}")
 }
 
+/// What sorts behind all messages of event `seq_num`, and before those of the next.
+pub fn outbox_end(seq_num: u64) -> String {
+    // A colon is what follows on the digit 9.
+    format!("{OUTBOX_PREFIX}{seq_num:012}#:")
+}
+
 /// The sort key of the snapshot that is kept of version `seq_num`.
 pub fn kept_snapshot_sk(seq_num: u64) -> String {
     format!("{KEPT_SNAPSHOT_PREFIX}{seq_num:012}")
@@ -110,6 +116,11 @@ pub fn gsi1pks(event_type: &str, shards: u32) -> Vec<String> {
     std::iter::once(plain).chain(numbered).collect()
 }
 
+/// The event type of an index partition, with its shard if it has one: `OrderPlaced#3`.
+pub fn gsi1pk_name(gsi1pk: &str) -> &str {
+    gsi1pk.strip_prefix(EVENT_TYPE_PREFIX).unwrap_or(gsi1pk)
+}
+
 /// FNV-1a, 64 bits: the same on every machine and in every release, as a stored format must be.
 fn stable_hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -127,6 +138,8 @@ mod tests {
         assert_eq!(event_sk(1), "EVENT#000000000001");
         assert_eq!(outbox_sk(42, 0), "OUTBOX#000000000042#0");
         assert_eq!(kept_snapshot_sk(MAX_SEQ_NUM), "SNAPSHOT#999999999999");
+        assert!(outbox_sk(42, 0) < outbox_end(42) && outbox_sk(42, 98) < outbox_end(42));
+        assert!(outbox_end(42) < outbox_sk(43, 0));
     }
 
     #[test]
@@ -155,6 +168,7 @@ mod tests {
         assert_eq!(gsi1pk("OrderPlaced", "1234", 1), "EVENT_TYPE#OrderPlaced");
         assert_eq!(gsi1pk("OrderPlaced", "1234", 8), "EVENT_TYPE#OrderPlaced#5");
         assert_eq!(gsi1pks("OrderPlaced", 1), ["EVENT_TYPE#OrderPlaced"]);
+        assert_eq!(gsi1pk_name("EVENT_TYPE#OrderPlaced#5"), "OrderPlaced#5");
         let shards = gsi1pks("OrderPlaced", 8);
         assert_eq!(shards.len(), 9);
         assert!((0..100).all(|id| shards.contains(&gsi1pk("OrderPlaced", &id.to_string(), 8))));

@@ -7,10 +7,12 @@
 //! - [`keys`]: partition and sort keys of the table and its index.
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
+//! - [`trace`]: what a trace header looks like.
 
 pub mod attributes;
 pub mod items;
 pub mod keys;
+pub mod trace;
 
 pub use items::{EventItem, IdempotencyItem, Metadata, OutboxItem, SnapshotItem, StoredText, UnreadableItem};
 pub use keys::AggregateKey;

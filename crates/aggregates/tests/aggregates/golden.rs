@@ -1,14 +1,16 @@
 //! Events as they were once stored, in `golden/<type>.json`: what is in the table must stay readable, and a stored form
 //! cannot change without a new version.
 //!
-//! An entry is an event's name, its version, the shape that the version has, and an example. To change a stored form,
-//! raise the version in `EVENTS`, write the upcast, and add an entry; the entries that are there stay as they are. An
-//! aggregate that has never been deployed can do without a file.
+//! An entry is an event's name, its version, the shape that the version has, and an example; one that is not written any
+//! more also says what it reads as today. To change a stored form, raise the version in `EVENTS`, write the upcast, and
+//! add an entry; those that are there stay for ever, and only what they read as moves on. An aggregate that has never
+//! been deployed can do without a file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use decider::{Folded, Json, Meta, Model, RecordedEvent, UnreadableEvent};
+use decider::{Json, Meta, Model, RecordedEvent};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,12 +18,22 @@ use ulid::Ulid;
 
 use crate::shape;
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Golden {
     name: String,
     version: u32,
     shape: Value,
+    data: Value,
+    /// The events of today's form that it is read as; its own, where it is of today's form.
+    reads: Option<Vec<Today>>,
+}
+
+/// An event of the form that is written today.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Today {
+    r#type: String,
     data: Value,
 }
 
@@ -38,21 +50,24 @@ fn golden(model: &dyn Model) -> Vec<Golden> {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn fold(model: &dyn Model, events: &[Golden]) -> Result<Folded, UnreadableEvent> {
-    let events: Vec<_> = (1..)
-        .zip(events)
-        .map(|(seq_num, event)| RecordedEvent {
+/// The version of an event that is written today, if one of that name is.
+fn written(model: &dyn Model, name: &str) -> Option<u32> {
+    model.events().iter().find(|event| event.name == name).map(|event| event.version)
+}
+
+impl Golden {
+    fn recorded(&self, seq_num: u64) -> RecordedEvent {
+        RecordedEvent {
             seq_num,
             event_id: Ulid::from_parts(0, seq_num.into()),
-            event_type: event.name.clone(),
-            event_version: event.version,
-            data: Json::of(&event.data).unwrap(),
+            event_type: self.name.clone(),
+            event_version: self.version,
+            data: Json::of(&self.data).unwrap(),
             meta: Meta::default(),
             occurred_at: Timestamp::UNIX_EPOCH,
             message_seq: 0,
-        })
-        .collect();
-    model.fold(model.before_first_event(), &events)
+        }
+    }
 }
 
 /// The shape of each event's data as today's code writes it, by the event's name.
@@ -66,9 +81,31 @@ fn shapes(model: &dyn Model) -> Vec<(String, Value)> {
 #[test]
 fn every_event_that_was_ever_stored_can_be_read() {
     for model in aggregates::registry().unwrap().iter() {
-        let events = golden(model);
-        let folded = fold(model, &events).unwrap_or_else(|error| panic!("{}: {error}", model.type_name()));
+        let events: Vec<_> = golden(model).iter().zip(1..).map(|(event, seq_num)| event.recorded(seq_num)).collect();
+        let folded = model.fold(model.before_first_event(), &events);
+        let folded = folded.unwrap_or_else(|error| panic!("{}: {error}", model.type_name()));
         assert_eq!(folded.version(), events.len() as u64);
+    }
+}
+
+#[test]
+fn every_form_is_read_as_what_its_entry_says() {
+    for model in aggregates::registry().unwrap().iter() {
+        for event in golden(model) {
+            let (name, version) = (&event.name, event.version);
+            let read = model.read(&event.recorded(1)).unwrap().into_iter();
+            let read: Vec<_> = read.map(|(name, data)| (name, data.read::<Value>().unwrap())).collect();
+            let is_todays = written(model, name) == Some(version);
+            assert_eq!(
+                event.reads.is_none(),
+                is_todays,
+                "{name} {version} must say what it reads as, if not as itself"
+            );
+            let itself = || vec![Today { r#type: name.clone(), data: event.data.clone() }];
+            let expected = event.reads.clone().unwrap_or_else(itself);
+            let expected: Vec<_> = expected.into_iter().map(|today| (today.r#type, today.data)).collect();
+            assert_eq!(read, expected, "{name} version {version}");
+        }
     }
 }
 
@@ -78,7 +115,7 @@ fn a_stored_form_changes_only_with_its_version() {
         let goldens = golden(model);
         let file = file(model);
         for (name, shape) in shapes(model) {
-            let version = model.events().iter().find(|event| event.name == name).unwrap().version;
+            let version = written(model, &name).unwrap();
             let of_today: Vec<_> =
                 goldens.iter().filter(|golden| golden.name == name && golden.version == version).collect();
             assert!(!of_today.is_empty(), "{} needs {name} version {version}, of shape {shape}", file.display());
@@ -93,11 +130,58 @@ fn a_stored_form_changes_only_with_its_version() {
 }
 
 #[test]
+fn every_form_that_may_be_stored_has_an_entry_and_every_entry_is_of_such_a_form() {
+    for model in aggregates::registry().unwrap().iter().filter(|model| file(*model).exists()) {
+        let stored = model.stored_events().into_iter();
+        let declared: BTreeSet<_> =
+            stored.flat_map(|(name, newest)| (1..=newest).map(move |version| (name.to_owned(), version))).collect();
+        let pinned: BTreeSet<_> = golden(model).into_iter().map(|golden| (golden.name, golden.version)).collect();
+        let missing: Vec<_> = declared.difference(&pinned).collect();
+        assert!(missing.is_empty(), "{} lacks {missing:?}", file(model).display());
+        let undeclared: Vec<_> = pinned.difference(&declared).collect();
+        assert!(undeclared.is_empty(), "{} does not declare {undeclared:?}", model.type_name());
+    }
+}
+
+#[test]
 fn every_example_is_of_its_shape() {
     for model in aggregates::registry().unwrap().iter() {
-        for Golden { name, version, shape, data } in golden(model) {
+        for Golden { name, version, shape, data, .. } in golden(model) {
             let misfits = shape::misfits(&data, &shape);
             assert!(misfits.is_empty(), "{name} version {version}: {misfits:?}");
+        }
+    }
+}
+
+/// A form keeps its shape, so of two entries of one form neither can have been changed.
+#[test]
+fn entries_of_one_form_have_one_shape() {
+    for model in aggregates::registry().unwrap().iter() {
+        let goldens = golden(model);
+        for one in &goldens {
+            let same = |other: &&Golden| (&other.name, other.version) == (&one.name, one.version);
+            assert!(goldens.iter().filter(same).all(|other| other.shape == one.shape), "{} {}", one.name, one.version);
+        }
+    }
+}
+
+#[test]
+fn data_that_is_not_of_its_form_is_refused_and_never_guessed() {
+    let registry = aggregates::registry().unwrap();
+    for model in registry.iter() {
+        for event in golden(model) {
+            let Value::Object(members) = &event.shape else { continue };
+            // Of what is retired, nothing is read.
+            if event.reads.as_ref().is_some_and(Vec::is_empty) {
+                continue;
+            }
+            for lost in members.keys().filter(|name| !name.ends_with('?')) {
+                let mut torn = event.data.clone();
+                torn.as_object_mut().unwrap().remove(lost);
+                let error = model.read(&Golden { data: torn, ..event.clone() }.recorded(1)).unwrap_err();
+                assert!(error.to_string().contains(&format!("{} version {}", event.name, event.version)), "{error}");
+                assert!(error.reason.contains(lost.as_str()), "{error}");
+            }
         }
     }
 }

@@ -50,9 +50,3 @@ pub async fn run(options: Options) -> Result<(), DevError> {
     stack.stop().await;
     Ok(())
 }
-
-/// An error with its causes, for a person.
-pub fn in_full(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}

@@ -216,14 +216,10 @@ impl Stack {
     }
 }
 
-/// The AWS configuration of a service: at the endpoint that the environment names, else at the stack's own. Where the
-/// environment names no credentials, the endpoint is one that takes any.
+/// The AWS configuration of a service: at the endpoint that the environment names, else at the stack's own.
 async fn endpoint(process: &Environment, variable: &str, own: Option<&str>) -> SdkConfig {
-    let elsewhere = process.optional(variable);
-    let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| process.optional(name).is_some());
-    match elsewhere {
-        Some(url) if has_credentials => startup::aws_config().await.to_builder().endpoint_url(url).build(),
-        Some(url) => startup::aws_config_at(&url),
+    match crate::aws::at_endpoint(process, variable).await {
+        Some(elsewhere) => elsewhere,
         None => startup::aws_config_at(own.unwrap_or_default()),
     }
 }

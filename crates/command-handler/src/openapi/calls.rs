@@ -41,7 +41,8 @@ pub(super) struct Call {
 }
 
 const OF_READS: &[&str] = &["ReadCorrelationId"];
-const OF_WRITES: &[&str] = &["IfMatch", "IdempotencyKey", "XCorrelationId", "XCausationId", "Traceparent"];
+const OF_WRITES: &[&str] =
+    &["IfMatch", "IdempotencyKey", "XCorrelationId", "XCausationId", "Traceparent", "XAmznTraceId"];
 const WRITTEN: &[(Header, bool)] = &[(Header::ETag, true), (Header::IdempotencyReplayed, false)];
 const CREATED: &[(Header, bool)] =
     &[(Header::ETag, true), (Header::Location, true), (Header::IdempotencyReplayed, false)];
@@ -61,6 +62,7 @@ const WRITE: &[Kind] = &[
     Kind::NotJson,
     Kind::Refused,
     Kind::KeyReused,
+    Kind::NewerRelease,
     Kind::Contended,
 ];
 /// What any write to an aggregate that should exist can come to.
@@ -105,7 +107,15 @@ pub(super) const CALLS: [Call; 9] = [
         successes: &[(200, READ), (304, READ)],
         problems: &[
             STORED,
-            &[Kind::BadId, Kind::BadQuery, Kind::NotFound, Kind::NoSuchVersion, Kind::Deleted, Kind::TooLarge],
+            &[
+                Kind::BadId,
+                Kind::BadQuery,
+                Kind::NotFound,
+                Kind::NoSuchVersion,
+                Kind::Deleted,
+                Kind::TooLarge,
+                Kind::NewerRelease,
+            ],
         ],
     },
     Call {

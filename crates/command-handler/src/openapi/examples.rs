@@ -157,7 +157,7 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<D
     let answer = json_of(&WriteAnswer {
         id: ID,
         version: decided.after.version(),
-        state: &state,
+        state: Some(&state),
         events: decided.events.iter().map(Into::into).collect(),
         messages: decided.messages.iter().map(Into::into).collect(),
     })?;

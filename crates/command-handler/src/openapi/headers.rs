@@ -112,8 +112,40 @@ pub(super) fn parameters() -> Value {
         "XCausationId": header(
             "X-Causation-Id",
             "The message or request that caused this one. It is kept with the events and told with the messages.",
-            token.clone(),
+            token,
         ),
-        "Traceparent": header("traceparent", "W3C trace context. It is kept with the events.", token),
+        "Traceparent": header(
+            "traceparent",
+            "The trace that the request belongs to, by W3C trace context. It is kept with the events and told with the \
+             messages. One that is not of that form is ignored.",
+            json!({"type": "string", "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]}),
+        ),
+        "XAmznTraceId": header(
+            "X-Amzn-Trace-Id",
+            "The same by AWS X-Ray, which Lambda sets by itself where it runs the API. It is kept with the events, told \
+             with the messages, and handed to the bus, which goes on from it. One that is not of that form is ignored.",
+            json!({"type": "string", "examples": ["Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"]}),
+        ),
+    })
+}
+
+/// The ways to say who calls, as the template offers them. A machine of one's own asks for neither.
+pub(super) fn security_schemes() -> Value {
+    json!({
+        "iam": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "x-amazon-apigateway-authtype": "awsSigv4",
+            "description": "AWS Signature Version 4 for the service `execute-api`: how the API is deployed unless a token \
+                            issuer is named. Without it, the gateway itself answers, with 403.",
+        },
+        "jwt": {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "JWT",
+            "description": "A JSON Web Token of the issuer and for the audience that the API is deployed with \
+                            (`JwtIssuer`, `JwtAudience`). Without it, the gateway itself answers, with 401.",
+        },
     })
 }

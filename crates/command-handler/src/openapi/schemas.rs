@@ -154,20 +154,30 @@ impl Schemas {
         let mut each = Vec::new();
         for variant in variants(&schema, "type") {
             let known = model.events().iter().find(|event| event.name == variant.name);
-            let current = known.map_or(1, |event| event.version);
+            let newest = known.map_or(1, |event| event.readable);
             let mut event = envelope.clone();
             event["description"] = variant.description.into();
             let members = &mut event["properties"];
             members["eventType"]["const"] = variant.name.clone().into();
-            members["eventVersion"] = json!({"type": "integer", "minimum": 1, "maximum": current});
+            members["eventVersion"] = versions(newest);
             set(&mut members["data"], &variant.data);
-            if current == 1 {
-                members["eventVersion"] = json!({"type": "integer", "const": 1});
-            } else {
-                // A stream is answered as it was stored, so an event may have the form of an older version.
-                members["data"] = json!({"anyOf": [variant.data, {"description": "The form of an older version."}]});
+            if newest > 1 {
+                // A stream is answered as it was stored, so an event may have the form of another version.
+                members["data"] = json!({"anyOf": [variant.data, {"description": "The form of another version."}]});
             }
             each.push((variant.name.clone(), self.add(&variant.name, event)));
+        }
+        let named = each.len();
+        for (name, newest) in model.stored_events() {
+            if each[..named].iter().any(|(written, _)| written == name) {
+                continue;
+            }
+            let mut event = envelope.clone();
+            event["description"] = "Not written by this release; streams may hold it.".into();
+            let members = &mut event["properties"];
+            members["eventType"]["const"] = name.into();
+            members["eventVersion"] = versions(newest);
+            each.push((name.to_owned(), self.add(name, event)));
         }
         self.add(&format!("{type_name}Event"), any_of_tagged("eventType", &each))
     }
@@ -300,6 +310,14 @@ impl Schemas {
 fn with_id(mut data: Value) -> Value {
     data["properties"]["id"] = id_schema();
     data
+}
+
+/// The versions of an event that streams may hold.
+fn versions(newest: u32) -> Value {
+    match newest {
+        1 => json!({"type": "integer", "const": 1}),
+        _ => json!({"type": "integer", "minimum": 1, "maximum": newest}),
+    }
 }
 
 /// One of several schemas that a member tells apart.

@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     IfMatchRequired,
     Internal,
     Unavailable,
+    NewerRelease,
     Contended,
 }
 
@@ -41,7 +42,7 @@ struct Told {
 
 impl Kind {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::MalformedJson,
         Self::BadId,
         Self::BadQuery,
@@ -65,6 +66,7 @@ impl Kind {
         Self::IfMatchRequired,
         Self::Internal,
         Self::Unavailable,
+        Self::NewerRelease,
         Self::Contended,
     ];
 
@@ -72,9 +74,12 @@ impl Kind {
         use StatusCode as S;
         let told = |status, slug, title, when| Told { status, slug, title, when };
         match self {
-            Self::MalformedJson => {
-                told(S::BAD_REQUEST, "malformed-json", "Malformed JSON", "the body is not well-formed JSON")
-            }
+            Self::MalformedJson => told(
+                S::BAD_REQUEST,
+                "malformed-json",
+                "Malformed JSON",
+                "the body is not well-formed JSON, or nests deeper than 100 levels",
+            ),
             Self::BadId => {
                 told(S::BAD_REQUEST, "bad-id", "Bad id", "the id has characters or a length that ids do not")
             }
@@ -151,6 +156,13 @@ impl Kind {
                 "unavailable",
                 "Unavailable",
                 "the table is not available; a write may have happened, so repeat it under its `Idempotency-Key`",
+            ),
+            Self::NewerRelease => told(
+                S::SERVICE_UNAVAILABLE,
+                "newer-release",
+                "Newer release",
+                "while a new release of the service is put live, an instance of the old one met what the new one wrote; \
+                 nothing was written",
             ),
             Self::Contended => told(
                 S::SERVICE_UNAVAILABLE,

@@ -119,6 +119,7 @@ fn the_detail_has_every_member_in_its_place() {
         correlation_id: Some("cor-1".into()),
         causation_id: Some("cau-1".into()),
         traceparent: Some("00-1-2-01".into()),
+        trace_header: Some("Root=1-2-3".into()),
     };
     let circumstances = Circumstances { meta, ..circumstances() };
     let counter = Subject::of::<Counter>();
@@ -130,10 +131,12 @@ fn the_detail_has_every_member_in_its_place() {
         message.detail.text(),
         format!(r#"{{"metadata":{{"messageId":"{message_id}","aggregateType":"counter","aggregateId":"7","seqNum":3,"#)
             + &format!(r#""messageSeq":3,"eventId":"{event_id}","eventVersion":4,"occurredAt":"{NOW_TEXT}","#)
-            + r#""correlationId":"cor-1","causationId":"cau-1","actor":"arn:aws:iam::1:user/\"alice\""},"#
+            + r#""correlationId":"cor-1","causationId":"cau-1","actor":"arn:aws:iam::1:user/\"alice\"","#
+            + r#""traceparent":"00-1-2-01","traceHeader":"Root=1-2-3"},"#
             + r#""data":{"from":1,"to":3}}"#
     );
     assert_eq!((message.message_type.as_str(), message.data.text()), ("counted", r#"{"from":1,"to":3}"#));
+    assert_eq!(message.trace_header.as_deref(), Some("Root=1-2-3"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::counter::Counter;
 trait Names: Send + Sync + 'static {
     const TYPE: &'static str = "shell";
     const EVENTS: &'static [EventType] = &[EventType::new("Happened", 1), EventType::new("Ended", 1)];
+    const RETIRED: &'static [EventType] = &[];
     const COMMANDS: Commands = Commands { create: "Begin", update: Some("Go"), delete: Some("End") };
 }
 
@@ -42,6 +43,7 @@ where
     const STATE_VERSION: u32 = 1;
     const COMMANDS: Commands = N::COMMANDS;
     const EVENTS: &'static [EventType] = N::EVENTS;
+    const RETIRED: &'static [EventType] = N::RETIRED;
 
     type State = ();
     type Command = Command;
@@ -251,8 +253,83 @@ fn an_event_version_of_zero_is_refused() {
     assert_eq!(refused::<Shell<Unversioned>>().reason, r#"the versions of "Ended" count from 1"#);
 }
 
+struct Unread;
+impl Names for Unread {
+    const EVENTS: &'static [EventType] = &[EventType::new("Happened", 3).reads(2), EventType::new("Ended", 1)];
+}
+
+#[test]
+fn a_version_that_is_written_and_not_read_is_refused() {
+    assert_eq!(refused::<Shell<Unread>>().reason, r#""Happened" is written at version 3 and reads only 2"#);
+}
+
+/// It has been through a rename and a retirement.
+struct Old;
+impl Names for Old {
+    const TYPE: &'static str = "old";
+    const EVENTS: &'static [EventType] = &[
+        EventType::new("Happened", 2).reads(3).also_stored_as(&[("Occurred", 2), ("Befell", 1)]),
+        EventType::new("Ended", 1).also_stored_as(&[("Stopped", 4)]),
+    ];
+    const RETIRED: &'static [EventType] = &[EventType::new("Paused", 5)];
+}
+
+#[test]
+fn every_name_that_is_stored_is_known() {
+    let registry = Registry::new().with::<Shell<Old>>().unwrap();
+    let model = registry.get("old").unwrap();
+    assert_eq!(
+        model.stored_events(),
+        [("Happened", 3), ("Occurred", 2), ("Befell", 1), ("Ended", 1), ("Stopped", 4), ("Paused", 5)]
+    );
+    assert_eq!(model.opening_events(), ["Happened", "Occurred", "Befell"]);
+    for (name, _) in model.stored_events() {
+        assert_eq!(registry.with_event(name).unwrap().type_name(), "old");
+    }
+    assert!(registry.with_event("Began").is_none());
+}
+
+struct Renamed;
+impl Names for Renamed {
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Happened", 1), EventType::new("Ended", 1).also_stored_as(&[("Happened", 1)])];
+}
+
+struct Revived;
+impl Names for Revived {
+    const RETIRED: &'static [EventType] = &[EventType::new("Ended", 1)];
+}
+
+struct Unnumbered;
+impl Names for Unnumbered {
+    const RETIRED: &'static [EventType] = &[EventType::new("Paused", 0)];
+}
+
+struct Unspelled;
+impl Names for Unspelled {
+    const RETIRED: &'static [EventType] = &[EventType::new("Pau sed", 1)];
+}
+
+#[test]
+fn names_of_the_past_are_checked_like_those_of_today() {
+    assert_eq!(refused::<Shell<Renamed>>().reason, r#"event name "Happened" is declared twice"#);
+    assert_eq!(refused::<Shell<Revived>>().reason, r#"event name "Ended" is declared twice"#);
+    assert_eq!(refused::<Shell<Unnumbered>>().reason, r#"the versions of "Paused" count from 1"#);
+    let error = refused::<Shell<Unspelled>>();
+    assert_eq!(error.reason, r#"event name "Pau sed" must be 1 to 128 ASCII letters and digits"#);
+}
+
+struct Follower;
+impl Names for Follower {
+    const TYPE: &'static str = "follower";
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Happened", 1), EventType::new("Ended", 1).also_stored_as(&[("Paused", 1)])];
+}
+
 #[test]
 fn an_event_name_belongs_to_one_aggregate() {
+    let error = refused_beside::<Shell<Follower>>(Registry::new().with::<Shell<Old>>().unwrap());
+    assert_eq!(error.to_string(), r#"aggregate "follower": event name "Ended" belongs to "old""#);
     let error = refused_beside::<Shell<Kebab>>(Registry::new().with::<Shell<Good>>().unwrap());
     assert_eq!(error.to_string(), r#"aggregate "a1-2b-c": event name "Ended" belongs to "shell""#);
 }

@@ -1,8 +1,10 @@
-//! Older stored forms of events, read by today's code.
+//! Other stored forms of events, older and newer, read by today's code.
 
 use std::cell::Cell;
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, StoredEvent, UnreadableEvent};
+use decider::{
+    Aggregate, Commands, Context, Decision, EventType, StoredEvent, UnreadableEvent, UnreadableKind, Upcast,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -40,7 +42,20 @@ impl Aggregate for Station {
     const TYPE: &'static str = "station";
     const STATE_VERSION: u32 = 1;
     const COMMANDS: Commands = Commands { create: "Measure", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[EventType::new("Measured", 2), EventType::new("Named", 3)];
+    const EVENTS: &'static [EventType] = &[
+        EventType::new("Measured", 2).reads(5).also_stored_as(&[
+            ("Read", 1),
+            ("Ping", 1),
+            ("Pong", 1),
+            ("Split", 1),
+            ("Splinter", 1),
+            ("Endless", 1),
+            ("Mistyped", 1),
+            ("Lost", 2),
+        ]),
+        EventType::new("Named", 4).also_stored_as(&[("Installed", 1)]),
+    ];
+    const RETIRED: &'static [EventType] = &[EventType::new("Polled", 7)];
 
     type State = State;
     type Command = Command;
@@ -58,41 +73,52 @@ impl Aggregate for Station {
         state
     }
 
-    fn upcast(event: StoredEvent) -> Vec<StoredEvent> {
+    fn upcast(event: StoredEvent) -> Upcast {
         UPCASTS.set(UPCASTS.get() + 1);
         assert!(UPCASTS.get() < 100_000, "the upcasts of {event:?} do not come to an end");
         let data = &event.data;
         match (event.name.as_str(), event.version) {
             // A renamed field.
-            ("Measured", 1) => vec![to("Measured", 2, json!({"celsius": data["degrees"]}))],
+            ("Measured", 1) => Ok(vec![to("Measured", 2, json!({"celsius": data["degrees"]}))]),
+            // What the next release will write, and the one after it.
+            ("Measured", 3) => Ok(vec![to("Measured", 2, json!({"celsius": data["value"]}))]),
+            ("Measured", 4) => Ok(vec![to("Measured", 3, json!({"value": data["values"][0]}))]),
             // A renamed event.
-            ("Read", 1) => vec![to("Measured", 1, data.clone())],
+            ("Read", 1) => Ok(vec![to("Measured", 1, data.clone())]),
             // Two changes, one after the other.
-            ("Named", 1) => vec![to("Named", 2, json!({"first": data["text"], "last": "Station"}))],
+            ("Named", 1) => Ok(vec![to("Named", 2, json!({"first": data["text"], "last": "Station"}))]),
             ("Named", 2) => {
-                let name = format!("{} {}", data["first"].as_str().unwrap(), data["last"].as_str().unwrap());
-                vec![to("Named", 3, json!({ "name": name }))]
+                let Parts { first, last } = event.read()?;
+                Ok(vec![StoredEvent::new("Named", 4, &json!({"name": format!("{first} {last}")}))?])
             }
             // What was one event is two, and they have changed since.
-            ("Installed", 1) => vec![
+            ("Installed", 1) => Ok(vec![
                 to("Named", 1, json!({"text": data["name"]})),
                 to("Measured", 2, json!({"celsius": 0})),
                 to("Read", 1, json!({"degrees": data["degrees"]})),
-            ],
-            // Of no more interest.
-            ("Polled", _) => vec![],
+            ]),
 
             // And those that a mistake can make of it.
-            ("Measured", 9) => vec![to("Measured", 8, data.clone())],
-            ("Ping", 1) => vec![to("Pong", 1, data.clone())],
-            ("Pong", 1) => vec![to("Ping", 1, data.clone())],
-            ("Split", 1) => vec![to("Measured", 2, json!({"celsius": 1})), to("Splinter", 1, json!({}))],
-            ("Splinter", 1) => vec![to("Split", 1, json!({}))],
-            ("Endless", version) => vec![to("Endless", version + 1, json!({}))],
-            ("Mistyped", 1) => vec![to("Measured", 2, json!({"celsius": "warm"}))],
-            _ => vec![event],
+            ("Measured", 5) => Ok(vec![to("Measured", 6, data.clone())]),
+            ("Named", 3) => Ok(vec![to("Named", 5, data.clone())]),
+            ("Polled", _) => panic!("what means nothing is not looked at"),
+            ("Ping", 1) => Ok(vec![to("Pong", 1, data.clone())]),
+            ("Pong", 1) => Ok(vec![to("Ping", 1, data.clone())]),
+            ("Split", 1) => Ok(vec![to("Measured", 2, json!({"celsius": 1})), to("Splinter", 1, json!({}))]),
+            ("Splinter", 1) => Ok(vec![to("Split", 1, json!({}))]),
+            ("Endless", version) => Ok(vec![to("Endless", version + 1, json!({}))]),
+            ("Mistyped", 1) => Ok(vec![to("Measured", 2, json!({"celsius": "warm"}))]),
+            ("Lost", 2) => Ok(vec![to("Lost", 1, data.clone())]),
+            _ => Ok(vec![event]),
         }
     }
+}
+
+/// Version 2 of `Named`.
+#[derive(Deserialize)]
+struct Parts {
+    first: String,
+    last: String,
 }
 
 fn to(name: &str, version: u32, data: Value) -> StoredEvent {
@@ -107,8 +133,14 @@ fn read(name: &str, version: u32, data: &Value) -> Vec<String> {
     serde_json::from_value(station.state(&folded)["readings"].clone()).unwrap()
 }
 
-/// Why one stored event cannot be read.
+/// Why one stored event cannot be read, although no newer release wrote it.
 fn unreadable(name: &str, version: u32, data: &Value) -> UnreadableEvent {
+    let error = refused(name, version, data);
+    assert_eq!(error.kind, UnreadableKind::Corrupt, "{error}");
+    error
+}
+
+fn refused(name: &str, version: u32, data: &Value) -> UnreadableEvent {
     let station = Subject::of::<Station>();
     let error = station.model().fold(station.unborn(), &[stored(1, name, version, data)]).unwrap_err();
     assert_eq!((error.seq_num, error.event_type.as_str(), error.event_version), (1, name, version));
@@ -118,7 +150,7 @@ fn unreadable(name: &str, version: u32, data: &Value) -> UnreadableEvent {
 #[test]
 fn todays_form_is_read_as_it_is() {
     assert_eq!(read("Measured", 2, &json!({"celsius": 21})), ["21"]);
-    assert_eq!(read("Named", 3, &json!({"name": "Säntis"})), ["Säntis"]);
+    assert_eq!(read("Named", 4, &json!({"name": "Säntis"})), ["Säntis"]);
 }
 
 #[test]
@@ -144,7 +176,15 @@ fn an_event_that_became_several_keeps_their_order() {
 
 #[test]
 fn a_retired_event_counts_and_has_no_effect() {
-    assert_eq!(read("Polled", 1, &json!({"whatever": 1})), Vec::<String>::new());
+    for version in [1, 7] {
+        assert_eq!(read("Polled", version, &json!({"whatever": 1})), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_version_that_is_read_ahead_is_taken_back_to_the_one_that_is_written() {
+    assert_eq!(read("Measured", 3, &json!({"value": 21})), ["21"]);
+    assert_eq!(read("Measured", 4, &json!({"values": [21, 22]})), ["21"]);
 }
 
 #[test]
@@ -177,17 +217,37 @@ fn todays_events_are_written_in_todays_version() {
 }
 
 #[test]
+fn a_form_that_is_not_known_was_written_by_a_newer_release() {
+    for (name, version) in [("Measured", 6), ("Named", 5), ("Installed", 2), ("Polled", 8), ("Invented", 1)] {
+        let error = refused(name, version, &json!({}));
+        assert_eq!(error.kind, UnreadableKind::Newer, "{error}");
+        assert_eq!(
+            error.to_string(),
+            format!("event 1 ({name} version {version}): this code does not know that form; a newer release wrote it")
+        );
+    }
+}
+
+#[test]
 fn a_form_without_an_upcast_is_unreadable() {
-    for (name, version) in [("Measured", 3), ("Measured", 0), ("Named", 4), ("Forgotten", 1)] {
+    for (name, version) in [("Measured", 0), ("Lost", 1), ("Lost", 0)] {
         let error = unreadable(name, version, &json!({}));
         assert_eq!(error.reason, format!("this code has no upcast for {name} version {version}"));
     }
 }
 
 #[test]
-fn an_upcast_that_goes_back_a_version_is_unreadable() {
-    let error = unreadable("Measured", 9, &json!({"celsius": 21}));
-    assert_eq!(error.reason, "this code has no upcast for Measured version 9");
+fn an_upcast_that_leads_no_nearer_to_what_is_written_is_unreadable() {
+    for (name, version) in [("Measured", 5), ("Named", 3), ("Lost", 2)] {
+        let error = unreadable(name, version, &json!({"celsius": 21}));
+        assert_eq!(error.reason, format!("this code has no upcast for {name} version {version}"));
+    }
+}
+
+#[test]
+fn data_that_an_upcast_refuses_is_unreadable() {
+    let error = unreadable("Named", 2, &json!({"first": "Säntis"}));
+    assert_eq!(error.reason, "as Named version 2, missing field `last`");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use decider::{Circumstances, Meta};
-use event_store::limits::{self, MAX_ITEM, TooLarge};
+use event_store::limits::{self, MAX_ITEM, MAX_TRANSACTION, TooLarge};
 use event_store::{AppendError, EventStore, Settings, StoreError};
 use serde_json::{Value, json};
 use table::keys;
@@ -60,6 +60,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
             correlation_id: Some("c-1".into()),
             causation_id: Some("c-0".into()),
             traceparent: Some("00-1-2-01".into()),
+            trace_header: Some("Root=1-2-3".into()),
         },
     };
     let place = json!({"customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500});
@@ -95,7 +96,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
             "seqNum": {"N": "1"},
             "eventId": {"S": event_id},
             "eventType": {"S": "OrderPlaced"},
-            "eventVersion": {"N": "1"},
+            "eventVersion": {"N": "3"},
             "data": {"S": r#"{"id":"o-1","customerId":"alice","items":[{"productId":"coffee","quantity":2}],"total":4500}"#},
             "meta": {"M": {
                 "actor": {"S": "arn:aws:iam::1:user/alice"},
@@ -103,6 +104,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
                 "correlationId": {"S": "c-1"},
                 "causationId": {"S": "c-0"},
                 "traceparent": {"S": "00-1-2-01"},
+                "traceHeader": {"S": "Root=1-2-3"},
             }},
             "occurredAt": {"S": "2026-03-04T05:06:07.089Z"},
             "messageSeq": {"N": "1"},
@@ -125,6 +127,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
             "seqNum": {"N": "1"},
             // Seven days later.
             "ttl": {"N": "1773205567"},
+            "traceHeader": {"S": "Root=1-2-3"},
         })
     );
     assert_eq!(
@@ -132,8 +135,9 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
         json!({
             "metadata": {
                 "messageId": message_id, "aggregateType": "order", "aggregateId": "o-1", "seqNum": 1, "messageSeq": 1,
-                "eventId": event_id, "eventVersion": 1, "occurredAt": "2026-03-04T05:06:07.089Z",
+                "eventId": event_id, "eventVersion": 3, "occurredAt": "2026-03-04T05:06:07.089Z",
                 "correlationId": "c-1", "causationId": "c-0", "actor": "arn:aws:iam::1:user/alice",
+                "traceparent": "00-1-2-01", "traceHeader": "Root=1-2-3",
             },
             "data": {
                 "id": "o-1", "customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500,
@@ -352,6 +356,30 @@ async fn what_a_transaction_just_holds_is_appended() {
     assert_eq!(large.append(&store, &large.unborn(), &start(room)).await.unwrap().version(), 1);
     let row = bench.row(&large.key, &keys::event_sk(1)).await.unwrap();
     assert_eq!(limits::item_size(&row), MAX_ITEM);
+}
+
+#[tokio::test]
+async fn a_transaction_is_measured_to_the_byte() {
+    const LINES: usize = 11;
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let size =
+        async |subject: &Subject| bench.rows(&subject.key, "").await.iter().map(limits::item_size).sum::<usize>();
+    let probe = Subject::of::<Notebook>("probe");
+    probe.command(&store, "Start", json!({ "lines": vec![""; LINES] })).await;
+    let room = MAX_TRANSACTION - size(&probe).await;
+
+    let large = Subject::of::<Notebook>("large");
+    let start = |bytes: usize| {
+        let mut lines = vec!["A".repeat(bytes / LINES); LINES - 1];
+        lines.push("A".repeat(bytes - bytes / LINES * (LINES - 1)));
+        large.decide(&large.unborn(), &[("Start", json!({ "lines": lines }))])
+    };
+    let error = large.append(&store, &large.unborn(), &start(room + 1)).await.unwrap_err();
+    let AppendError::TooLarge(TooLarge::Transaction { bytes }) = error else { panic!("{error:?}") };
+    assert_eq!(bytes, MAX_TRANSACTION + 1);
+    large.append(&store, &large.unborn(), &start(room)).await.unwrap();
+    assert_eq!(size(&large).await, MAX_TRANSACTION);
 }
 
 #[tokio::test]

@@ -187,8 +187,7 @@ async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
         ("occurredAt", text("yesterday"), "AGGREGATE#account#1 EVENT#000000000003"),
         ("seqNum", number("4"), "AGGREGATE#account#1 EVENT#000000000003"),
         ("seqNum", text("three"), "AGGREGATE#account#1 EVENT#000000000003"),
-        ("eventType", text("MoneyStolen"), "event 3 (MoneyStolen version 1)"),
-        ("eventVersion", number("2"), "event 3 (TransactionAccepted version 2)"),
+        ("eventVersion", number("0"), "event 3 (TransactionAccepted version 0)"),
         ("meta", text("nobody"), "AGGREGATE#account#1 EVENT#000000000003"),
     ] {
         let bench = Bench::new().await;
@@ -198,6 +197,26 @@ async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
         let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
         assert!(fault.contains(named), "{attribute} {value:?}: {fault}");
         assert!(store.recall(&account.key).is_none());
+    }
+}
+
+#[tokio::test]
+async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
+    for (attribute, value, named) in [
+        ("eventType", AttributeValue::S("MoneyLent".into()), "event 3 (MoneyLent version 1)"),
+        ("eventVersion", AttributeValue::N("2".into()), "event 3 (TransactionAccepted version 2)"),
+    ] {
+        let bench = Bench::new().await;
+        let account = ledger(&bench.store(), "1", 5).await;
+        bench.tamper(&account.key, &keys::event_sk(3), [(attribute, value)]).await;
+        let store = bench.store();
+        let error = store.load(account.model(), &account.key).await.unwrap_err();
+        let StoreError::Newer { item, source } = error else { panic!("{error:?}") };
+        assert_eq!(item, "account/1");
+        assert!(source.to_string().contains(named), "{source}");
+        assert!(store.recall(&account.key).is_none());
+        // What it knows, it still answers.
+        assert_eq!(account.load_at(&store, 2).await.version(), 2);
     }
 }
 

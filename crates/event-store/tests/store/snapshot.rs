@@ -1,6 +1,7 @@
 //! Snapshots: taken, refused, ignored, kept; never able to make an answer wrong.
 
 use std::io::Write;
+use std::pin::pin;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -12,7 +13,7 @@ use serde_json::json;
 use table::keys;
 
 use crate::notebook::Notebook;
-use crate::support::{Bench, Item, Subject, balance, ledger, notation, now, number, settings, state, text};
+use crate::support::{Bench, Item, Subject, after, balance, ledger, notation, now, number, settings, state, text};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
     store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
@@ -63,16 +64,50 @@ async fn a_snapshot_that_is_not_newer_changes_nothing() {
     assert_eq!(take(&early, &account).await, SnapshotOutcome::NotNewer);
     assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::NotNewer);
     assert_eq!(snapshot(&bench, &account).await, stored);
-
-    // One that is there already is not moved back.
-    let ahead = [("lastSeqNum", AttributeValue::N("9".into()))];
-    bench.tamper(&account.key, keys::SNAPSHOT, ahead).await;
-    let stored = snapshot(&bench, &account).await;
-    ledger(&early, "1", 8).await;
-    assert_eq!(take(&early, &account).await, SnapshotOutcome::NotNewer);
-    assert_eq!(snapshot(&bench, &account).await, stored);
     ledger(&early, "1", 10).await;
     assert_eq!(take(&early, &account).await, SnapshotOutcome::Taken { version: 10 });
+}
+
+#[tokio::test]
+async fn a_snapshot_of_events_that_are_not_there_is_ignored_and_replaced() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = ledger(&store, "1", 5).await;
+    take(&store, &account).await;
+    for state_version in ["1", "7"] {
+        let lie =
+            [("lastSeqNum", AttributeValue::N("9".into())), ("stateVersion", AttributeValue::N(state_version.into()))];
+        bench.tamper(&account.key, keys::SNAPSHOT, lie).await;
+        let loaded = account.load(&bench.store()).await;
+        assert_eq!((loaded.version(), &state(&loaded)["balance"]), (5, &json!(balance(5))));
+        assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version: 5 });
+        let replaced = snapshot(&bench, &account).await;
+        assert_eq!((number(&replaced, "lastSeqNum"), number(&replaced, "stateVersion")), (5, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_taken_between_the_reads_of_a_load_is_no_lie() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 5).await;
+    // What the query saw, before the last three events were there.
+    let mut hidden = Vec::new();
+    ledger(&bench.store(), "1", 8).await;
+    take(&bench.store(), &account).await;
+    for seq_num in 6..=8 {
+        hidden.push(bench.row(&account.key, &keys::event_sk(seq_num)).await.unwrap());
+        bench.delete(&account.key, &keys::event_sk(seq_num)).await;
+    }
+    let store = bench.store();
+    bench.wire.take_calls();
+    let mut load = pin!(account.load(&store));
+    after(&bench, |calls| calls.len() == 2, load.as_mut()).await;
+    for row in hidden {
+        bench.put(row).await;
+    }
+    let loaded = load.await;
+    assert_eq!((loaded.version(), &state(&loaded)["balance"]), (8, &json!(balance(8))));
+    assert_eq!(bench.operations(), ["Query"], "it looked again, and did not begin anew");
 }
 
 #[tokio::test]
@@ -90,9 +125,10 @@ async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
     let lines = ["A", "!B", "C"];
     older.command(&bench.store(), "Start", json!({ "lines": lines })).await;
     assert_eq!(take(&bench.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
-    let lie = [("state", AttributeValue::S(r#"{"lines":["lie"]}"#.into()))];
-    bench.tamper(&older.key, keys::SNAPSHOT, lie).await;
-    assert_eq!(state(&older.load(&bench.store()).await)["lines"], json!(["lie"]));
+    // What the one takes for its state, is none to the other.
+    let other = [("state", AttributeValue::S(r#"{"lines":["other"]}"#.into()))];
+    bench.tamper(&older.key, keys::SNAPSHOT, other).await;
+    assert_eq!(state(&older.load(&bench.store()).await)["lines"], json!(["other"]));
 
     let loaded = newer.load(&bench.store()).await;
     assert_eq!((loaded.version(), loaded.folded.message_seq()), (3, 1));
@@ -101,9 +137,9 @@ async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
     // At the same version already, and by an older deployment as by a newer.
     assert_eq!(take(&bench.store(), &newer).await, SnapshotOutcome::Taken { version: 3 });
     assert_eq!(number(&snapshot(&bench, &newer).await, "stateVersion"), 2);
+    assert_eq!(state(&newer.load(&bench.store()).await)["lines"], json!(lines));
     assert_eq!(take(&bench.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
     assert_eq!(number(&snapshot(&bench, &newer).await, "stateVersion"), 1);
-    assert_eq!(state(&older.load(&bench.store()).await)["lines"], json!(lines));
 }
 
 #[tokio::test]
@@ -171,6 +207,51 @@ async fn a_snapshot_that_cannot_be_read_is_replaced_by_the_next() {
 }
 
 #[tokio::test]
+async fn a_snapshot_that_cannot_be_read_is_replaced_although_nothing_has_happened_since() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 5).await;
+    take(&bench.store(), &account).await;
+    let good = snapshot(&bench, &account).await;
+    let text_of = |value: &str| AttributeValue::S(value.to_owned());
+    for (attribute, value) in [
+        ("state", text_of("no JSON")),
+        ("lastSeqNum", text_of("99")),
+        ("stateVersion", text_of("1")),
+        ("takenAt", AttributeValue::N("1".into())),
+    ] {
+        bench.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;
+        assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version: 5 }, "{attribute}");
+        let taken = snapshot(&bench, &account).await;
+        assert_eq!((&taken["state"], &taken["lastSeqNum"]), (&good["state"], &good["lastSeqNum"]));
+    }
+    assert_eq!(bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await, [], "nobody has a use for these");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_wrong_is_cured_by_a_rebuild() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_keep: 1, ..settings() });
+    let account = ledger(&store, "1", 5).await;
+    take(&store, &account).await;
+    let wrong = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":77,"minimumBalance":-1000}"#;
+    for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(5)] {
+        bench.tamper(&account.key, sk, [("state", AttributeValue::S(wrong.into()))]).await;
+    }
+    assert_eq!(state(&account.load(&bench.store()).await)["balance"], 77);
+    let cold = || bench.store_with(Settings { snapshot_keep: 1, ..settings() });
+    assert_eq!(take(&cold(), &account).await, SnapshotOutcome::NotNewer);
+
+    let outcome = cold().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
+    assert_eq!(outcome, SnapshotOutcome::Taken { version: 5 });
+    assert_eq!(state(&account.load(&bench.store()).await)["balance"], balance(5));
+    assert_eq!(state(&account.load_at(&bench.store(), 5).await)["balance"], balance(5));
+
+    let nobody = Subject::shipped("account", "nobody");
+    let outcome = cold().rebuild_snapshot(nobody.model(), &nobody.key, now()).await.unwrap();
+    assert_eq!(outcome, SnapshotOutcome::NotNeeded);
+}
+
+#[tokio::test]
 async fn a_large_state_is_stored_compressed_and_read_back() {
     let bench = Bench::new().await;
     let notebook = Subject::of::<Notebook>("1");
@@ -234,33 +315,6 @@ async fn a_state_too_large_even_when_compressed_has_no_snapshot_and_works_on() {
 }
 
 #[tokio::test]
-async fn kept_snapshots_beyond_the_newest_expire() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_keep: 2, ..settings() });
-    let mut account = Subject::shipped("account", "1");
-    let mut taken_at = Vec::new();
-    for version in [10, 20, 30, 40, 50] {
-        account = ledger(&store, "1", version).await;
-        let at = now();
-        taken_at.push(at);
-        store.take_snapshot(account.model(), &account.key, at).await.unwrap();
-    }
-    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
-    let versions: Vec<_> = kept.iter().map(|row| number(row, "lastSeqNum")).collect();
-    assert_eq!(versions, [10, 20, 30, 40, 50]);
-    // Two beside the copy of the newest; 10 expired when 40 was taken, 20 when 50 was.
-    let expiring: Vec<_> = kept.iter().filter(|row| row.contains_key("ttl")).map(|row| number(row, "ttl")).collect();
-    let at = |index: usize| u64::try_from(taken_at[index].as_second()).unwrap();
-    assert_eq!(expiring, [at(3), at(4)]);
-    assert!(kept[..2].iter().all(|row| row.contains_key("ttl")));
-    assert!(!snapshot(&bench, &account).await.contains_key("ttl"));
-    // A repeated request expires nothing more.
-    assert_eq!(take(&store, &account).await, SnapshotOutcome::NotNewer);
-    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
-    assert_eq!(kept.iter().filter(|row| row.contains_key("ttl")).count(), 2);
-}
-
-#[tokio::test]
 async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
     let bench = Bench::new().await;
     let plain = Subject::of::<Notebook>("1");
@@ -288,28 +342,4 @@ async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
         let after = diary.append(store, &loaded.folded, &decided).await.unwrap();
         assert_eq!(state(&after)["lines"].as_array().unwrap().last().unwrap(), history);
     }
-}
-
-#[tokio::test]
-async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_keep: 5, ..settings() });
-    let mut account = Subject::shipped("account", "1");
-    for version in [200, 400, 600] {
-        account = ledger(&store, "1", version).await;
-        take(&store, &account).await;
-    }
-    ledger(&store, "1", 650).await;
-    for (version, first) in [(199, 1), (201, 201), (450, 401), (650, 601)] {
-        bench.wire.take_calls();
-        let at = account.load_at(&store, version).await;
-        assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
-        let calls = bench.wire.take_calls();
-        assert_eq!(calls.len(), 2, "the snapshot, and the events after it");
-        assert_eq!(calls[1].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
-    }
-    // Of a version that has a snapshot, no event is read.
-    bench.wire.take_calls();
-    assert_eq!(account.load_at(&store, 400).await.version(), 400);
-    assert_eq!(bench.operations(), ["Query"]);
 }

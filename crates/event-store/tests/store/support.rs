@@ -1,7 +1,10 @@
 //! What the tests share: a table of their own behind a wire, an aggregate to work on, and a clock that only goes on.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -129,6 +132,25 @@ impl Bench {
         row.extend(changes.map(|(name, value)| (name.to_owned(), value)));
         self.put(row).await;
     }
+}
+
+/// Lets a run go on until its calls are those, and no further.
+pub(crate) async fn after<T>(
+    bench: &Bench,
+    are_those: impl Fn(&[Call]) -> bool,
+    mut run: Pin<&mut impl Future<Output = T>>,
+) {
+    let mut calls = Vec::new();
+    poll_fn(|context| {
+        calls.extend(bench.wire.take_calls());
+        if are_those(&calls) {
+            return Poll::Ready(());
+        }
+        assert!(run.as_mut().poll(context).is_pending(), "it ended before");
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// What a row's attribute says, when it is a text.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Circumstances, CommandRequest, Json, Meta, Model, Registry};
+use decider::{Circumstances, CommandError, CommandRequest, Json, Meta, Model, Registry};
 use event_store::{EventStore, Loaded, Settings};
 use jiff::Timestamp;
 use local_dynamodb::{Call, Fault, LocalDynamoDb, Wire};
@@ -31,9 +31,10 @@ fn registry() -> Registry {
     aggregates::registry().unwrap().with::<Notebook>().unwrap().with::<Journal>().unwrap()
 }
 
-fn settings() -> Settings {
-    let environment = [("TABLE_NAME", TABLE), ("SNAPSHOT_EVERY", &EVERY.to_string())].into_iter().collect();
-    Settings::read(&environment).unwrap()
+fn settings(every: u64, keep: u64) -> Settings {
+    let (every, keep) = (every.to_string(), keep.to_string());
+    let environment = [("TABLE_NAME", TABLE), ("SNAPSHOT_EVERY", &every), ("SNAPSHOT_KEEP", &keep)];
+    Settings::read(&environment.into_iter().collect()).unwrap()
 }
 
 /// A table, and a wire in front of it that only the function under test uses.
@@ -41,33 +42,40 @@ pub(crate) struct Bench {
     pub(crate) wire: Wire,
     registry: Registry,
     /// Goes round the wire.
-    store: EventStore,
+    pub(crate) store: EventStore,
     /// Goes round the wire as well.
     raw: Client,
     engine: LocalDynamoDb,
+    settings: Settings,
 }
 
 impl Bench {
     pub(crate) async fn new() -> Self {
+        Self::with(EVERY, 0).await
+    }
+
+    /// With a snapshot due every so many events, and so many of them kept.
+    pub(crate) async fn with(every: u64, keep: u64) -> Self {
+        let settings = settings(every, keep);
         let engine = LocalDynamoDb::in_memory().await.unwrap();
         let wire = Wire::to(engine.url()).await.unwrap();
         let round_the_wire = startup::aws_config_at(engine.url());
-        let store = EventStore::new(&round_the_wire, settings());
+        let store = EventStore::new(&round_the_wire, settings.clone());
         store.create_table().await.unwrap();
-        Self { wire, registry: registry(), store, raw: Client::new(&round_the_wire), engine }
+        Self { wire, registry: registry(), store, raw: Client::new(&round_the_wire), engine, settings }
     }
 
     /// The function on a new instance, whose cache is cold.
     pub(crate) fn snapshotter(&self) -> Snapshotter {
-        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.wire.url()), settings()))
+        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.wire.url()), self.settings.clone()))
     }
 
     /// The same, on calls that the wire neither sees nor fails.
     pub(crate) fn snapshotter_round_the_wire(&self) -> Snapshotter {
-        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.engine.url()), settings()))
+        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.engine.url()), self.settings.clone()))
     }
 
-    fn model(&self, key: &AggregateKey) -> &dyn Model {
+    pub(crate) fn model(&self, key: &AggregateKey) -> &dyn Model {
         self.registry.get(&key.aggregate_type).unwrap()
     }
 
@@ -77,6 +85,15 @@ impl Bench {
     }
 
     async fn commands(&self, key: &AggregateKey, commands: Vec<(&str, Value)>) {
+        self.try_commands(key, commands).await.unwrap();
+    }
+
+    /// The same; of a command that does not reach the rules, nothing comes.
+    pub(crate) async fn try_commands(
+        &self,
+        key: &AggregateKey,
+        commands: Vec<(&str, Value)>,
+    ) -> Result<(), CommandError> {
         let model = self.model(key);
         let before = self.store.load(model, key).await.unwrap();
         let request = |(command, data): (&str, Value)| CommandRequest {
@@ -85,9 +102,10 @@ impl Bench {
         };
         let commands: Vec<_> = commands.into_iter().map(request).collect();
         let circumstances = Circumstances { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
-        let decided = model.decide(&before.folded, &key.id, &commands, &circumstances).unwrap();
+        let decided = model.decide(&before.folded, &key.id, &commands, &circumstances)?;
         let deadline = Instant::now() + Duration::from_secs(60);
         self.store.append(model, key, before.version(), &decided, deadline).await.unwrap();
+        Ok(())
     }
 
     /// An account at that version: opened, then paid into event by event.
@@ -109,12 +127,12 @@ impl Bench {
 
     /// The aggregate as a new instance loads it: from its snapshot, if there is one.
     pub(crate) async fn loaded(&self, key: &AggregateKey) -> Loaded {
-        let store = EventStore::new(&startup::aws_config_at(self.engine.url()), settings());
+        let store = EventStore::new(&startup::aws_config_at(self.engine.url()), self.settings.clone());
         store.load(self.model(key), key).await.unwrap()
     }
 
     /// The items of an aggregate whose sort keys begin so.
-    async fn rows(&self, key: &AggregateKey, prefix: &str) -> Vec<Item> {
+    pub(crate) async fn rows(&self, key: &AggregateKey, prefix: &str) -> Vec<Item> {
         let pages = self
             .raw
             .query()

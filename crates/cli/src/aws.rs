@@ -1,0 +1,15 @@
+//! AWS configuration for a service at an endpoint of its own.
+
+use startup::{Environment, SdkConfig};
+
+/// The configuration of a service at the endpoint that the environment names in `variable`, if it names one. Where it names
+/// no credentials, the endpoint is taken for one that takes any.
+pub(crate) async fn at_endpoint(environment: &Environment, variable: &str) -> Option<SdkConfig> {
+    let url = environment.optional(variable)?;
+    let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
+    Some(if has_credentials {
+        startup::aws_config().await.to_builder().endpoint_url(url).build()
+    } else {
+        startup::aws_config_at(&url)
+    })
+}

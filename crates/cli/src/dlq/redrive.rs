@@ -1,0 +1,189 @@
+//! `daybook dlq redrive`: the way back.
+
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use stream_relay::Outcome;
+
+use super::letters::{Filter, Queue, Received};
+use crate::operate::progress::Progress;
+use crate::operate::target::{BusOptions, QueueOptions};
+use crate::operate::{Exit, OperateError, Operator};
+
+/// Letters that are sent before those that were taken are deleted.
+const AT_ONCE: usize = 500;
+
+/// What a run may take beyond what the rate says: a bus that is waited for, and the queue's own calls.
+const SPARE: Duration = Duration::from_secs(600);
+
+/// What is asked for.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Which letters.
+    #[command(flatten)]
+    pub filter: Filter,
+    /// Do it.
+    #[arg(long)]
+    pub yes: bool,
+    /// Messages a second at most.
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub rate: NonZeroU32,
+    /// Letters to look through at most; run it again for more.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub limit: usize,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Which queue.
+    #[command(flatten)]
+    pub queue: QueueOptions,
+    /// Which bus.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+#[derive(Default)]
+struct Tally {
+    sent: usize,
+    refused: usize,
+    kept: usize,
+    not_whole: usize,
+}
+
+/// Sends them, or says what it would send.
+///
+/// # Errors
+///
+/// When the queue cannot be read, or the bus takes nothing more.
+pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
+    let mut resend = options.bus.connect(&operator.environment, options.rate).await?;
+    let queue = Queue::new(options.queue.connect(&operator.environment).await?);
+    let limit = u32::try_from(options.limit).unwrap_or(u32::MAX);
+    let hide = if options.yes { SPARE + Duration::from_secs(1) * (limit / options.rate.get()) } else { SPARE / 10 };
+    let progress = Progress::spinner();
+    let told = |seen| progress.doing(format!("{seen} letters"));
+    let letters = queue.receive(options.limit, hide, &operator.interrupt, told).await?;
+    drop(progress);
+
+    let (mut chosen, others): (Vec<_>, Vec<_>) = letters.into_iter().partition(|letter| options.filter.passes(letter));
+    queue.put_back(&others).await;
+    chosen.sort_by_cached_key(Received::order);
+    let whole = chosen.partition_point(|letter| letter.letter.is_ok());
+    let not_whole = chosen.split_off(whole);
+    queue.put_back(&not_whole).await;
+    let mut tally = Tally { not_whole: not_whole.len(), ..Tally::default() };
+    for letter in &not_whole {
+        say(operator, options.json, "left", letter, Some("no whole message"))?;
+    }
+    let messages = gather(chosen);
+    if !options.yes {
+        for letters in &messages {
+            say(operator, options.json, "would-send", &letters[0], None)?;
+        }
+        queue.put_back(&messages.concat()).await;
+        let text = format!("{} messages would be sent; nothing was done, --yes does it", messages.len());
+        let summary = json!({"wouldSend": messages.len(), "notWhole": tally.not_whole});
+        operator.sum_up(options.json, &text, summary, None)?;
+        return Ok(if tally.not_whole == 0 { Exit::Clean } else { Exit::Findings });
+    }
+
+    let progress = Progress::of(messages.len());
+    let mut left: Vec<Received> = Vec::new();
+    let mut last = None;
+    for some in messages.chunks(AT_ONCE) {
+        if last.is_some() || operator.interrupt.is_set() {
+            left.extend(some.iter().flatten().cloned());
+            continue;
+        }
+        let rows = some.iter().filter_map(|letters| Some(letters[0].letter.as_ref().ok()?.row.clone())).collect();
+        let outcomes = resend.send(rows, operator.interrupt.wait()).await;
+        let mut taken = Vec::new();
+        for (letters, outcome) in some.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Sent => {
+                    tally.sent += 1;
+                    taken.extend_from_slice(letters);
+                    progress.print(|| say(operator, options.json, "sent", &letters[0], None))?;
+                }
+                Outcome::Refused(refusal) => {
+                    tally.refused += 1;
+                    left.extend_from_slice(letters);
+                    let why = format!("{}: {}", refusal.code, refusal.text);
+                    progress.print(|| say(operator, options.json, "refused", &letters[0], Some(&why)))?;
+                }
+                Outcome::Unsent(refusal) => {
+                    left.extend_from_slice(letters);
+                    last = last.or(refusal.map(|refusal| format!("{}: {}", refusal.code, refusal.text)));
+                }
+            }
+        }
+        for (letter, why) in queue.delete(&taken).await {
+            tally.kept += 1;
+            progress.print(|| say(operator, options.json, "sent-and-kept", &letter, Some(&why)))?;
+        }
+        progress.done(some.len());
+    }
+    drop(progress);
+    queue.put_back(&left).await;
+    let Tally { sent, refused, kept, not_whole } = tally;
+    let unsent = messages.len() - sent - refused;
+    let not_deleted = if kept > 0 { format!(" but for {kept} letters, which SQS kept") } else { String::new() };
+    let text = format!(
+        "{sent} messages sent and deleted from the queue{not_deleted}; left there: {refused} that the bus refuses, \
+         {not_whole} no whole messages, {unsent} not sent"
+    );
+    let summary = json!({"sent": sent, "refused": refused, "kept": kept, "notWhole": not_whole, "unsent": unsent});
+    let go_on = operator.interrupt.is_set().then_some("run it again");
+    operator.sum_up(options.json, &text, summary, go_on)?;
+    if operator.interrupt.is_set() {
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(cause) = last {
+        return Err(OperateError::Bus { cause, next: "the rest is in the queue, run it again".to_owned() });
+    }
+    Ok(if refused + kept + not_whole == 0 { Exit::Clean } else { Exit::Findings })
+}
+
+/// The letters of each message together: the relay may have parked one twice.
+fn gather(letters: Vec<Received>) -> Vec<Vec<Received>> {
+    let same = |one: &Received, other: &Received| match (&one.letter, &other.letter) {
+        (Ok(one), Ok(other)) => one.row == other.row,
+        _ => false,
+    };
+    let mut messages: Vec<Vec<Received>> = Vec::new();
+    for letter in letters {
+        match messages.last_mut().filter(|last| same(&last[0], &letter)) {
+            Some(last) => last.push(letter),
+            None => messages.push(vec![letter]),
+        }
+    }
+    messages
+}
+
+/// One line: what became of a letter.
+fn say(
+    operator: &mut Operator,
+    as_json: bool,
+    outcome: &str,
+    letter: &Received,
+    why: Option<&str>,
+) -> std::io::Result<()> {
+    if as_json {
+        let mut line = letter.json();
+        line["outcome"] = json!(outcome);
+        line["why"] = json!(why);
+        return writeln!(operator.out, "{line}");
+    }
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    match &letter.letter {
+        Ok(whole) => writeln!(
+            operator.out,
+            "{outcome} {} {} {} {}{why}",
+            whole.aggregate, whole.row.message_seq, whole.row.message_type, whole.row.message_id
+        ),
+        Err(_) => writeln!(operator.out, "{outcome} {letter}"),
+    }
+}

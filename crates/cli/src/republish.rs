@@ -1,0 +1,377 @@
+//! `daybook republish`: the messages of a window of time, sent again from the table.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::num::NonZeroU32;
+
+use clap::Args;
+use decider::{Model, Registry};
+use event_store::{EventStore, StoreError};
+use jiff::Timestamp;
+use serde_json::json;
+use stream_relay::{Outcome, Resend};
+use table::{AggregateKey, OutboxItem};
+use ulid::Ulid;
+
+use crate::operate::progress::Progress;
+use crate::operate::selection::{AggregateName, model, models};
+use crate::operate::target::{BusOptions, TableOptions};
+use crate::operate::{Exit, OperateError, Operator};
+
+/// Rows that are sent together, at most.
+const AT_ONCE: usize = 500;
+
+/// Bytes of details that are sent together, about.
+const BYTES_AT_ONCE: usize = 8 * 1024 * 1024;
+
+/// What is asked for.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// The beginning, included: 2026-11-20T08:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub from: Timestamp,
+    /// The end, not included.
+    #[arg(long, value_name = "TIME")]
+    pub to: Timestamp,
+    /// Only of aggregates of this type; several times for several.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub types: Vec<String>,
+    /// Only of this aggregate; several times for several.
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with = "types")]
+    pub aggregates: Vec<AggregateName>,
+    /// A name that events were stored under and that the code no longer knows; several times for several.
+    #[arg(long = "event-type", value_name = "NAME")]
+    pub event_types: Vec<String>,
+    /// Go on behind this aggregate, with which an earlier run ended.
+    #[arg(long, value_name = "TYPE/ID")]
+    pub after: Option<AggregateName>,
+    /// Do it.
+    #[arg(long)]
+    pub yes: bool,
+    /// Messages a second at most.
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub rate: NonZeroU32,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Which table.
+    #[command(flatten)]
+    pub table: TableOptions,
+    /// Which bus.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// The events of an aggregate within the window, each with the count of messages that it tells.
+type Events = BTreeMap<u64, Option<u64>>;
+
+/// What became of it all.
+#[derive(Default)]
+struct Tally {
+    events: usize,
+    rows: usize,
+    gone: u64,
+    sent: usize,
+    refused: usize,
+    unreadable: usize,
+    /// The last aggregate with which all is done, and the one after it.
+    settled: Option<AggregateKey>,
+    current: Option<AggregateKey>,
+    /// Whether something was not sent.
+    unsent: bool,
+    failure: Option<String>,
+}
+
+/// Sends them, or says what it would send.
+///
+/// # Errors
+///
+/// When the table cannot be read, or the bus takes nothing more.
+pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
+    let store = options.table.connect(&operator.environment).await?;
+    let resend = options.bus.connect(&operator.environment, options.rate).await?;
+    let names = event_names(&options, &operator.registry)?;
+    let window = window(options.from, options.to)?;
+    let found = find(&options, &store, &names, window, operator).await?;
+
+    let mut tally = Tally { events: found.values().map(Events::len).sum(), ..Tally::default() };
+    let progress = Progress::of(found.len());
+    let mut sending = Sending { options: &options, operator, resend, progress, waiting: Vec::new(), bytes: 0 };
+    for (key, events) in found {
+        if sending.operator.interrupt.is_set() || tally.failure.is_some() {
+            break;
+        }
+        sending.aggregate(&store, &key, &events, &mut tally).await?;
+    }
+    sending.flush(&mut tally).await?;
+    drop(sending);
+    tell(&options, operator, tally)
+}
+
+/// The names of all events that may have announced something.
+fn event_names<'a>(options: &'a Options, registry: &'a Registry) -> Result<Vec<&'a str>, OperateError> {
+    let models: Vec<&dyn Model> = if options.aggregates.is_empty() {
+        models(registry, &options.types)?
+    } else {
+        let mut models = Vec::new();
+        for AggregateName(key) in &options.aggregates {
+            let model = model(registry, &key.aggregate_type)?;
+            if !models.iter().any(|known: &&dyn Model| known.type_name() == model.type_name()) {
+                models.push(model);
+            }
+        }
+        models
+    };
+    let mut names: Vec<&str> = models.iter().flat_map(|model| model.stored_events()).map(|(name, _)| name).collect();
+    names.extend(options.event_types.iter().map(String::as_str));
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+/// The ids of events that were decided within the window.
+fn window(from: Timestamp, to: Timestamp) -> Result<(Ulid, Ulid), OperateError> {
+    let milliseconds = |at: Timestamp| u64::try_from(at.as_millisecond()).ok();
+    match (milliseconds(from), milliseconds(to)) {
+        (Some(first), Some(end)) if first < end => {
+            Ok((Ulid::from_parts(first, 0), Ulid::from_parts(end - 1, u128::MAX)))
+        }
+        _ => Err(OperateError::Usage("--from must be before --to, and both after 1970".to_owned())),
+    }
+}
+
+/// The events of the window, by aggregate and number.
+async fn find(
+    options: &Options,
+    store: &EventStore,
+    names: &[&str],
+    (first, last): (Ulid, Ulid),
+    operator: &Operator,
+) -> Result<BTreeMap<AggregateKey, Events>, OperateError> {
+    let wanted = |key: &AggregateKey| {
+        let named = options.aggregates.is_empty() || options.aggregates.iter().any(|name| name.0 == *key);
+        let typed = options.types.is_empty() || options.types.contains(&key.aggregate_type);
+        named && typed && options.after.as_ref().is_none_or(|after| *key > after.0)
+    };
+    let mut found: BTreeMap<AggregateKey, Events> = BTreeMap::new();
+    let progress = Progress::spinner();
+    let mut events = 0;
+    for partition in store.index_partitions(names) {
+        let mut from = Some(first);
+        while let Some(first) = from.filter(|_| !operator.interrupt.is_set()) {
+            let page = store.index(&partition, first, last).await.map_err(cannot_read)?;
+            for entry in page.items.into_iter().filter(|entry| wanted(&entry.aggregate)) {
+                events += 1;
+                found.entry(entry.aggregate).or_default().insert(entry.seq_num, entry.message_seq);
+            }
+            progress.doing(format!("{events} events of {} aggregates, at {partition}", found.len()));
+            from = page.next.and_then(|last| last.increment().ok());
+        }
+    }
+    Ok(found)
+}
+
+struct Sending<'a> {
+    options: &'a Options,
+    operator: &'a mut Operator,
+    resend: Resend,
+    progress: Progress,
+    /// Rows to be sent, aggregate after aggregate.
+    waiting: Vec<(AggregateKey, OutboxItem)>,
+    bytes: usize,
+}
+
+impl Sending<'_> {
+    /// Reads the rows of an aggregate, and sends them as soon as there are enough.
+    async fn aggregate(
+        &mut self,
+        store: &EventStore,
+        key: &AggregateKey,
+        events: &Events,
+        tally: &mut Tally,
+    ) -> Result<(), OperateError> {
+        let (Some((&first, _)), Some((&last, _))) = (events.first_key_value(), events.last_key_value()) else {
+            return Ok(());
+        };
+        let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut announced_before = None;
+        let mut after = None;
+        loop {
+            let mut page = store.outbox(key, first, last, after).await.map_err(cannot_read)?;
+            for row in page.unreadable {
+                tally.unreadable += 1;
+                let line = format!("unreadable {key} {}: {}", row.sk, row.reason);
+                self.say(line, json!({"aggregate": key.to_string(), "item": row.sk, "why": row.reason}), "unreadable")?;
+            }
+            page.rows.retain(|row| events.contains_key(&row.seq_num));
+            // By number: the sort keys of ten and more messages of an event do not sort like that.
+            page.rows.sort_by_key(|row| row.message_seq);
+            for row in page.rows {
+                if announced_before.is_none() && row.seq_num == first {
+                    announced_before = index(&row).and_then(|index| row.message_seq.checked_sub(index + 1));
+                }
+                *seen.entry(row.seq_num).or_default() += 1;
+                tally.rows += 1;
+                self.bytes += row.detail.len();
+                self.waiting.push((key.clone(), row));
+                if self.waiting.len() >= AT_ONCE || self.bytes >= BYTES_AT_ONCE {
+                    self.flush(tally).await?;
+                }
+            }
+            after = page.next;
+            if after.is_none() || tally.failure.is_some() || self.operator.interrupt.is_set() {
+                break;
+            }
+        }
+        // Where it broke off, what was not looked for is not gone.
+        if after.is_none() {
+            self.gone(store, key, events, &seen, announced_before, tally).await?;
+        }
+        self.progress.done(1);
+        Ok(())
+    }
+
+    /// The messages that the events announced and whose rows are not there.
+    async fn gone(
+        &mut self,
+        store: &EventStore,
+        key: &AggregateKey,
+        events: &Events,
+        seen: &BTreeMap<u64, u64>,
+        mut announced_before: Option<u64>,
+        tally: &mut Tally,
+    ) -> Result<(), OperateError> {
+        let mut expected = None;
+        for (&seq_num, &up_to) in events {
+            if expected != Some(seq_num) && announced_before.is_none() {
+                announced_before = store.messages_up_to(key, seq_num - 1).await.map_err(cannot_read)?;
+            }
+            if let (Some(before), Some(up_to)) = (announced_before, up_to) {
+                let announced = up_to.saturating_sub(before);
+                let gone = announced.saturating_sub(seen.get(&seq_num).copied().unwrap_or_default());
+                if gone > 0 {
+                    tally.gone += gone;
+                    let line = format!("gone {key} event {seq_num}: {gone} of {announced} messages");
+                    let json =
+                        json!({"aggregate": key.to_string(), "seqNum": seq_num, "messages": gone, "of": announced});
+                    self.say(line, json, "gone")?;
+                }
+            }
+            // What is next follows on this, unless the window has a hole there.
+            expected = Some(seq_num + 1);
+            announced_before = up_to.filter(|_| events.contains_key(&(seq_num + 1)));
+        }
+        Ok(())
+    }
+
+    /// Sends what is waiting, or says that it would.
+    async fn flush(&mut self, tally: &mut Tally) -> Result<(), OperateError> {
+        self.bytes = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if !self.options.yes {
+            for (key, row) in &waiting {
+                self.row("would-send", key, row, None)?;
+            }
+            return Ok(());
+        }
+        let interrupt = self.operator.interrupt.clone();
+        if interrupt.is_set() {
+            tally.unsent = true;
+            return Ok(());
+        }
+        let rows = waiting.iter().map(|(_, row)| row.clone()).collect();
+        let outcomes = self.resend.send(rows, interrupt.wait()).await;
+        for ((key, row), outcome) in waiting.iter().zip(outcomes) {
+            if !tally.unsent && tally.current.as_ref() != Some(key) {
+                tally.settled = tally.current.replace(key.clone());
+            }
+            match outcome {
+                Outcome::Sent => {
+                    tally.sent += 1;
+                    self.row("sent", key, row, None)?;
+                }
+                Outcome::Refused(refusal) => {
+                    tally.refused += 1;
+                    self.row("refused", key, row, Some(format!("{}: {}", refusal.code, refusal.text)))?;
+                }
+                Outcome::Unsent(refusal) => {
+                    tally.unsent = true;
+                    let why = refusal.map(|refusal| format!("{}: {}", refusal.code, refusal.text));
+                    tally.failure = tally.failure.take().or(why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn row(
+        &mut self,
+        outcome: &str,
+        key: &AggregateKey,
+        row: &OutboxItem,
+        why: Option<String>,
+    ) -> Result<(), OperateError> {
+        let reason = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let line = format!("{outcome} {key} {} {} {}{reason}", row.message_seq, row.message_type, row.message_id);
+        let json = json!({
+            "aggregate": key.to_string(), "messageSeq": row.message_seq, "messageType": row.message_type,
+            "messageId": row.message_id, "why": why,
+        });
+        self.say(line, json, outcome)
+    }
+
+    fn say(&mut self, line: String, mut json: serde_json::Value, outcome: &str) -> Result<(), OperateError> {
+        let line = if self.options.json {
+            json["outcome"] = outcome.into();
+            json.to_string()
+        } else {
+            line
+        };
+        let out = &mut self.operator.out;
+        Ok(self.progress.print(|| writeln!(out, "{line}"))?)
+    }
+}
+
+/// The summary, and how it ended.
+fn tell(options: &Options, operator: &mut Operator, tally: Tally) -> Result<Exit, OperateError> {
+    let Tally { events, rows, gone, sent, refused, unreadable, settled, failure, .. } = tally;
+    let text = if options.yes {
+        format!(
+            "{events} events in the window: {sent} messages sent, {refused} refused, {unreadable} unreadable, {gone} gone"
+        )
+    } else {
+        format!(
+            "{events} events in the window: {rows} messages would be sent, {unreadable} unreadable, {gone} gone; nothing was \
+             done, --yes does it"
+        )
+    };
+    let summary = json!({
+        "events": events, "messages": rows, "sent": sent, "refused": refused, "unreadable": unreadable, "gone": gone,
+    });
+    let next = match settled {
+        Some(key) if options.yes => format!("go on with --after {key}"),
+        _ => "run it again".to_owned(),
+    };
+    let interrupted = operator.interrupt.is_set();
+    let go_on = (interrupted || failure.is_some()).then_some(next.as_str());
+    operator.sum_up(options.json, &text, summary, go_on)?;
+    if interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(cause) = failure {
+        return Err(OperateError::Bus { cause, next });
+    }
+    Ok(if refused == 0 && unreadable == 0 && gone == 0 { Exit::Clean } else { Exit::Findings })
+}
+
+/// The message's place among those of its event.
+fn index(row: &OutboxItem) -> Option<u64> {
+    row.sk.rsplit_once('#')?.1.parse().ok()
+}
+
+fn cannot_read(source: StoreError) -> OperateError {
+    OperateError::Store { doing: "the events of the window cannot be read".to_owned(), source }
+}

@@ -1,0 +1,235 @@
+//! `daybook snapshot`: snapshots ahead of time.
+
+use std::io::Write;
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use clap::{Args, Subcommand};
+use decider::Model;
+use event_store::{EventStore, SnapshotOutcome, SnapshotStanding, Standing, StoreError};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use serde_json::json;
+use table::AggregateKey;
+
+use crate::operate::pacing::Pacer;
+use crate::operate::progress::Progress;
+use crate::operate::selection::{AggregateName, Cursor, Selection, model};
+use crate::operate::target::{HELP, TableOptions};
+use crate::operate::{Exit, OperateError, Operator};
+
+/// What can be done with snapshots.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// Take a snapshot of each aggregate that has none of the current STATE_VERSION.
+    ///
+    /// After a release with a new STATE_VERSION, aggregates are folded from their first events until their next snapshot is due.
+    /// This takes it ahead of time, at a bounded rate. Aggregates with fewer events than SNAPSHOT_EVERY are passed by, unless
+    /// they have an outdated snapshot: they load as fast without one.
+    ///
+    /// It can be ended at any time with Ctrl-C, and prints how to go on. Run again from the start it passes by what is current,
+    /// at the price of one read each.
+    #[command(after_long_help = HELP)]
+    Rebuild(Options),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Only of this aggregate; several times for several.
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
+    pub aggregates: Vec<AggregateName>,
+    /// Which of all.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Pass aggregates with fewer events by; SNAPSHOT_EVERY when it is not given.
+    #[arg(long, value_name = "N")]
+    pub min_events: Option<u64>,
+    /// Fold from the first event and take it even where there is a current one: the cure for a snapshot that `daybook
+    /// verify` finds wrong.
+    #[arg(long)]
+    pub force: bool,
+    /// Aggregates a second at most.
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub rate: NonZeroU32,
+    /// Aggregates side by side.
+    #[arg(long, value_name = "N", default_value = "4")]
+    pub concurrency: NonZeroUsize,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Which table.
+    #[command(flatten)]
+    pub table: TableOptions,
+}
+
+/// What became of an aggregate.
+#[derive(Debug)]
+enum Rebuilt {
+    Taken {
+        version: u64,
+    },
+    Current,
+    Short,
+    TooLarge {
+        bytes: usize,
+    },
+    /// Its events cannot be read.
+    Failed(StoreError),
+}
+
+#[derive(Default)]
+struct Tally {
+    taken: u64,
+    current: u64,
+    short: u64,
+    too_large: u64,
+    failed: u64,
+}
+
+/// Carries the verb out.
+///
+/// # Errors
+///
+/// See [`OperateError`].
+pub async fn run(verb: Verb, operator: &mut Operator) -> Result<Exit, OperateError> {
+    match verb {
+        Verb::Rebuild(options) => rebuild(options, operator).await,
+    }
+}
+
+/// Takes them.
+///
+/// # Errors
+///
+/// When the table cannot be read or written.
+pub async fn rebuild(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
+    let store = options.table.connect(&operator.environment).await?;
+    for AggregateName(key) in &options.aggregates {
+        model(&operator.registry, &key.aggregate_type)?;
+    }
+    let mut listing = options.selection.list(&store, &operator.registry, &options.aggregates)?;
+    // One that is named is meant.
+    let least = options.min_events.unwrap_or(if options.aggregates.is_empty() { store.snapshot_every() } else { 1 });
+    let pacer = Pacer::new(options.rate);
+    let progress = if options.aggregates.is_empty() { Progress::of_part() } else { Progress::spinner() };
+    let (mut tally, mut seen) = (Tally::default(), 0_u64);
+    let mut cursor = options.selection.after.clone();
+    let stopped = |cursor: &Option<Cursor>, source| {
+        let doing = format!("ended before the end, {}", Cursor::go_on(cursor.as_ref()));
+        OperateError::Store { doing, source }
+    };
+    let out = &mut operator.out;
+    while let Some(page) = listing.next_page().await.map_err(|source| stopped(&cursor, source))? {
+        let rebuilds = stream::iter(page).map(async |found| {
+            let model = found.key.as_ref().and_then(|key| operator.registry.get(&key.aggregate_type));
+            // Nothing is begun any more; what is under way is waited for.
+            if operator.interrupt.is_set() {
+                return (found, None);
+            }
+            let rebuilt = match (&found.key, model) {
+                (Some(key), Some(model)) => one(&store, model, key, (least, options.force), &pacer).await,
+                _ => Ok(Rebuilt::Current),
+            };
+            (found, Some(rebuilt))
+        });
+        let mut rebuilds = std::pin::pin!(rebuilds.buffered(options.concurrency.get()));
+        while let Some((found, rebuilt)) = rebuilds.next().await {
+            // They come in order, so whatever comes after this was not begun either.
+            let Some(rebuilt) = rebuilt else { break };
+            let rebuilt = rebuilt.map_err(|source| stopped(&cursor, source))?;
+            if let Some(line) = tally.add(&found.name, &rebuilt, options.json) {
+                progress.print(|| writeln!(out, "{line}"))?;
+            }
+            seen += 1;
+            progress.at(found.part, format!("{} taken of {seen} seen, at {}", tally.taken, found.name));
+            cursor = found.cursor.or(cursor);
+        }
+        if operator.interrupt.is_set() {
+            break;
+        }
+    }
+    drop(progress);
+    let Tally { taken, current, short, too_large, failed } = tally;
+    let text = format!(
+        "{taken} snapshots taken; {current} aggregates had a current one, {short} need none, {too_large} are too large for \
+         one, {failed} cannot be read"
+    );
+    let summary = json!({"taken": taken, "current": current, "short": short, "tooLarge": too_large, "failed": failed});
+    let go_on = operator.interrupt.is_set().then(|| Cursor::go_on(cursor.as_ref()));
+    operator.sum_up(options.json, &text, summary, go_on.as_deref())?;
+    if go_on.is_some() {
+        return Ok(Exit::Interrupted);
+    }
+    Ok(if failed == 0 { Exit::Clean } else { Exit::Findings })
+}
+
+/// Looks at one aggregate, and takes a snapshot if it wants one.
+async fn one(
+    store: &EventStore,
+    model: &dyn Model,
+    key: &AggregateKey,
+    (least, force): (u64, bool),
+    pacer: &Pacer,
+) -> Result<Rebuilt, StoreError> {
+    if model.full_history() {
+        return Ok(Rebuilt::Short);
+    }
+    pacer.turn().await;
+    let Standing { version, snapshot } = store.standing(key).await?;
+    // One of an event that is not there is none that a load uses.
+    let is_current = |snapshot: SnapshotStanding| {
+        snapshot.state_version == model.state_version() && (1..=version).contains(&snapshot.version)
+    };
+    match snapshot {
+        Some(snapshot) if is_current(snapshot) && !force => return Ok(Rebuilt::Current),
+        None if version < least => return Ok(Rebuilt::Short),
+        _ => {}
+    }
+    let taken = if force {
+        store.rebuild_snapshot(model, key, Timestamp::now()).await
+    } else {
+        store.take_snapshot(model, key, Timestamp::now()).await
+    };
+    match taken {
+        Ok(SnapshotOutcome::Taken { version }) => Ok(Rebuilt::Taken { version }),
+        // Somebody else took it meanwhile.
+        Ok(SnapshotOutcome::NotNewer) => Ok(Rebuilt::Current),
+        Ok(SnapshotOutcome::NotNeeded) => Ok(Rebuilt::Short),
+        Ok(SnapshotOutcome::TooLarge { bytes }) => Ok(Rebuilt::TooLarge { bytes }),
+        Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => Ok(Rebuilt::Failed(error)),
+        Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => Err(error),
+    }
+}
+
+impl Tally {
+    /// Counts it, and tells what is worth a line.
+    fn add(&mut self, name: &str, rebuilt: &Rebuilt, as_json: bool) -> Option<String> {
+        let (outcome, what) = match rebuilt {
+            Rebuilt::Current => {
+                self.current += 1;
+                return None;
+            }
+            Rebuilt::Short => {
+                self.short += 1;
+                return None;
+            }
+            Rebuilt::Taken { version } => {
+                self.taken += 1;
+                ("taken", format!("at event {version}"))
+            }
+            Rebuilt::TooLarge { bytes } => {
+                self.too_large += 1;
+                ("too-large", format!("the snapshot would have {bytes} bytes"))
+            }
+            Rebuilt::Failed(error) => {
+                self.failed += 1;
+                ("failed", crate::in_full(error))
+            }
+        };
+        Some(if as_json {
+            json!({"aggregate": name, "outcome": outcome, "what": what}).to_string()
+        } else {
+            format!("{outcome} {name} {what}")
+        })
+    }
+}

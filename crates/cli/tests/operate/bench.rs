@@ -1,0 +1,233 @@
+//! A table, a bus and a queue, and an operator at a terminal.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use clap::Parser;
+use cli::operate::{Exit, Interrupt, OperateError, Operator, Verb};
+use decider::{Circumstances, CommandRequest, Json, Meta};
+use event_store::{EventStore, Settings};
+use jiff::Timestamp;
+use local_bus::{Bus, Faults, Server};
+use local_dynamodb::{LocalDynamoDb, Wire};
+use serde_json::{Value, json};
+use startup::Environment;
+use table::{AggregateKey, OutboxItem};
+use tokio::sync::watch;
+use ulid::Ulid;
+
+pub(crate) const TABLE: &str = "daybook-test";
+
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+pub(crate) struct Bench {
+    pub(crate) wire: Wire,
+    _engine: LocalDynamoDb,
+    pub(crate) bus: Bus,
+    server: Server,
+    /// Goes round the wire.
+    pub(crate) raw: Client,
+    /// Goes round it too.
+    pub(crate) store: EventStore,
+    /// More settings.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    registry: decider::Registry,
+}
+
+/// What a verb printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    pub(crate) ended: Result<Exit, OperateError>,
+    pub(crate) lines: Vec<String>,
+}
+
+impl Printed {
+    /// Expects an end.
+    #[track_caller]
+    pub(crate) fn expect(self, exit: Exit) -> Vec<String> {
+        assert_eq!(self.ended.as_ref().ok(), Some(&exit), "{self:?}");
+        self.lines
+    }
+}
+
+#[derive(Parser)]
+struct Line {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+impl Bench {
+    pub(crate) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// With these settings of the writers.
+    pub(crate) async fn with(settings: &[(&'static str, &str)]) -> Self {
+        let engine = LocalDynamoDb::in_memory().await.unwrap();
+        let wire = Wire::to(engine.url()).await.unwrap();
+        let bus = Bus::new();
+        let server = Server::start(bus.router()).await.unwrap();
+        let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
+        let store = Settings::read(&all.collect()).unwrap();
+        let local = startup::aws_config_at(engine.url());
+        let store = EventStore::new(&local, store);
+        store.create_table().await.unwrap();
+        let raw = Client::new(&local);
+        Self { wire, _engine: engine, bus, server, raw, store, settings, registry: aggregates::registry().unwrap() }
+    }
+
+    pub(crate) fn queue_url(&self) -> String {
+        format!("{}/000000000000/dlq", self.server.url())
+    }
+
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut environment = vec![
+            ("AWS_ENDPOINT_URL_DYNAMODB", self.wire.url().to_owned()),
+            ("AWS_ENDPOINT_URL_EVENTBRIDGE", self.server.url().to_owned()),
+            ("AWS_ENDPOINT_URL_SQS", self.server.url().to_owned()),
+            ("TABLE_NAME", TABLE.to_owned()),
+            ("EVENT_BUS_NAME", "main".to_owned()),
+            ("EVENT_SOURCE", "daybook".to_owned()),
+            ("DLQ_URL", self.queue_url()),
+        ];
+        environment.extend(self.settings.clone());
+        environment
+    }
+
+    /// Types a command.
+    pub(crate) async fn daybook(&self, line: &str) -> Printed {
+        self.daybook_until(line, usize::MAX).await
+    }
+
+    /// Types a command, and Ctrl-C once it has printed so many lines.
+    pub(crate) async fn daybook_until(&self, line: &str, lines: usize) -> Printed {
+        let words = shlex::split(line).unwrap();
+        let verb = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().verb;
+        let (stop, stopped) = watch::channel(false);
+        let screen = Screen { text: Arc::default(), lines, stop };
+        let mut operator = Operator {
+            environment: self.environment().into_iter().collect::<Environment>(),
+            registry: aggregates::registry().unwrap(),
+            out: Box::new(screen.clone()),
+            interrupt: Interrupt::by(stopped),
+        };
+        let ended = verb.run(&mut operator).await;
+        let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
+        Printed { ended, lines: text.lines().map(str::to_owned).collect() }
+    }
+
+    /// The names of the calls of DynamoDB since the last time that they were taken.
+    pub(crate) fn operations(&self) -> Vec<String> {
+        self.wire.take_calls().into_iter().map(|call| call.operation).collect()
+    }
+
+    pub(crate) fn fail(&self, faults: Value) {
+        self.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
+    }
+
+    /// Puts commands to an aggregate, and appends what comes of it.
+    pub(crate) async fn command(&self, aggregate: &str, command: &str, data: Value) {
+        self.commands(aggregate, &[(command, data)]).await;
+    }
+
+    /// Several at once.
+    pub(crate) async fn commands(&self, aggregate: &str, commands: &[(&str, Value)]) {
+        let key = key(aggregate);
+        let model = self.registry.get(&key.aggregate_type).unwrap();
+        let before = self.store.load(model, &key).await.unwrap();
+        let seed = Ulid::generate();
+        let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap()).unwrap();
+        let circumstances = Circumstances { now, seed, meta: Meta::default() };
+        let requests = commands
+            .iter()
+            .map(|(command, data)| CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() });
+        let requests: Vec<_> = requests.collect();
+        let decided = model.decide(&before.folded, &key.id, &requests, &circumstances).unwrap();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        self.store.append(model, &key, before.version(), &decided, deadline).await.unwrap();
+    }
+
+    /// A to-do with so many events, and as many messages.
+    pub(crate) async fn todo(&self, id: &str, events: usize) {
+        let command = |n: usize| {
+            let verb = if n == 0 { "CreateTodo" } else { "UpdateTodo" };
+            (verb, json!({"title": format!("{id}/{n}"), "message": ""}))
+        };
+        let commands: Vec<_> = (0..events).map(command).collect();
+        for some in commands.chunks(40) {
+            self.commands(&format!("todo/{id}"), some).await;
+        }
+    }
+
+    /// The rows of an aggregate whose sort keys begin so.
+    pub(crate) async fn rows(&self, aggregate: &str, prefix: &str) -> Vec<Item> {
+        let pages = self
+            .raw
+            .query()
+            .table_name(TABLE)
+            .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
+            .expression_attribute_values(":pk", AttributeValue::S(key(aggregate).pk()))
+            .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
+            .into_paginator()
+            .items()
+            .send();
+        pages.collect::<Result<_, _>>().await.unwrap()
+    }
+
+    pub(crate) async fn outbox(&self, aggregate: &str) -> Vec<OutboxItem> {
+        let rows = self.rows(aggregate, "OUTBOX#").await;
+        rows.into_iter().map(|row| serde_dynamo::from_item(row).unwrap()).collect()
+    }
+
+    pub(crate) async fn delete(&self, aggregate: &str, sk: &str) {
+        let deletion = self.raw.delete_item().table_name(TABLE);
+        let deletion = deletion.key("pk", AttributeValue::S(key(aggregate).pk()));
+        deletion.key("sk", AttributeValue::S(sk.to_owned())).send().await.unwrap();
+    }
+
+    pub(crate) async fn put(&self, row: Item) {
+        self.raw.put_item().table_name(TABLE).set_item(Some(row)).send().await.unwrap();
+    }
+
+    /// The message ids on the bus, in order of arrival.
+    pub(crate) fn sent(&self) -> Vec<String> {
+        let id = |detail: &str| {
+            let detail: Value = serde_json::from_str(detail).unwrap();
+            detail["metadata"]["messageId"].as_str().unwrap().to_owned()
+        };
+        self.bus.delivered().iter().map(|entry| id(&entry.detail)).collect()
+    }
+}
+
+pub(crate) fn key(aggregate: &str) -> AggregateKey {
+    let (aggregate_type, id) = aggregate.split_once('/').unwrap();
+    AggregateKey::new(aggregate_type, id)
+}
+
+/// Standard output, and a finger on Ctrl-C.
+#[derive(Clone)]
+struct Screen {
+    text: Arc<Mutex<Vec<u8>>>,
+    lines: usize,
+    stop: watch::Sender<bool>,
+}
+
+impl Write for Screen {
+    fn write(&mut self, some: &[u8]) -> io::Result<usize> {
+        let mut text = self.text.lock().unwrap();
+        text.extend_from_slice(some);
+        if text.iter().filter(|&&byte| byte == b'\n').count() >= self.lines {
+            self.stop.send_replace(true);
+        }
+        Ok(some.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! `daybook republish`.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use cli::operate::{Exit, OperateError};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use table::OutboxItem;
+
+use crate::bench::Bench;
+
+const ALWAYS: &str = "republish --from 2020-01-01T00:00:00Z --to 2100-01-01T00:00:00Z --rate 1000000";
+
+async fn bench() -> Bench {
+    let bench = Bench::new().await;
+    bench.todo("1", 12).await;
+    bench.todo("2", 2).await;
+    bench.command("account/1", "OpenAccount", json!({})).await;
+    bench.command("account/1", "RecordTransaction", json!({"desc": "A", "amount": 5})).await;
+    bench.command("account/1", "RecordTransaction", json!({"desc": "B", "amount": -9})).await;
+    bench.wire.take_calls();
+    bench
+}
+
+fn ids(rows: &[OutboxItem]) -> Vec<String> {
+    rows.iter().map(|row| row.message_id.clone()).collect()
+}
+
+#[tokio::test]
+async fn the_rows_of_the_window_go_again_as_they_are() {
+    let bench = bench().await;
+    let lines = bench.daybook(ALWAYS).await.expect(Exit::Clean);
+    assert_eq!(lines.len(), 16);
+    assert!(lines[0].starts_with("would-send account/1 1 accountOverdrawn "), "{lines:?}");
+    assert_eq!(
+        lines[15],
+        "17 events in the window: 15 messages would be sent, 0 unreadable, 0 gone; nothing was done, --yes does it"
+    );
+    assert!(bench.bus.delivered().is_empty());
+
+    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    assert_eq!(lines[15], "17 events in the window: 15 messages sent, 0 refused, 0 unreadable, 0 gone");
+    let mut rows = Vec::new();
+    for aggregate in ["account/1", "todo/1", "todo/2"] {
+        rows.extend(bench.outbox(aggregate).await);
+    }
+    for row in &rows {
+        let entries = bench.bus.delivered();
+        let sent: Vec<_> = entries.iter().filter(|entry| entry.detail.contains(&row.message_id)).collect();
+        assert_eq!(sent.len(), 1);
+        assert_eq!((&sent[0].detail, &sent[0].detail_type), (&row.detail, &row.message_type));
+        assert_eq!(sent[0].time.as_ref(), Some(&row.occurred_at));
+        assert_eq!((sent[0].event_bus_name.as_str(), sent[0].source.as_str()), ("main", "daybook"));
+    }
+    let of_first: Vec<_> = bench.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/1"]).collect();
+    let numbers = of_first
+        .iter()
+        .map(|entry| serde_json::from_str::<Value>(&entry.detail).unwrap()["metadata"]["messageSeq"].as_u64().unwrap());
+    assert_eq!(numbers.collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
+
+    let operations = bench.operations();
+    assert!(operations.iter().all(|operation| operation == "Query"), "{operations:?}");
+}
+
+#[tokio::test]
+async fn a_window_begins_and_ends_where_it_is_told_to() {
+    let bench = bench().await;
+    let times: Vec<Timestamp> =
+        bench.outbox("todo/2").await.iter().map(|row| row.occurred_at.parse().unwrap()).collect();
+    // All of it was decided at once.
+    let (at, after) = (times[0], times[0] + jiff::SignedDuration::from_millis(1));
+    let window = |from: Timestamp, to: Timestamp| format!("republish --from {from} --to {to} --aggregate todo/2");
+    let count = async |line: String| bench.daybook(&line).await.expect(Exit::Clean).len() - 1;
+    assert_eq!(count(window(at, after)).await, 2);
+    assert_eq!(count(window(at - jiff::SignedDuration::from_secs(1), at)).await, 0);
+    assert_eq!(count(window(after, after + jiff::SignedDuration::from_secs(1))).await, 0);
+    assert!(matches!(bench.daybook(&window(after, at)).await.ended, Err(OperateError::Usage(_))));
+}
+
+#[tokio::test]
+async fn a_type_or_an_aggregate_can_be_chosen() {
+    let bench = bench().await;
+    let count = async |more: &str| bench.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
+    assert_eq!(count("--type account").await, 1);
+    assert_eq!(count("--type account --type todo").await, 15);
+    assert_eq!(count("--aggregate todo/2 --aggregate account/1").await, 3);
+    assert_eq!(count("--after todo/1").await, 2);
+    assert_eq!(count("--type order").await, 0);
+    assert!(matches!(bench.daybook(&format!("{ALWAYS} --type ghost")).await.ended, Err(OperateError::Usage(_))));
+}
+
+#[tokio::test]
+async fn events_of_a_name_that_the_code_forgot_are_found_by_that_name() {
+    let bench = bench().await;
+    let mut row = bench.rows("todo/1", "EVENT#000000000002").await.remove(0);
+    row.insert("eventType".to_owned(), AttributeValue::S("TodoRetitled".to_owned()));
+    row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
+    bench.put(row).await;
+    let count = async |more: &str| bench.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
+    // Not even the event after it is taken to have announced more than it has.
+    assert_eq!(count("--aggregate todo/1").await, 11);
+    assert_eq!(count("--aggregate todo/1 --event-type TodoRetitled").await, 12);
+}
+
+/// Three of them fill a page of DynamoDB.
+#[tokio::test]
+async fn pages_are_read_to_the_end() {
+    let bench = Bench::new().await;
+    for id in 1..=4 {
+        let data = |title: &str| json!({"title": format!("{title} {id}"), "message": "x".repeat(300 * 1024)});
+        bench.command(&format!("todo/{id}"), "CreateTodo", data("created")).await;
+        bench.command(&format!("todo/{id}"), "UpdateTodo", data("updated")).await;
+        bench.command("todo/all", if id == 1 { "CreateTodo" } else { "UpdateTodo" }, data("all")).await;
+    }
+    assert_eq!(bench.daybook(ALWAYS).await.expect(Exit::Clean).len(), 13);
+    bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    assert_eq!(bench.sent().len(), 12);
+    for line in ["verify", "verify --scan"] {
+        let lines = bench.daybook(line).await.expect(Exit::Clean);
+        assert!(lines[0].starts_with("verified 5 aggregates: 12 events, 12 messages"), "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn shards_are_read_as_the_writers_write_them() {
+    let bench = Bench::with(&[("EVENT_TYPE_SHARDS", "8")]).await;
+    for id in 0..20 {
+        bench.todo(&id.to_string(), 1).await;
+    }
+    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    assert_eq!(lines.len(), 21);
+    assert_eq!(bench.bus.put_events_calls().len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_gone_is_counted_and_named() {
+    let bench = bench().await;
+    for seq_num in [1, 2, 3, 7] {
+        bench.delete("todo/1", &format!("OUTBOX#{seq_num:012}#0")).await;
+    }
+    bench.delete("account/1", "OUTBOX#000000000003#0").await;
+    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Findings);
+    for gone in ["todo/1 event 1", "todo/1 event 2", "todo/1 event 3", "todo/1 event 7", "account/1 event 3"] {
+        assert!(lines.contains(&format!("gone {gone}: 1 of 1 messages")), "{lines:?}");
+    }
+    assert_eq!(lines.last().unwrap(), "17 events in the window: 10 messages sent, 0 refused, 0 unreadable, 5 gone");
+    assert_eq!(bench.sent().len(), 10);
+}
+
+/// The count of what an event announced needs the event before it, which the window may not hold.
+#[tokio::test]
+async fn what_is_gone_at_the_beginning_of_the_window_is_told_by_the_event_before_it() {
+    let bench = Bench::new().await;
+    bench.todo("1", 2).await;
+    let first = bench.outbox("todo/1").await[0].occurred_at.parse::<Timestamp>().unwrap();
+    // Another millisecond.
+    while Timestamp::now().as_millisecond() <= first.as_millisecond() + 1 {}
+    bench.command("todo/1", "UpdateTodo", json!({"title": "x", "message": ""})).await;
+    bench.delete("todo/1", "OUTBOX#000000000003#0").await;
+    bench.wire.take_calls();
+    let from = first + jiff::SignedDuration::from_millis(1);
+    let line = format!("republish --from {from} --to 2100-01-01T00:00:00Z");
+    let lines = bench.daybook(&line).await.expect(Exit::Findings);
+    assert_eq!(lines[0], "gone todo/1 event 3: 1 of 1 messages");
+    let operations = bench.operations();
+    assert_eq!(operations.iter().filter(|operation| *operation == "GetItem").count(), 1);
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_named_and_the_others_go() {
+    let bench = bench().await;
+    let mut row = bench.rows("todo/2", "OUTBOX#000000000001").await.remove(0);
+    row.insert("messageSeq".to_owned(), AttributeValue::S("one".to_owned()));
+    bench.put(row).await;
+    let lines = bench.daybook(&format!("{ALWAYS} --aggregate todo/2 --yes")).await.expect(Exit::Findings);
+    assert!(lines[0].starts_with("unreadable todo/2 OUTBOX#000000000001#0: "), "{lines:?}");
+    assert_eq!(bench.sent(), ids(&bench.outbox_of("todo/2", 2).await));
+}
+
+#[tokio::test]
+async fn a_bus_that_refuses_ends_it_and_it_goes_on_from_there() {
+    let bench = bench().await;
+    bench.fail(json!({"putEvents": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
+    let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
+    let error = printed.ended.unwrap_err();
+    assert!(matches!(&error, OperateError::Bus { cause, .. } if cause.starts_with("AccessDeniedException")), "{error}");
+    assert_eq!(error.exit_code(), 3);
+    let summary = printed.lines.last().unwrap();
+    let after = summary.split_once("go on with --after ").unwrap().1;
+
+    bench.fail(json!({}));
+    bench.daybook(&format!("{ALWAYS} --yes --after {after}")).await.expect(Exit::Clean);
+    let mut expected = Vec::new();
+    for aggregate in ["account/1", "todo/1", "todo/2"] {
+        expected.extend(ids(&bench.outbox(aggregate).await));
+    }
+    let sent = bench.sent();
+    assert!(expected.iter().all(|id| sent.contains(id)), "{sent:?}");
+}
+
+#[tokio::test]
+async fn an_interrupted_run_says_where_to_go_on_and_calls_nothing_gone() {
+    let bench = bench().await;
+    for id in ["x", "y", "z"] {
+        bench.todo(id, 200).await;
+    }
+    let all = format!("{ALWAYS} --yes --aggregate todo/x --aggregate todo/y --aggregate todo/z");
+    let mut printed = bench.daybook_until(&all, 1).await;
+    assert!(matches!(printed.ended, Ok(Exit::Interrupted)), "{printed:?}");
+    let summary = printed.lines.pop().unwrap();
+    assert!(summary.ends_with("ended before the end, go on with --after todo/y"), "{summary}");
+    assert!(printed.lines.iter().all(|line| line.starts_with("sent ")), "{printed:?}");
+    assert!(bench.sent().len() < 600);
+    bench.daybook(&format!("{all} --after todo/y")).await.expect(Exit::Clean);
+    let sent: std::collections::BTreeSet<_> = bench.sent().into_iter().collect();
+    assert_eq!(sent.len(), 600);
+}
+
+#[tokio::test]
+async fn what_fails_for_a_moment_goes_again_and_what_is_refused_is_named() {
+    let bench = bench().await;
+    bench.fail(json!({
+        "putEvents": [{"http": 500}],
+        "entries": [{"containing": "accountOverdrawn", "code": "MalformedDetail"}],
+    }));
+    let lines = bench.daybook(&format!("{ALWAYS} --yes --json")).await.expect(Exit::Findings);
+    let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["outcome"], &lines[0]["aggregate"]), (&json!("refused"), &json!("account/1")));
+    assert_eq!(lines.last().unwrap()["summary"]["sent"], 14);
+}
+
+impl Bench {
+    async fn outbox_of(&self, aggregate: &str, seq_num: u64) -> Vec<OutboxItem> {
+        let rows = self.rows(aggregate, &format!("OUTBOX#{seq_num:012}")).await;
+        rows.into_iter().map(|row| serde_dynamo::from_item(row).unwrap()).collect()
+    }
+}

@@ -1,0 +1,134 @@
+//! `daybook snapshot rebuild`.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use cli::operate::Exit;
+use serde_json::{Value, json};
+
+use crate::bench::Bench;
+
+const REBUILD: &str = "snapshot rebuild --rate 100000 --concurrency 1";
+
+/// To-dos of five events where a snapshot is due every five, and one that is shorter.
+async fn bench() -> Bench {
+    let bench = Bench::with(&[("SNAPSHOT_EVERY", "5")]).await;
+    for id in 1..=6 {
+        bench.todo(&id.to_string(), 5).await;
+    }
+    bench.todo("short", 2).await;
+    bench.wire.take_calls();
+    bench
+}
+
+async fn versions(bench: &Bench, id: &str) -> Option<(String, String)> {
+    let row = bench.rows(&format!("todo/{id}"), "#SNAPSHOT").await.pop()?;
+    let number = |name: &str| row[name].as_n().unwrap().clone();
+    Some((number("lastSeqNum"), number("stateVersion")))
+}
+
+#[tokio::test]
+async fn what_has_no_current_snapshot_gets_one() {
+    let bench = bench().await;
+    let current = Some(("5".to_owned(), "1".to_owned()));
+    let lines = bench.daybook(REBUILD).await.expect(Exit::Clean);
+    assert_eq!(lines[0], "taken todo/1 at event 5");
+    assert_eq!(
+        lines[6],
+        "6 snapshots taken; 0 aggregates had a current one, 1 need none, 0 are too large for one, 0 cannot be read"
+    );
+    for id in 1..=6 {
+        assert_eq!(versions(&bench, &id.to_string()).await, current);
+    }
+    assert_eq!(versions(&bench, "short").await, None);
+    let operations = bench.operations();
+    assert!(!operations.contains(&"Scan".to_owned()), "{operations:?}");
+
+    // Of the code before: its state version is another.
+    let mut row = bench.rows("todo/3", "#SNAPSHOT").await.remove(0);
+    row.insert("stateVersion".to_owned(), AttributeValue::N("9".to_owned()));
+    bench.put(row).await;
+    bench.wire.take_calls();
+    let lines = bench.daybook(&format!("{REBUILD} --type todo --json")).await.expect(Exit::Clean);
+    assert_eq!(lines.len(), 2);
+    let line: Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!(line, json!({"aggregate": "todo/3", "outcome": "taken", "what": "at event 5"}));
+    assert_eq!(versions(&bench, "3").await, current);
+    // What is current costs one read: those of seven aggregates, one load, and the index.
+    let calls = bench.wire.take_calls();
+    let standings = calls.iter().filter(|call| call.request["KeyConditionExpression"].to_string().contains("<="));
+    assert_eq!(standings.count(), 7);
+    assert!(calls.iter().all(|call| call.operation != "Scan"));
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_wrong_is_cured_by_force() {
+    let bench = bench().await;
+    bench.daybook(REBUILD).await.expect(Exit::Clean);
+    let mut row = bench.rows("todo/2", "#SNAPSHOT").await.remove(0);
+    let state = row["state"].as_s().unwrap().replace("2/4", "x");
+    row.insert("state".to_owned(), AttributeValue::S(state));
+    bench.put(row).await;
+    let found = bench.daybook("verify todo/2").await.expect(Exit::Findings);
+    assert_eq!(found[0], r#"todo/2 #SNAPSHOT differs: state/title is "x", expected "2/4""#);
+    bench.daybook("snapshot rebuild --aggregate todo/2").await.expect(Exit::Clean);
+    bench.daybook("verify todo/2").await.expect(Exit::Findings);
+    let lines = bench.daybook("snapshot rebuild --aggregate todo/2 --force").await.expect(Exit::Clean);
+    assert_eq!(lines[0], "taken todo/2 at event 5");
+    bench.daybook("verify todo/2").await.expect(Exit::Clean);
+}
+
+#[tokio::test]
+async fn a_snapshot_of_an_event_that_is_not_there_counts_as_none() {
+    let bench = bench().await;
+    bench.daybook(REBUILD).await.expect(Exit::Clean);
+    let mut row = bench.rows("todo/2", "#SNAPSHOT").await.remove(0);
+    row.insert("lastSeqNum".to_owned(), AttributeValue::N("9".to_owned()));
+    bench.put(row).await;
+    assert_eq!(bench.daybook(REBUILD).await.expect(Exit::Clean)[0], "taken todo/2 at event 5");
+    bench.daybook("verify").await.expect(Exit::Clean);
+}
+
+#[tokio::test]
+async fn one_that_is_named_gets_one_however_short_it_is() {
+    let bench = bench().await;
+    let lines = bench.daybook("snapshot rebuild --aggregate todo/short").await.expect(Exit::Clean);
+    assert_eq!(lines[0], "taken todo/short at event 2");
+    assert_eq!(versions(&bench, "1").await, None);
+    let lines = bench.daybook("snapshot rebuild --type todo --min-events 6").await.expect(Exit::Clean);
+    assert!(lines[0].starts_with("0 snapshots taken; 1 aggregates had a current one, 6 need none"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn it_goes_on_where_it_was_interrupted() {
+    let bench = bench().await;
+    let mut taken = Vec::new();
+    let mut line = REBUILD.to_owned();
+    let mut runs = 0;
+    loop {
+        runs += 1;
+        let mut printed = bench.daybook_until(&line, 2).await;
+        let summary = printed.lines.pop().unwrap();
+        taken.extend(printed.lines);
+        let Some((_, cursor)) = summary.split_once("go on with --after ") else { break };
+        assert!(matches!(printed.ended, Ok(Exit::Interrupted)));
+        line = format!("{REBUILD} --after {cursor}");
+    }
+    assert_eq!(runs, 4);
+    assert_eq!(taken, (1..=6).map(|id| format!("taken todo/{id} at event 5")).collect::<Vec<_>>());
+    // Nothing was looked at twice.
+    let puts = bench.operations().into_iter().filter(|operation| operation == "PutItem").count();
+    assert_eq!(puts, 6);
+    // Without the cursor it finds out by itself.
+    let lines = bench.daybook(REBUILD).await.expect(Exit::Clean);
+    assert!(lines[0].starts_with("0 snapshots taken; 6 aggregates had a current one"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn an_aggregate_that_cannot_be_read_stops_no_other() {
+    let bench = bench().await;
+    let mut row = bench.rows("todo/2", "EVENT#000000000003").await.remove(0);
+    row.insert("data".to_owned(), AttributeValue::S("{".to_owned()));
+    bench.put(row).await;
+    let lines = bench.daybook(REBUILD).await.expect(Exit::Findings);
+    assert!(lines[1].starts_with("failed todo/2 "), "{lines:?}");
+    assert!(lines[6].starts_with("5 snapshots taken") && lines[6].ends_with("1 cannot be read"), "{lines:?}");
+}

@@ -1,0 +1,120 @@
+//! `daybook verify`.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use cli::operate::{Exit, OperateError};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Item};
+
+/// Two to-dos and an account.
+async fn bench() -> Bench {
+    let bench = Bench::new().await;
+    bench.todo("1", 3).await;
+    bench.todo("2", 2).await;
+    bench.command("account/1", "OpenAccount", json!({})).await;
+    bench.command("account/1", "RecordTransaction", json!({"desc": "A", "amount": -1})).await;
+    bench.wire.take_calls();
+    bench
+}
+
+#[tokio::test]
+async fn everything_is_found_through_the_index_and_clean() {
+    let bench = bench().await;
+    let lines = bench.daybook("verify --rate 100000").await.expect(Exit::Clean);
+    assert_eq!(
+        lines,
+        ["verified 3 aggregates: 7 events, 6 messages, 0 snapshots and 0 of another state version; nothing is wrong"]
+    );
+    let operations = bench.operations();
+    assert!(operations.iter().all(|operation| operation == "Query"), "{operations:?}");
+
+    let lines = bench.daybook("verify --type todo --json").await.expect(Exit::Clean);
+    assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"]["aggregates"], 2);
+    bench.wire.take_calls();
+    let lines = bench.daybook("verify todo/2").await.expect(Exit::Clean);
+    assert!(lines[0].starts_with("verified 1 aggregates: 2 events, 2 messages"), "{lines:?}");
+    assert_eq!(bench.operations(), ["Query", "Query"]);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_a_line_each() {
+    let bench = bench().await;
+    bench.delete("todo/1", "EVENT#000000000003").await;
+    bench.delete("todo/1", "OUTBOX#000000000003#0").await;
+    let expected = "todo/1 EVENT#000000000003 missing: event 3 is missing";
+    let lines = bench.daybook("verify").await.expect(Exit::Findings);
+    assert_eq!(lines[0], expected);
+    assert!(lines[1].ends_with("; 1 findings in 1 aggregates"), "{lines:?}");
+    assert_eq!(bench.daybook("verify todo/1").await.expect(Exit::Findings)[0], expected);
+    bench.daybook("verify todo/2 account/1").await.expect(Exit::Clean);
+
+    let lines = bench.daybook("verify --json").await.expect(Exit::Findings);
+    let finding: Value = serde_json::from_str(&lines[0]).unwrap();
+    let expected = json!({
+        "aggregate": "todo/1", "item": "EVENT#000000000003", "kind": "missing", "what": "event 3 is missing",
+    });
+    assert_eq!(finding, expected);
+}
+
+#[tokio::test]
+async fn an_aggregate_without_its_first_event_is_found_by_a_scan() {
+    let bench = bench().await;
+    bench.delete("todo/1", "EVENT#000000000001").await;
+    let row = [("pk", "AGGREGATE#ghost#1"), ("sk", "#METADATA")];
+    let row: Item = row.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into();
+    bench.put(row).await;
+    assert!(bench.daybook("verify").await.expect(Exit::Clean)[0].starts_with("verified 2 aggregates"));
+
+    let lines = bench.daybook("verify --scan").await.expect(Exit::Findings);
+    assert!(lines.contains(&"todo/1 EVENT#000000000001 missing: event 1 is missing".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"ghost/1 * unregistered: no aggregate of this type is registered".to_owned()));
+    assert!(lines.last().unwrap().starts_with("verified 4 aggregates"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_said() {
+    let bench = bench().await;
+    let lines = bench.daybook("verify todo/3").await.expect(Exit::Findings);
+    assert_eq!(lines[0], "todo/3 * missing: it does not exist");
+    let ended = bench.daybook("verify ghost/1").await.ended;
+    assert!(matches!(&ended, Err(OperateError::Usage(text)) if text.contains("there are account, order, todo")));
+    let ended = bench.daybook("verify --after OrderPlaced#7/01M7XZT6Q0G6DHYB4P1612VGXF").await.ended;
+    assert!(matches!(ended, Err(OperateError::Usage(_))));
+}
+
+#[tokio::test]
+async fn an_end_before_the_end_says_how_to_go_on() {
+    let bench = Bench::with(&[("EVENT_TYPE_SHARDS", "2")]).await;
+    for id in 1..=6 {
+        bench.todo(&id.to_string(), 1).await;
+        bench.delete(&format!("todo/{id}"), "OUTBOX#000000000001#0").await;
+    }
+    let all = bench.daybook("verify --rate 100000").await.expect(Exit::Findings);
+    let mut found = Vec::new();
+    let mut line = "verify --rate 100000 --concurrency 1".to_owned();
+    loop {
+        let mut printed = bench.daybook_until(&line, 2).await;
+        let summary = printed.lines.pop().unwrap();
+        found.extend(printed.lines);
+        match summary.split_once("go on with --after ") {
+            Some((_, cursor)) => {
+                assert!(matches!(printed.ended, Ok(Exit::Interrupted)));
+                line = format!("verify --rate 100000 --concurrency 1 --after {cursor}");
+            }
+            None => break,
+        }
+    }
+    assert_eq!(found, all[..all.len() - 1]);
+}
+
+#[tokio::test]
+async fn a_table_that_does_not_answer_is_no_finding() {
+    let bench = bench().await;
+    for _ in 0..4 {
+        bench.wire.fail_next("Query", local_dynamodb::Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    }
+    let printed = bench.daybook("verify").await;
+    let error = printed.ended.unwrap_err();
+    assert_eq!(error.exit_code(), 3);
+    assert!(cli::in_full(&error).contains("AccessDenied"), "{}", cli::in_full(&error));
+}

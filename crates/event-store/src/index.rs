@@ -1,0 +1,105 @@
+//! The index by itself: where the events of a type are, without their data. A damaged event is found here like any other,
+//! as long as its keys are whole.
+
+use std::fmt;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use table::{AggregateKey, attributes, keys};
+use ulid::Ulid;
+
+use crate::error::StoreError;
+use crate::feed::Page;
+use crate::load::Item;
+use crate::store::EventStore;
+
+/// Items a query looks at, so that a page comes soon however small they are.
+const PAGE: i32 = 1000;
+
+/// One partition of the index: the events of a type, or a shard of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexPartition(String);
+
+impl fmt::Display for IndexPartition {
+    /// The event type and its shard, if it has one: `OrderPlaced#3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(keys::gsi1pk_name(&self.0))
+    }
+}
+
+/// Where an event is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Its aggregate.
+    pub aggregate: AggregateKey,
+    /// Its number.
+    pub seq_num: u64,
+    /// Its id, which also tells when it was decided.
+    pub event_id: Ulid,
+    /// How many messages its aggregate had announced up to and including it, when it says so.
+    pub message_seq: Option<u64>,
+}
+
+impl EventStore {
+    /// The partitions that hold the events of these types, over `EVENT_TYPE_SHARDS` shards each.
+    pub fn index_partitions(&self, event_types: &[&str]) -> Vec<IndexPartition> {
+        let shards = self.settings.event_type_shards;
+        event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).map(IndexPartition).collect()
+    }
+
+    /// The events of a partition with ids from `first` to `last`, both included, by id: a thousand or 1 MB at most. The
+    /// next page is that from the id after `next`.
+    ///
+    /// Costs the capacity of whole events, because the index holds them.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`]; [`StoreError::Corrupt`] where a key names no event.
+    pub async fn index(
+        &self,
+        partition: &IndexPartition,
+        first: Ulid,
+        last: Ulid,
+    ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
+        let text = |text: String| AttributeValue::S(text);
+        let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
+        let page = self
+            .client
+            .query()
+            .table_name(&self.settings.table_name)
+            .index_name(attributes::GSI1)
+            .key_condition_expression(format!(
+                "{} = :partition AND {} BETWEEN :first AND :last",
+                attributes::GSI1PK,
+                attributes::GSI1SK
+            ))
+            .expression_attribute_values(":partition", text(partition.0.clone()))
+            .expression_attribute_values(":first", text(keys::gsi1sk(first)))
+            .expression_attribute_values(":last", text(keys::gsi1sk(last)))
+            .projection_expression(wanted)
+            .limit(PAGE)
+            .send()
+            .await
+            .map_err(|fault| StoreError::of_call("read the index", fault))?;
+        let more = page.last_evaluated_key.is_some();
+        let items = page.items.unwrap_or_default().into_iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+        let next = items.last().filter(|_| more).map(|entry| entry.event_id);
+        Ok(Page { items, next })
+    }
+}
+
+fn entry(item: Item) -> Result<IndexEntry, StoreError> {
+    let text = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).map(String::as_str).unwrap_or_default();
+    let (pk, sk, gsi1sk) = (text(attributes::PK), text(attributes::SK), text(attributes::GSI1SK));
+    let read = || {
+        Some(IndexEntry {
+            aggregate: AggregateKey::from_pk(pk)?,
+            seq_num: sk.strip_prefix(keys::EVENT_PREFIX)?.parse().ok()?,
+            event_id: Ulid::from_string(gsi1sk.strip_prefix(keys::EVENT_PREFIX)?).ok()?,
+            message_seq: item.get(attributes::MESSAGE_SEQ).and_then(|number| number.as_n().ok()?.parse().ok()),
+        })
+    };
+    read().ok_or_else(|| StoreError::Corrupt {
+        item: format!("item {pk} {sk}"),
+        source: format!("the index has it under {gsi1sk:?}, and its keys name no event").into(),
+    })
+}

@@ -1,0 +1,109 @@
+//! Outbox rows, as long as they are there: what was announced can be sent again with the same ids and the same bytes.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use table::trace::is_trace_header;
+use table::{AggregateKey, OutboxItem, attributes, keys};
+
+use crate::error::StoreError;
+use crate::load::Item;
+use crate::store::EventStore;
+
+/// Some outbox rows of an aggregate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutboxPage {
+    /// Those that can be read, in order of their sort keys.
+    pub rows: Vec<OutboxItem>,
+    /// Those that cannot.
+    pub unreadable: Vec<UnreadableRow>,
+    /// The sort key that the next page comes after; none when this was the last.
+    pub next: Option<String>,
+}
+
+/// An outbox row that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableRow {
+    /// Its sort key.
+    pub sk: String,
+    /// Why not.
+    pub reason: String,
+}
+
+impl EventStore {
+    /// Outbox rows of the events `first` to `last` of an aggregate, 1 MB of them at most, after the sort key `after`.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn outbox(
+        &self,
+        key: &AggregateKey,
+        first: u64,
+        last: u64,
+        after: Option<String>,
+    ) -> Result<OutboxPage, StoreError> {
+        let text = |text: String| AttributeValue::S(text);
+        let start = after
+            .map(|sk| Item::from([(attributes::PK.to_owned(), text(key.pk())), (attributes::SK.to_owned(), text(sk))]));
+        let page = self
+            .client
+            .query()
+            .table_name(&self.settings.table_name)
+            .key_condition_expression(format!(
+                "{} = :pk AND {} BETWEEN :first AND :last",
+                attributes::PK,
+                attributes::SK
+            ))
+            .expression_attribute_values(":pk", text(key.pk()))
+            .expression_attribute_values(":first", text(keys::outbox_sk(first, 0)))
+            .expression_attribute_values(":last", text(keys::outbox_end(last)))
+            .consistent_read(true)
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .map_err(|fault| StoreError::of_call("read outbox rows", fault))?;
+        let sk = |item: &Item| item.get(attributes::SK).and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
+        let mut found = OutboxPage { next: page.last_evaluated_key.as_ref().map(sk), ..OutboxPage::default() };
+        for item in page.items.unwrap_or_default() {
+            let sk = sk(&item);
+            match read(item) {
+                Ok(row) => found.rows.push(row),
+                Err(reason) => found.unreadable.push(UnreadableRow { sk, reason }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many messages an aggregate had announced up to and including event `seq_num`; none when that event is not there
+    /// or does not say.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn messages_up_to(&self, key: &AggregateKey, seq_num: u64) -> Result<Option<u64>, StoreError> {
+        if seq_num == 0 {
+            return Ok(Some(0));
+        }
+        let answer = self
+            .client
+            .get_item()
+            .table_name(&self.settings.table_name)
+            .key(attributes::PK, AttributeValue::S(key.pk()))
+            .key(attributes::SK, AttributeValue::S(keys::event_sk(seq_num)))
+            .projection_expression(attributes::MESSAGE_SEQ)
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(|fault| StoreError::of_call("read an event's count of messages", fault))?;
+        let number = |item: Item| item.get(attributes::MESSAGE_SEQ)?.as_n().ok()?.parse().ok();
+        Ok(answer.item.and_then(number))
+    }
+}
+
+fn read(mut item: Item) -> Result<OutboxItem, String> {
+    // Tracing never costs a message.
+    let header = item.get(attributes::TRACE_HEADER).and_then(|header| header.as_s().ok());
+    if !header.is_some_and(|header| is_trace_header(header)) {
+        item.remove(attributes::TRACE_HEADER);
+    }
+    serde_dynamo::from_item(item).map_err(|fault| fault.to_string())
+}

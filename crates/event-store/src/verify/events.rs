@@ -1,0 +1,246 @@
+//! The events against each other, against the metadata and against the code that reads them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use decider::record::timestamp;
+use decider::{Folded, Model, RecordedEvent};
+use jiff::Timestamp;
+use table::{AggregateKey, EventItem, attributes, keys};
+use ulid::Ulid;
+
+use super::finding::{Fault, Finding};
+use super::number;
+use super::snapshots::Snapshots;
+use crate::limits::MAX_TRANSACTION_ITEMS;
+use crate::load::Item;
+
+/// Every event, one after the other.
+pub(super) struct Events<'a> {
+    pub(super) rows: u64,
+    pub(super) findings: Vec<Finding>,
+    model: &'a dyn Model,
+    key: &'a AggregateKey,
+    shards: u32,
+    /// What the others are compared with; `None` for an event that is there and cannot be read.
+    facts: BTreeMap<u64, Option<Fact>>,
+    ids: HashMap<Ulid, u64>,
+    /// What the metadata says is the last.
+    version: Option<u64>,
+    /// What it says by the end of the look.
+    beyond: Option<u64>,
+    /// Where the append of the event before goes to, when it goes on.
+    append_end: Option<u64>,
+    /// The fold of all events so far; of those since the last hole when there is one, which is then only good for finding
+    /// out whether the rest can be read.
+    folded: Option<Folded>,
+    has_hole: bool,
+    deleted: Option<bool>,
+}
+
+/// What is remembered of an event.
+pub(super) struct Fact {
+    pub(super) event_id: Ulid,
+    pub(super) message_seq: u64,
+    pub(super) at: Timestamp,
+    pub(super) occurred_at: String,
+}
+
+impl<'a> Events<'a> {
+    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, shards: u32) -> Self {
+        Self {
+            rows: 0,
+            findings: Vec::new(),
+            model,
+            key,
+            shards,
+            facts: BTreeMap::new(),
+            ids: HashMap::new(),
+            version: None,
+            beyond: None,
+            append_end: None,
+            folded: Some(model.before_first_event()),
+            has_hole: false,
+            deleted: None,
+        }
+    }
+
+    /// The metadata says that the stream goes to `version`.
+    pub(super) fn follow(&mut self, version: u64) {
+        self.version = Some(version);
+    }
+
+    /// The metadata says by now that the stream goes to `version`, and there are events beyond what it said before.
+    pub(super) fn beyond(&mut self, version: u64) {
+        self.beyond = Some(version);
+    }
+
+    /// The last event that is there.
+    pub(super) fn last(&self) -> u64 {
+        self.facts.last_key_value().map_or(0, |(&last, _)| last)
+    }
+
+    /// Event `seq_num`, when it is there and can be read.
+    pub(super) fn fact(&self, seq_num: u64) -> Option<&Fact> {
+        self.facts.get(&seq_num)?.as_ref()
+    }
+
+    /// All of them, as [`fact`](Self::fact) has them.
+    pub(super) fn facts(&self) -> impl Iterator<Item = (u64, Option<&Fact>)> {
+        self.facts.iter().map(|(&seq_num, fact)| (seq_num, fact.as_ref()))
+    }
+
+    /// Whether event `seq_num` is there, readable or not.
+    pub(super) fn has(&self, seq_num: u64) -> bool {
+        self.facts.contains_key(&seq_num)
+    }
+
+    /// How many messages were announced before event `seq_num`, when that can be told.
+    pub(super) fn messages_before(&self, seq_num: u64) -> Option<u64> {
+        match seq_num.checked_sub(1)? {
+            0 => Some(0),
+            before => self.fact(before).map(|event| event.message_seq),
+        }
+    }
+
+    /// Whether the events up to the metadata's version say that the aggregate is deleted, when that can be told.
+    pub(super) fn deleted(&self) -> Option<bool> {
+        self.deleted
+    }
+
+    pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>) {
+        self.rows += 1;
+        let seq_num =
+            sk.strip_prefix(keys::EVENT_PREFIX).and_then(number).filter(|&n| n > 0 && keys::event_sk(n) == sk);
+        let Some(seq_num) = seq_num else {
+            return self.find(sk, Fault::Unreadable { reason: "its sort key is no event's".to_owned() });
+        };
+        self.gap(self.last() + 1, seq_num - 1);
+        let item: EventItem = match serde_dynamo::from_item(row) {
+            Ok(item) => item,
+            Err(fault) => return self.unreadable(seq_num, sk, fault.to_string()),
+        };
+        let (append_end, gsi1pk, gsi1sk) = (item.append_end, item.gsi1pk.clone(), item.gsi1sk.clone());
+        let event = match item.into_event() {
+            Ok(event) => event,
+            Err(fault) => return self.unreadable(seq_num, sk, fault.to_string()),
+        };
+        self.index(&sk, &event, &gsi1pk, &gsi1sk);
+        self.append(&sk, seq_num, append_end);
+        if let Some(before) = self.messages_before(seq_num) {
+            let most = before + MAX_TRANSACTION_ITEMS as u64 - 1;
+            if !(before..=most).contains(&event.message_seq) {
+                let expected = format!("{before} to {most}: an append holds no more");
+                self.find(sk.clone(), Fault::differs(attributes::MESSAGE_SEQ, event.message_seq, expected));
+            }
+        }
+        let first = *self.ids.entry(event.event_id).or_insert(seq_num);
+        if first != seq_num {
+            let (value, first) = (event.event_id.to_string(), keys::event_sk(first));
+            self.find(sk.clone(), Fault::Repeated { attribute: "eventId", value, first });
+        }
+        // Its id was made when it was decided.
+        let made_at = i64::try_from(event.event_id.timestamp_ms()).ok();
+        let made_at = made_at.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
+        if let Some(made_at) = made_at.map(timestamp).filter(|made_at| *made_at != timestamp(event.occurred_at)) {
+            let expected = format!("{made_at}, the time of its id");
+            self.find(sk.clone(), Fault::differs("occurredAt", timestamp(event.occurred_at), expected));
+        }
+        self.fold(sk, &event);
+        if let Some(folded) = self.folded.as_ref().filter(|_| !self.has_hole) {
+            snapshots.compare(folded);
+            if self.version == Some(seq_num) {
+                self.deleted = Some(self.model.is_deleted(folded));
+            }
+        }
+        let fact = Fact {
+            event_id: event.event_id,
+            message_seq: event.message_seq,
+            at: event.occurred_at,
+            occurred_at: timestamp(event.occurred_at),
+        };
+        self.facts.insert(seq_num, Some(fact));
+    }
+
+    pub(super) fn finish(&mut self) {
+        let last = self.last();
+        let end = self.version.max(self.append_end).unwrap_or_default();
+        self.gap(last + 1, end);
+        if let Some(version) = self.beyond {
+            let beyond: Vec<_> = self.facts.range(version + 1..).map(|(&seq_num, _)| seq_num).collect();
+            for seq_num in beyond {
+                self.find(keys::event_sk(seq_num), Fault::BeyondMetadata { version });
+            }
+        }
+    }
+
+    /// The events from `first` to `last` are not there.
+    fn gap(&mut self, first: u64, last: u64) {
+        if first <= last {
+            self.has_hole = true;
+            self.find(keys::event_sk(first), Fault::EventsMissing { first, last });
+        }
+    }
+
+    fn unreadable(&mut self, seq_num: u64, sk: String, reason: String) {
+        self.has_hole = true;
+        self.append_end = None;
+        self.facts.insert(seq_num, None);
+        self.find(sk, Fault::Unreadable { reason });
+    }
+
+    /// The index leads to the event where the feed looks for it.
+    fn index(&mut self, sk: &str, event: &RecordedEvent, gsi1pk: &str, gsi1sk: &str) {
+        let partitions = keys::gsi1pks(&event.event_type, self.shards);
+        if !partitions.iter().any(|partition| partition == gsi1pk) {
+            self.find(sk.to_owned(), Fault::differs(attributes::GSI1PK, gsi1pk, partitions.join(" or ")));
+        }
+        let expected = keys::gsi1sk(event.event_id);
+        if gsi1sk != expected {
+            self.find(sk.to_owned(), Fault::differs(attributes::GSI1SK, gsi1sk, expected));
+        }
+    }
+
+    /// Every event of an append but the last says where it ends.
+    fn append(&mut self, sk: &str, seq_num: u64, append_end: Option<u64>) {
+        let going_on = self.append_end.filter(|&end| end >= seq_num);
+        let reason = match (going_on, append_end) {
+            (_, Some(end)) if end <= seq_num => Some(format!("it says that its append ends with event {end}")),
+            (Some(end), None) if end > seq_num => {
+                Some(format!("the events before it say that their append ends with event {end}, it says with itself"))
+            }
+            (Some(end), Some(other)) if end != other => {
+                Some(format!("the events before it say that their append ends with event {end}, it says with {other}"))
+            }
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            self.find(sk.to_owned(), Fault::TornAppend { reason });
+        }
+        self.append_end = append_end.filter(|&end| end > seq_num);
+    }
+
+    /// Folds on, and on what is before the first event where the fold cannot be right any more: that tells whether the
+    /// code can read the rest.
+    fn fold(&mut self, sk: String, event: &RecordedEvent) {
+        let before = event.seq_num - 1;
+        let onto = match self.folded.take() {
+            Some(folded) if folded.version() == before => Some(folded),
+            _ => {
+                let unborn = self.model.before_first_event();
+                self.model.state(&unborn).and_then(|state| self.model.restore(before, 0, &state)).ok()
+            }
+        };
+        let Some(onto) = onto else { return };
+        match self.model.fold(onto, std::slice::from_ref(event)) {
+            Ok(folded) => self.folded = Some(folded),
+            Err(unreadable) => {
+                self.has_hole = true;
+                self.find(sk, Fault::Unreadable { reason: unreadable.to_string() });
+            }
+        }
+    }
+
+    fn find(&mut self, item: String, fault: Fault) {
+        self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
+    }
+}

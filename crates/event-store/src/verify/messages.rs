@@ -1,0 +1,131 @@
+//! The outbox rows against the events that announced them.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+
+use decider::record::timestamp;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use table::{AggregateKey, OutboxItem, attributes, keys};
+use ulid::Ulid;
+
+use super::events::Events;
+use super::finding::{Fault, Finding};
+use super::number;
+use crate::limits::MAX_TRANSACTION_ITEMS;
+use crate::load::Item;
+
+/// Outbox rows stay this long at least: `OUTBOX_TTL_DAYS` is 2 or more.
+const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
+
+/// The outbox rows that are there.
+pub(super) struct Messages<'a> {
+    pub(super) rows: u64,
+    pub(super) findings: Vec<Finding>,
+    key: &'a AggregateKey,
+    /// The events since then must have all their rows.
+    since: Timestamp,
+    ids: HashMap<Ulid, String>,
+    /// Event and index, of the events since then.
+    recent: HashSet<(u64, usize)>,
+}
+
+impl<'a> Messages<'a> {
+    pub(super) fn new(key: &'a AggregateKey, now: Timestamp) -> Self {
+        let since = now.checked_sub(LEAST_TTL).unwrap_or(Timestamp::MIN);
+        Self { rows: 0, findings: Vec::new(), key, since, ids: HashMap::new(), recent: HashSet::new() }
+    }
+
+    pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>) {
+        self.rows += 1;
+        let Some((seq_num, index)) = place(&sk) else {
+            return self.find(&sk, Fault::Unreadable { reason: "its sort key is no message's".to_owned() });
+        };
+        // The row is there, whatever it says.
+        if events.fact(seq_num).is_some_and(|event| event.at > self.since) {
+            self.recent.insert((seq_num, index));
+        }
+        let (item, message_id, detail) = match read(row) {
+            Ok(read) => read,
+            Err(reason) => return self.find(&sk, Fault::Unreadable { reason }),
+        };
+        match self.ids.entry(message_id) {
+            Entry::Occupied(first) => {
+                let (value, first) = (item.message_id.clone(), first.get().clone());
+                self.find(&sk, Fault::Repeated { attribute: "messageId", value, first });
+            }
+            Entry::Vacant(unknown) => {
+                unknown.insert(sk.clone());
+            }
+        }
+        if !events.has(seq_num) && seq_num > events.last() {
+            self.find(&sk, Fault::Unannounced { reason: format!("there is no event {seq_num}") });
+        }
+        let mut expected = vec![
+            ("seqNum", Value::from(item.seq_num), Value::from(seq_num)),
+            ("detail/metadata/messageId", detail["messageId"].clone(), item.message_id.as_str().into()),
+            ("detail/metadata/messageSeq", detail["messageSeq"].clone(), item.message_seq.into()),
+            ("detail/metadata/seqNum", detail["seqNum"].clone(), seq_num.into()),
+            ("detail/metadata/aggregateType", detail["aggregateType"].clone(), self.key.aggregate_type.as_str().into()),
+            ("detail/metadata/aggregateId", detail["aggregateId"].clone(), self.key.id.as_str().into()),
+        ];
+        if let Some(event) = events.fact(seq_num) {
+            expected.push(("occurredAt", item.occurred_at.as_str().into(), event.occurred_at.as_str().into()));
+            let event_id = event.event_id.to_string();
+            expected.push(("detail/metadata/eventId", detail["eventId"].clone(), event_id.into()));
+            if let Some(before) = events.messages_before(seq_num) {
+                let announced = event.message_seq.saturating_sub(before);
+                if index as u64 >= announced {
+                    let reason = format!("event {seq_num} announced {announced} messages, this is its index {index}");
+                    self.find(&sk, Fault::Unannounced { reason });
+                } else {
+                    let number = before + index as u64 + 1;
+                    expected.push((attributes::MESSAGE_SEQ, item.message_seq.into(), number.into()));
+                }
+            }
+        }
+        for (attribute, says, expected) in expected {
+            if says != expected {
+                self.find(&sk, Fault::differs(attribute, says, expected));
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self, events: &Events<'_>) {
+        let recent = events.facts().filter_map(|(seq_num, event)| Some((seq_num, event?)));
+        for (seq_num, event) in recent.filter(|(_, event)| event.at > self.since) {
+            let Some(before) = events.messages_before(seq_num) else { continue };
+            // More than an append holds is found at the event.
+            let announced = (before + 1..=event.message_seq).take(MAX_TRANSACTION_ITEMS);
+            for (index, message_seq) in announced.enumerate() {
+                if !self.recent.contains(&(seq_num, index)) {
+                    let item = keys::outbox_sk(seq_num, index);
+                    let fault = Fault::MessageMissing { message_seq };
+                    self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
+                }
+            }
+        }
+    }
+
+    fn find(&mut self, item: &str, fault: Fault) {
+        self.findings.push(Finding { aggregate: self.key.clone(), item: item.to_owned(), fault });
+    }
+}
+
+/// Which message of which event a sort key names.
+fn place(sk: &str) -> Option<(u64, usize)> {
+    let rest = sk.strip_prefix(keys::OUTBOX_PREFIX)?;
+    let place = (number(rest)?, rest.get(13..)?.parse().ok()?);
+    (keys::outbox_sk(place.0, place.1) == sk).then_some(place)
+}
+
+/// The row, its id, and the metadata within its detail.
+fn read(row: Item) -> Result<(OutboxItem, Ulid, Value), String> {
+    let item: OutboxItem = serde_dynamo::from_item(row).map_err(|fault| fault.to_string())?;
+    let unreadable = |attribute: &str, value: &str| format!("{attribute} cannot be {value:?}");
+    let id = Ulid::from_string(&item.message_id).map_err(|_| unreadable("messageId", &item.message_id))?;
+    let at: Timestamp = item.occurred_at.parse().map_err(|_| unreadable("occurredAt", &item.occurred_at))?;
+    let mut detail: Value = serde_json::from_str(&item.detail).map_err(|fault| format!("detail: {fault}"))?;
+    let metadata = detail.get_mut("metadata").map(Value::take).ok_or("the detail has no metadata")?;
+    Ok((OutboxItem { occurred_at: timestamp(at), ..item }, id, metadata))
+}

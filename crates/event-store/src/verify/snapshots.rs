@@ -1,0 +1,131 @@
+//! The snapshots against the fold of the events.
+
+use std::collections::BTreeMap;
+
+use decider::{Folded, Json, Model};
+use serde_json::Value;
+use table::{AggregateKey, SnapshotItem, attributes, keys};
+
+use super::events::Events;
+use super::finding::{Fault, Finding};
+use crate::load::Item;
+use crate::packing::unpack;
+
+/// A value in a finding is cut to so many characters.
+const SHOWN: usize = 80;
+
+/// The newest snapshot and the kept ones.
+pub(super) struct Snapshots<'a> {
+    pub(super) rows: u64,
+    pub(super) outdated: u64,
+    pub(super) findings: Vec<Finding>,
+    model: &'a dyn Model,
+    key: &'a AggregateKey,
+    /// Those that are still to be compared, by version.
+    waiting: BTreeMap<u64, Vec<(String, Folded)>>,
+}
+
+impl<'a> Snapshots<'a> {
+    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey) -> Self {
+        Self { rows: 0, outdated: 0, findings: Vec::new(), model, key, waiting: BTreeMap::new() }
+    }
+
+    pub(super) fn row(&mut self, sk: String, row: Item) {
+        let item: SnapshotItem = match serde_dynamo::from_item(row) {
+            Ok(item) => item,
+            Err(fault) => return self.unreadable(sk, fault.to_string()),
+        };
+        if item.state_version != self.model.state_version() {
+            self.outdated += 1;
+            return;
+        }
+        let version = item.last_seq_num;
+        if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
+            let expected = "the number in its sort key";
+            self.find(sk.clone(), Fault::differs(attributes::LAST_SEQ_NUM, version, expected));
+        }
+        let state = unpack(item.state).map_err(|fault| fault.to_string());
+        let state = state.and_then(|text| Json::parse(text).map_err(|fault| fault.to_string()));
+        let restored = state.and_then(|state| {
+            self.model.restore(version, item.message_seq, &state).map_err(|fault| format!("state: {fault}"))
+        });
+        match restored {
+            Ok(restored) => {
+                self.rows += 1;
+                self.waiting.entry(version).or_default().push((sk, restored));
+            }
+            Err(reason) => self.unreadable(sk, reason),
+        }
+    }
+
+    /// Compares those of the version that the fold has come to.
+    pub(super) fn compare(&mut self, folded: &Folded) {
+        for (sk, snapshot) in self.waiting.remove(&folded.version()).unwrap_or_default() {
+            if snapshot.message_seq() != folded.message_seq() {
+                let fault = Fault::differs(attributes::MESSAGE_SEQ, snapshot.message_seq(), folded.message_seq());
+                self.find(sk.clone(), fault);
+            }
+            match (self.state(&snapshot), self.state(folded)) {
+                (Ok(says), Ok(expected)) => {
+                    if let Some((at, says, expected)) = difference(&says, &expected) {
+                        self.find(sk, Fault::differs(format!("state{at}"), shown(says), shown(expected)));
+                    }
+                }
+                (Err(reason), _) | (_, Err(reason)) => self.unreadable(sk, reason),
+            }
+        }
+    }
+
+    /// Those that the fold has not come to are of events that are not there; where there is a hole before them, they
+    /// cannot be judged, and the hole is found anyway.
+    pub(super) fn finish(&mut self, events: &Events<'_>) {
+        let last = events.last();
+        for (version, waiting) in std::mem::take(&mut self.waiting) {
+            for (sk, _) in waiting {
+                if version > last || version == 0 {
+                    let expected = format!("1 to {last}, the last event");
+                    self.find(sk, Fault::differs(attributes::LAST_SEQ_NUM, version, expected));
+                }
+            }
+        }
+    }
+
+    fn state(&self, folded: &Folded) -> Result<Value, String> {
+        self.model.state(folded).and_then(|state| state.read()).map_err(|fault| format!("state: {fault}"))
+    }
+
+    fn unreadable(&mut self, sk: String, reason: String) {
+        self.find(sk, Fault::Unreadable { reason });
+    }
+
+    fn find(&mut self, item: String, fault: Fault) {
+        self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
+    }
+}
+
+/// Where two values first differ, as a path into them, and what each has there.
+fn difference<'a>(one: &'a Value, other: &'a Value) -> Option<(String, Option<&'a Value>, Option<&'a Value>)> {
+    let within = |step: String, one: Option<&'a Value>, other: Option<&'a Value>| match (one, other) {
+        (Some(one), Some(other)) => difference(one, other).map(|(at, one, other)| (format!("/{step}{at}"), one, other)),
+        (one, other) => Some((format!("/{step}"), one, other)),
+    };
+    match (one, other) {
+        _ if one == other => None,
+        (Value::Object(ones), Value::Object(others)) => {
+            let names = ones.keys().chain(others.keys().filter(|name| !ones.contains_key(*name)));
+            names.into_iter().find_map(|name| within(name.clone(), ones.get(name), others.get(name)))
+        }
+        (Value::Array(ones), Value::Array(others)) => {
+            (0..ones.len().max(others.len())).find_map(|at| within(at.to_string(), ones.get(at), others.get(at)))
+        }
+        _ => Some((String::new(), Some(one), Some(other))),
+    }
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let text = value.map_or("not there".to_owned(), Value::to_string);
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

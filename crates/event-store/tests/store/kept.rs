@@ -1,0 +1,216 @@
+//! Kept snapshots: how many stay, and that the past is read from the nearest of them.
+
+use std::pin::pin;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use event_store::{EventStore, Settings, SnapshotOutcome};
+use local_dynamodb::Fault;
+use serde_json::json;
+use table::keys;
+
+use crate::support::{Bench, Subject, after, balance, ledger, now, number, settings, state};
+
+async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
+    store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
+}
+
+fn keeping(bench: &Bench, snapshot_keep: usize) -> EventStore {
+    bench.store_with(Settings { snapshot_keep, ..settings() })
+}
+
+/// The versions of the kept snapshots that stay, and of those whose time is over.
+async fn kept(bench: &Bench, account: &Subject) -> (Vec<u64>, Vec<u64>) {
+    let rows = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    let (over, staying): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.contains_key("ttl"));
+    let versions = |rows: Vec<_>| rows.iter().map(|row| number(row, "lastSeqNum")).collect();
+    (versions(staying), versions(over))
+}
+
+/// An account of which a snapshot was taken at each of these versions.
+async fn account_with(bench: &Bench, snapshot_keep: usize, versions: &[u64]) -> Subject {
+    let store = keeping(bench, snapshot_keep);
+    for version in versions {
+        let account = ledger(&store, "1", *version).await;
+        assert_eq!(take(&store, &account).await, SnapshotOutcome::Taken { version: *version });
+    }
+    Subject::shipped("account", "1")
+}
+
+#[tokio::test]
+async fn kept_snapshots_beyond_the_newest_expire() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_keep: 2, ..settings() });
+    let mut account = Subject::shipped("account", "1");
+    let mut taken_at = Vec::new();
+    for version in [10, 20, 30, 40, 50] {
+        account = ledger(&store, "1", version).await;
+        let at = now();
+        taken_at.push(at);
+        store.take_snapshot(account.model(), &account.key, at).await.unwrap();
+    }
+    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    let versions: Vec<_> = kept.iter().map(|row| number(row, "lastSeqNum")).collect();
+    assert_eq!(versions, [10, 20, 30, 40, 50]);
+    // Two beside the copy of the newest; 10 expired when 40 was taken, 20 when 50 was.
+    let expiring: Vec<_> = kept.iter().filter(|row| row.contains_key("ttl")).map(|row| number(row, "ttl")).collect();
+    let at = |index: usize| u64::try_from(taken_at[index].as_second()).unwrap();
+    assert_eq!(expiring, [at(3), at(4)]);
+    assert!(kept[..2].iter().all(|row| row.contains_key("ttl")));
+    assert!(!bench.row(&account.key, keys::SNAPSHOT).await.unwrap().contains_key("ttl"));
+    // A repeated request expires nothing more.
+    assert_eq!(take(&store, &account).await, SnapshotOutcome::NotNewer);
+    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    assert_eq!(kept.iter().filter(|row| row.contains_key("ttl")).count(), 2);
+}
+
+#[tokio::test]
+async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
+    let bench = Bench::new().await;
+    let store = bench.store_with(Settings { snapshot_keep: 5, ..settings() });
+    let mut account = Subject::shipped("account", "1");
+    for version in [200, 400, 600] {
+        account = ledger(&store, "1", version).await;
+        take(&store, &account).await;
+    }
+    ledger(&store, "1", 650).await;
+    for (version, first) in [(201, 201), (450, 401), (650, 601)] {
+        bench.wire.take_calls();
+        let at = account.load_at(&store, version).await;
+        assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
+        let calls = bench.wire.take_calls();
+        assert_eq!(calls.len(), 2, "the snapshot, and the events after it");
+        assert_eq!(calls[1].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
+    }
+    // Before the first of them, there are but the events.
+    assert_eq!(state(&account.load_at(&store, 199).await)["balance"], balance(199));
+    // Of a version that has a snapshot, no event is read.
+    bench.wire.take_calls();
+    assert_eq!(account.load_at(&store, 400).await.version(), 400);
+    assert_eq!(bench.operations(), ["Query"]);
+}
+
+#[tokio::test]
+async fn fewer_are_kept_once_fewer_are_asked_for_and_more_once_more_are() {
+    for (keep, staying) in
+        [(1, vec![50, 60]), (0, vec![]), (3, vec![30, 40, 50, 60]), (9, vec![10, 20, 30, 40, 50, 60])]
+    {
+        let bench = Bench::new().await;
+        let account = account_with(&bench, 9, &[10, 20, 30, 40, 50]).await;
+        account_with(&bench, keep, &[60]).await;
+        let (stay, over) = kept(&bench, &account).await;
+        assert_eq!(stay, staying, "of {keep}");
+        let gone: Vec<_> = [10, 20, 30, 40, 50].into_iter().filter(|version| !staying.contains(version)).collect();
+        assert_eq!(over, gone, "of {keep}");
+    }
+}
+
+#[tokio::test]
+async fn retiring_reads_only_what_stays_however_many_wait_to_be_deleted() {
+    let bench = Bench::new().await;
+    let versions: Vec<_> = (1..=40).map(|tens| tens * 10).collect();
+    let account = account_with(&bench, 2, &versions).await;
+    bench.wire.take_calls();
+    account_with(&bench, 2, &[410]).await;
+    let calls = bench.wire.take_calls();
+    let listing = calls.iter().filter(|call| call.request["ProjectionExpression"].is_string());
+    let limits: Vec<_> = listing.map(|call| call.request["Limit"].clone()).collect();
+    assert_eq!(limits, [5], "one page: those that stay, the one that goes, and one that has gone");
+    assert_eq!(calls.iter().filter(|call| call.operation == "UpdateItem").count(), 1);
+    assert_eq!(kept(&bench, &account).await.0, [390, 400, 410]);
+
+    // And where none is kept, one call finds that out.
+    account_with(&bench, 0, &[420]).await;
+    bench.wire.take_calls();
+    let none = keeping(&bench, 0);
+    ledger(&none, "1", 430).await;
+    bench.wire.take_calls();
+    take(&none, &account).await;
+    assert_eq!(bench.operations(), ["PutItem", "Query", "Query"], "the events, the snapshot, and whether one is kept");
+}
+
+#[tokio::test]
+async fn a_crash_in_between_leaves_none_behind() {
+    let bench = Bench::new().await;
+    let account = account_with(&bench, 9, &[10, 20, 30, 40]).await;
+    let store = keeping(&bench, 0);
+    ledger(&store, "1", 50).await;
+    let mut run = pin!(store.take_snapshot(account.model(), &account.key, now()));
+    after(&bench, |calls| calls.iter().filter(|call| call.operation == "UpdateItem").count() == 2, run.as_mut()).await;
+    bench.wire.fail_next("UpdateItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    run.await.unwrap_err();
+    assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![10, 20]), "the oldest first");
+
+    assert_eq!(take(&keeping(&bench, 0), &account).await, SnapshotOutcome::NotNewer);
+    assert_eq!(kept(&bench, &account).await, (vec![], vec![10, 20, 30, 40]));
+}
+
+#[tokio::test]
+async fn one_that_is_taken_late_goes_at_once() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 10).await;
+    let slow = keeping(&bench, 1);
+    bench.wire.take_calls();
+    let mut run = pin!(slow.take_snapshot(account.model(), &account.key, now()));
+    after(&bench, |calls| calls.len() == 2, run.as_mut()).await;
+    let fast =
+        EventStore::new(&startup::aws_config_at(bench.engine.url()), Settings { snapshot_keep: 1, ..settings() });
+    for version in [20, 30, 40] {
+        ledger(&fast, "1", version).await;
+        take(&fast, &account).await;
+    }
+    assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![20]));
+
+    assert_eq!(run.await.unwrap(), SnapshotOutcome::NotNewer);
+    assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![10, 20]));
+}
+
+#[tokio::test]
+async fn the_past_is_read_from_the_newest_snapshot_where_none_is_kept() {
+    let bench = Bench::new().await;
+    let account = account_with(&bench, 0, &[200]).await;
+    ledger(&bench.store(), "1", 300).await;
+    for (version, first) in [(199, 1), (201, 201), (300, 201)] {
+        bench.wire.take_calls();
+        let at = account.load_at(&bench.store(), version).await;
+        assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
+        let calls = bench.wire.take_calls();
+        let operations: Vec<_> = calls.iter().map(|call| call.operation.as_str()).collect();
+        assert_eq!(operations, ["Query", "GetItem", "Query"]);
+        assert_eq!(calls[2].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
+    }
+    assert_eq!(account.load_at(&bench.store(), 200).await.version(), 200);
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_used_hides_no_older_one() {
+    let bench = Bench::new().await;
+    let account = account_with(&bench, 9, &[100, 200, 300, 400]).await;
+    let unusable = [
+        ("state", AttributeValue::S("no JSON".into())),
+        ("stateVersion", AttributeValue::N("7".into())),
+        ("stateVersion", AttributeValue::S("1".into())),
+        ("lastSeqNum", AttributeValue::N("150".into())),
+        ("lastSeqNum", AttributeValue::N("450".into())),
+    ];
+    let good = bench.row(&account.key, &keys::kept_snapshot_sk(300)).await.unwrap();
+    for (attribute, value) in unusable {
+        for sk in [keys::kept_snapshot_sk(300), keys::kept_snapshot_sk(200)] {
+            bench.tamper(&account.key, &sk, [(attribute, value.clone())]).await;
+        }
+        bench.wire.take_calls();
+        let at = account.load_at(&bench.store(), 350).await;
+        assert_eq!((at.version(), &state(&at)["balance"]), (350, &json!(balance(350))), "{attribute} {value:?}");
+        let calls = bench.wire.take_calls();
+        assert_eq!(calls.len(), 3, "the newest, the others in one page, the events");
+        assert_eq!(calls[2].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(101));
+        let mut again = good.clone();
+        bench.put(again.clone()).await;
+        again.insert("sk".into(), AttributeValue::S(keys::kept_snapshot_sk(200)));
+        again.insert("lastSeqNum".into(), AttributeValue::N("200".into()));
+        bench.put(again).await;
+    }
+    // Nor the newest of all, when that cannot be read.
+    bench.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
+    let at = account.load(&bench.store()).await;
+    assert_eq!((at.version(), &state(&at)["balance"]), (400, &json!(balance(400))));
+}

@@ -1,0 +1,423 @@
+//! Verification: an undamaged aggregate is clean, and every damage is found and named.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use event_store::{EventStore, Settings, Verified};
+use jiff::SignedDuration;
+use serde_json::json;
+use table::{attributes, keys};
+
+use crate::notebook::Notebook;
+use crate::support::{Bench, Item, Subject, TABLE, now, settings, text};
+
+fn keeping() -> Settings {
+    Settings { snapshot_keep: 5, ..settings() }
+}
+
+/// A notebook of five events in three appends, with four messages, a snapshot of its end and a kept one of event 3.
+async fn notebook(bench: &Bench) -> (EventStore, Subject) {
+    let store = bench.store_with(keeping());
+    let notebook = Subject::of::<Notebook>("1");
+    notebook.command(&store, "Start", json!({"lines": ["a", "!!b", "c"]})).await;
+    store.take_snapshot(notebook.model(), &notebook.key, now()).await.unwrap();
+    notebook.command(&store, "Write", json!({"lines": ["!d"]})).await;
+    notebook.command(&store, "Write", json!({"lines": ["!e"]})).await;
+    store.take_snapshot(notebook.model(), &notebook.key, now()).await.unwrap();
+    (store, notebook)
+}
+
+async fn verify(store: &EventStore, subject: &Subject) -> Verified {
+    store.verify(subject.model(), &subject.key, now()).await.unwrap()
+}
+
+/// The findings without the aggregate.
+fn lines(verified: &Verified) -> Vec<String> {
+    let line = |finding: &event_store::Finding| finding.to_string().split_once(' ').unwrap().1.to_owned();
+    verified.findings.iter().map(line).collect()
+}
+
+fn s(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+fn n(number: u64) -> AttributeValue {
+    AttributeValue::N(number.to_string())
+}
+
+#[tokio::test]
+async fn what_appends_and_snapshots_leave_is_clean_and_takes_two_queries() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    bench.wire.take_calls();
+    let verified = verify(&store, &notebook).await;
+    assert_eq!(bench.operations(), ["Query", "Query"]);
+    let expected = Verified { rows: 13, events: 5, messages: 4, snapshots: 3, outdated: 0, findings: vec![] };
+    assert_eq!(verified, expected);
+
+    let todo = Subject::shipped("todo", "1");
+    assert_eq!(verify(&store, &todo).await, Verified::default());
+    todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
+    todo.command(&store, "DeleteTodo", json!({})).await;
+    assert_eq!(lines(&verify(&store, &todo).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_stream_of_many_pages_is_clean() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let account = crate::support::large_ledger(&store, "1", 8).await;
+    bench.wire.take_calls();
+    let verified = verify(&store, &account).await;
+    assert_eq!((verified.events, lines(&verified)), (8, vec![]));
+    assert!(bench.operations().len() > 3);
+}
+
+#[tokio::test]
+async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    bench.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
+    assert_eq!(
+        lines(&verify(&store, &notebook).await),
+        ["OUTBOX#000000000002#0 missing: message 1 is missing, and its time has not passed"]
+    );
+    let later = now() + SignedDuration::from_hours(49);
+    assert_eq!(lines(&store.verify(notebook.model(), &notebook.key, later).await.unwrap()), [""; 0]);
+}
+
+#[tokio::test]
+async fn every_row_that_is_deleted_is_missed() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    for row in bench.rows(&notebook.key, "").await {
+        let sk = text(&row, "sk").to_owned();
+        // Snapshots only save calls.
+        if sk.contains("SNAPSHOT") {
+            continue;
+        }
+        bench.delete(&notebook.key, &sk).await;
+        let missed = lines(&verify(&store, &notebook).await);
+        assert!(missed.iter().any(|line| line.starts_with(&format!("{sk} missing: "))), "{sk}: {missed:?}");
+        bench.put(row).await;
+    }
+    assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_lost_end_is_seen_by_the_metadata_and_by_its_append() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    for seq_num in [4, 5] {
+        bench.delete(&notebook.key, &keys::event_sk(seq_num)).await;
+    }
+    let found = lines(&verify(&store, &notebook).await);
+    assert!(found.contains(&"EVENT#000000000004 missing: events 4 to 5 are missing".to_owned()), "{found:?}");
+    for sk in [keys::METADATA.to_owned(), keys::event_sk(3)] {
+        bench.delete(&notebook.key, &sk).await;
+    }
+    let found = lines(&verify(&store, &notebook).await);
+    assert!(found.contains(&"#METADATA missing: there is no metadata".to_owned()), "{found:?}");
+    assert!(found.contains(&"EVENT#000000000003 missing: event 3 is missing".to_owned()), "{found:?}");
+}
+
+/// Each attribute of a row of each kind, replaced by another value of its kind, and by one of another kind or none.
+#[tokio::test]
+async fn every_attribute_that_is_changed_is_noticed() {
+    /// What may be anything: nothing else says the same.
+    const FREE: [&str; 6] = ["ttl", "takenAt", "snapshotDue", "eventVersion", "messageType", "data"];
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let rows = [
+        keys::METADATA.to_owned(),
+        keys::event_sk(1),
+        keys::event_sk(4),
+        keys::outbox_sk(2, 1),
+        keys::SNAPSHOT.to_owned(),
+        keys::kept_snapshot_sk(3),
+    ];
+    for sk in rows {
+        let row = bench.row(&notebook.key, &sk).await.unwrap();
+        for (name, value) in &row {
+            if ["pk", "sk", "meta"].contains(&name.as_str()) {
+                continue;
+            }
+            let other_of_its_kind = match value {
+                AttributeValue::N(number) => n(number.parse::<u64>().unwrap() + 7),
+                AttributeValue::S(_) if name.ends_with("Id") => s("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+                AttributeValue::S(_) if name.ends_with("At") => s("2031-01-01T00:00:00.000Z"),
+                AttributeValue::S(_) => s("{}"),
+                other => panic!("{name} is {other:?}"),
+            };
+            let outdated = name == attributes::STATE_VERSION;
+            let other_kind = (!name.starts_with("gsi1")).then_some(AttributeValue::Bool(true));
+            let cases = [
+                (Some(other_of_its_kind), FREE.contains(&name.as_str()) || outdated),
+                (other_kind, false),
+                (None, ["appendEnd"].contains(&name.as_str())),
+            ];
+            for (changed, may_pass) in cases {
+                let mut row = row.clone();
+                match changed.clone() {
+                    Some(changed) => row.insert(name.clone(), changed),
+                    None => row.remove(name),
+                };
+                bench.put(row).await;
+                let found = lines(&verify(&store, &notebook).await);
+                assert!(!found.is_empty() || may_pass, "{sk}: {name} = {changed:?}: {found:?}");
+            }
+        }
+        bench.put(row).await;
+    }
+    assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
+}
+
+/// Changes one row, and expects these findings and no other.
+async fn expect<const N: usize>(sk: &str, changes: [(&str, AttributeValue); N], expected: &[&str]) {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    bench.tamper(&notebook.key, sk, changes).await;
+    let found = lines(&verify(&store, &notebook).await);
+    // Ids and times differ every time.
+    let alike = |(found, expected): (&String, &&str)| expected.split('*').all(|part| found.contains(part));
+    assert!(found.len() == expected.len() && found.iter().zip(expected).all(alike), "{sk}: {found:#?}");
+}
+
+#[tokio::test]
+async fn metadata_says_what_the_last_event_says() {
+    let sk = keys::METADATA;
+    let ends = "the metadata says that the stream ends with event 3";
+    expect(
+        sk,
+        [(attributes::CURRENT_SEQ_NUM, n(3)), (attributes::MESSAGE_SEQ, n(2))],
+        &[
+            "#METADATA differs: updatedAt is 2030*, expected 2030*",
+            &format!("EVENT#000000000004 beyond-metadata: {ends}"),
+            &format!("EVENT#000000000005 beyond-metadata: {ends}"),
+        ],
+    )
+    .await;
+    let missing = "EVENT#000000000006 missing: events 6 to 7 are missing";
+    expect(sk, [(attributes::CURRENT_SEQ_NUM, n(7))], &[missing]).await;
+    let messages = "#METADATA differs: messageSeq is 3, expected 4";
+    expect(sk, [(attributes::MESSAGE_SEQ, n(3))], &[messages]).await;
+    let deleted = "#METADATA differs: deleted is true, expected false";
+    expect(sk, [(attributes::DELETED, AttributeValue::Bool(true))], &[deleted]).await;
+    expect(sk, [(attributes::AGGREGATE_ID, s("2"))], &["#METADATA differs: aggregateId is 2, expected 1"]).await;
+    expect(sk, [(attributes::CREATED_AT, s("x"))], &["#METADATA differs: createdAt is x, expected 2030"]).await;
+    expect(sk, [(attributes::CURRENT_SEQ_NUM, s("5"))], &["#METADATA unreadable: it cannot be read: "]).await;
+}
+
+#[tokio::test]
+async fn events_follow_each_other_and_can_be_read() {
+    let sk = keys::event_sk(4);
+    let sk = sk.as_str();
+    expect(sk, [("data", s("{"))], &["EVENT#000000000004 unreadable: *data cannot be \"{\""]).await;
+    let reason = "EVENT#000000000004 unreadable: *LineErased version 1*this code does not know";
+    expect(sk, [("eventType", s("LineErased"))], &["EVENT#000000000004 differs: gsi1pk is", reason]).await;
+    // The rest can be read, and is not suspected for it.
+    expect(sk, [("data", s(r#"{"text": 1}"#))], &["EVENT#000000000004 unreadable: *invalid type: integer"]).await;
+    expect(sk, [("seqNum", n(5))], &["EVENT#000000000004 unreadable: *seqNum cannot be \"5\""]).await;
+    let falls = "EVENT#000000000004 differs: messageSeq is 1, expected 2 to 101";
+    let more = "OUTBOX#000000000004#0 unannounced: event 4 announced 0 messages, this is its index 0";
+    let next = "OUTBOX#000000000005#0 differs: messageSeq is 4, expected 2";
+    let others = "OUTBOX#000000000005#1 missing: message 3";
+    let last = "OUTBOX#000000000005#2 missing: message 4";
+    expect(sk, [(attributes::MESSAGE_SEQ, n(1))], &[falls, more, next, others, last]).await;
+
+    let many = "EVENT#000000000004 differs: messageSeq is 1000000000000, expected 2 to 101: an append holds no more";
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    bench.tamper(&notebook.key, sk, [(attributes::MESSAGE_SEQ, n(1_000_000_000_000))]).await;
+    assert_eq!(lines(&verify(&store, &notebook).await)[0], many);
+
+    let torn = "EVENT#000000000004 torn-append: it says that its append ends with event 3";
+    expect(sk, [("appendEnd", n(3))], &[torn]).await;
+    let torn = "EVENT#000000000005 torn-append: *append ends with event 6, it says with itself";
+    expect(sk, [("appendEnd", n(6))], &[torn]).await;
+    expect(&keys::event_sk(5), [("appendEnd", n(6))], &["EVENT#000000000006 missing: event 6 is missing"]).await;
+}
+
+#[tokio::test]
+async fn ids_are_unique_and_lead_the_index_to_the_event() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let first = bench.row(&notebook.key, &keys::event_sk(1)).await.unwrap();
+    bench.tamper(&notebook.key, &keys::event_sk(4), [("eventId", first["eventId"].clone())]).await;
+    let id = text(&first, "eventId");
+    let found = lines(&verify(&store, &notebook).await);
+    assert!(
+        found.contains(&format!("EVENT#000000000004 repeated: eventId {id} belongs to EVENT#000000000001 already"))
+    );
+    assert!(found.iter().any(|line| line.starts_with("EVENT#000000000004 differs: gsi1sk is EVENT#")), "{found:#?}");
+    assert!(found.iter().any(|line| line.contains("OUTBOX#000000000004#0 differs: detail/metadata/eventId is")));
+
+    let sk = keys::event_sk(1);
+    let expected = "differs: gsi1pk is EVENT_TYPE#LineWritten#3, expected EVENT_TYPE#LineWritten";
+    expect(&sk, [(attributes::GSI1PK, s("EVENT_TYPE#LineWritten#3"))], &[expected]).await;
+}
+
+#[tokio::test]
+async fn an_event_of_a_shard_that_the_feed_does_not_read_is_found() {
+    let bench = Bench::new().await;
+    let sharded = |event_type_shards| bench.store_with(Settings { event_type_shards, ..settings() });
+    let todo = Subject::shipped("todo", "1");
+    todo.command(&sharded(1), "CreateTodo", json!({"title": "A", "message": ""})).await;
+    todo.command(&sharded(64), "UpdateTodo", json!({"title": "B", "message": ""})).await;
+    assert_eq!(lines(&verify(&sharded(64), &todo).await), [""; 0]);
+    let found = lines(&verify(&sharded(2), &todo).await);
+    assert!(found[0].starts_with("EVENT#000000000002 differs: gsi1pk is EVENT_TYPE#TodoUpdated#"), "{found:?}");
+}
+
+#[tokio::test]
+async fn messages_are_those_that_the_events_announced() {
+    let sk = "OUTBOX#000000000004#0";
+    let says = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
+    let detail = says("detail/metadata/messageSeq", "3, expected 5");
+    expect(sk, [(attributes::MESSAGE_SEQ, n(5))], &[&detail, &says("messageSeq", "5, expected 3")]).await;
+    expect(sk, [("seqNum", n(3))], &[&says("seqNum", "3, expected 4")]).await;
+    expect(sk, [("detail", s("{"))], &["OUTBOX#000000000004#0 unreadable: *detail: EOF"]).await;
+    expect(sk, [("detail", s("{}"))], &["OUTBOX#000000000004#0 unreadable: *the detail has no metadata"]).await;
+    expect(sk, [("ttl", s("soon"))], &["OUTBOX#000000000004#0 unreadable: "]).await;
+
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let row = bench.row(&notebook.key, sk).await.unwrap();
+    for other in ["OUTBOX#000000000004#1", "OUTBOX#000000000009#0", "OUTBOX#4#0"] {
+        let mut copy: Item = row.clone();
+        copy.insert("sk".to_owned(), s(other));
+        bench.put(copy).await;
+    }
+    let found: BTreeSet<_> = lines(&verify(&store, &notebook).await).into_iter().collect();
+    for expected in [
+        "OUTBOX#000000000004#1 unannounced: event 4 announced 1 messages, this is its index 1",
+        "OUTBOX#000000000009#0 unannounced: there is no event 9",
+        "OUTBOX#4#0 unreadable: it cannot be read: its sort key is no message's",
+    ] {
+        assert!(found.contains(expected), "{found:#?}");
+    }
+    let repeated = "repeated: messageId * belongs to OUTBOX#000000000004#0 already";
+    let repeated: Vec<_> = repeated.split('*').collect();
+    assert_eq!(found.iter().filter(|line| repeated.iter().all(|part| line.contains(part))).count(), 2);
+}
+
+#[tokio::test]
+async fn snapshots_are_the_fold_of_their_events() {
+    for (sk, message_seq) in [(keys::SNAPSHOT.to_owned(), 4), (keys::kept_snapshot_sk(3), 2)] {
+        let differs = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
+        let state = s(r#"{"lines": ["a", "!!x", "c", "!d", "!e"]}"#);
+        let line = differs("state/lines/1", r#""!!x", expected "!!b""#);
+        expect(&sk, [("state", state)], &[&line]).await;
+        let line = differs("messageSeq", &format!("9, expected {message_seq}"));
+        expect(&sk, [(attributes::MESSAGE_SEQ, n(9))], &[&line]).await;
+        expect(&sk, [("state", s("{"))], &[&format!("{sk} unreadable: ")]).await;
+        expect(&sk, [("state", s("{}"))], &[&format!("{sk} unreadable: it cannot be read: state: missing field")])
+            .await;
+        expect(&sk, [(attributes::LAST_SEQ_NUM, s("3"))], &[&format!("{sk} unreadable: ")]).await;
+        // Of another version of the state, whatever it says.
+        expect(&sk, [(attributes::STATE_VERSION, n(9)), ("state", s("{"))], &[]).await;
+    }
+    let line = "#SNAPSHOT differs: lastSeqNum is 6, expected 1 to 5, the last event";
+    expect(keys::SNAPSHOT, [(attributes::LAST_SEQ_NUM, n(6))], &[line]).await;
+    let number = "SNAPSHOT#000000000003 differs: lastSeqNum is 4, expected the number in its sort key";
+    let messages = "SNAPSHOT#000000000003 differs: messageSeq is 2, expected 3";
+    let state = "SNAPSHOT#000000000003 differs: state/lines/3 is not there, expected \"!d\"";
+    expect(&keys::kept_snapshot_sk(3), [(attributes::LAST_SEQ_NUM, n(4))], &[number, messages, state]).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let evolved = Subject::of::<Notebook<2>>("1");
+    let verified = store.verify(evolved.model(), &notebook.key, now()).await.unwrap();
+    assert_eq!((verified.snapshots, verified.outdated, lines(&verified)), (0, 3, vec![]));
+}
+
+#[tokio::test]
+async fn a_row_that_no_code_writes_is_found() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    for sk in ["EVENT#6", "EVENTS", "IDEMPOTENCY#anything"] {
+        let row = [("pk".to_owned(), s(&notebook.key.pk())), ("sk".to_owned(), s(sk))];
+        bench.put(row.into_iter().collect()).await;
+    }
+    assert_eq!(
+        lines(&verify(&store, &notebook).await),
+        [
+            "EVENT#6 unreadable: it cannot be read: its sort key is no event's",
+            "EVENTS unknown-row: no row has such a sort key"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_written_meanwhile_is_clean() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let writer = bench.store();
+    let key = notebook.key.clone();
+    let writing = tokio::spawn(async move {
+        let notebook = Subject::of::<Notebook>(&key.id);
+        for _ in 0..100 {
+            notebook.command(&writer, "Write", json!({"lines": ["!more", "still more"]})).await;
+        }
+    });
+    let mut looks = 0;
+    while !writing.is_finished() || looks == 0 {
+        assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
+        looks += 1;
+    }
+    writing.await.unwrap();
+    assert_eq!(verify(&store, &notebook).await.events, 205);
+}
+
+/// A query that sees some rows of a transaction and not others, and a moment later all of them.
+#[tokio::test]
+async fn rows_that_come_a_moment_later_are_not_missing() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let late = bench.row(&notebook.key, &keys::event_sk(5)).await.unwrap();
+    bench.delete(&notebook.key, &keys::event_sk(5)).await;
+    let (raw, wire) = (bench.raw.clone(), &bench.wire);
+    wire.take_calls();
+    let comes = async {
+        // After the first look has ended.
+        let mut queries = 0;
+        while queries < 2 {
+            tokio::task::yield_now().await;
+            queries += wire.take_calls().len();
+        }
+        raw.put_item().table_name(TABLE).set_item(Some(late)).send().await.unwrap();
+    };
+    let (verified, ()) = tokio::join!(verify(&store, &notebook), comes);
+    assert_eq!(lines(&verified), [""; 0]);
+}
+
+/// A stream that is never looked at in one piece: each look misses something else.
+#[tokio::test]
+async fn what_only_one_look_misses_is_not_missing() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let (raw, wire) = (bench.raw.clone(), &bench.wire);
+    let mut late = Vec::new();
+    for sk in [keys::event_sk(5), keys::outbox_sk(4, 0), keys::outbox_sk(2, 0)] {
+        late.push(bench.row(&notebook.key, &sk).await.unwrap());
+    }
+    bench.delete(&notebook.key, text(&late[0], "sk")).await;
+    wire.take_calls();
+    let writes = async {
+        for looks in 0..2 {
+            let mut queries = 0;
+            while queries < 2 {
+                tokio::task::yield_now().await;
+                queries += wire.take_calls().len();
+            }
+            bench.delete(&notebook.key, text(&late[looks + 1], "sk")).await;
+            raw.put_item().table_name(TABLE).set_item(Some(late[looks].clone())).send().await.unwrap();
+        }
+    };
+    let (verified, ()) = tokio::join!(verify(&store, &notebook), writes);
+    assert_eq!(lines(&verified), [""; 0]);
+    assert_eq!(lines(&verify(&store, &notebook).await).len(), 1);
+}

@@ -1,0 +1,233 @@
+//! Whatever runs of the function the stream allows, side by side, late, repeated, backwards, in parts or cut off, and
+//! however they take turns with each other and with commands: a snapshot is never wrong and never becomes older.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod support;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use decider::{Folded, Json};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+use support::{Bench, Item, handle, number};
+use table::{AggregateKey, SnapshotItem, StoredText, keys};
+
+/// A snapshot is due so often that nearly every command causes one.
+const EVERY: u64 = 2;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Commands in one transaction.
+    Commands(Vec<Command>),
+    /// A run begins, on an instance that was there before or a new one, with these of the records so far.
+    Begin { instance: Option<Index>, records: Vec<Index> },
+    /// One of the runs goes on until its next call has been answered.
+    Advance(Index),
+    /// One of the runs is cut off where it is.
+    Crash(Index),
+}
+
+type Command = (&'static str, Value);
+
+fn step(command: BoxedStrategy<Command>) -> impl Strategy<Value = Step> {
+    let index = any::<Index>;
+    prop_oneof![
+        4 => vec(command, 1..5).prop_map(Step::Commands),
+        3 => (proptest::option::of(index()), vec(index(), 1..4))
+            .prop_map(|(instance, records)| Step::Begin { instance, records }),
+        12 => index().prop_map(Step::Advance),
+        1 => index().prop_map(Step::Crash),
+    ]
+}
+
+fn on_an_account() -> BoxedStrategy<Command> {
+    prop_oneof![
+        1 => "[a-c]?".prop_map(|name| ("UpdateOwner", json!({"ownerFirst": name, "ownerLast": "Brown"}))),
+        // Some of them are refused, on record.
+        6 => (-900..700_i64).prop_map(|amount| ("RecordTransaction", json!({"desc": "", "amount": amount}))),
+    ]
+    .boxed()
+}
+
+fn on_a_todo() -> BoxedStrategy<Command> {
+    prop_oneof![
+        20 => "[a-z]{1,9}".prop_map(|title| ("UpdateTodo", json!({"title": title, "message": ""}))),
+        1 => Just(("DeleteTodo", json!({}))),
+    ]
+    .boxed()
+}
+
+fn on_an_order() -> BoxedStrategy<Command> {
+    prop_oneof![
+        Just(("ProcessPayment", json!({"amount": 4_500}))),
+        Just(("ShipOrder", json!({"trackingNumber": "T-1"}))),
+        Just(("DeliverOrder", json!({}))),
+        Just(("RefundOrder", json!({"amount": 1}))),
+    ]
+    .boxed()
+}
+
+struct Run(Pin<Box<dyn Future<Output = ()>>>);
+
+impl Run {
+    /// Goes on until another call has been answered. `true` when it has ended.
+    async fn advance(&mut self, bench: &Bench) -> bool {
+        bench.wire.take_calls();
+        poll_fn(|context| {
+            if self.0.as_mut().poll(context).is_ready() {
+                return Poll::Ready(true);
+            }
+            if !bench.wire.take_calls().is_empty() {
+                return Poll::Ready(false);
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The aggregate after each of its events, folded from the first.
+async fn history(bench: &Bench, key: &AggregateKey) -> Vec<(Folded, Json)> {
+    let model = bench.model(key);
+    let mut folded = model.before_first_event();
+    let mut history = vec![(folded.clone(), model.state(&folded).unwrap())];
+    for event in bench.store.events(key, 0, 10_000).await.unwrap().items {
+        folded = model.fold(folded, &[event]).unwrap();
+        history.push((folded.clone(), model.state(&folded).unwrap()));
+    }
+    history
+}
+
+/// Every snapshot is the fold of the events up to its own. Returns the event of the newest.
+async fn assert_right(bench: &Bench, key: &AggregateKey, history: &[(Folded, Json)]) -> u64 {
+    let mut newest = 0;
+    for prefix in [keys::SNAPSHOT, keys::KEPT_SNAPSHOT_PREFIX] {
+        for row in bench.rows(key, prefix).await {
+            let version = number(&row, "lastSeqNum");
+            let stored: SnapshotItem = serde_dynamo::from_item(row).unwrap();
+            let (folded, state) = &history[usize::try_from(version).unwrap()];
+            assert_eq!(stored.state, StoredText::Text(state.text().to_owned()));
+            assert_eq!(stored.message_seq, folded.message_seq());
+            if prefix == keys::SNAPSHOT {
+                newest = version;
+            } else {
+                assert_eq!(stored.sk, keys::kept_snapshot_sk(version));
+            }
+        }
+    }
+    newest
+}
+
+async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>) {
+    let bench = Bench::with(EVERY, keep).await;
+    let key = AggregateKey::new(aggregate_type, "1");
+    bench.try_commands(&key, vec![first]).await.unwrap();
+    let mut instances = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
+    let mut past = history(&bench, &key).await;
+    let mut newest = 0;
+    for step in steps {
+        match step {
+            Step::Commands(commands) => {
+                // What does not reach the rules, or is refused without a trace, appends nothing.
+                let _ = bench.try_commands(&key, commands).await;
+                past = history(&bench, &key).await;
+            }
+            Step::Begin { instance, records } => {
+                let due = bench.due_records(&key, 1).await;
+                if due.is_empty() {
+                    continue;
+                }
+                let records: Vec<_> = records.into_iter().map(|index| index.get(&due).clone()).collect();
+                let snapshotter = match instance.filter(|_| !instances.is_empty()) {
+                    Some(warm) => Arc::clone(warm.get(&instances)),
+                    None => {
+                        instances.push(Arc::new(bench.snapshotter()));
+                        Arc::clone(&instances[instances.len() - 1])
+                    }
+                };
+                runs.push(Run(Box::pin(async move {
+                    assert_eq!(handle(&snapshotter, &records).await.unwrap().checkpoint(), None);
+                })));
+            }
+            Step::Advance(which) => {
+                if runs.is_empty() {
+                    continue;
+                }
+                let which = which.index(runs.len());
+                if runs[which].advance(&bench).await {
+                    drop(runs.remove(which));
+                }
+            }
+            Step::Crash(which) => {
+                if !runs.is_empty() {
+                    drop(runs.remove(which.index(runs.len())));
+                }
+            }
+        }
+        let now = assert_right(&bench, &key, &past).await;
+        assert!(now >= newest, "the snapshot was of event {newest} and is of {now}");
+        newest = now;
+    }
+    for mut run in runs {
+        while !run.advance(&bench).await {
+            let now = assert_right(&bench, &key, &past).await;
+            assert!(now >= newest, "the snapshot was of event {newest} and is of {now}");
+            newest = now;
+        }
+    }
+
+    // And from every snapshot that is left, every version is what it was.
+    let text = |state: &Json| state.text().to_owned();
+    let loaded = bench.loaded(&key).await;
+    let (folded, state) = past.last().unwrap();
+    assert_eq!((loaded.version(), text(&loaded.state)), (folded.version(), text(state)));
+    assert_eq!(loaded.folded.message_seq(), folded.message_seq());
+    for (folded, state) in &past[1..] {
+        let at = bench.store.load_at(bench.model(&key), &key, folded.version()).await.unwrap();
+        assert_eq!((at.version(), text(&at.state)), (folded.version(), text(state)));
+        assert_eq!(at.folded.message_seq(), folded.message_seq());
+    }
+    let staying: BTreeMap<_, _> = bench.rows(&key, keys::KEPT_SNAPSHOT_PREFIX).await.into_iter().map(entry).collect();
+    let live = staying.values().filter(|expires| !**expires).count() as u64;
+    assert!(live <= keep + 1 + u64::try_from(instances.len()).unwrap(), "{staying:?}");
+}
+
+/// The event of a kept snapshot, and whether its time is over.
+fn entry(row: Item) -> (u64, bool) {
+    (number(&row, "lastSeqNum"), row.contains_key("ttl"))
+}
+
+fn run(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(play(aggregate_type, first, keep, steps));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn of_an_account(keep in 0..3_u64, steps in vec(step(on_an_account()), 1..60)) {
+        run("account", ("OpenAccount", json!({})), keep, steps);
+    }
+
+    #[test]
+    fn of_a_todo(keep in 0..3_u64, steps in vec(step(on_a_todo()), 1..60)) {
+        run("todo", ("CreateTodo", json!({"title": "a", "message": ""})), keep, steps);
+    }
+
+    #[test]
+    fn of_an_order(keep in 0..3_u64, steps in vec(step(on_an_order()), 1..40)) {
+        let items = json!([{"productId": "coffee", "quantity": 2}]);
+        run("order", ("PlaceOrder", json!({"customerId": "alice", "items": items, "total": 4_500})), keep, steps);
+    }
+}

@@ -1,0 +1,47 @@
+//! The metrics of an invocation, as CloudWatch reads them. They are collected for the whole process, so this is its only test.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use serde_json::{Value, json};
+use startup::{Environment, Metrics};
+use support::{insert, setup};
+
+#[tokio::test]
+async fn an_invocation_is_one_line_of_embedded_metrics() {
+    let metrics = Metrics::collect(&Environment::from_iter([("METRICS_NAMESPACE", "Daybook/test")]));
+    let faults = json!({
+        "putEvents": [{"failEntries": [{"index": 0, "code": "InternalFailure"}]}],
+        "entries": [{"containing": "c-1", "code": "MalformedDetail"}],
+    });
+    let setup = setup(faults).await;
+    let mut unreadable = insert(4, "d", 1);
+    unreadable["dynamodb"]["NewImage"]["detail"] = Value::Null;
+    let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "c", 1), unreadable];
+    assert_eq!(setup.checkpoint(&records).await, None);
+
+    let lines = |metrics: Metrics| {
+        let mut written = Vec::new();
+        metrics.write_to(&mut written);
+        String::from_utf8(written).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let written: Vec<Value> = lines(metrics);
+    let [line] = written.as_slice() else { panic!("{written:?}") };
+    let directive = &line["_aws"]["CloudWatchMetrics"][0];
+    assert_eq!((&directive["Namespace"], &directive["Dimensions"]), (&json!("Daybook/test"), &json!([[]])));
+    let unit = |name: &str| {
+        let mut metrics = directive["Metrics"].as_array().unwrap().iter();
+        metrics.find(|metric| metric["Name"] == name).map(|metric| metric["Unit"].clone())
+    };
+    for (name, count) in [("BatchSize", 4), ("MessagesSent", 2), ("MessagesRetried", 1), ("MessagesParked", 2)] {
+        assert_eq!((&line[name], unit(name)), (&json!(count), Some(json!("Count"))), "{name}");
+    }
+    assert_eq!(line.get("MessagesHeldBack"), None, "what did not happen is not written");
+    let lags = line["Lag"].as_array().unwrap();
+    assert_eq!((lags.len(), unit("Lag")), (2, Some(json!("Milliseconds"))));
+    assert!(lags.iter().all(|lag| lag.as_f64().unwrap() >= 0.0));
+
+    assert_eq!(lines(metrics), Vec::<Value>::new(), "a line tells what happened since the last");
+}

@@ -1,0 +1,138 @@
+//! Rows that are sent again, against a bus over HTTP.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::future::pending;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use local_bus::{Bus, Faults, Server};
+use serde_json::{Value, json};
+use stream_relay::{Outcome, Pace, Refusal, Resend, Settings, clients};
+use table::OutboxItem;
+
+struct Setup {
+    bus: Bus,
+    resend: Resend,
+    _server: Server,
+}
+
+async fn setup(faults: Value) -> Setup {
+    setup_at_rate(1_000_000, faults).await
+}
+
+async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
+    let bus = Bus::new();
+    bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
+    let server = Server::start(bus.router()).await.unwrap();
+    let pace = Pace { first_wait: Duration::from_millis(1), longest_wait: Duration::from_millis(4), ..Pace::default() };
+    let settings =
+        Settings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), pace };
+    let client = clients::eventbridge(&startup::aws_config_at(server.url()));
+    let resend = Resend::new(client, settings, NonZeroU32::new(per_second).unwrap());
+    Setup { bus, resend: resend.with_patience(Duration::from_millis(200)), _server: server }
+}
+
+fn row(id: &str, seq: u64) -> OutboxItem {
+    OutboxItem {
+        pk: format!("AGGREGATE#todo#{id}"),
+        sk: format!("OUTBOX#{seq:012}#0"),
+        message_id: format!("{id}-{seq}"),
+        message_type: "TodoUpdated".to_owned(),
+        message_seq: seq,
+        detail: format!(r#"{{ "metadata": {{"messageId": "{id}-{seq}"}}, "amount": 1.0 }}"#),
+        occurred_at: "2026-11-21T01:02:03.456Z".to_owned(),
+        seq_num: seq,
+        ttl: 7,
+        trace_header: None,
+    }
+}
+
+fn delivered(setup: &Setup) -> Vec<String> {
+    let id = |detail: &str| serde_json::from_str::<Value>(detail).unwrap()["metadata"]["messageId"].clone();
+    setup.bus.delivered().iter().map(|entry| id(&entry.detail).as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn rows_go_as_they_are_and_in_order() {
+    let mut setup = setup(json!({})).await;
+    let rows = vec![row("a", 3), row("b", 1), row("a", 1), row("a", 2)];
+    let outcomes = setup.resend.send(rows, pending()).await;
+    assert_eq!(outcomes, vec![Outcome::Sent; 4]);
+    let of_a: Vec<_> = delivered(&setup).into_iter().filter(|id| id.starts_with('a')).collect();
+    assert_eq!(of_a, ["a-1", "a-2", "a-3"]);
+    let entry = &setup.bus.delivered()[0];
+    assert_eq!(entry.resources.len(), 1);
+    assert!(entry.detail.contains(r#""amount": 1.0 }"#));
+    assert_eq!((entry.event_bus_name.as_str(), entry.source.as_str()), ("main", "daybook"));
+}
+
+#[tokio::test]
+async fn many_aggregates_share_requests() {
+    let mut setup = setup(json!({})).await;
+    let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
+    assert_eq!(setup.resend.send(rows, pending()).await, vec![Outcome::Sent; 25]);
+    assert_eq!(setup.bus.put_events_calls().len(), 3);
+}
+
+#[tokio::test]
+async fn only_what_failed_is_sent_again_and_what_is_refused_is_told() {
+    let faults = json!({
+        "putEvents": [{"http": 500}, {"failEntries": [{"index": 1, "code": "InternalFailure"}]}],
+        "entries": [{"containing": "c-1", "code": "MalformedDetail"}],
+    });
+    let mut setup = setup(faults).await;
+    let unreadable = OutboxItem { pk: "todo/d".to_owned(), ..row("d", 1) };
+    let rows = vec![row("a", 1), row("b", 1), row("c", 1), row("c", 2), unreadable];
+    let outcomes = setup.resend.send(rows, pending()).await;
+    let refused = |code: &str, text: &str| Outcome::Refused(Refusal { code: code.into(), text: text.into() });
+    assert_eq!(
+        outcomes,
+        [
+            Outcome::Sent,
+            Outcome::Sent,
+            refused("MalformedDetail", "a fault was asked for"),
+            Outcome::Sent,
+            refused("UnreadableRow", "pk is \"todo/d\""),
+        ]
+    );
+    let mut delivered = delivered(&setup);
+    delivered.sort();
+    assert_eq!(delivered, ["a-1", "b-1", "c-2"]);
+    assert!(setup.bus.dead_letters().is_empty());
+}
+
+#[tokio::test]
+async fn a_fault_of_the_deployment_ends_it() {
+    let mut setup =
+        setup(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]})).await;
+    let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
+    let outcomes = setup.resend.send(rows, pending()).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unsent(_))));
+    assert!(matches!(&outcomes[0], Outcome::Unsent(Some(refusal)) if refusal.code == "AccessDeniedException"));
+    assert!(setup.bus.put_events_calls().len() <= 3);
+}
+
+#[tokio::test]
+async fn a_bus_that_takes_nothing_is_given_up() {
+    let mut setup = setup(json!({"putEvents": [{"http": 500, "forever": true}]})).await;
+    let outcomes = setup.resend.send(vec![row("a", 1), row("a", 2)], pending()).await;
+    assert!(matches!(&outcomes[0], Outcome::Unsent(Some(refusal)) if refusal.code == "InternalFailure"));
+    assert_eq!(outcomes[1], Outcome::Unsent(None));
+}
+
+/// At ten a second, the second request is a second away: a stop in the meantime is the end of it.
+#[tokio::test]
+async fn the_rate_holds_the_rest_back_until_it_is_stopped() {
+    let mut setup = setup_at_rate(1, json!({})).await;
+    let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
+    let bus = setup.bus.clone();
+    let stop = async {
+        while bus.delivered().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcomes = setup.resend.send(rows, stop).await;
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Sent).count(), 10);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Unsent(None)).count(), 15);
+}

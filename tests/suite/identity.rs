@@ -1,0 +1,87 @@
+//! Who sent a command, from where, and what it belongs to: in the event, on the bus, and nowhere that it should not be.
+
+use command_handler::{Api, router};
+use event_store::EventStore;
+use local_bus::Delivered;
+use reqwest::Method;
+use serde_json::{Value, json};
+use startup::{Environment, aws_config_at};
+use suite_tests::Suite;
+
+use crate::fixtures::run_api_event;
+use crate::instance::settings;
+
+const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const TRACE_HEADER: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
+
+async fn create(suite: &Suite, headers: &[(&str, &str)]) -> Value {
+    let headers: Vec<_> = headers.iter().copied().chain([("content-type", "application/json")]).collect();
+    let body = json!({"id": "1", "title": "TODO", "message": ""}).to_string();
+    suite.send(Method::POST, "/todo", &headers, Some(&body)).await.expect(201).body
+}
+
+fn metadata(message: &Delivered) -> Value {
+    serde_json::from_str::<Value>(&message.detail).unwrap()["metadata"].take()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_goes_on_from_the_request_to_the_bus() {
+    let suite = Suite::start().await;
+    let belongs = [
+        ("x-correlation-id", "sale-7"),
+        ("x-causation-id", "click-9"),
+        ("traceparent", TRACEPARENT),
+        ("x-amzn-trace-id", TRACE_HEADER),
+    ];
+    let created = create(&suite, &belongs).await;
+    let meta = json!({
+        "correlationId": "sale-7", "causationId": "click-9", "traceparent": TRACEPARENT, "traceHeader": TRACE_HEADER,
+    });
+    assert_eq!(created["events"][0]["meta"], meta);
+    assert_eq!(suite.get("/todo/1/events").await.expect(200).body["events"][0]["meta"], meta);
+
+    let message = suite.messages_of("todo/1", 1).await.remove(0);
+    assert_eq!(message.trace_header.as_deref(), Some(TRACE_HEADER));
+    let told = metadata(&message);
+    for (name, value) in meta.as_object().unwrap() {
+        assert_eq!(&told[name], value, "{told}");
+    }
+    // A developer sees it too.
+    let bus = suite.get("/_dev/bus").await.expect(200).body;
+    assert_eq!(bus[0]["traceHeader"], TRACE_HEADER);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_trace_is_no_reason_to_refuse() {
+    for odd in ["", "two words", "Root=1", "00-1-2-01", &"x".repeat(2_000)] {
+        let suite = Suite::start().await;
+        let created = create(&suite, &[("traceparent", odd), ("x-amzn-trace-id", odd)]).await;
+        let message = suite.messages_of("todo/1", 1).await.remove(0);
+        assert_eq!(message.trace_header, None, "{odd}");
+        for from in [&created["events"][0]["meta"], &metadata(&message)] {
+            assert!(from["traceparent"].is_null() && from["traceHeader"].is_null(), "{odd}: {from}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_actor_is_whom_the_authorizer_names() {
+    let suite = Suite::start().await;
+    let environment: Environment = [("TABLE_NAME", suite.stack.table_name())].into_iter().collect();
+    let of_store = event_store::Settings::read(&environment).unwrap();
+    let store = EventStore::new(&aws_config_at(suite.stack.dynamodb_url()), of_store);
+    let api = router(Api::new(aggregates::registry().unwrap(), store, settings()));
+    // By IAM, and by a JWT.
+    for (event, path, actor) in [
+        ("place-order", "/order/2026-0815", "arn:aws:sts::123456789012:assumed-role/teller/jane"),
+        ("create-todo", "/todo/groceries", "user-4711"),
+    ] {
+        run_api_event(&api, event).await;
+        let events = suite.get(&format!("{path}/events")).await.expect(200).body;
+        let meta = &events["events"][0]["meta"];
+        assert_eq!((&meta["actor"], &meta["sourceIp"]), (&json!(actor), &json!("203.0.113.7")));
+        let told = metadata(&suite.messages_of(&path[1..], 1).await[0]);
+        // The address stays with the event: the bus has other readers.
+        assert_eq!((&told["actor"], &told["sourceIp"]), (&json!(actor), &Value::Null));
+    }
+}

@@ -1,0 +1,412 @@
+//! Two releases side by side over one table, as in every gradual deployment: what each of them reads of what the other
+//! writes. The table of `docs/evolving-events.md`, cell by cell.
+
+mod instances;
+mod parcel;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use axum::body::Body;
+use axum::http::Request;
+use event_store::{SnapshotOutcome, StoreError};
+use local_bus::{Bus, Server};
+use serde_json::{Value, json};
+use stream_relay::{Pace, Relay, clients};
+use table::keys;
+use tokio::time::{Duration, Instant};
+
+use self::instances::{EVERY, Item, Table, first_events, inserted, key};
+use self::parcel::Release::{New, Old, Rash};
+
+fn old_state(towns: &[&str]) -> Value {
+    json!({"to": "Ann", "places": towns.iter().map(|town| format!("{town}, CH")).collect::<Vec<_>>()})
+}
+
+fn new_state(towns: &[&str]) -> Value {
+    json!({"to": "Ann", "seen": towns.iter().map(|town| json!({"town": town, "country": "CH"})).collect::<Vec<_>>()})
+}
+
+// Events.
+
+#[tokio::test]
+async fn the_new_release_reads_what_the_old_one_wrote() {
+    for writer in [Rash, Old] {
+        let table = Table::new().await;
+        let old = table.instance(writer);
+        old.send("1", "Ann").await;
+        old.scan("1", "Bern").await;
+        assert_eq!(table.instance(New).state("1").await, new_state(&["Bern"]));
+        assert_eq!(table.instance(writer).state("1").await, old_state(&["Bern"]));
+    }
+}
+
+#[tokio::test]
+async fn the_old_release_reads_ahead_what_the_new_one_wrote() {
+    let table = Table::new().await;
+    let new = table.instance(New);
+    new.send("1", "Ann").await;
+    new.scan("1", "Bern").await;
+    assert_eq!(table.instance(Old).state("1").await, old_state(&["Bern"]));
+    assert_eq!(table.instance(New).state("1").await, new_state(&["Bern"]));
+}
+
+#[tokio::test]
+async fn a_release_that_does_not_read_ahead_says_that_a_newer_one_wrote_it() {
+    let table = Table::new().await;
+    table.instance(Rash).send("1", "Ann").await;
+    table.instance(New).scan("1", "Bern").await;
+    table.instance(New).send("2", "Ann").await;
+    for (id, event) in [("1", "event 2 (ParcelScanned version 2)"), ("2", "event 1 (ParcelPosted version 1)")] {
+        let error = table.instance(Rash).try_load(id).await.unwrap_err();
+        let StoreError::Newer { item, source } = error else { panic!("{error:?}") };
+        assert_eq!(item, format!("parcel/{id}"));
+        assert!(source.to_string().starts_with(event), "{source}");
+    }
+    // To a caller it is a matter of a moment: the next request may reach the new release.
+    let (answer, problem) = table.instance(Rash).get("/parcel/1").await;
+    assert_eq!((answer.status().as_u16(), &problem["status"]), (503, &json!(503)));
+    assert!(answer.headers().contains_key("retry-after"));
+    let (answer, read) = table.instance(New).get("/parcel/1").await;
+    assert_eq!((answer.status().as_u16(), &read["state"]), (200, &new_state(&["Bern"])));
+}
+
+#[tokio::test]
+async fn both_write_to_one_stream_and_go_on_from_each_other() {
+    let table = Table::new().await;
+    let (old, new) = (table.instance(Old), table.instance(New));
+    old.send("1", "Ann").await;
+    let towns = ["Bern", "Chur", "Genf", "Thun", "Visp", "Zug"];
+    for (number, town) in (2..).zip(towns) {
+        // Each is warm, and has been overtaken by the other.
+        let writer = if number % 2 == 0 { &new } else { &old };
+        let after = writer.scan("1", town).await;
+        assert_eq!((after.version(), after.folded.message_seq()), (number, number));
+    }
+    for (old, new) in [(&old, &new), (&table.instance(Old), &table.instance(New))] {
+        assert_eq!((old.state("1").await, new.state("1").await), (old_state(&towns), new_state(&towns)));
+    }
+    let rows = table.rows("1", keys::EVENT_PREFIX).await;
+    let versions: Vec<_> = rows.iter().map(|row| row["eventVersion"].as_n().unwrap().as_str()).collect();
+    assert_eq!(versions, ["1", "2", "1", "2", "1", "2", "1"]);
+}
+
+#[tokio::test]
+async fn a_rollback_to_the_release_that_reads_ahead_loses_nothing() {
+    let table = Table::new().await;
+    table.instance(Old).send("1", "Ann").await;
+    table.instance(New).scan("1", "Bern").await;
+    table.instance(New).take_snapshot("1").await.unwrap();
+    let back = table.instance(Old);
+    back.scan("1", "Chur").await;
+    back.take_snapshot("1").await.unwrap();
+    let again = table.instance(New);
+    again.scan("1", "Thun").await;
+    assert_eq!(table.instance(Old).state("1").await, old_state(&["Bern", "Chur", "Thun"]));
+    assert_eq!(again.state("1").await, new_state(&["Bern", "Chur", "Thun"]));
+}
+
+#[tokio::test]
+async fn both_list_every_aggregate_whatever_its_first_event_was_called() {
+    let table = Table::new().await;
+    for (id, writer) in [("a", Old), ("b", New), ("c", Old), ("d", New)] {
+        table.instance(writer).send(id, "Ann").await;
+    }
+    for reader in [Old, New] {
+        let mut found = Vec::new();
+        let mut next = "/parcel?limit=1".to_owned();
+        loop {
+            let (answer, page) = table.instance(reader).get(&next).await;
+            found.extend(page["aggregates"].as_array().unwrap().iter().map(|entry| entry["id"].clone()));
+            let Some(link) = answer.headers().get("link") else { break };
+            next = link.to_str().unwrap().trim_start_matches('<').split('>').next().unwrap().to_owned();
+        }
+        assert_eq!(found, ["a", "b", "c", "d"], "{reader:?}");
+        // And the feed of either name can be read.
+        for (name, ids) in [("ParcelSent", ["a", "c"]), ("ParcelPosted", ["b", "d"])] {
+            let (_, feed) = table.instance(reader).get(&format!("/events?type={name}")).await;
+            let found: Vec<_> = feed["events"].as_array().unwrap().iter().map(|event| &event["aggregateId"]).collect();
+            assert_eq!(found, ids);
+        }
+    }
+}
+
+// Snapshots.
+
+#[tokio::test]
+async fn a_snapshot_is_used_by_its_own_release_only() {
+    for (writer, reader) in [(Old, Old), (Old, New), (New, Old), (New, New)] {
+        let table = Table::new().await;
+        table.instance(Old).send("1", "Ann").await;
+        let towns: Vec<_> = (0..2 * EVERY).map(|number| number.to_string()).collect();
+        let towns: Vec<_> = towns.iter().map(String::as_str).collect();
+        let instance = table.instance(Old);
+        for town in &towns {
+            instance.scan("1", town).await;
+        }
+        table.instance(writer).take_snapshot("1").await.unwrap();
+        table.wire.take_calls();
+        let state = table.instance(reader).state("1").await;
+        assert_eq!(state, if reader == New { new_state(&towns) } else { old_state(&towns) });
+        let calls = table.wire.take_calls();
+        let expected: &[String] = if writer == reader { &[] } else { &[keys::event_sk(1)] };
+        assert_eq!(first_events(&calls), expected, "{writer:?} for {reader:?}");
+    }
+}
+
+/// Each has a snapshot of its own, so neither folds from the first event again and again: not while both take them in
+/// turn, not after all is rolled back.
+#[tokio::test]
+async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
+    let table = Table::new().await;
+    let (old, new) = (table.instance(Old), table.instance(New));
+    old.send("1", "Ann").await;
+    let mut towns = Vec::new();
+    let write = async |towns: &mut Vec<String>| {
+        for number in 0..EVERY {
+            let town = format!("town{}", towns.len());
+            (if number % 2 == 0 { &old } else { &new }).scan("1", &town).await;
+            towns.push(town);
+        }
+    };
+    for _ in 0..3 {
+        write(&mut towns).await;
+    }
+    for release in [Old, New] {
+        table.instance(release).take_snapshot("1").await.unwrap();
+    }
+    let read = async |towns: &[String]| {
+        let towns: Vec<_> = towns.iter().map(String::as_str).collect();
+        table.wire.take_calls();
+        assert_eq!(table.instance(Old).state("1").await, old_state(&towns));
+        assert_eq!(table.instance(New).state("1").await, new_state(&towns));
+        let calls = table.wire.take_calls();
+        assert!(!first_events(&calls).contains(&keys::event_sk(1).as_str()), "{calls:#?}");
+    };
+    // A gradual deployment, and what was left of it after a rollback.
+    for release in [Old, New, New, Old, New, Old, Old, Old, Old] {
+        write(&mut towns).await;
+        read(&towns).await;
+        let taken = table.instance(release).take_snapshot("1").await.unwrap();
+        assert_eq!(taken, SnapshotOutcome::Taken { version: towns.len() as u64 + 1 });
+        let newest = table.rows("1", keys::SNAPSHOT).await.pop().unwrap();
+        assert_eq!(newest["lastSeqNum"].as_n().unwrap(), &(towns.len() + 1).to_string());
+        read(&towns).await;
+    }
+    // What was set aside does not stay for ever.
+    let aside = table.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await;
+    assert!(!aside.is_empty() && aside.iter().all(|row| row.contains_key("ttl")));
+}
+
+#[tokio::test]
+async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_new_one() {
+    let table = Table::new().await;
+    let (old, new) = (table.instance(Old), table.instance(New));
+    old.send("1", "Ann").await;
+    let late = table.instance(Old);
+    table.wire.take_calls();
+    let mut late = pin!(late.take_snapshot("1"));
+    let mut calls = 0;
+    poll_fn(|context| {
+        calls += table.wire.take_calls().len();
+        // It has read, and has not written yet.
+        if calls == 2 {
+            return Poll::Ready(());
+        }
+        assert!(late.as_mut().poll(context).is_pending(), "it ended with its reads");
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    old.scan("1", "Bern").await;
+    assert_eq!(new.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
+    let newest = table.rows("1", keys::SNAPSHOT).await;
+
+    assert_eq!(late.await.unwrap(), SnapshotOutcome::NotNewer);
+    assert_eq!(table.rows("1", keys::SNAPSHOT).await, newest);
+    // One of the same event may take its place, and that of the new release is set aside.
+    assert_eq!(old.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
+    let aside = table.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await.pop().unwrap();
+    assert_eq!((&aside["state"], &aside["takenAt"]), (&newest[0]["state"], &newest[0]["takenAt"]));
+}
+
+#[tokio::test]
+async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
+    let table = Table::new().await;
+    let rash = table.instance(Rash);
+    for id in ["1", "2"] {
+        rash.send(id, "Ann").await;
+        for _ in 1..EVERY {
+            rash.scan(id, "Bern").await;
+        }
+    }
+    table.instance(New).scan("1", "Chur").await;
+    let mut due = Vec::new();
+    for id in ["1", "2"] {
+        due.extend(
+            table.rows(id, keys::EVENT_PREFIX).await.iter().filter(|row| row.contains_key("snapshotDue")).cloned(),
+        );
+    }
+    let records: Vec<_> = due.iter().zip(1..).map(|(row, number)| inserted(row, number)).collect();
+    assert_eq!(records.len(), 2);
+    let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
+    let answer = table.snapshotter(Rash).handle(batch).await.unwrap();
+    assert_eq!(answer.checkpoint(), None, "the shard moves on");
+    let taken = async |id: &str| table.rows(id, keys::SNAPSHOT).await.len();
+    assert_eq!((taken("1").await, taken("2").await), (0, 1));
+    // Nothing is lost by it: the new release takes it when it is next due.
+    let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
+    assert_eq!(table.snapshotter(New).handle(batch).await.unwrap().checkpoint(), None);
+    assert_eq!((taken("1").await, taken("2").await), (1, 1));
+}
+
+// Cached states.
+
+#[tokio::test]
+async fn a_cached_state_of_the_old_release_goes_on_with_events_of_the_new_one() {
+    let table = Table::new().await;
+    let old = table.instance(Old);
+    old.send("1", "Ann").await;
+    table.instance(New).scan("1", "Bern").await;
+    // It decides on what it remembers, finds out that it was overtaken, and reads ahead.
+    table.wire.take_calls();
+    let after = old.scan("1", "Chur").await;
+    assert_eq!(after.state.read::<Value>().unwrap(), old_state(&["Bern", "Chur"]));
+    let calls: Vec<_> = table.wire.take_calls().into_iter().map(|call| call.operation).collect();
+    assert_eq!(calls, ["TransactWriteItems", "Query", "TransactWriteItems"]);
+}
+
+#[tokio::test]
+async fn a_cached_state_of_the_new_release_goes_on_with_events_of_the_old_one() {
+    let table = Table::new().await;
+    let new = table.instance(New);
+    new.send("1", "Ann").await;
+    table.instance(Old).scan("1", "Bern").await;
+    let after = new.scan("1", "Chur").await;
+    assert_eq!(after.state.read::<Value>().unwrap(), new_state(&["Bern", "Chur"]));
+}
+
+#[tokio::test]
+async fn a_cached_state_that_cannot_go_on_appends_nothing() {
+    let table = Table::new().await;
+    let rash = table.instance(Rash);
+    rash.send("1", "Ann").await;
+    table.instance(New).scan("1", "Bern").await;
+    for _ in 0..2 {
+        let error = rash.command("1", "Scan", json!({"town": "Chur", "country": "CH"})).await.unwrap_err();
+        assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
+        // What it knew it still knows, and that is still true.
+        assert_eq!(rash.store.recall(&key("1")).unwrap().version(), 1);
+    }
+    assert_eq!(table.rows("1", keys::EVENT_PREFIX).await.len(), 2);
+}
+
+#[tokio::test]
+async fn what_one_release_answered_the_other_answers_again_under_the_same_key() {
+    let post = || {
+        let request = Request::post("/parcel").header("content-type", "application/json");
+        request.header("idempotency-key", "k").body(Body::from(json!({"id": "1", "to": "Ann"}).to_string())).unwrap()
+    };
+    for [first, second] in [[Old, New], [New, Old], [New, Rash]] {
+        let table = Table::new().await;
+        let (answered, body) = table.instance(first).ask(post()).await;
+        assert_eq!(answered.status().as_u16(), 201);
+        let (replayed, again) = table.instance(second).ask(post()).await;
+        assert_eq!((replayed.status().as_u16(), again), (201, body), "{first:?} then {second:?}");
+        assert_eq!(replayed.headers()["idempotency-replayed"], "true");
+        assert_eq!(table.rows("1", keys::EVENT_PREFIX).await.len(), 1);
+    }
+}
+
+// Rows.
+
+/// What a relay puts on the bus of these outbox rows: the detail types with the details.
+async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
+    let bus = Bus::new();
+    let server = Server::start(bus.router()).await.unwrap();
+    let config = startup::aws_config_at(server.url());
+    let settings = stream_relay::Settings {
+        event_bus_name: "main".into(),
+        event_source: "daybook".into(),
+        dlq_url: "http://localhost/1/dlq".into(),
+        pace: Pace::default(),
+    };
+    let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
+    let records: Vec<_> = rows.iter().zip(1..).map(|(row, number)| inserted(row, number)).collect();
+    let batch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
+    let answer = relay.handle(batch, Instant::now() + Duration::from_secs(60)).await.unwrap();
+    assert_eq!(answer.checkpoint(), None);
+    assert!(bus.dead_letters().is_empty());
+    bus.delivered().into_iter().map(|entry| (entry.detail_type, entry.detail)).collect()
+}
+
+fn told(rows: &[Item]) -> Vec<(String, String)> {
+    let text = |row: &Item, name: &str| row[name].as_s().unwrap().clone();
+    rows.iter().map(|row| (text(row, "messageType"), text(row, "detail"))).collect()
+}
+
+/// The relay knows no aggregate, so what differs between its releases is which attributes a row has.
+#[tokio::test]
+async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
+    let table = Table::new().await;
+    table.instance(Old).send("1", "Ann").await;
+    table.instance(New).scan("1", "Bern").await;
+    let rows = table.rows("1", keys::OUTBOX_PREFIX).await;
+    let names: Vec<_> = told(&rows).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["ParcelSent", "ParcelScanned"]);
+    assert_eq!(relayed(&rows).await, told(&rows));
+
+    let with = |more: &[&str]| {
+        let mut rows = rows.clone();
+        for row in &mut rows {
+            for name in more {
+                row.insert((*name).to_owned(), aws_sdk_dynamodb::types::AttributeValue::S("later".into()));
+            }
+        }
+        rows
+    };
+    // An old relay meets attributes that it has never heard of.
+    let newer = with(&["priority", "schema"]);
+    assert_eq!(relayed(&newer).await, told(&rows));
+    // A new relay meets rows that lack every attribute that came later.
+    let mut older = rows.clone();
+    for row in &mut older {
+        let first = ["pk", "sk", "messageId", "messageType", "messageSeq", "detail", "occurredAt", "seqNum", "ttl"];
+        row.retain(|name, _| first.contains(&name.as_str()));
+        assert_eq!(row.len(), first.len());
+    }
+    assert_eq!(relayed(&older).await, told(&rows));
+}
+
+#[tokio::test]
+async fn a_store_reads_rows_of_older_and_of_newer_releases() {
+    let table = Table::new().await;
+    let old = table.instance(Old);
+    old.send("1", "Ann").await;
+    old.scan("1", "Bern").await;
+    old.take_snapshot("1").await.unwrap();
+    old.scan("1", "Chur").await;
+    for row in table.rows("1", "").await {
+        let mut newer = row.clone();
+        newer.insert("later".into(), aws_sdk_dynamodb::types::AttributeValue::Bool(true));
+        table.raw.put_item().table_name("daybook-test").set_item(Some(newer)).send().await.unwrap();
+    }
+    for reader in [Old, New] {
+        let instance = table.instance(reader);
+        let towns: &[&str] = &["Bern", "Chur"];
+        assert_eq!(instance.state("1").await, if reader == New { new_state(towns) } else { old_state(towns) });
+    }
+    // And what it does not know, an append leaves in the metadata as it was.
+    old.scan("1", "Thun").await;
+    let metadata = table.rows("1", keys::METADATA).await.pop().unwrap();
+    assert_eq!(metadata["later"].as_bool(), Ok(&true));
+
+    // Rows as the first release wrote them have none of the attributes that are optional now.
+    for mut row in table.rows("1", keys::EVENT_PREFIX).await {
+        row.retain(|name, _| !["appendEnd", "snapshotDue", "later"].contains(&name.as_str()));
+        row.insert("meta".into(), aws_sdk_dynamodb::types::AttributeValue::M(Item::new()));
+        table.raw.put_item().table_name("daybook-test").set_item(Some(row)).send().await.unwrap();
+    }
+    assert_eq!(table.instance(New).state("1").await, new_state(&["Bern", "Chur", "Thun"]));
+}

@@ -1,0 +1,182 @@
+//! Instances of several releases over one table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, Response};
+use command_handler::{Api, router};
+use decider::{Circumstances, CommandRequest, Json, Meta, Registry};
+use event_store::{AppendError, EventStore, Loaded, SnapshotOutcome, StoreError};
+use jiff::Timestamp;
+use local_dynamodb::{Call, LocalDynamoDb, Wire};
+use serde_json::{Value, json};
+use snapshotter::Snapshotter;
+use startup::Environment;
+use table::AggregateKey;
+use tokio::time::Instant;
+use tower::ServiceExt;
+use ulid::Ulid;
+
+use super::parcel::Release;
+use crate::instance::settings;
+
+/// A snapshot is due every so many events.
+pub(crate) const EVERY: u64 = 10;
+
+/// 2030-01-01, in milliseconds.
+const BEGINNING: u64 = 1_893_456_000_000;
+
+pub(crate) type Item = std::collections::HashMap<String, AttributeValue>;
+
+/// One table.
+pub(crate) struct Table {
+    pub(crate) wire: Wire,
+    pub(crate) raw: Client,
+    _engine: LocalDynamoDb,
+}
+
+/// One process of a release, with a cache of its own.
+pub(crate) struct Instance {
+    registry: Registry,
+    pub(crate) store: EventStore,
+    url: String,
+    release: Release,
+}
+
+pub(crate) fn key(id: &str) -> AggregateKey {
+    AggregateKey::new("parcel", id)
+}
+
+/// A millisecond later at every call, so that ids sort in the order in which they were made.
+fn circumstances() -> Circumstances {
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+    let milliseconds = BEGINNING + PASSED.fetch_add(1, Ordering::Relaxed);
+    let now = Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap();
+    Circumstances { now, seed: Ulid::from_parts(milliseconds, fastrand::u128(..)), meta: Meta::default() }
+}
+
+fn store(url: &str) -> EventStore {
+    let environment: Environment =
+        [("TABLE_NAME", "daybook-test"), ("SNAPSHOT_EVERY", &EVERY.to_string())].into_iter().collect();
+    EventStore::new(&startup::aws_config_at(url), event_store::Settings::read(&environment).unwrap())
+}
+
+impl Table {
+    pub(crate) async fn new() -> Self {
+        let engine = LocalDynamoDb::in_memory().await.unwrap();
+        let wire = Wire::to(engine.url()).await.unwrap();
+        let raw = Client::new(&startup::aws_config_at(engine.url()));
+        store(engine.url()).create_table().await.unwrap();
+        Self { wire, raw, _engine: engine }
+    }
+
+    /// A new instance, whose cache is cold.
+    pub(crate) fn instance(&self, release: Release) -> Instance {
+        let url = self.wire.url().to_owned();
+        Instance { registry: release.registry(), store: store(&url), url, release }
+    }
+
+    pub(crate) fn snapshotter(&self, release: Release) -> Snapshotter {
+        Snapshotter::new(release.registry(), store(self.wire.url()))
+    }
+
+    pub(crate) async fn rows(&self, id: &str, prefix: &str) -> Vec<Item> {
+        let query = self.raw.query().table_name("daybook-test");
+        let pages = query
+            .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
+            .expression_attribute_values(":pk", AttributeValue::S(key(id).pk()))
+            .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
+            .into_paginator()
+            .items()
+            .send();
+        pages.collect::<Result<_, _>>().await.unwrap()
+    }
+}
+
+impl Instance {
+    pub(crate) async fn try_load(&self, id: &str) -> Result<Loaded, StoreError> {
+        self.store.load(self.registry.get("parcel").unwrap(), &key(id)).await
+    }
+
+    pub(crate) async fn state(&self, id: &str) -> Value {
+        self.try_load(id).await.unwrap().state.read().unwrap()
+    }
+
+    pub(crate) async fn take_snapshot(&self, id: &str) -> Result<SnapshotOutcome, StoreError> {
+        self.store.take_snapshot(self.registry.get("parcel").unwrap(), &key(id), Timestamp::now()).await
+    }
+
+    /// Decides on what it remembers, as a warm function does, and where that was overtaken, on what it loads.
+    pub(crate) async fn command(&self, id: &str, command: &str, data: Value) -> Result<Loaded, StoreError> {
+        let (model, key) = (self.registry.get("parcel").unwrap(), key(id));
+        let mut known = self.store.recall(&key);
+        loop {
+            let before = match known.take() {
+                Some(known) => known,
+                None => self.store.load(model, &key).await?,
+            };
+            let request = CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() };
+            let circumstances = circumstances();
+            let decided = model.decide(&before.folded, id, &[request], &circumstances).unwrap();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            match self.store.append(model, &key, before.version(), &decided, deadline).await {
+                Err(AppendError::Conflict { .. }) => {}
+                appended => return Ok(appended.map_err(|error| panic!("{error}")).unwrap()),
+            }
+        }
+    }
+
+    pub(crate) async fn send(&self, id: &str, to: &str) {
+        self.command(id, "Send", json!({ "to": to })).await.unwrap();
+    }
+
+    pub(crate) async fn scan(&self, id: &str, town: &str) -> Loaded {
+        self.command(id, "Scan", json!({"town": town, "country": "CH"})).await.unwrap()
+    }
+
+    /// Asks the command handler of this release, over HTTP.
+    pub(crate) async fn ask(&self, request: Request<Body>) -> (Response<()>, Value) {
+        let router = router(Api::new(self.release.registry(), store(&self.url), settings()));
+        let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
+        let body = to_bytes(body, 1_000_000).await.unwrap();
+        (Response::from_parts(parts, ()), serde_json::from_slice(&body).unwrap())
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (Response<()>, Value) {
+        self.ask(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+}
+
+/// The first of the events that a query asked for, of those that ask for a range of them.
+pub(crate) fn first_events(calls: &[Call]) -> Vec<&str> {
+    let first = calls.iter().filter_map(|call| call.request["ExpressionAttributeValues"][":first"]["S"].as_str());
+    first.filter(|sk| sk.starts_with(table::keys::EVENT_PREFIX)).collect()
+}
+
+/// The stream record of a row.
+pub(crate) fn inserted(row: &Item, sequence_number: u64) -> Value {
+    fn notation(value: &AttributeValue) -> Value {
+        match value {
+            AttributeValue::S(text) => json!({ "S": text }),
+            AttributeValue::N(number) => json!({ "N": number }),
+            AttributeValue::Bool(is) => json!({ "BOOL": is }),
+            AttributeValue::M(map) => {
+                json!({"M": map.iter().map(|(name, value)| (name.clone(), notation(value))).collect::<Value>()})
+            }
+            other => panic!("no row holds {other:?}"),
+        }
+    }
+    let image: Value = row.iter().map(|(name, value)| (name.clone(), notation(value))).collect();
+    json!({
+        "eventID": sequence_number.to_string(), "eventName": "INSERT", "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb", "awsRegion": "us-east-1", "eventSourceARN": "arn:stream",
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1_700_000_000, "Keys": {"pk": image["pk"], "sk": image["sk"]},
+            "NewImage": image, "SequenceNumber": sequence_number.to_string(), "SizeBytes": 26,
+            "StreamViewType": "NEW_IMAGE"
+        }
+    })
+}

@@ -1,0 +1,143 @@
+//! Who may call the API: whatever the parameters are, nobody who does not say who they are.
+
+use std::collections::BTreeMap;
+
+use serde_yaml_ng::Value as Yaml;
+
+use super::text;
+
+/// The template with some parameters given, as CloudFormation evaluates it before it makes anything.
+struct Stack {
+    template: Yaml,
+    parameters: BTreeMap<String, String>,
+}
+
+impl Stack {
+    fn with(parameters: &[(&str, &str)]) -> Self {
+        let template: Yaml = serde_yaml_ng::from_str(&text()).unwrap();
+        let all = template["Parameters"].as_mapping().unwrap().iter();
+        let default = |(name, parameter): (&Yaml, &Yaml)| {
+            let default = &parameter["Default"];
+            let default = default.as_str().map_or_else(|| default.as_u64().unwrap().to_string(), str::to_owned);
+            (name.as_str().unwrap().to_owned(), default)
+        };
+        let given = parameters.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        let parameters = all.map(default).chain(given).collect();
+        Self { template, parameters }
+    }
+
+    /// What an expression comes to; a reference to something that is not a parameter is its name.
+    fn text(&self, expression: &Yaml) -> String {
+        match expression {
+            Yaml::Tagged(tagged) if tagged.tag == "If" => {
+                let chosen = if self.condition(tagged.value[0].as_str().unwrap()) { 1 } else { 2 };
+                self.text(&tagged.value[chosen])
+            }
+            Yaml::Tagged(tagged) if tagged.tag == "Ref" => {
+                let name = tagged.value.as_str().unwrap();
+                self.parameters.get(name).map_or(name, String::as_str).to_owned()
+            }
+            Yaml::Tagged(tagged) => self.text(&tagged.value),
+            plain => plain.as_str().unwrap_or_else(|| panic!("{plain:?} is no text")).to_owned(),
+        }
+    }
+
+    fn condition(&self, name: &str) -> bool {
+        self.holds(&self.template["Conditions"][name])
+    }
+
+    fn holds(&self, condition: &Yaml) -> bool {
+        let (verb, operands) = match condition {
+            Yaml::Tagged(tagged) => (tagged.tag.to_string(), &tagged.value),
+            Yaml::Mapping(long) => {
+                let (verb, operands) = long.iter().next().unwrap();
+                (verb.as_str().unwrap().replace("Fn::", "!"), operands)
+            }
+            other => panic!("{other:?} is no condition"),
+        };
+        let operands = operands.as_sequence().unwrap();
+        match verb.as_str() {
+            "!And" => operands.iter().all(|operand| self.holds(operand)),
+            "!Or" => operands.iter().any(|operand| self.holds(operand)),
+            "!Not" => !self.holds(&operands[0]),
+            "!Equals" => self.text(&operands[0]) == self.text(&operands[1]),
+            other => panic!("{other} is not known here"),
+        }
+    }
+
+    /// Whether CloudFormation would begin.
+    fn is_accepted(&self) -> bool {
+        let rules = self.template["Rules"].as_mapping().unwrap().values();
+        rules
+            .flat_map(|rule| rule["Assertions"].as_sequence().unwrap())
+            .all(|assertion| self.holds(&assertion["Assert"]))
+    }
+
+    /// The resources of a type that would be there.
+    fn resources(&self, of_type: &str) -> Vec<&Yaml> {
+        let all = self.template["Resources"].as_mapping().unwrap().values();
+        all.filter(|resource| resource["Type"] == *of_type)
+            .filter(|resource| resource.get("Condition").is_none_or(|name| self.condition(name.as_str().unwrap())))
+            .collect()
+    }
+
+    /// Each route, and how it finds out who calls.
+    fn routes(&self) -> Vec<(String, String)> {
+        let route = |route: &Yaml| {
+            let properties = &route["Properties"];
+            let authorizer = properties.get("AuthorizerId").map_or("AWS::NoValue".to_owned(), |id| self.text(id));
+            let kind = self.text(&properties["AuthorizationType"]);
+            assert_eq!(kind == "JWT", authorizer == "JwtAuthorizer", "{kind} by {authorizer}");
+            assert!(kind != "JWT" || !self.resources("AWS::ApiGatewayV2::Authorizer").is_empty());
+            (self.text(&properties["RouteKey"]), kind)
+        };
+        self.resources("AWS::ApiGatewayV2::Route").into_iter().map(route).collect()
+    }
+}
+
+const ISSUER: (&str, &str) = ("JwtIssuer", "https://issuer.example");
+const AUDIENCE: (&str, &str) = ("JwtAudience", "daybook");
+const ORIGINS: (&str, &str) = ("AllowedOrigins", "https://app.example");
+
+#[test]
+fn whoever_calls_says_who_they_are() {
+    let routes = |parameters: &[(&str, &str)]| {
+        let stack = Stack::with(parameters);
+        assert!(stack.is_accepted(), "{parameters:?}");
+        stack.routes()
+    };
+    let default = |kind: &str| ("$default".to_owned(), kind.to_owned());
+    // Browsers ask before they send, without credentials; it reaches the function as OPTIONS, which does nothing.
+    let preflight = ("OPTIONS /{proxy+}".to_owned(), "NONE".to_owned());
+    assert_eq!(routes(&[]), [default("AWS_IAM")]);
+    assert_eq!(routes(&[ISSUER, AUDIENCE]), [default("JWT")]);
+    assert_eq!(routes(&[ORIGINS]), [default("AWS_IAM"), preflight.clone()]);
+    assert_eq!(routes(&[ISSUER, AUDIENCE, ORIGINS]), [default("JWT"), preflight]);
+}
+
+#[test]
+fn half_a_jwt_is_refused_and_would_not_open_anything() {
+    for half in [ISSUER, AUDIENCE] {
+        let stack = Stack::with(&[half]);
+        assert!(!stack.is_accepted(), "{half:?}");
+        assert_eq!(stack.routes(), [("$default".to_owned(), "AWS_IAM".to_owned())]);
+    }
+}
+
+#[test]
+fn there_is_no_other_way_in() {
+    let stack = Stack::with(&[ISSUER, AUDIENCE, ORIGINS]);
+    assert_eq!(stack.resources("AWS::ApiGatewayV2::Api").len(), 1);
+    for of_type in ["AWS::Serverless::HttpApi", "AWS::Serverless::Api", "AWS::Lambda::Url"] {
+        assert!(stack.resources(of_type).is_empty(), "{of_type}");
+    }
+    for function in stack.resources("AWS::Serverless::Function") {
+        assert!(function["Properties"].get("FunctionUrlConfig").is_none());
+        let events = function["Properties"].get("Events").and_then(Yaml::as_mapping);
+        assert!(events.into_iter().flat_map(|events| events.values()).all(|event| event["Type"] == "DynamoDB"));
+    }
+    let permissions = stack.resources("AWS::Lambda::Permission");
+    assert_eq!(permissions.len(), 1);
+    assert_eq!(permissions[0]["Properties"]["Principal"], "apigateway.amazonaws.com");
+    assert!(stack.text(&permissions[0]["Properties"]["SourceArn"]).ends_with(":${HttpApi}/*"));
+}

@@ -1,0 +1,126 @@
+//! What an operator relies on: alarms that say what to do, nothing lost when a stack goes, deployments that go back.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use suite_tests::workspace;
+
+use super::{plain, text};
+
+/// The template's resources of a type, by their names.
+fn resources(template: &Value, of_type: &str) -> Vec<(String, Value)> {
+    let all = template["Resources"].as_object().unwrap().iter();
+    all.filter(|(_, resource)| resource["Type"] == of_type)
+        .map(|(name, resource)| (name.clone(), resource.clone()))
+        .collect()
+}
+
+const FUNCTION: &str = "AWS::Serverless::Function";
+
+/// The alarms that a function's deployment looks at.
+fn watching(function: &Value) -> BTreeSet<String> {
+    fn names(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::String(name) => drop(found.insert(name.clone())),
+            Value::Array(all) => all.iter().for_each(|one| names(one, found)),
+            Value::Object(members) => members.values().for_each(|member| names(member, found)),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    names(&function["Properties"]["DeploymentPreference"]["Alarms"], &mut found);
+    found.remove("ShiftsGradually");
+    found
+}
+
+#[test]
+fn every_alarm_is_explained_shown_and_heard() {
+    let template = plain(&text());
+    let alarms = resources(&template, "AWS::CloudWatch::Alarm");
+    assert!(alarms.len() > 15, "{}", alarms.len());
+    let runbook = std::fs::read_to_string(workspace().join("docs/runbook.md")).unwrap();
+    let sections: BTreeSet<_> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let dashboard = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"].as_str().unwrap();
+    let of_deployments: BTreeSet<_> =
+        resources(&template, FUNCTION).iter().flat_map(|(_, function)| watching(function)).collect();
+    for (name, alarm) in &alarms {
+        let properties = &alarm["Properties"];
+        let alarm_name = properties["AlarmName"].as_str().unwrap().strip_prefix("${AWS::StackName}-").unwrap();
+        let description = properties["AlarmDescription"].as_str().unwrap();
+        let (advice, section) = description.trim().rsplit_once(" docs/runbook.md#").unwrap();
+        assert!(advice.ends_with('.') && advice.len() > 60, "{name}: {advice}");
+        assert!(sections.contains(section), "{name}: docs/runbook.md has no section {section}");
+        // No data is no trouble: an idle API measures nothing.
+        assert_eq!(properties["TreatMissingData"], "notBreaching", "{name}");
+        if properties.get("AlarmActions").is_some() {
+            assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
+            assert_eq!(alarm_name, section, "{name}");
+            assert!(dashboard.contains(&format!("\"${{{name}.Arn}}\"")), "{name} is not on the dashboard");
+        } else {
+            assert!(alarm_name.ends_with(section), "{name}");
+            assert!(of_deployments.contains(name), "nobody hears of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_new_version_takes_over_gradually_and_goes_back_by_itself() {
+    let template = plain(&text());
+    assert_eq!(template["Globals"]["Function"]["AutoPublishAlias"], "live");
+    for (name, function) in resources(&template, FUNCTION) {
+        assert_eq!(function["Properties"]["DeploymentPreference"]["Type"], "TrafficShift", "{name}");
+        let of_version = format!("{name}NewVersionErrors");
+        assert!(watching(&function).contains(&of_version), "{name}");
+        let dimensions = template["Resources"][&of_version]["Properties"]["Dimensions"].to_string();
+        for part in [format!("{name}.Version.Version"), format!("${{{name}}}:live")] {
+            assert!(dimensions.contains(&part), "{of_version}: {dimensions}");
+        }
+    }
+    // A 500 is an answer, not an error of the function.
+    let handler = &template["Resources"]["CommandHandler"];
+    assert!(watching(handler).contains("ApiServerErrors"));
+}
+
+#[test]
+fn what_cannot_be_had_again_outlives_the_stack() {
+    let template = plain(&text());
+    let kept =
+        |resource: &&Value| resource["DeletionPolicy"] == "Retain" && resource["UpdateReplacePolicy"] == "Retain";
+    for name in ["Table", "DeadLetterQueue", "DiscardedRecords"] {
+        assert!(kept(&&template["Resources"][name]), "{name}");
+    }
+    let table = &template["Resources"]["Table"]["Properties"];
+    assert_eq!(table["DeletionProtectionEnabled"], "DeletionProtection");
+    assert_eq!(template["Parameters"]["DeletionProtection"]["Default"], "true");
+    assert_eq!(table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], true);
+    assert_eq!(table["SSESpecification"]["SSEEnabled"], true);
+    assert_eq!(table["StreamSpecification"]["StreamViewType"], "NEW_IMAGE");
+    assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": table::attributes::TTL, "Enabled": true}));
+
+    let queue = &template["Resources"]["DeadLetterQueue"]["Properties"];
+    assert_eq!(queue["MessageRetentionPeriod"], 14 * 24 * 60 * 60);
+    assert_eq!(queue["SqsManagedSseEnabled"], true);
+    let bucket = &template["Resources"]["DiscardedRecords"]["Properties"];
+    assert!(!bucket["BucketEncryption"].is_null());
+    let closed = bucket["PublicAccessBlockConfiguration"].as_object().unwrap();
+    assert_eq!(closed.values().filter(|closed| **closed == true).count(), 4);
+}
+
+#[test]
+fn logs_are_kept_for_as_long_as_is_said() {
+    let template = plain(&text());
+    let groups = resources(&template, "AWS::Logs::LogGroup");
+    for (name, group) in &groups {
+        assert_eq!(group["Properties"]["RetentionInDays"], "LogRetentionDays", "{name}");
+    }
+    // A function without its own would get one that is kept for ever.
+    for (name, function) in resources(&template, FUNCTION) {
+        let group = function["Properties"]["LoggingConfig"]["LogGroup"].as_str().unwrap();
+        assert!(groups.iter().any(|(name, _)| name == group), "{name}");
+    }
+    let stage = &template["Resources"]["ApiStage"]["Properties"];
+    assert_eq!(stage["AccessLogSettings"]["DestinationArn"], "ApiLogs.Arn");
+    for limit in ["ThrottlingRateLimit", "ThrottlingBurstLimit"] {
+        assert!(!stage["DefaultRouteSettings"][limit].is_null(), "{limit}");
+    }
+}
