@@ -1,0 +1,88 @@
+//! A bell that announces each of its strokes: several messages for one event, or none, and large ones.
+
+use decider::{Aggregate, Commands, Context, Decision, EventType, Message};
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::{Deserialize, Serialize};
+
+/// The bell.
+pub(crate) struct Bell;
+
+/// How often it was struck.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Bell")]
+pub(crate) struct State {
+    strokes: u64,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+#[schemars(rename = "BellCommand")]
+pub(crate) enum Command {
+    /// Hang it.
+    Hang {},
+    /// Strike it.
+    Ring {
+        strokes: u64,
+        /// Bytes of sound in each message.
+        volume: usize,
+    },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+#[schemars(rename = "BellEvent")]
+pub(crate) enum Event {
+    #[serde(rename = "BellHung")]
+    Hung {},
+    #[serde(rename = "BellRung")]
+    Rung { strokes: u64, volume: usize },
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+#[schemars(rename = "BellMessage")]
+enum Announcement {
+    #[serde(rename = "BellStruck")]
+    Struck { stroke: u64, sound: String },
+}
+
+impl Aggregate for Bell {
+    const TYPE: &'static str = "bell";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Hang", update: None, delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("BellHung", 1), EventType::new("BellRung", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(_state: &State, command: Command, _context: &Context<'_, Event>) -> Decision<Event> {
+        Ok(vec![match command {
+            Command::Hang {} => Event::Hung {},
+            Command::Ring { strokes, volume } => Event::Rung { strokes, volume },
+        }])
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        match event {
+            Event::Hung {} => state,
+            Event::Rung { strokes, .. } => State { strokes: state.strokes + strokes },
+        }
+    }
+
+    fn announce(before: &State, event: &Event, _after: &State) -> Vec<Message> {
+        match event {
+            Event::Hung {} => vec![],
+            Event::Rung { strokes, volume } => (1..=*strokes)
+                .map(|stroke| {
+                    let stroke = before.strokes + stroke;
+                    Message::of(&Announcement::Struck { stroke, sound: "ding ".repeat(volume / 5) })
+                })
+                .collect(),
+        }
+    }
+
+    fn message_schema() -> Schema {
+        schema_for!(Announcement)
+    }
+}

@@ -1,0 +1,199 @@
+//! What must hold when everything has come to rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use local_bus::Bus;
+use serde_json::Value;
+use table::AggregateKey;
+
+use crate::database::Database;
+use crate::ledger::plain;
+use crate::log::Log;
+use crate::services::Effect;
+use crate::stream::{Content, Kind, Message, Stream, message};
+use crate::writers::{Attempt, Verdict};
+
+/// What every writer was told is so, and every stream is whole.
+pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: &[Attempt], log: &Log) {
+    for key in keys {
+        let rows = database.rows(&key.pk());
+        check_stream(key, &rows, log);
+        let of_sk = |sk: String| rows.iter().find(|row| row["sk"]["S"] == sk.as_str());
+        for attempt in attempts.iter().filter(|attempt| attempt.key == *key) {
+            let events = attempt.events.iter().map(|(number, id)| {
+                of_sk(format!("EVENT#{number:012}")).is_some_and(|row| row["eventId"]["S"] == id.as_str())
+            });
+            let messages = attempt.messages.iter().map(|message| {
+                of_sk(format!("OUTBOX#{:012}#{}", message.seq_num, message.index)).is_some_and(|row| {
+                    row["messageId"]["S"] == message.message_id.to_string()
+                        && row["detail"]["S"] == message.detail.text()
+                        && row["messageType"]["S"] == message.message_type.as_str()
+                        && row["messageSeq"]["N"].as_str() == Some(message.message_seq.to_string().as_str())
+                })
+            });
+            let stored: BTreeSet<bool> = events.chain(messages).collect();
+            let right = match attempt.told {
+                Verdict::Stored => stored == BTreeSet::from([true]),
+                Verdict::NotStored => stored == BTreeSet::from([false]),
+                Verdict::Nothing => stored.len() == 1,
+            };
+            log.expect(right, || format!("{key}: {attempt:?}, and stored is {stored:?}"));
+        }
+    }
+}
+
+/// Numbers without gap or duplicate, and metadata that agree.
+fn check_stream(key: &AggregateKey, rows: &[Value], log: &Log) {
+    let number = |row: &Value, name: &str| row[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
+    let with = |prefix: &'static str| {
+        rows.iter().filter(move |row| row["sk"]["S"].as_str().is_some_and(|sk| sk.starts_with(prefix)))
+    };
+    let events: Vec<_> = with("EVENT#").collect();
+    let numbers: Vec<_> = events.iter().map(|row| number(row, "seqNum")).collect();
+    let gapless: Vec<_> = (1..=events.len() as u64).map(Some).collect();
+    log.expect(numbers == gapless, || format!("{key}: events {numbers:?}"));
+
+    let mut messages: Vec<_> = with("OUTBOX#").map(|row| (number(row, "seqNum"), number(row, "messageSeq"))).collect();
+    messages.sort_unstable_by_key(|&(_, seq)| seq);
+    let in_order = messages.is_sorted_by_key(|&(event, _)| event);
+    let gapless: Vec<_> = (1..=messages.len() as u64).map(Some).collect();
+    let numbers: Vec<_> = messages.iter().map(|&(_, seq)| seq).collect();
+    log.expect(numbers == gapless && in_order, || format!("{key}: messages {messages:?}"));
+    for row in &events {
+        let until = messages.iter().filter(|(event, _)| *event <= number(row, "seqNum")).count() as u64;
+        log.expect(number(row, "messageSeq") == Some(until), || format!("{key}: {row} after {until} messages"));
+    }
+
+    let metadata = with("#METADATA").next();
+    let current = metadata.and_then(|row| Some((number(row, "currentSeqNum")?, number(row, "messageSeq")?)));
+    let expected = (!events.is_empty()).then_some((events.len() as u64, messages.len() as u64));
+    log.expect(current == expected, || format!("{key}: metadata {current:?}, expected {expected:?}"));
+}
+
+/// How the stream was delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    /// Whether first deliveries keep the order of each aggregate: the stream keeps it, and its batches go one by one.
+    pub(crate) order: bool,
+    /// Whether the mapping's filter drops what has not the keys of an outbox row.
+    pub(crate) filtered: bool,
+}
+
+/// Nothing is lost, nothing is invented, nothing is changed, and nothing overtakes.
+pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, promise: Promise, log: &Log) {
+    let delivered: BTreeSet<_> = effects.iter().filter_map(index_of_delivered).collect();
+    for (index, message) in stream.messages.iter().enumerate() {
+        let kept = effects.iter().any(|effect| match effect {
+            Effect::Delivered(of) | Effect::Parked(of) | Effect::Discarded(of) => *of == index,
+            Effect::ParkedRaw(record) | Effect::DiscardedRaw(record) => is_record_of(record, message),
+        });
+        log.expect(kept, || format!("message {} of {} is lost", message.seq, message.pk));
+        let may = message.kind == Kind::Sound || !delivered.contains(&index);
+        log.expect(may, || format!("message {} of {} cannot have been delivered", message.seq, message.pk));
+    }
+    let poison = stream.shards.iter().flat_map(|shard| &shard.records).filter_map(|(_, entry)| match &entry.content {
+        Content::Poison(Some(_)) => Some(entry),
+        Content::Poison(None) if !promise.filtered => Some(entry),
+        _ => None,
+    });
+    for entry in poison {
+        let keys = &entry.record.json()["dynamodb"]["Keys"];
+        let kept = effects.iter().any(|effect| match effect {
+            Effect::ParkedRaw(record) | Effect::DiscardedRaw(record) => record["dynamodb"]["Keys"] == *keys,
+            _ => false,
+        });
+        log.expect(kept, || format!("the record of {keys} is lost"));
+    }
+    check_bytes(stream, effects, bus, log);
+    if promise.order {
+        check_order(&stream.messages, effects, log);
+    }
+}
+
+fn index_of_delivered(effect: &Effect) -> Option<usize> {
+    if let Effect::Delivered(index) = effect { Some(*index) } else { None }
+}
+
+/// A damaged row goes by its keys: what is damaged may be its id.
+fn is_record_of(record: &Value, of: &Message) -> bool {
+    let image = &record["dynamodb"]["NewImage"];
+    of.kind == Kind::Unreadable && *image == of.image && message_keys(image) == message_keys(&of.image)
+}
+
+fn message_keys(image: &Value) -> [&Value; 2] {
+    [&image["pk"], &image["sk"]]
+}
+
+/// What arrived is what was committed, byte for byte, each time.
+fn check_bytes(stream: &Stream, effects: &[Effect], bus: &Bus, log: &Log) {
+    let arrived = bus.delivered();
+    let indices: Vec<_> = effects.iter().filter_map(index_of_delivered).collect();
+    log.expect(arrived.len() == indices.len(), || format!("{} arrived, {} were noted", arrived.len(), indices.len()));
+    let mut times: BTreeMap<usize, u64> = BTreeMap::new();
+    for (entry, &index) in arrived.iter().zip(&indices) {
+        *times.entry(index).or_default() += 1;
+        let message = &stream.messages[index];
+        let row = plain(&message.image);
+        let aggregate = message.pk.trim_start_matches("AGGREGATE#").replacen('#', "/", 1);
+        let right = entry.detail == row["detail"]
+            && entry.detail_type == row["messageType"]
+            && entry.resources == [aggregate]
+            && entry.time.as_deref() == row["occurredAt"].as_str()
+            && entry.trace_header.as_deref() == row["traceHeader"].as_str()
+            && (entry.source.as_str(), entry.event_bus_name.as_str()) == ("daybook", "main");
+        log.expect(right, || format!("{entry:?} of {row}"));
+    }
+    log.met_times("message delivered", times.len() as u64);
+    log.met_times("message delivered again", times.values().map(|times| times - 1).sum());
+}
+
+/// First deliveries are in the order of `messageSeq`, unless what was overtaken was parked or given up before.
+fn check_order(messages: &[Message], effects: &[Effect], log: &Log) {
+    // By aggregate, the first thing that happened to each message, in the order in which it happened.
+    let mut first: BTreeMap<usize, usize> = BTreeMap::new();
+    for (at, effect) in effects.iter().enumerate() {
+        match effect {
+            Effect::Delivered(index) | Effect::Parked(index) | Effect::Discarded(index) => {
+                first.entry(*index).or_insert(at);
+            }
+            Effect::ParkedRaw(record) | Effect::DiscardedRaw(record) => {
+                if let Some(index) = messages.iter().position(|message| is_record_of(record, message)) {
+                    first.entry(index).or_insert(at);
+                }
+            }
+        }
+    }
+    let mut lanes: BTreeMap<&str, Vec<(u64, usize, usize)>> = BTreeMap::new();
+    for (index, message) in messages.iter().enumerate() {
+        if let Some(&at) = first.get(&index) {
+            lanes.entry(&message.pk).or_default().push((message.seq, at, index));
+        }
+    }
+    for (pk, lane) in &mut lanes {
+        lane.sort_unstable();
+        for (seq, at, index) in lane.iter() {
+            let is_delivery = effects[*at] == Effect::Delivered(*index);
+            let overtaken = lane.iter().find(|(earlier, at_of_earlier, _)| earlier < seq && at_of_earlier > at);
+            if let (true, Some((earlier, ..))) = (is_delivery, overtaken) {
+                log.violation(format!("message {seq} of {pk} overtook message {earlier}"));
+            }
+        }
+    }
+}
+
+/// Every row that was committed is in the stream, with what its writer decided.
+pub(crate) fn check_commits(recorded: &[Value], attempts: &[Attempt], log: &Log) {
+    let decided = crate::writers::messages(attempts);
+    let in_stream: Vec<_> = recorded.iter().filter_map(message).collect();
+    for message in &in_stream {
+        let same = decided.get(&message.id).is_some_and(|decided| {
+            decided.message_seq == message.seq && message.image["detail"]["S"] == decided.detail.text()
+        });
+        log.expect(same, || format!("nobody decided {message:?}"));
+    }
+    let ids: BTreeSet<_> = in_stream.iter().map(|message| message.id.as_str()).collect();
+    for attempt in attempts.iter().filter(|attempt| attempt.told == Verdict::Stored) {
+        let there = attempt.messages.iter().all(|message| ids.contains(message.message_id.to_string().as_str()));
+        log.expect(there, || format!("{attempt:?} was acknowledged, and its messages are not in the stream"));
+    }
+}

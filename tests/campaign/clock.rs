@@ -1,0 +1,48 @@
+//! Virtual time: it stands still while anything can be done, and jumps to the next timer when nothing can.
+
+use std::future::Future;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+/// 2030-01-01, as time since 1970.
+const BEGINNING: Duration = Duration::from_secs(1_893_456_000);
+
+/// Runs `future` on this thread, in virtual time. No socket may be in it: waiting for one looks like idleness.
+pub(crate) fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(future)
+}
+
+/// The wall clock of a schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// The time since 1970.
+    pub(crate) fn now(self) -> Duration {
+        BEGINNING + self.start.elapsed()
+    }
+
+    /// The same, to the millisecond.
+    pub(crate) fn timestamp(self) -> Timestamp {
+        Timestamp::from_millisecond(i64::try_from(self.now().as_millis()).unwrap()).unwrap()
+    }
+
+    /// What has passed since the start.
+    pub(crate) fn passed(self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// A moment since 1970 as the runtime has it.
+    pub(crate) fn instant(self, at: Duration) -> Instant {
+        self.start + at.saturating_sub(BEGINNING)
+    }
+}

@@ -1,0 +1,272 @@
+//! The table, in this process, behind a wire that loses calls and answers.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use local_dynamodb::Engine;
+use serde_json::{Value, json};
+use startup::SdkConfig;
+use tokio::time::sleep;
+
+use crate::clock::Clock;
+use crate::dice::Dice;
+use crate::log::Log;
+use crate::process::Life;
+use crate::wire::{self, Call, Lost, Reply, Service};
+
+pub(crate) const TABLE: &str = "daybook-campaign";
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// 400: nothing was done.
+    Throttled,
+    /// A transaction is cancelled for another that holds one of its items.
+    Conflict,
+    /// A transaction is cancelled for the throughput of one of its items.
+    Exceeded,
+    /// An earlier attempt under the same token is said to be at work still.
+    InProgress,
+    /// 500, and nothing was done.
+    FailedBefore,
+    /// 500, and it was done.
+    FailedAfter,
+    /// The connection breaks before the call arrives.
+    LostBefore,
+    /// The connection breaks before the answer arrives.
+    LostAfter,
+    /// The call never arrives, and nothing says so.
+    HangsBefore,
+    /// The answer never arrives, and nothing says so.
+    HangsAfter,
+    /// The call arrives when nobody waits for it any more.
+    Late,
+}
+
+const FAULTS: [Fault; 11] = [
+    Fault::Throttled,
+    Fault::Conflict,
+    Fault::Exceeded,
+    Fault::InProgress,
+    Fault::FailedBefore,
+    Fault::FailedAfter,
+    Fault::LostBefore,
+    Fault::LostAfter,
+    Fault::HangsBefore,
+    Fault::HangsAfter,
+    Fault::Late,
+];
+
+/// Those that a read can meet: what it meets after it was done makes no difference to anybody.
+const FAULTS_OF_READS: [Fault; 4] = [Fault::Throttled, Fault::FailedBefore, Fault::LostBefore, Fault::HangsBefore];
+
+/// The table and its wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Database(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    log: Arc<Log>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    dice: Dice,
+    /// How many calls in a hundred go wrong, and how.
+    rate: f64,
+    kinds: Vec<Fault>,
+    reads_failed: u32,
+}
+
+impl Database {
+    /// A database that is healthy until [`fall_ill`](Self::fall_ill).
+    pub(crate) fn new(seed: u64, clock: Clock, log: Arc<Log>) -> Self {
+        let engine = Engine::in_memory(move || clock.now()).unwrap();
+        let state = State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0 };
+        Self(Arc::new(Inner { engine, log, state: Mutex::new(state) }))
+    }
+
+    /// From now on some calls fail, in some of the ways that there are.
+    pub(crate) fn fall_ill(&self) {
+        let mut state = self.0.state.lock().unwrap();
+        state.rate = state.dice.one_of(&[0.0, 0.05, 0.2, 0.4]);
+        let mut kinds = FAULTS.to_vec();
+        state.dice.shuffle(&mut kinds);
+        kinds.truncate(state.dice.size(1..=FAULTS.len()));
+        state.kinds = kinds;
+    }
+
+    pub(crate) fn recover(&self) {
+        self.0.state.lock().unwrap().rate = 0.0;
+    }
+
+    /// The configuration of a process's clients.
+    pub(crate) fn config(&self, life: Arc<Life>) -> SdkConfig {
+        wire::config(Connection { database: self.clone(), life })
+    }
+
+    /// A call round the wire.
+    pub(crate) fn call(&self, operation: &str, request: &Value) -> Value {
+        let answer = self.0.engine.call(operation, &request.to_string());
+        assert_eq!(answer.status, 200, "{operation}: {}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
+    pub(crate) fn sweep_expired(&self) -> usize {
+        self.0.engine.sweep_expired().unwrap()
+    }
+
+    /// The rows of a partition, in the notation of DynamoDB, by their sort keys.
+    pub(crate) fn rows(&self, pk: &str) -> Vec<Value> {
+        let mut rows = Vec::new();
+        let mut query = json!({
+            "TableName": TABLE, "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": {"S": pk}}, "ConsistentRead": true,
+        });
+        loop {
+            let mut page = self.call("Query", &query);
+            rows.extend(page["Items"].as_array().unwrap().iter().cloned());
+            match page["LastEvaluatedKey"].take() {
+                Value::Null => return rows,
+                key => query["ExclusiveStartKey"] = key,
+            }
+        }
+    }
+
+    /// Every record of the stream, as `GetRecords` has it.
+    pub(crate) fn stream(&self) -> Vec<Value> {
+        let streams = self.call("ListStreams", &json!({"TableName": TABLE}));
+        let arn = &streams["Streams"][0]["StreamArn"];
+        let stream = self.call("DescribeStream", &json!({"StreamArn": arn}));
+        let shard = &stream["StreamDescription"]["Shards"][0]["ShardId"];
+        let start = json!({"StreamArn": arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});
+        let mut iterator = self.call("GetShardIterator", &start)["ShardIterator"].take();
+        let mut records = Vec::new();
+        loop {
+            let mut page = self.call("GetRecords", &json!({"ShardIterator": iterator}));
+            let found = page["Records"].as_array().unwrap();
+            if found.is_empty() {
+                return records;
+            }
+            records.extend(found.iter().cloned());
+            iterator = page["NextShardIterator"].take();
+        }
+    }
+}
+
+/// A process's connection to the table.
+#[derive(Debug)]
+struct Connection {
+    database: Database,
+    life: Arc<Life>,
+}
+
+impl Service for Connection {
+    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>> {
+        let (database, life) = (Arc::clone(&self.database.0), Arc::clone(&self.life));
+        async move {
+            let (dies_before, dies_after) = life.call();
+            if dies_before {
+                life.die().await;
+            }
+            let fault = database.draw(&call.operation);
+            let (there, back) = database.latency();
+            database.log.tell(|| format!("{} {}", call.operation, fault.map_or(String::new(), |f| format!("{f:?}"))));
+            let arrives = match fault {
+                Some(Fault::LostBefore) => {
+                    sleep(there).await;
+                    return Err(Lost);
+                }
+                Some(Fault::HangsBefore) => return std::future::pending().await,
+                Some(Fault::Throttled) => return Ok(refusal(400, "ThrottlingException", None)),
+                Some(Fault::InProgress) => return Ok(refusal(400, "TransactionInProgressException", None)),
+                Some(Fault::FailedBefore) => return Ok(refusal(500, "InternalServerError", None)),
+                Some(Fault::Conflict) => return Ok(cancelled(&call, "TransactionConflict", database.pick(&call))),
+                Some(Fault::Exceeded) => {
+                    return Ok(cancelled(&call, "ProvisionedThroughputExceeded", database.pick(&call)));
+                }
+                Some(Fault::Late) => there + database.lateness(),
+                Some(Fault::FailedAfter | Fault::LostAfter | Fault::HangsAfter) | None => there,
+            };
+            // What is on the wire arrives, whatever becomes of its sender.
+            let service = Arc::clone(&database);
+            let effect = tokio::spawn(async move {
+                sleep(arrives).await;
+                let answer = service.engine.call(&call.operation, &call.body);
+                service.log.tell(|| format!("{} done: {}", call.operation, answer.status));
+                Reply { status: answer.status, body: answer.body }
+            });
+            if fault == Some(Fault::Late) {
+                return std::future::pending().await;
+            }
+            let reply = effect.await.map_err(|_| Lost)?;
+            if dies_after {
+                life.die().await;
+            }
+            sleep(back).await;
+            match fault {
+                Some(Fault::FailedAfter) => Ok(refusal(500, "InternalServerError", None)),
+                Some(Fault::LostAfter) => Err(Lost),
+                Some(Fault::HangsAfter) => std::future::pending().await,
+                _ => Ok(reply),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Inner {
+    fn draw(&self, operation: &str) -> Option<Fault> {
+        let mut state = self.state.lock().unwrap();
+        let State { dice, rate, kinds, reads_failed } = &mut *state;
+        let writes = operation == "TransactWriteItems";
+        if !dice.chance(*rate) || (!writes && *reads_failed >= 2) {
+            *reads_failed = 0;
+            return None;
+        }
+        let fault = dice.one_of(kinds);
+        if !writes && !FAULTS_OF_READS.contains(&fault) {
+            return None;
+        }
+        *reads_failed += u32::from(!writes);
+        self.log.met(&format!("database {fault:?}"));
+        Some(fault)
+    }
+
+    fn latency(&self) -> (Duration, Duration) {
+        let dice = &mut self.state.lock().unwrap().dice;
+        (dice.milliseconds(1..=10), dice.milliseconds(1..=10))
+    }
+
+    /// A client waits for 3 s.
+    fn lateness(&self) -> Duration {
+        self.state.lock().unwrap().dice.milliseconds(3_000..=30_000)
+    }
+
+    /// One of a transaction's items.
+    fn pick(&self, call: &Call) -> usize {
+        let items = items(call);
+        self.state.lock().unwrap().dice.size(0..=items - 1)
+    }
+}
+
+fn items(call: &Call) -> usize {
+    let request: Value = serde_json::from_str(&call.body).unwrap();
+    request["TransactItems"].as_array().map_or(1, Vec::len)
+}
+
+fn cancelled(call: &Call, code: &str, at: usize) -> Reply {
+    let reasons = (0..items(call)).map(|index| json!({"Code": if index == at { code } else { "None" }}));
+    refusal(400, "TransactionCanceledException", Some(reasons.collect()))
+}
+
+fn refusal(status: u16, code: &str, reasons: Option<Value>) -> Reply {
+    let mut body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "told to fail"});
+    if let Some(reasons) = reasons {
+        body["CancellationReasons"] = reasons;
+    }
+    Reply { status, body: body.to_string() }
+}

@@ -1,0 +1,213 @@
+//! The relay as Lambda runs it: instances that are reused, that die, that are forgotten while they work, and whose answers
+//! get lost.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use event_source_mapping::outcome::Outcome;
+use serde_json::{Value, json};
+use stream_relay::{Pace, Relay, Settings, StreamBatch, clients};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::dice::Dice;
+use crate::faults::Illness;
+use crate::ledger::{Delivery, Ledger, MARGIN};
+use crate::log::Log;
+use crate::process::{Crash, Life, until_poll};
+use crate::services::Services;
+use crate::stream::Message;
+
+/// The function.
+#[derive(Clone)]
+pub(crate) struct Function(Arc<Inner>);
+
+struct Inner {
+    services: Services,
+    log: Arc<Log>,
+    messages: Arc<Vec<Message>>,
+    illness: Illness,
+    /// How many invocations in a hundred meet a fault of their own.
+    rate: f64,
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    dice: Dice,
+    idle: Vec<Instance>,
+    invocations: u64,
+}
+
+/// A process with a relay in it. It has one invocation at a time.
+struct Instance {
+    life: Arc<Life>,
+    ledger: Arc<Mutex<Option<Ledger>>>,
+    relay: Relay,
+}
+
+/// How an invocation goes.
+#[derive(Debug, Default)]
+struct Fate {
+    crash: Option<Crash>,
+    /// The time that is left when the relay begins, where it is not all.
+    left: Option<Duration>,
+    /// How much more time the relay believes to have than it has.
+    illusion: Duration,
+    /// The poller forgets it then, and it goes on.
+    forgotten: Option<Duration>,
+    answer_lost: bool,
+}
+
+impl Function {
+    pub(crate) fn new(
+        seed: u64,
+        services: Services,
+        log: Arc<Log>,
+        messages: Arc<Vec<Message>>,
+        illness: Illness,
+    ) -> Self {
+        let mut dice = Dice::new(seed, "function");
+        let rate = dice.one_of(&[0.0, 0.1, 0.3, 0.5]);
+        let timeout = Duration::from_millis(dice.one_of(&[1_500, 3_000, 10_000, 60_000]));
+        let state = Mutex::new(State { dice, idle: Vec::new(), invocations: 0 });
+        Self(Arc::new(Inner { services, log, messages, illness, rate, timeout, state }))
+    }
+
+    pub(crate) fn invocations(&self) -> u64 {
+        self.0.state.lock().unwrap().invocations
+    }
+
+    /// One invocation, as the poller sees it.
+    pub(crate) async fn invoke(&self, records: Vec<Delivery>) -> Outcome {
+        let (number, fate, records) = {
+            let mut state = self.0.state.lock().unwrap();
+            state.invocations += 1;
+            let ill = !self.0.illness.passed();
+            if ill && state.dice.chance(self.0.rate / 4.0) {
+                self.0.log.met("function throttled");
+                return Outcome::NotInvoked;
+            }
+            let fate = if ill { self.0.fate(&mut state.dice) } else { Fate::default() };
+            let records = if ill { self.0.tamper(records, &mut state.dice) } else { records };
+            (state.invocations, fate, records)
+        };
+        self.0.log.tell(|| format!("invocation {number} with {} records: {fate:?}", records.len()));
+        self.0.log.met("invocation");
+        let (forgotten, answer_lost) = (fate.forgotten, fate.answer_lost);
+        let running = tokio::spawn(run(Arc::clone(&self.0), number, fate, records));
+        let outcome = match forgotten {
+            Some(after) => match timeout(after, running).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    self.0.log.met("invocation forgotten");
+                    self.0.log.tell(|| format!("invocation {number} is forgotten"));
+                    return Outcome::FunctionError;
+                }
+            },
+            None => running.await,
+        };
+        let outcome = outcome.expect("an invocation does not panic");
+        self.0.log.tell(|| format!("invocation {number}: {outcome:?}"));
+        if answer_lost {
+            self.0.log.met("answer lost");
+            return Outcome::FunctionError;
+        }
+        outcome
+    }
+}
+
+async fn run(function: Arc<Inner>, number: u64, fate: Fate, records: Vec<Delivery>) -> Outcome {
+    let idle = function.state.lock().unwrap().idle.pop();
+    let instance = idle.unwrap_or_else(|| function.instance());
+    instance.life.begin(fate.crash);
+    let end = Instant::now() + fate.left.unwrap_or(function.timeout);
+    let deadline = end + fate.illusion;
+    let cutoff = deadline - MARGIN.min(deadline - Instant::now());
+    let messages = Arc::clone(&function.messages);
+    let ledger = Ledger::open(number, Arc::clone(&function.log), messages, &records, cutoff);
+    *instance.ledger.lock().unwrap() = Some(ledger);
+
+    let payload = json!({"Records": records.into_iter().map(|delivery| delivery.json).collect::<Vec<_>>()}).to_string();
+    let batch: StreamBatch = serde_json::from_str(&payload).unwrap();
+    let polls = if let Some(Crash::AtPoll(polls)) = fate.crash { polls } else { usize::MAX };
+    let answer = tokio::select! {
+        biased;
+        answer = until_poll(instance.relay.handle(batch, deadline), polls) => answer,
+        () = instance.life.dead() => None,
+        () = sleep(end.saturating_duration_since(Instant::now())), if !fate.illusion.is_zero() => None,
+    };
+    let ledger = instance.ledger.lock().unwrap().take().unwrap();
+    let Some(answer) = answer else {
+        function
+            .log
+            .met(&format!("relay crash {}", if fate.crash.is_some() { "between steps" } else { "out of time" }));
+        function.log.tell(|| format!("invocation {number} dies: {:?}", fate.crash));
+        return Outcome::FunctionError;
+    };
+    let answer = match answer {
+        Ok(response) => Outcome::Returned(serde_json::to_string(&response).unwrap()),
+        Err(_) => Outcome::FunctionError,
+    };
+    ledger.close(&answer);
+    function.state.lock().unwrap().idle.push(instance);
+    answer
+}
+
+impl Inner {
+    fn instance(&self) -> Instance {
+        let (life, ledger) = (Arc::new(Life::default()), Arc::default());
+        let config = self.services.config(Arc::clone(&life), Arc::clone(&ledger));
+        let settings = Settings {
+            event_bus_name: "main".into(),
+            event_source: "daybook".into(),
+            dlq_url: "http://in.process/1/dlq".into(),
+            pace: Pace { margin: MARGIN, ..Pace::default() },
+        };
+        let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
+        Instance { life, ledger, relay }
+    }
+
+    fn fate(&self, dice: &mut Dice) -> Fate {
+        if !dice.chance(self.rate) {
+            return Fate::default();
+        }
+        match dice.number(0..=5) {
+            0 => Fate { crash: Some(Crash::BeforeCall(dice.size(0..=4))), ..Fate::default() },
+            1 => Fate { crash: Some(Crash::AfterCall(dice.size(0..=4))), ..Fate::default() },
+            2 => Fate { crash: Some(Crash::AtPoll(dice.size(0..=12))), ..Fate::default() },
+            3 => {
+                self.log.met("deadline pressure");
+                let illusion = if dice.chance(0.3) { Duration::from_secs(30) } else { Duration::ZERO };
+                Fate { left: Some(dice.milliseconds(0..=1_200)), illusion, ..Fate::default() }
+            }
+            4 => Fate { forgotten: Some(dice.milliseconds(0..=500)), ..Fate::default() },
+            _ => Fate { answer_lost: true, ..Fate::default() },
+        }
+    }
+
+    /// The same records otherwise: repeated within the batch, in another order, or without a number.
+    fn tamper(&self, mut records: Vec<Delivery>, dice: &mut Dice) -> Vec<Delivery> {
+        if !dice.chance(self.rate / 2.0) {
+            return records;
+        }
+        match dice.number(0..=4) {
+            0 | 1 => {
+                self.log.met("records repeated in a batch");
+                for _ in 0..dice.size(1..=4) {
+                    let record = dice.one_of(&records);
+                    records.insert(dice.size(0..=records.len()), record);
+                }
+            }
+            2 | 3 => {
+                self.log.met("records shuffled in a batch");
+                dice.shuffle(&mut records);
+            }
+            _ => {
+                self.log.met("record without a number");
+                let at = dice.size(0..=records.len() - 1);
+                records[at].json["dynamodb"]["SequenceNumber"] = dice.one_of(&[Value::Null, json!(""), json!(7)]);
+            }
+        }
+        records
+    }
+}

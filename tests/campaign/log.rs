@@ -1,0 +1,70 @@
+//! What a schedule tells of itself.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::clock::Clock;
+
+/// Violations, counts of what was met, and, where somebody wants to read it, everything that happened.
+#[derive(Debug)]
+pub(crate) struct Log {
+    clock: Clock,
+    in_full: bool,
+    state: Mutex<Told>,
+}
+
+/// What was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Promises that were broken.
+    pub(crate) violations: Vec<String>,
+    /// How often each kind of thing happened.
+    pub(crate) met: BTreeMap<String, u64>,
+    /// Line by line; empty unless it was asked for.
+    pub(crate) story: Vec<String>,
+}
+
+impl Log {
+    pub(crate) fn new(clock: Clock, in_full: bool) -> Self {
+        Self { clock, in_full, state: Mutex::default() }
+    }
+
+    /// A line of the story.
+    pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
+        if self.in_full {
+            let line = format!("{:>10.3} {}", self.clock.passed().as_secs_f64(), line());
+            self.state.lock().unwrap().story.push(line);
+        }
+    }
+
+    /// Something of this kind happened.
+    pub(crate) fn met(&self, kind: &str) {
+        self.met_times(kind, 1);
+    }
+
+    pub(crate) fn met_times(&self, kind: &str, times: u64) {
+        let mut state = self.state.lock().unwrap();
+        match state.met.get_mut(kind) {
+            Some(count) => *count += times,
+            None => drop(state.met.insert(kind.to_owned(), times)),
+        }
+    }
+
+    /// A promise was broken.
+    pub(crate) fn violation(&self, what: impl Into<String>) {
+        let what = what.into();
+        self.tell(|| format!("VIOLATION {what}"));
+        self.state.lock().unwrap().violations.push(what);
+    }
+
+    /// [`violation`](Self::violation) unless something holds.
+    pub(crate) fn expect(&self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violation(what());
+        }
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        self.state.lock().unwrap().clone()
+    }
+}

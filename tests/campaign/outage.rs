@@ -1,0 +1,224 @@
+//! An hour without a bus, behind the mapping with the template's own settings.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use event_source_mapping::outcome::Outcome;
+use event_source_mapping::template::{Function, StreamEvent, Template};
+use event_source_mapping::{Mapping, Record, Step};
+use futures_util::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
+use stream_relay::Relay;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::clock::{Clock, in_virtual_time};
+use crate::counts::{insert, relay};
+use crate::stream::STREAM;
+use crate::wire::{self, Call, Lost, Reply, Service};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const AGGREGATES: usize = 50;
+/// Messages at once when the bus goes down.
+const BURST: usize = 100;
+/// A message comes this long after the other.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// How the bus is down.
+#[derive(Clone, Copy, Debug)]
+enum Down {
+    /// Connections are refused.
+    Unreachable,
+    /// Nothing ever answers.
+    Silent,
+    /// 503.
+    Failing,
+    /// 400.
+    Throttling,
+    /// The function's role lacks the permission.
+    Denying,
+}
+
+/// A bus that is down until some time.
+#[derive(Clone, Debug)]
+struct Bus {
+    down: Down,
+    until: Instant,
+    heard: Arc<Mutex<Heard>>,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    /// Messages that were offered to the queue.
+    parked: usize,
+    calls_while_down: usize,
+    /// How many messages had been taken by the end of each call.
+    calls: Vec<usize>,
+    /// The id of each message, and when it was taken.
+    taken: Vec<(String, Instant)>,
+}
+
+impl Heard {
+    /// The calls that it took to deliver so many messages.
+    fn calls_for(&self, messages: usize) -> usize {
+        self.calls.partition_point(|&taken| taken < messages) + 1
+    }
+}
+
+impl Service for Bus {
+    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>> {
+        let this = self.clone();
+        async move {
+            sleep(Duration::from_millis(20)).await;
+            if call.operation != "PutEvents" {
+                this.heard.lock().unwrap().parked += 1;
+                return Err(Lost);
+            }
+            let refusal = |status, code| Ok(Reply { status, body: json!({"__type": code}).to_string() });
+            if Instant::now() < this.until {
+                this.heard.lock().unwrap().calls_while_down += 1;
+                return match this.down {
+                    Down::Unreachable => Err(Lost),
+                    Down::Silent => std::future::pending().await,
+                    Down::Failing => refusal(503, "ServiceUnavailable"),
+                    Down::Throttling => refusal(400, "ThrottlingException"),
+                    Down::Denying => refusal(400, "AccessDeniedException"),
+                };
+            }
+            let request: Value = serde_json::from_str(&call.body).unwrap();
+            let entries = request["Entries"].as_array().unwrap();
+            let mut heard = this.heard.lock().unwrap();
+            for entry in entries {
+                let detail: Value = serde_json::from_str(entry["Detail"].as_str().unwrap()).unwrap();
+                heard.taken.push((detail["metadata"]["messageId"].as_str().unwrap().to_owned(), Instant::now()));
+            }
+            let taken = heard.taken.len();
+            heard.calls.push(taken);
+            let results: Vec<_> = entries.iter().map(|_| json!({"EventId": "e"})).collect();
+            Ok(Reply { status: 200, body: json!({"FailedEntryCount": 0, "Entries": results}).to_string() })
+        }
+        .boxed()
+    }
+}
+
+/// The relay as the template declares it: the function and its mapping.
+fn declared() -> (Function, StreamEvent) {
+    let text = std::fs::read_to_string(suite_tests::workspace().join("template.yaml")).unwrap();
+    let function = Template::parse(&text).unwrap().functions.remove("StreamRelay").unwrap();
+    let event = function.streams.values().next().unwrap().clone();
+    (function, event)
+}
+
+#[derive(Debug)]
+struct Outage {
+    calls_while_down: usize,
+    invocations_while_down: usize,
+    /// Messages that waited when the bus was there again.
+    backlog: usize,
+    /// What it took to deliver them.
+    invocations_for_backlog: usize,
+    calls_for_backlog: usize,
+    drained: Duration,
+}
+
+/// A burst when the bus goes down, and from then on a message every few seconds, until some time after it is there again.
+fn outage(down: Down) -> Outage {
+    in_virtual_time(async {
+        fastrand::seed(1);
+        let (function, event) = declared();
+        let clock = Clock::start();
+        let end = Instant::now() + HOUR;
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let bus = Bus { down, until: end, heard: Arc::clone(&heard) };
+        let relay = relay(&wire::config(bus));
+
+        let mut mapping = Mapping::new(event.settings.clone());
+        let arrives = |number: usize| EVERY * u32::try_from(number.saturating_sub(BURST)).unwrap();
+        let backlog = (0..).take_while(|&number| arrives(number) < HOUR).count();
+        let count = backlog + 100;
+        let (mut pushed, mut invocations_while_down, mut invocations_for_backlog) = (0, 0, 0);
+        loop {
+            let now = clock.now();
+            while pushed < count && clock.passed() >= arrives(pushed) {
+                mapping.push(record(pushed, now), now).unwrap();
+                pushed += 1;
+            }
+            match mapping.poll(now) {
+                Step::Invoke(batch) => {
+                    let drained = heard.lock().unwrap().taken.len() >= backlog;
+                    invocations_while_down += usize::from(Instant::now() < end);
+                    invocations_for_backlog += usize::from(Instant::now() >= end && !drained);
+                    let outcome = invoke(&relay, &batch.payload(), function.timeout).await;
+                    mapping.settle(batch, outcome, clock.now());
+                }
+                Step::Discard(discarded) => panic!("{discarded:?} is given up"),
+                Step::Wait { until } => {
+                    let arrival = (pushed < count).then(|| clock.now() - clock.passed() + arrives(pushed));
+                    match until.into_iter().chain(arrival).min() {
+                        Some(until) => sleep_until(clock.instant(until)).await,
+                        None => break,
+                    }
+                }
+            }
+        }
+        let heard = heard.lock().unwrap();
+        in_order(&heard.taken, count);
+        assert_eq!(heard.parked, 0, "an outage is no reason to park anything");
+        Outage {
+            calls_while_down: heard.calls_while_down,
+            invocations_while_down,
+            backlog,
+            invocations_for_backlog,
+            calls_for_backlog: heard.calls_for(backlog),
+            drained: heard.taken[backlog - 1].1 - end,
+        }
+    })
+}
+
+async fn invoke(relay: &Relay, payload: &str, time: Duration) -> Outcome {
+    let batch = serde_json::from_str(payload).unwrap();
+    let answer = tokio::time::timeout(time, relay.handle(batch, Instant::now() + time)).await;
+    let answer = answer.expect("the relay answers in time").expect("every record has a number");
+    Outcome::Returned(serde_json::to_string(&answer).unwrap())
+}
+
+fn record(number: usize, now: Duration) -> Record {
+    let mut record = insert(number + 1, number % AGGREGATES, number / AGGREGATES + 1);
+    record["dynamodb"]["ApproximateCreationDateTime"] = now.as_secs().into();
+    Record::from_stream(record, STREAM).unwrap()
+}
+
+/// Every message was taken, once, and those of an aggregate in order.
+fn in_order(taken: &[(String, Instant)], count: usize) {
+    let mut last = BTreeMap::new();
+    for (message, _) in taken {
+        let (id, seq) = message.split_once('-').unwrap();
+        let before = last.insert(id, seq.parse::<usize>().unwrap()).unwrap_or_default();
+        assert_eq!(seq.parse(), Ok(before + 1), "{message}");
+    }
+    assert_eq!(taken.len(), count, "some are lost");
+}
+
+#[test]
+fn an_hour_without_a_bus_loses_nothing_and_the_backlog_drains_by_itself() {
+    let (function, event) = declared();
+    // An invocation uses its time, and waits a little after a failure; one that is denied gives up at once.
+    let longest_delay = event_source_mapping::mapping::LONGEST_DELAY;
+    let at_most = |seconds: Duration| usize::try_from(HOUR.as_secs() / seconds.as_secs()).unwrap() + 20;
+    for down in [Down::Unreachable, Down::Silent, Down::Failing, Down::Throttling, Down::Denying] {
+        let outage = outage(down);
+        eprintln!("{down:?}: {outage:?}");
+        let invocations = match down {
+            Down::Denying => at_most(longest_delay),
+            _ => at_most(function.timeout),
+        };
+        assert!(outage.invocations_while_down <= invocations, "{down:?}: {outage:?}");
+        // Waits grow to five seconds, two and a half on average.
+        assert!(outage.calls_while_down <= 20 * outage.invocations_while_down, "{down:?}: {outage:?}");
+        // Batches are full again, but for what is left of the first, which was split again and again.
+        let batches = outage.backlog / event.settings.batch_size + 10;
+        assert!(outage.invocations_for_backlog <= batches, "{down:?}: {outage:?}");
+        assert!(outage.calls_for_backlog <= outage.backlog / 10 + 20, "{down:?}: {outage:?}");
+        assert!(outage.drained < Duration::from_secs(60), "{down:?}: {outage:?}");
+    }
+}

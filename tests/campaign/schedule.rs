@@ -1,0 +1,233 @@
+//! One schedule: everything that comes of one seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use event_source_mapping::{Filter, Settings};
+use event_store::EventStore;
+use table::AggregateKey;
+use tokio::time::{Instant, sleep};
+
+use crate::bell::Bell;
+use crate::checks::{Promise, check_commits, check_messages, check_table};
+use crate::clock::{Clock, in_virtual_time};
+use crate::database::{Database, TABLE};
+use crate::dice::Dice;
+use crate::faults::Illness;
+use crate::lambda::Function;
+use crate::log::{Log, Told};
+use crate::services::Services;
+use crate::shard::Poller;
+use crate::stream::{Kind, Message, Telling, tell};
+use crate::writers::{Attempt, Work};
+
+/// Once everything is well again, all of a schedule is done in this time.
+const PATIENCE: Duration = Duration::from_secs(60 * 60);
+
+/// Rows stay for a week.
+const LONGER_THAN_ROWS_STAY: Duration = Duration::from_secs(8 * 24 * 60 * 60);
+
+/// Carries out the schedule of a seed, and tells what came of it.
+pub(crate) fn run(seed: u64, in_full: bool) -> Told {
+    in_virtual_time(async {
+        fastrand::seed(seed);
+        let clock = Clock::start();
+        let log = Arc::new(Log::new(clock, in_full));
+        let mut dice = Dice::new(seed, "schedule");
+        let database = Database::new(seed, clock, Arc::clone(&log));
+        let (work, attempts) = write(seed, &mut dice, clock, &log, &database).await;
+        relay(&work, &mut dice, &log, &attempts).await;
+        log.told()
+    })
+}
+
+/// The writers' part.
+async fn write(
+    seed: u64,
+    dice: &mut Dice,
+    clock: Clock,
+    log: &Arc<Log>,
+    database: &Database,
+) -> (Arc<Work>, Vec<Attempt>) {
+    store(database).create_table().await.unwrap();
+
+    // Large: the messages of a few aggregates are together too large for a request. Many: they are more than it holds.
+    let (large, many) = (dice.chance(0.02), dice.chance(0.05));
+    let types: &[&str] = match (large, many) {
+        (true, _) => &["bell"; 6],
+        (false, true) => &["todo"; 24],
+        (false, false) => &["account", "todo", "order", "bell", "bell", "order"],
+    };
+    let mut keys: Vec<_> = types.iter().zip(0..).map(|(&of, id)| AggregateKey::new(of, format!("{id}"))).collect();
+    dice.shuffle(&mut keys);
+    keys.truncate(if large || many { keys.len() } else { dice.size(1..=4) });
+    let work = Arc::new(Work {
+        seed,
+        clock,
+        log: Arc::clone(log),
+        database: database.clone(),
+        keys: keys.clone(),
+        registry: Arc::new(aggregates::registry().unwrap().with::<Bell>().unwrap()),
+        volume: if large { 300_000 } else { 20 },
+    });
+    database.fall_ill();
+    let (writers, commands) = match (large, many, dice.chance(0.05)) {
+        (true, ..) => (2, 8),
+        (false, true, _) => (3, 12),
+        (false, false, true) => (dice.number(1..=3), dice.size(20..=40)),
+        (false, false, false) => (dice.number(1..=3), dice.size(2..=12)),
+    };
+    let attempts = work.run(writers, commands).await;
+    database.recover();
+    // What is still on the wire arrives.
+    sleep(Duration::from_secs(60)).await;
+    check_table(database, &keys, &attempts, log);
+    verify(&work, log).await;
+    (work, attempts)
+}
+
+/// What an operator's verification says of every aggregate.
+async fn verify(work: &Work, log: &Log) {
+    let store = store(&work.database);
+    for key in &work.keys {
+        let model = work.registry.get(&key.aggregate_type).unwrap();
+        let verified = store.verify(model, key, work.clock.timestamp()).await.unwrap();
+        log.expect(verified.findings.is_empty(), || format!("{key}: {:?}", verified.findings));
+    }
+}
+
+/// A store on a wire that nothing happens to.
+fn store(database: &Database) -> EventStore {
+    let environment = [("TABLE_NAME", TABLE)].into_iter().collect();
+    EventStore::new(&database.config(Arc::default()), event_store::Settings::read(&environment).unwrap())
+}
+
+/// The relay's part.
+async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt]) {
+    let Work { seed, clock, ref database, .. } = *work;
+    let recorded = database.stream();
+    check_commits(&recorded, attempts, log);
+    let mut settings = settings(dice);
+    let mut telling = Telling {
+        in_order: dice.chance(0.5),
+        shards: dice.size(1..=2),
+        damage: dice.one_of(&[0.0, 0.0, 0.05, 0.3]),
+        noise: dice.one_of(&[0, 4, 12]),
+        spread: dice.one_of(&[Duration::ZERO, Duration::from_secs(2), Duration::from_secs(60)]),
+    };
+    let (large, many) = (work.volume > 1_000, work.keys.len() > 10);
+    if large || many {
+        log.met(if large { "large messages" } else { "many aggregates" });
+        (settings.batch_size, telling.shards, telling.spread) = (100, 1, Duration::ZERO);
+    }
+    let stream = tell(recorded, telling, dice, log, clock.now());
+    let messages = Arc::new(stream.messages.clone());
+    log.met_times("message committed", messages.len() as u64);
+    log.tell(|| format!("{} messages, {telling:?}, {settings:?}", messages.len()));
+
+    let ill_for = dice.one_of(&[0, 1, 5, 20, 60, 120]);
+    let illness = Illness::draw(dice, Instant::now() + Duration::from_secs(ill_for));
+    let doomed = doomed(dice, &messages);
+    let services = Services::new(seed, Arc::clone(log), Arc::clone(&messages), illness.clone(), &doomed);
+    let function = Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(&messages), illness);
+    let promise = Promise {
+        order: telling.in_order && settings.parallelization_factor == 1,
+        filtered: settings.filter != Filter::default(),
+    };
+    log.met(if promise.order { "order promised" } else { "order promised within a batch" });
+
+    let mut pollers = Vec::new();
+    for (number, shard) in stream.shards.iter().enumerate() {
+        let mut restarts: Vec<_> =
+            (0..dice.one_of(&[0, 0, 1, 3])).map(|_| clock.now() + dice.milliseconds(1..=60_000)).collect();
+        restarts.sort_unstable();
+        let poller = Poller {
+            clock,
+            log: Arc::clone(log),
+            function: function.clone(),
+            services: services.clone(),
+            settings: settings.clone(),
+            messages: Arc::clone(&messages),
+            dice: Dice::new(seed, &format!("shard {number}")),
+            restarts,
+            give_up: Instant::now() + Duration::from_secs(ill_for) + PATIENCE,
+        };
+        pollers.push(tokio::spawn(poller.run(Arc::clone(shard))));
+    }
+    for poller in pollers {
+        poller.await.unwrap();
+    }
+    // What was forgotten ends, and what is still on the wire arrives.
+    sleep(Duration::from_secs(300)).await;
+    check_messages(&stream, &services.effects(), services.bus(), promise, log);
+    check_expiry(work, dice, log, &messages).await;
+    log.tell(|| format!("{} invocations", function.invocations()));
+}
+
+/// When the rows are past their time, the table deletes them, and nobody hears of it.
+async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &Arc<Vec<Message>>) {
+    let Work { seed, clock, ref database, .. } = *work;
+    if !dice.chance(0.2) {
+        return;
+    }
+    sleep(LONGER_THAN_ROWS_STAY).await;
+    let before = database.stream().len();
+    let swept = database.sweep_expired();
+    log.expect(swept == messages.len(), || format!("{} rows have expired, {swept} were deleted", messages.len()));
+    log.met_times("row expired", swept as u64);
+    verify(work, log).await;
+    let removals: Vec<_> = database.stream().into_iter().skip(before).collect();
+    log.expect(removals.len() == swept, || format!("{} removals of {swept} rows", removals.len()));
+
+    let telling = Telling { in_order: true, shards: 1, damage: 0.0, noise: 0, spread: Duration::ZERO };
+    let stream = tell(removals, telling, dice, log, clock.now());
+    let services = Services::new(seed, Arc::clone(log), Arc::clone(messages), Illness::default(), &BTreeMap::new());
+    let poller = Poller {
+        clock,
+        log: Arc::clone(log),
+        function: Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(messages), Illness::default()),
+        services: services.clone(),
+        settings: Settings { report_batch_item_failures: true, ..Settings::default() },
+        messages: Arc::clone(messages),
+        dice: Dice::new(seed, "expiry"),
+        restarts: vec![],
+        give_up: Instant::now() + PATIENCE,
+    };
+    poller.run(Arc::clone(&stream.shards[0])).await;
+    log.expect(services.effects().is_empty(), || "something was sent because its row expired".to_owned());
+}
+
+/// A mapping's settings, within what they may be.
+fn settings(dice: &mut Dice) -> Settings {
+    let patterns = ["{\"eventName\":[\"INSERT\"],\"dynamodb\":{\"Keys\":{\"sk\":{\"S\":[{\"prefix\":\"OUTBOX#\"}]}}}}"];
+    Settings {
+        batch_size: dice.one_of(&[1, 2, 3, 10, 25, 100]),
+        batching_window: dice.one_of(&[
+            Duration::ZERO,
+            Duration::ZERO,
+            Duration::from_secs(1),
+            Duration::from_secs(10),
+        ]),
+        parallelization_factor: if dice.chance(0.7) { 1 } else { dice.size(2..=10) },
+        bisect_batch_on_function_error: dice.chance(0.6),
+        maximum_retry_attempts: if dice.chance(0.75) { None } else { Some(dice.one_of(&[0, 1, 3])) },
+        maximum_record_age: dice.chance(0.1).then(|| Duration::from_secs(60)),
+        report_batch_item_failures: true,
+        filter: if dice.chance(0.6) { Filter::compile(patterns).unwrap() } else { Filter::default() },
+        ..Settings::default()
+    }
+}
+
+/// Messages that the bus refuses for ever, and how.
+fn doomed(dice: &mut Dice, messages: &[Message]) -> BTreeMap<usize, &'static str> {
+    let rate = dice.one_of(&[0.0, 0.0, 0.05, 0.3]);
+    let sound = messages.iter().enumerate().filter(|(_, message)| message.kind == Kind::Sound);
+    let mut doomed = BTreeMap::new();
+    for (index, _) in sound {
+        if dice.chance(rate) {
+            doomed.insert(index, dice.one_of(&["InvalidArgument", "RedactionFailure", "SomethingNew"]));
+        }
+    }
+    doomed
+}

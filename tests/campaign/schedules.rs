@@ -1,0 +1,151 @@
+//! All schedules.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::log::Told;
+use crate::schedule;
+
+/// Schedules in a normal run.
+const SCHEDULES: u64 = 1_000;
+
+/// So many failing seeds are told.
+const FAILURES_TOLD: usize = 3;
+
+/// What a thousand schedules must have met, or they prove less than they say.
+const MUST_BE_MET: [&str; 64] = [
+    "answer lost",
+    "append NotStored",
+    "append Nothing",
+    "append Stored",
+    "append conflict",
+    "bus ADenial",
+    "bus ARefusal",
+    "bus AnUnknownCode",
+    "bus Denied",
+    "bus EmptyResults",
+    "bus FailedAfter",
+    "bus FailedBefore",
+    "bus Garbage",
+    "bus HangsAfter",
+    "bus HangsBefore",
+    "bus Invalid",
+    "bus Late",
+    "bus LostAfter",
+    "bus LostBefore",
+    "bus MissingResults",
+    "bus Slow",
+    "bus SomeEntries",
+    "bus Throttled",
+    "bus WrongCount",
+    "damaged row Unreadable",
+    "damaged row Unsendable",
+    "database Conflict",
+    "database Exceeded",
+    "database FailedAfter",
+    "database HangsAfter",
+    "database InProgress",
+    "database Late",
+    "database LostAfter",
+    "deadline pressure",
+    "discarded for RecordAgeExceeded",
+    "discarded for RetryAttemptsExhausted",
+    "function throttled",
+    "invocation forgotten",
+    "large messages",
+    "many aggregates",
+    "mapping begins again",
+    "mapping goes on elsewhere",
+    "message delivered again",
+    "noise: a row that TTL deletes",
+    "noise: a row that changes",
+    "noise: a snapshot",
+    "noise: an answer that is kept",
+    "order promised",
+    "order promised within a batch",
+    "poison: a row of no aggregate",
+    "poison: a row without an image",
+    "poison: a row without attributes",
+    "poison: keys of another table",
+    "queue Denied",
+    "queue HangsAfter",
+    "queue LostAfter",
+    "record without a number",
+    "records repeated in a batch",
+    "records shuffled in a batch",
+    "refusal on record",
+    "relay crash between steps",
+    "row expired",
+    "stream out of order",
+    "writer crash",
+];
+
+#[test]
+fn schedules_keep_every_promise() {
+    if let Some(seed) = number("CAMPAIGN_SEED") {
+        return replay(seed);
+    }
+    let count = number("CAMPAIGN_SCHEDULES").unwrap_or(SCHEDULES);
+    let met = Mutex::new(BTreeMap::<String, u64>::new());
+    let failures = Mutex::new(BTreeMap::new());
+    let next = AtomicU64::new(0);
+    let work = || {
+        while failures.lock().unwrap().len() < FAILURES_TOLD {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= count {
+                return;
+            }
+            let told = catch_unwind(AssertUnwindSafe(|| schedule::run(seed, false)));
+            let told = told.unwrap_or_else(|_| Told { violations: vec!["it panics".to_owned()], ..Told::default() });
+            let mut met = met.lock().unwrap();
+            told.met.into_iter().for_each(|(kind, times)| *met.entry(kind).or_default() += times);
+            if !told.violations.is_empty() {
+                failures.lock().unwrap().insert(seed, told.violations);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(work);
+        }
+    });
+
+    let failures = failures.into_inner().unwrap();
+    for (seed, violations) in &failures {
+        eprintln!("\nseed {seed}:");
+        violations.iter().take(5).for_each(|violation| eprintln!("  {violation:.1000}"));
+        let command = "cargo test -p suite-tests --test campaign schedules -- --nocapture";
+        eprintln!("  replay it: CAMPAIGN_SEED={seed} {command}");
+    }
+    assert!(failures.is_empty(), "schedules failed: {:?}", failures.keys());
+    let met = met.into_inner().unwrap();
+    eprintln!("{count} schedules: {met:#?}");
+    if count >= SCHEDULES {
+        let missed: Vec<_> = MUST_BE_MET.iter().filter(|kind| !met.contains_key(**kind)).collect();
+        assert!(missed.is_empty(), "never met: {missed:?}");
+    }
+}
+
+#[test]
+fn a_seed_tells_the_same_story_each_time() {
+    for seed in 0..25 {
+        let (first, second) = (schedule::run(seed, true), schedule::run(seed, true));
+        for (first, second) in first.story.iter().zip(&second.story) {
+            assert_eq!(first, second, "seed {seed}");
+        }
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
+
+fn replay(seed: u64) {
+    let told = schedule::run(seed, true);
+    told.story.iter().for_each(|line| eprintln!("{line:.500}"));
+    assert!(told.violations.is_empty(), "seed {seed}: {:#?}", told.violations);
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, expected a number")))
+}

@@ -1,0 +1,342 @@
+//! EventBridge and SQS, in this process, behind a wire that loses calls and answers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use futures_util::future::{BoxFuture, FutureExt};
+use local_bus::{Bus, CallFault, Faults, Rule};
+use serde_json::Value;
+use startup::SdkConfig;
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use crate::dice::Dice;
+use crate::faults::{Fault, Illness, latency, refusal};
+use crate::ledger::Ledger;
+use crate::log::Log;
+use crate::process::Life;
+use crate::stream::{Kind, Message};
+use crate::wire::{self, Call, Lost, Reply, Service};
+
+/// What has become of a message, or of a record that cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// The bus took the message of this index.
+    Delivered(usize),
+    /// The queue took it.
+    Parked(usize),
+    /// The queue took a record that cannot be read.
+    ParkedRaw(Value),
+    /// The mapping gave it up, and its destination has it.
+    Discarded(usize),
+    /// The same of a record that cannot be read.
+    DiscardedRaw(Value),
+}
+
+/// The bus, the queue and their wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Services(Arc<Inner>);
+
+struct Inner {
+    bus: Bus,
+    router: Router,
+    log: Arc<Log>,
+    messages: Arc<Vec<Message>>,
+    by_detail: HashMap<String, usize>,
+    /// What the bus refuses by message, for ever.
+    rules: Vec<Rule>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Services")
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    dice: Dice,
+    illness: Illness,
+    effects: Vec<Effect>,
+}
+
+impl Services {
+    /// Services that will refuse some of these messages for good.
+    pub(crate) fn new(
+        seed: u64,
+        log: Arc<Log>,
+        messages: Arc<Vec<Message>>,
+        illness: Illness,
+        doomed: &BTreeMap<usize, &'static str>,
+    ) -> Self {
+        let bus = Bus::new();
+        let by_detail = messages.iter().enumerate();
+        let by_detail =
+            by_detail.filter_map(|(index, message)| Some((message.image["detail"]["S"].as_str()?.to_owned(), index)));
+        let rules = doomed.iter().map(|(&index, &code)| Rule {
+            containing: messages[index].id.clone(),
+            code: code.to_owned(),
+            times: None,
+        });
+        Self(Arc::new(Inner {
+            router: bus.router(),
+            bus,
+            log,
+            by_detail: by_detail.collect(),
+            rules: rules.collect(),
+            messages,
+            state: Mutex::new(State { dice: Dice::new(seed, "services"), illness, effects: Vec::new() }),
+        }))
+    }
+
+    /// The configuration of a function instance's clients.
+    pub(crate) fn config(&self, life: Arc<Life>, ledger: Arc<Mutex<Option<Ledger>>>) -> SdkConfig {
+        wire::config(Connection { services: self.clone(), life, ledger })
+    }
+
+    pub(crate) fn bus(&self) -> &Bus {
+        &self.0.bus
+    }
+
+    pub(crate) fn effects(&self) -> Vec<Effect> {
+        self.0.state.lock().unwrap().effects.clone()
+    }
+
+    /// Something has come to something elsewhere.
+    pub(crate) fn note(&self, effect: Effect) {
+        self.0.state.lock().unwrap().effects.push(effect);
+    }
+}
+
+/// A function instance's connection.
+#[derive(Debug)]
+struct Connection {
+    services: Services,
+    life: Arc<Life>,
+    ledger: Arc<Mutex<Option<Ledger>>>,
+}
+
+/// A call that has left.
+struct Sent {
+    services: Arc<Inner>,
+    life: Arc<Life>,
+    ledger: Arc<Mutex<Option<Ledger>>>,
+    dies_after: bool,
+    fault: Option<Fault>,
+}
+
+impl Service for Connection {
+    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>> {
+        let services = Arc::clone(&self.services.0);
+        let (life, ledger) = (Arc::clone(&self.life), Arc::clone(&self.ledger));
+        async move {
+            let (dies_before, dies_after) = life.call();
+            if dies_before {
+                life.die().await;
+            }
+            let fault = services.draw(&call.operation);
+            let sent = Sent { services, life, ledger, dies_after, fault };
+            match call.operation.as_str() {
+                "PutEvents" => sent.put_events(call).await,
+                "SendMessage" => sent.send_message(call).await,
+                other => panic!("the relay calls {other}"),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Sent {
+    async fn put_events(self, call: Call) -> Result<Reply, Lost> {
+        let request: Value = serde_json::from_str(&call.body).unwrap();
+        let entries = request["Entries"].as_array().unwrap();
+        let known = |entry: &Value| self.services.by_detail.get(entry["Detail"].as_str()?).copied();
+        let indices: Vec<_> = entries.iter().map(known).collect();
+        let Some(indices) = indices.into_iter().collect::<Option<Vec<usize>>>() else {
+            self.services.log.violation("something is sent that was never committed");
+            return Err(Lost);
+        };
+        self.with_ledger(|ledger| ledger.sends(&indices));
+        self.services.log.tell(|| {
+            let names: Vec<_> = indices.iter().map(|&index| self.services.name(index)).collect();
+            format!("PutEvents [{}] {:?}", names.join(", "), self.fault)
+        });
+
+        let failing =
+            self.fault.map_or(vec![], |fault| self.services.with_dice(|dice| fault.of_entries(indices.len(), dice)));
+        let script = CallFault { fail_entries: failing, ..CallFault::default() };
+        let services = Arc::clone(&self.services);
+        let delivered = indices.clone();
+        let effect = async move {
+            let reply = services.arrive("AWSEvents.PutEvents", call.body, Some(script))?;
+            let answer: Value = serde_json::from_str(&reply.body).unwrap();
+            let mut state = services.state.lock().unwrap();
+            for (at, index) in delivered.into_iter().enumerate() {
+                if answer["Entries"][at]["EventId"].is_string() {
+                    state.effects.push(Effect::Delivered(index));
+                }
+            }
+            drop(state);
+            if reply.status == 400 {
+                services.log.violation(format!("the bus refuses a request: {}", reply.body));
+            }
+            Ok(reply)
+        };
+        let reply = self.travel(effect).await?;
+        let reply = match self.fault {
+            Some(fault) => Reply { body: fault.spoil(reply.body), ..reply },
+            None => reply,
+        };
+        self.tell_of_entries(&indices, &reply);
+        Ok(reply)
+    }
+
+    async fn send_message(self, call: Call) -> Result<Reply, Lost> {
+        let request: Value = serde_json::from_str(&call.body).unwrap();
+        let letter: Value = serde_json::from_str(request["MessageBody"].as_str().unwrap()).unwrap();
+        let about = self.with_ledger(|ledger| ledger.parks(&letter)).flatten();
+        self.services.log.tell(|| format!("SendMessage {} {:?}", letter["error"]["code"], self.fault));
+
+        let services = Arc::clone(&self.services);
+        let effect = async move {
+            let reply = services.arrive("AmazonSQS.SendMessage", call.body, None)?;
+            let of_row = services.messages.iter().position(|message| {
+                message.kind != Kind::Unreadable && letter["message"]["messageId"] == message.id.as_str()
+            });
+            let parked = of_row.map_or_else(|| Effect::ParkedRaw(letter["record"].clone()), Effect::Parked);
+            services.log.tell(|| format!("the queue answers {}: {parked:?}", reply.status));
+            if reply.status == 200 {
+                services.state.lock().unwrap().effects.push(parked);
+            } else {
+                services.log.violation(format!("the queue refuses a letter: {}", reply.body));
+            }
+            Ok(reply)
+        };
+        let reply = self.travel(effect).await?;
+        if self.fault == Some(Fault::Garbage) {
+            return Ok(Reply { body: "{\"MessageId\"".to_owned(), ..reply });
+        }
+        if reply.status == 200
+            && let Some(at) = about
+        {
+            self.with_ledger(|ledger| ledger.parked(at));
+        }
+        Ok(reply)
+    }
+
+    fn with_ledger<T>(&self, act: impl FnOnce(&mut Ledger) -> T) -> Option<T> {
+        self.ledger.lock().unwrap().as_mut().map(act)
+    }
+
+    /// The way there and back. What is on the wire arrives, whatever becomes of its sender.
+    async fn travel(&self, effect: impl Future<Output = Result<Reply, Lost>> + Send + 'static) -> Result<Reply, Lost> {
+        let (there, back) = self.services.with_dice(|dice| latency(self.fault, dice));
+        match self.fault {
+            Some(Fault::LostBefore) => {
+                sleep(there).await;
+                return Err(Lost);
+            }
+            Some(Fault::HangsBefore) => return std::future::pending().await,
+            _ => {}
+        }
+        let refusal_of = |fault: Fault| self.services.with_dice(|dice| fault.refusal(dice));
+        if let Some(refusal) = self.fault.and_then(refusal_of) {
+            sleep(there + back).await;
+            return Ok(refusal);
+        }
+        let effect = tokio::spawn(async move {
+            sleep(there).await;
+            effect.await
+        });
+        if self.fault == Some(Fault::Late) {
+            return std::future::pending().await;
+        }
+        let reply = effect.await.map_err(|_| Lost)??;
+        if self.dies_after {
+            self.life.die().await;
+        }
+        sleep(back).await;
+        match self.fault {
+            Some(Fault::FailedAfter) => {
+                Ok(refusal(self.services.with_dice(|dice| dice.one_of(&[500, 502])), "InternalFailure"))
+            }
+            Some(Fault::LostAfter) => Err(Lost),
+            Some(Fault::HangsAfter) => std::future::pending().await,
+            _ => Ok(reply),
+        }
+    }
+
+    /// Books what the relay is told of each entry.
+    fn tell_of_entries(&self, indices: &[usize], reply: &Reply) {
+        let code_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let answer: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+        if reply.status != 200 {
+            // By its status it passes, or the deployment is refused, whatever the code.
+            let code = match reply.status {
+                403 => "AccessDeniedException".to_owned(),
+                400 => code_of(&answer["__type"]),
+                _ => "InternalFailure".to_owned(),
+            };
+            let alone = indices.len() == 1;
+            self.with_ledger(|ledger| indices.iter().for_each(|&index| ledger.refused(index, &code, alone)));
+            return;
+        }
+        let Some(results) = answer["Entries"].as_array().filter(|results| results.len() == indices.len()) else {
+            return;
+        };
+        let not_taken = results.iter().filter(|result| !result["EventId"].is_string()).count();
+        if answer["FailedEntryCount"] != not_taken {
+            return;
+        }
+        self.with_ledger(|ledger| {
+            for (&index, result) in indices.iter().zip(results) {
+                if result["EventId"].is_string() {
+                    ledger.taken(index);
+                } else if result["ErrorCode"].is_string() {
+                    ledger.refused(index, &code_of(&result["ErrorCode"]), true);
+                }
+            }
+        });
+    }
+}
+
+impl Inner {
+    fn with_dice<T>(&self, act: impl FnOnce(&mut Dice) -> T) -> T {
+        act(&mut self.state.lock().unwrap().dice)
+    }
+
+    fn draw(&self, operation: &str) -> Option<Fault> {
+        let mut state = self.state.lock().unwrap();
+        let State { dice, illness, .. } = &mut *state;
+        let fault = illness.strike(operation, dice)?;
+        let service = if operation == "PutEvents" { "bus" } else { "queue" };
+        self.log.met(&format!("{service} {fault:?}"));
+        Some(fault)
+    }
+
+    /// A request reaches its service, which answers at once.
+    fn arrive(&self, target: &str, body: String, script: Option<CallFault>) -> Result<Reply, Lost> {
+        self.bus.set_faults(Faults {
+            put_events: script.into_iter().collect(),
+            entries: self.rules.clone(),
+            ..Faults::default()
+        });
+        let request = Request::post("/").header("x-amz-target", target).body(Body::from(body)).unwrap();
+        let answered = async {
+            let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+            let status = response.status().as_u16();
+            let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|_| Lost)?;
+            Ok(Reply { status, body: String::from_utf8(body.to_vec()).unwrap() })
+        };
+        answered.now_or_never().expect("nothing here waits")
+    }
+
+    fn name(&self, index: usize) -> String {
+        let message = &self.messages[index];
+        format!("{}:{}", message.pk.trim_start_matches("AGGREGATE#"), message.seq)
+    }
+}

@@ -1,0 +1,259 @@
+//! The table's stream as DynamoDB may legally deliver it: in order per item, and in any order otherwise; with everything
+//! else that happens in the table between the outbox rows, and with rows that nobody can read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use event_source_mapping::Record;
+use serde_json::{Value, json};
+
+use crate::dice::Dice;
+use crate::log::Log;
+
+pub(crate) const STREAM: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/daybook-campaign/stream/1";
+
+/// A message as the stream tells it.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) id: String,
+    pub(crate) pk: String,
+    pub(crate) seq: u64,
+    /// The row, in the notation of DynamoDB.
+    pub(crate) image: Value,
+    pub(crate) kind: Kind,
+}
+
+/// What can be done with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It can be sent.
+    Sound,
+    /// Its row can be read, and the bus takes it under no circumstances.
+    Unsendable,
+    /// Its row cannot be read.
+    Unreadable,
+}
+
+/// What a record of the stream is to the relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// The message of this index.
+    Message(usize),
+    /// Nothing.
+    SomethingElse,
+    /// Something that must be parked as it is, of this partition where it has one.
+    Poison(Option<String>),
+}
+
+/// A shard's records in order, each with the time of its arrival.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) records: Vec<(Duration, Arc<Entry>)>,
+}
+
+/// A record and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) record: Record,
+    pub(crate) content: Content,
+}
+
+/// How a schedule's stream is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Telling {
+    /// Whether records of different items arrive in the order in which they were committed.
+    pub(crate) in_order: bool,
+    pub(crate) shards: usize,
+    /// How many rows in a hundred are damaged.
+    pub(crate) damage: f64,
+    /// Other records among them, at most.
+    pub(crate) noise: usize,
+    /// Over what time they arrive.
+    pub(crate) spread: Duration,
+}
+
+/// The stream, ready to be delivered.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) shards: Vec<Arc<Shard>>,
+}
+
+/// Tells what was recorded (records as `GetRecords` has them, in the order of commits), beginning at the time `from`.
+pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log: &Log, from: Duration) -> Stream {
+    let mut messages = Vec::new();
+    let mut told = Vec::new();
+    for mut record in recorded {
+        let content = match message(&record) {
+            Some(mut message) => {
+                if dice.chance(telling.damage) {
+                    damage(&mut message, dice, log);
+                    record["dynamodb"]["NewImage"] = message.image.clone();
+                }
+                messages.push(message);
+                Content::Message(messages.len() - 1)
+            }
+            None => Content::SomethingElse,
+        };
+        told.push((record, content));
+    }
+    for _ in 0..dice.size(0..=telling.noise) {
+        let (at, record, content) = noise(&told, dice, log);
+        told.insert(at, (record, content));
+    }
+    if !telling.in_order {
+        scatter(&mut told, dice);
+        log.met("stream out of order");
+    }
+
+    let mut shards: Vec<Shard> = (0..telling.shards).map(|_| Shard::default()).collect();
+    // The digits grow by one on the way, where text order would go wrong; or there are too many for a `u128`.
+    let start = dice.one_of(&["95", "9990", "99999999999999999985", "99999999999999999999999999999999999985"]);
+    let mut numbers: Vec<u128> = shards.iter().map(|_| start.parse().unwrap()).collect();
+    let mut arrival = from;
+    let gap = telling.spread.as_millis() as u64 / (told.len() as u64).max(1);
+    for (index, (mut record, content)) in told.into_iter().enumerate() {
+        arrival += dice.milliseconds(0..=2 * gap);
+        let pk = record["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap_or_default();
+        // One partition is in one shard.
+        let shard = pk.bytes().map(usize::from).sum::<usize>() % telling.shards;
+        numbers[shard] += u128::from(dice.number(1..=4));
+        record["eventID"] = format!("{shard}-{index}").into();
+        record["dynamodb"]["SequenceNumber"] = numbers[shard].to_string().into();
+        record["dynamodb"]["ApproximateCreationDateTime"] = arrival.as_secs_f64().into();
+        let record = Record::from_stream(record, STREAM).unwrap();
+        shards[shard].records.push((arrival, Arc::new(Entry { record, content })));
+    }
+    Stream { messages, shards: shards.into_iter().map(Arc::new).collect() }
+}
+
+/// The message of a record, if it is a new outbox row.
+pub(crate) fn message(record: &Value) -> Option<Message> {
+    let change = &record["dynamodb"];
+    let is_row = change["Keys"]["sk"]["S"].as_str()?.starts_with("OUTBOX#") && record["eventName"] == "INSERT";
+    let image = &change["NewImage"];
+    is_row.then(|| Message {
+        id: image["messageId"]["S"].as_str().unwrap().to_owned(),
+        pk: image["pk"]["S"].as_str().unwrap().to_owned(),
+        seq: image["messageSeq"]["N"].as_str().unwrap().parse().unwrap(),
+        image: image.clone(),
+        kind: Kind::Sound,
+    })
+}
+
+/// Spoils the row of a message.
+fn damage(message: &mut Message, dice: &mut Dice, log: &Log) {
+    let (kind, name, value) = match dice.number(0..=6) {
+        0 => (Kind::Unreadable, "messageSeq", json!({"S": "three"})),
+        1 => (Kind::Unreadable, "messageId", json!({"NULL": true})),
+        2 => (Kind::Unreadable, "occurredAt", json!({"S": "yesterday"})),
+        3 => (Kind::Unreadable, "detail", json!({"?": "{}"})),
+        4 => (Kind::Unsendable, "messageType", json!({"S": "x".repeat(129)})),
+        5 => (Kind::Unsendable, "messageType", json!({"S": ""})),
+        _ => {
+            let detail = message.image["detail"]["S"].as_str().unwrap();
+            (Kind::Unsendable, "detail", json!({"S": detail[..detail.len() - 1]}))
+        }
+    };
+    log.met(&format!("damaged row {kind:?}"));
+    message.kind = kind;
+    message.image[name] = value;
+}
+
+/// One record more, and where it goes: not before the row that it is about was put.
+fn noise(told: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value, Content) {
+    let rows: Vec<_> = (0..told.len()).filter(|&at| matches!(told[at].1, Content::Message(_))).collect();
+    let keys = |pk: &str, sk: &str| json!({"pk": {"S": pk}, "sk": {"S": sk}});
+    let some_pk = match rows.as_slice() {
+        [] => "AGGREGATE#todo#nobody".to_owned(),
+        rows => told[dice.one_of(rows)].0["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap().to_owned(),
+    };
+    let anywhere = dice.size(0..=told.len());
+    let unique = format!("{:012}", dice.number(0..=999_999_999_999));
+    let insert = |keys: Value, rest: Value| {
+        let mut image = keys.clone();
+        image.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        json!({"eventName": "INSERT", "eventVersion": "1.1", "eventSource": "aws:dynamodb", "awsRegion": "eu-west-1",
+            "dynamodb": {"Keys": keys, "NewImage": image, "SizeBytes": 100, "StreamViewType": "NEW_IMAGE"}})
+    };
+    let after = |at: usize, dice: &mut Dice| dice.size(at + 1..=told.len());
+    match dice.number(0..=9) {
+        0 | 1 if !rows.is_empty() => {
+            log.met("noise: a row that TTL deletes");
+            let at = dice.one_of(&rows);
+            let mut record = told[at].0.clone();
+            record["eventName"] = "REMOVE".into();
+            record["userIdentity"] = json!({"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"});
+            record["dynamodb"].as_object_mut().unwrap().remove("NewImage");
+            (after(at, dice), record, Content::SomethingElse)
+        }
+        2 if !rows.is_empty() => {
+            log.met("noise: a row that changes");
+            let at = dice.one_of(&rows);
+            let mut record = told[at].0.clone();
+            record["eventName"] = "MODIFY".into();
+            record["dynamodb"]["NewImage"]["ttl"] = json!({"N": "1"});
+            (after(at, dice), record, Content::SomethingElse)
+        }
+        3 => {
+            log.met("noise: a row of long ago that TTL deletes");
+            let mut record = insert(keys(&some_pk, &format!("OUTBOX#{unique}#0")), json!({}));
+            record["eventName"] = "REMOVE".into();
+            record["userIdentity"] = json!({"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"});
+            record["dynamodb"].as_object_mut().unwrap().remove("NewImage");
+            (anywhere, record, Content::SomethingElse)
+        }
+        4 => {
+            log.met("noise: a snapshot");
+            let sk = if dice.chance(0.5) { "#SNAPSHOT".to_owned() } else { format!("SNAPSHOT#{unique}") };
+            (anywhere, insert(keys("AGGREGATE#todo#other", &sk), json!({"state": {"S": "{}"}})), Content::SomethingElse)
+        }
+        5 => {
+            log.met("noise: an answer that is kept");
+            let record =
+                insert(keys(&some_pk, &format!("IDEMPOTENCY#OUTBOX#{unique}")), json!({"status": {"N": "200"}}));
+            (anywhere, record, Content::SomethingElse)
+        }
+        6 => {
+            log.met("poison: a row without attributes");
+            let record = insert(keys(&some_pk, &format!("OUTBOX#{unique}#0")), json!({}));
+            (anywhere, record, Content::Poison(Some(some_pk)))
+        }
+        7 => {
+            log.met("poison: a row of no aggregate");
+            let pk = "AGGREGATE#";
+            let record = insert(keys(pk, &format!("OUTBOX#{unique}#0")), json!({"messageId": {"S": "m"}}));
+            (anywhere, record, Content::Poison(Some(pk.to_owned())))
+        }
+        8 => {
+            log.met("poison: a row without an image");
+            let mut record = insert(keys(&some_pk, &format!("OUTBOX#{unique}#0")), json!({}));
+            record["dynamodb"].as_object_mut().unwrap().remove("NewImage");
+            (anywhere, record, Content::Poison(Some(some_pk)))
+        }
+        _ => {
+            log.met("poison: keys of another table");
+            let record = insert(json!({"id": {"S": unique}}), json!({}));
+            (anywhere, record, Content::Poison(None))
+        }
+    }
+}
+
+/// Another order in which every item's records keep theirs.
+fn scatter(told: &mut Vec<(Value, Content)>, dice: &mut Dice) {
+    let reach = dice.one_of(&[2, 5, 20, 1_000]);
+    let mut latest: BTreeMap<String, usize> = BTreeMap::new();
+    let mut placed: Vec<(usize, (Value, Content))> = std::mem::take(told)
+        .into_iter()
+        .enumerate()
+        .map(|(index, entry)| {
+            let place = latest.entry(entry.0["dynamodb"]["Keys"].to_string()).or_default();
+            *place = (*place).max(index + dice.size(0..=reach));
+            (*place, entry)
+        })
+        .collect();
+    // A stable sort: two records of an item at one place stay as they were.
+    placed.sort_by_key(|(place, _)| *place);
+    told.extend(placed.into_iter().map(|(_, entry)| entry));
+}

@@ -1,0 +1,268 @@
+//! Writers side by side: each decides on what it knows, appends, and remembers what it was told.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use decider::{Circumstances, CommandRequest, Decided, Json, Meta, Model, OutboxMessage, Registry};
+use event_store::{AppendError, EventStore, Settings, StoreError};
+use serde_json::json;
+use table::AggregateKey;
+use tokio::time::{Instant, sleep};
+use ulid::Ulid;
+
+use crate::clock::Clock;
+use crate::database::{Database, TABLE};
+use crate::dice::Dice;
+use crate::log::Log;
+use crate::process::{Crash, Life, until_poll};
+
+/// One append that was sent, and what came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) key: AggregateKey,
+    /// Number and id of each event.
+    pub(crate) events: Vec<(u64, String)>,
+    pub(crate) messages: Vec<OutboxMessage>,
+    pub(crate) told: Verdict,
+}
+
+/// What the writer was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is stored.
+    Stored,
+    /// It is not.
+    NotStored,
+    /// Nothing: the writer died, or ran out of time in doubt.
+    Nothing,
+}
+
+/// What the writers of a schedule do.
+pub(crate) struct Work {
+    pub(crate) seed: u64,
+    pub(crate) clock: Clock,
+    pub(crate) log: Arc<Log>,
+    pub(crate) database: Database,
+    pub(crate) keys: Vec<AggregateKey>,
+    pub(crate) registry: Arc<Registry>,
+    /// Bytes in each message of a bell.
+    pub(crate) volume: usize,
+}
+
+type Attempts = Arc<Mutex<Vec<Attempt>>>;
+
+impl Work {
+    /// Lets `count` writers loose, each with so many commands, and answers what they tried.
+    pub(crate) async fn run(self: &Arc<Self>, count: u64, commands: usize) -> Vec<Attempt> {
+        let attempts = Attempts::default();
+        let writers: Vec<_> = (0..count)
+            .map(|number| {
+                let writer = Writer::new(Arc::clone(self), number, Arc::clone(&attempts));
+                let to_create = (0..self.keys.len()).filter(|&key| key as u64 % count == number).collect();
+                tokio::spawn(writer.run(to_create, commands))
+            })
+            .collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        Arc::into_inner(attempts).expect("the writers are gone").into_inner().unwrap()
+    }
+}
+
+struct Writer {
+    work: Arc<Work>,
+    number: u64,
+    dice: Dice,
+    attempts: Attempts,
+    life: Arc<Life>,
+    store: Arc<EventStore>,
+}
+
+impl Writer {
+    fn new(work: Arc<Work>, number: u64, attempts: Attempts) -> Self {
+        let mut dice = Dice::new(work.seed, &format!("writer {number}"));
+        let (life, store) = process(&work, &mut dice);
+        Self { work, number, dice, attempts, life, store }
+    }
+
+    /// Creates some aggregates, and then works on any.
+    async fn run(mut self, to_create: Vec<usize>, commands: usize) {
+        let mut to_create = to_create.into_iter();
+        for _ in 0..commands {
+            let pause = self.dice.one_of(&[0, 1, 10, 50]);
+            sleep(Duration::from_millis(pause)).await;
+            let crash = self.dice.chance(0.05).then(|| self.crash());
+            self.life.begin(crash);
+            let request = self.request(to_create.next());
+            let (work, store) = (Arc::clone(&self.work), Arc::clone(&self.store));
+            let (attempts, number) = (Arc::clone(&self.attempts), self.number);
+            let carry_out = carry_out(work, store, attempts, number, request);
+            let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
+            let done = tokio::select! {
+                biased;
+                done = until_poll(carry_out, polls) => done,
+                () = self.life.dead() => None,
+            };
+            if done.is_none() {
+                self.work.log.met("writer crash");
+                self.work.log.tell(|| format!("writer {} dies: {crash:?}", self.number));
+                (self.life, self.store) = process(&self.work, &mut self.dice);
+            }
+        }
+    }
+
+    fn crash(&mut self) -> Crash {
+        let call = self.dice.size(0..=3);
+        match self.dice.number(0..=2) {
+            0 => Crash::BeforeCall(call),
+            1 => Crash::AfterCall(call),
+            _ => Crash::AtPoll(self.dice.size(1..=12)),
+        }
+    }
+
+    fn request(&mut self, to_create: Option<usize>) -> Request {
+        let some_key = self.dice.one_of(&self.work.keys);
+        let key = to_create.map_or(some_key, |key| self.work.keys[key].clone());
+        let count = if self.dice.chance(0.2) { self.dice.size(2..=4) } else { 1 };
+        let commands = (0..count)
+            .map(|number| {
+                let creates = to_create.is_some() && number == 0;
+                command(&mut self.dice, &key.aggregate_type, creates, self.work.volume)
+            })
+            .collect();
+        Request {
+            key,
+            commands,
+            // A warm instance decides on what it saw last; one that was just loaded, on what is there.
+            from_memory: self.dice.chance(0.6),
+            time: self.dice.one_of(&[30, 300, 3_000, 20_000]),
+            dice: Dice::new(self.work.seed, &format!("request {}", self.dice.bits())),
+        }
+    }
+}
+
+/// A new instance: an empty memory.
+fn process(work: &Work, dice: &mut Dice) -> (Arc<Life>, Arc<EventStore>) {
+    let life = Arc::new(Life::default());
+    let every = dice.one_of(&["2", "5", "100"]);
+    let environment = [("TABLE_NAME", TABLE), ("SNAPSHOT_EVERY", every)].into_iter().collect();
+    let store = EventStore::new(&work.database.config(Arc::clone(&life)), Settings::read(&environment).unwrap());
+    (life, Arc::new(store))
+}
+
+struct Request {
+    key: AggregateKey,
+    commands: Vec<CommandRequest>,
+    from_memory: bool,
+    /// Milliseconds.
+    time: u64,
+    dice: Dice,
+}
+
+/// A command that the aggregate may take, unless it is too early or too late for it.
+fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) -> CommandRequest {
+    let text = format!("text {}", dice.number(0..=9));
+    // Now and then an aggregate is created that exists.
+    let choice = if creates { 0 } else { dice.number(0..=20) };
+    let (command, data) = match (aggregate_type, choice) {
+        ("account", 0) => ("OpenAccount", json!({})),
+        ("account", 1..=3) => ("UpdateOwner", json!({"ownerFirst": text, "ownerLast": "Brown"})),
+        ("account", _) => ("RecordTransaction", json!({"desc": text, "amount": dice.amount(-900..=500)})),
+        ("todo", 0) => ("CreateTodo", json!({"title": "é", "message": text})),
+        ("todo", 1) => ("DeleteTodo", json!({})),
+        ("todo", _) => ("UpdateTodo", json!({"title": "Ü", "message": text})),
+        ("order", 0) => {
+            let items = json!([{"productId": "p", "quantity": 1}]);
+            ("PlaceOrder", json!({"customerId": "c", "items": items, "total": 100}))
+        }
+        ("order", 1..=6) => ("ProcessPayment", json!({"amount": 100})),
+        ("order", 7..=12) => ("ShipOrder", json!({"trackingNumber": text})),
+        ("order", 13..=18) => ("DeliverOrder", json!({})),
+        ("order", _) => ("RefundOrder", json!({"amount": 100})),
+        ("bell", 0) => ("Hang", json!({})),
+        ("bell", _) => ("Ring", json!({"strokes": dice.number(0..=3), "volume": volume})),
+        (other, _) => panic!("no commands for {other}"),
+    };
+    CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() }
+}
+
+/// Decides and appends, anew where another writer was faster, as the command handler does.
+async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, number: u64, mut request: Request) {
+    let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
+    let key = &request.key;
+    let deadline = Instant::now() + Duration::from_millis(request.time);
+    let mut remembered = store.recall(key).filter(|_| request.from_memory);
+    for _ in 0..8 {
+        let before = match remembered.take() {
+            Some(known) => known.folded,
+            None => match store.load(model, key).await {
+                Ok(loaded) => loaded.folded,
+                Err(StoreError::Unavailable { .. }) => return work.log.met("load unavailable"),
+                Err(error) => return work.log.violation(format!("{key} cannot be loaded: {error:?}")),
+            },
+        };
+        let now = work.clock.timestamp();
+        let circumstances = Circumstances {
+            now,
+            seed: Ulid::from_parts(u64::try_from(now.as_millisecond()).unwrap(), request.dice.bits() >> 1),
+            meta: Meta { actor: Some(format!("writer-{number}")), ..Meta::default() },
+        };
+        let Ok(decided) = model.decide(&before, &key.id, &request.commands, &circumstances) else {
+            return work.log.met("command invalid");
+        };
+        if decided.refusal.is_some() {
+            work.log.met(if decided.events.is_empty() { "refusal" } else { "refusal on record" });
+        }
+        if decided.events.is_empty() {
+            return;
+        }
+        let at = remember(&attempts, key, &decided);
+        let outcome = store.append(model, key, before.version(), &decided, deadline).await;
+        let told = match &outcome {
+            Ok(_) => Verdict::Stored,
+            Err(AppendError::Store(StoreError::Unavailable { .. })) => Verdict::Nothing,
+            Err(AppendError::Store(StoreError::Corrupt { .. })) => {
+                work.log.violation(format!("an append to {key}: {outcome:?}"));
+                Verdict::NotStored
+            }
+            Err(_) => Verdict::NotStored,
+        };
+        work.log.met(&format!("append {told:?}"));
+        work.log.tell(|| {
+            let outcome = outcome.as_ref().map(event_store::Loaded::version).map_err(ToString::to_string);
+            format!("writer {number} appends to {key} after {}: {outcome:?}", before.version())
+        });
+        attempts.lock().unwrap()[at].told = told;
+        match outcome {
+            Err(AppendError::Conflict { actual }) => {
+                work.log.met("append conflict");
+                work.log.expect(actual != before.version(), || {
+                    format!("{key}: a conflict of {actual} with {}", before.version())
+                });
+            }
+            _ => return,
+        }
+    }
+}
+
+fn remember(attempts: &Attempts, key: &AggregateKey, decided: &Decided) -> usize {
+    let attempt = Attempt {
+        key: key.clone(),
+        events: decided.events.iter().map(|event| (event.seq_num, event.event_id.to_string())).collect(),
+        messages: decided.messages.clone(),
+        told: Verdict::Nothing,
+    };
+    let mut attempts = attempts.lock().unwrap();
+    attempts.push(attempt);
+    attempts.len() - 1
+}
+
+/// Every attempt's messages by their ids.
+pub(crate) fn messages(attempts: &[Attempt]) -> BTreeMap<String, &OutboxMessage> {
+    attempts
+        .iter()
+        .flat_map(|attempt| &attempt.messages)
+        .map(|message| (message.message_id.to_string(), message))
+        .collect()
+}
