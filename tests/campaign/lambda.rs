@@ -59,16 +59,20 @@ struct Fate {
 }
 
 impl Function {
+    /// A relay behind a mapping that splits batches, or does not.
     pub(crate) fn new(
         seed: u64,
         services: Services,
         log: Arc<Log>,
         messages: Arc<Vec<Message>>,
         illness: Illness,
+        splits: bool,
     ) -> Self {
         let mut dice = Dice::new(seed, "function");
         let rate = dice.one_of(&[0.0, 0.1, 0.3, 0.5]);
-        let timeout = Duration::from_millis(dice.one_of(&[1_500, 3_000, 10_000, 60_000]));
+        // What cannot be split must be done in one go.
+        let timeouts: &[u64] = if splits { &[1_500, 3_000, 10_000, 60_000] } else { &[60_000] };
+        let timeout = Duration::from_millis(dice.one_of(timeouts));
         let state = Mutex::new(State { dice, idle: Vec::new(), invocations: 0 });
         Self(Arc::new(Inner { services, log, messages, illness, rate, timeout, state }))
     }

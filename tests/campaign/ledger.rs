@@ -31,8 +31,8 @@ pub(crate) struct Ledger {
     /// When the relay must have answered.
     cutoff: Instant,
     things: Vec<Thing>,
-    /// Whether the bus has refused the deployment.
-    stopped: bool,
+    /// When the bus refused the deployment.
+    stopped: Option<Instant>,
 }
 
 /// Something that must be settled.
@@ -95,7 +95,7 @@ impl Ledger {
         records: &[Delivery],
         cutoff: Instant,
     ) -> Self {
-        let mut ledger = Self { invocation, log, messages, cutoff, things: Vec::new(), stopped: false };
+        let mut ledger = Self { invocation, log, messages, cutoff, things: Vec::new(), stopped: None };
         for delivery in records {
             ledger.take(delivery);
         }
@@ -155,7 +155,8 @@ impl Ledger {
 
     /// A request with these messages goes out.
     pub(crate) fn sends(&mut self, request: &[usize]) {
-        if self.stopped {
+        // Answers of one moment are heard one after the other.
+        if self.stopped.is_some_and(|stopped| stopped < Instant::now()) {
             self.violation("something is sent after the bus refused the deployment");
         }
         if Instant::now() >= self.cutoff {
@@ -192,7 +193,9 @@ impl Ledger {
     /// The bus refused this entry, and the relay is told so. A code for the entry is as good as one for a request of
     /// its own.
     pub(crate) fn refused(&mut self, index: usize, code: &str, alone: bool) {
-        self.stopped |= meaning(code) == Meaning::Deployment;
+        if meaning(code) == Meaning::Deployment {
+            self.stopped.get_or_insert(Instant::now());
+        }
         if let Some(at) = self.of_message(index) {
             self.things[at].refused.push((code.to_owned(), alone));
         }

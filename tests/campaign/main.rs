@@ -16,6 +16,9 @@
 //!   batches and late arrivals change nothing of that.
 //! - Where the stream keeps the order per item only, as DynamoDB promises, or batches go side by side, the order holds
 //!   within each batch: nothing is sent while an earlier message of its aggregate in the batch is unsettled.
+//! - It comes to an end, once the bus and the queue are well. That takes a mapping that splits batches, as the template's
+//!   does, or time enough for a whole batch: where the stream is out of order, a batch that is never finished has its
+//!   checkpoint at a message that is late in its aggregate's order, and begins with the same messages each time.
 //! - In each invocation nothing that is settled is sent again, nothing is parked but for a reason that does not pass,
 //!   nothing is sent once the deployment is refused or the time is up, and the answer names the lowest sequence number of
 //!   what is unsettled.

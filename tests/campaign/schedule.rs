@@ -130,7 +130,8 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
     let illness = Illness::draw(dice, Instant::now() + Duration::from_secs(ill_for));
     let doomed = doomed(dice, &messages);
     let services = Services::new(seed, Arc::clone(log), Arc::clone(&messages), illness.clone(), &doomed);
-    let function = Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(&messages), illness);
+    let splits = settings.bisect_batch_on_function_error;
+    let function = Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(&messages), illness, splits);
     let promise = Promise {
         order: telling.in_order && settings.parallelization_factor == 1,
         filtered: settings.filter != Filter::default(),
@@ -186,7 +187,14 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
     let poller = Poller {
         clock,
         log: Arc::clone(log),
-        function: Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(messages), Illness::default()),
+        function: Function::new(
+            seed,
+            services.clone(),
+            Arc::clone(log),
+            Arc::clone(messages),
+            Illness::default(),
+            false,
+        ),
         services: services.clone(),
         settings: Settings { report_batch_item_failures: true, ..Settings::default() },
         messages: Arc::clone(messages),
