@@ -20,6 +20,11 @@ use tokio::time::{Duration, Instant};
 use self::instances::{EVERY, Item, Table, first_events, inserted, key};
 use self::parcel::Release::{New, Old, Rash};
 
+/// More than anything here takes.
+fn in_time() -> Instant {
+    Instant::now() + Duration::from_secs(300)
+}
+
 fn old_state(towns: &[&str]) -> Value {
     json!({"to": "Ann", "places": towns.iter().map(|town| format!("{town}, CH")).collect::<Vec<_>>()})
 }
@@ -251,13 +256,13 @@ async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
     let records: Vec<_> = due.iter().zip(1..).map(|(row, number)| inserted(row, number)).collect();
     assert_eq!(records.len(), 2);
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
-    let answer = table.snapshotter(Rash).handle(batch).await.unwrap();
+    let answer = table.snapshotter(Rash).handle(batch, in_time()).await.unwrap();
     assert_eq!(answer.checkpoint(), None, "the shard moves on");
     let taken = async |id: &str| table.rows(id, keys::SNAPSHOT).await.len();
     assert_eq!((taken("1").await, taken("2").await), (0, 1));
     // Nothing is lost by it: the new release takes it when it is next due.
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
-    assert_eq!(table.snapshotter(New).handle(batch).await.unwrap().checkpoint(), None);
+    assert_eq!(table.snapshotter(New).handle(batch, in_time()).await.unwrap().checkpoint(), None);
     assert_eq!((taken("1").await, taken("2").await), (1, 1));
 }
 

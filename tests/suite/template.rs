@@ -152,7 +152,7 @@ async fn the_snapshotter_acts_on_what_its_filter_passes() {
         // Of a type that is not registered it would read nothing.
         let known = record.to_string().replace("AGGREGATE#invoice#", "AGGREGATE#account#");
         let batch = serde_json::from_str(&format!("{{\"Records\":[{known}]}}")).unwrap();
-        snapshotter.handle(batch).await.unwrap();
+        snapshotter.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
         acted_on.push((record, !wire.take_calls().is_empty()));
     }
     assert_agree(&mapping("Snapshotter").filter, &acted_on);

@@ -5,10 +5,10 @@
 //!
 //! Invariants:
 //! - Its own writes do not trigger it: it reacts to new events that the command handler marked, and writes none.
-//! - No aggregate needs a snapshot, so none holds up the others: only a store that is not available makes a record come
-//!   again.
+//! - No aggregate needs a snapshot, so none holds up the others: only a store that is not available, and a time that was up
+//!   before its turn, make a record come again.
 //!
-//! What can never succeed is **parked**, and the shard moves on. Here that takes no queue: all that a record says is which
+//! What can never succeed, or takes longer than an invocation, is **parked**, and the shard moves on. Here that takes no queue: all that a record says is which
 //! aggregate is due, and everything else is in the table. So a parked record is a line of level ERROR with the aggregate
 //! and the record's place in the stream, a count of `SnapshotImpossible`, and the alarm on both; the way back, once the
 //! item that the line names is repaired, is `daybook snapshot rebuild` for that aggregate, or its own next mark. Until
@@ -21,13 +21,20 @@
 
 mod due;
 
+use std::time::{Duration, SystemTime};
+
 use decider::Registry;
 use event_store::{EventStore, SnapshotOutcome, StoreError};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
+use lambda_runtime::LambdaEvent;
 use metrics::{Unit, counter, describe_counter};
 pub use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use table::AggregateKey;
+use tokio::time::{Instant, timeout_at};
+
+/// What is left of an invocation's time for the answer.
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// Aggregates that are folded side by side.
 const CONCURRENCY: usize = 8;
@@ -52,17 +59,33 @@ impl Snapshotter {
         Self { registry, store }
     }
 
-    /// Takes the snapshots that a batch asks for.
+    /// [`handle`](Self::handle) as Lambda calls it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `handle`.
+    pub async fn invoke(&self, event: LambdaEvent<StreamBatch>) -> Result<BatchResponse, lambda_runtime::Error> {
+        let left = event.context.deadline().duration_since(SystemTime::now()).unwrap_or_default();
+        Ok(self.handle(event.payload, Instant::now() + left).await?)
+    }
+
+    /// Takes the snapshots that a batch asks for, in the time until `deadline`.
     ///
     /// # Errors
     ///
     /// When the batch must come again and there is no sequence number to say from where.
-    pub async fn handle(&self, batch: StreamBatch) -> Result<BatchResponse, NoCheckpoint> {
+    pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, NoCheckpoint> {
+        let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         let records = batch.records.len();
-        let due = due::aggregates(&batch.records);
+        // In the order of the stream, so that what comes again comes first.
+        let mut due: Vec<_> = due::aggregates(&batch.records).into_iter().collect();
+        due.sort_by(|(_, one), (_, other)| one.cmp(other));
         let aggregates = due.len();
         let failed: Vec<_> = stream::iter(due)
-            .map(async |(key, first)| self.take(&key, first.as_ref()).await.is_err().then_some(first))
+            .map(async |(key, first)| {
+                let settled = Instant::now() < cutoff && self.settle(&key, first.as_ref(), cutoff).await;
+                (!settled).then_some(first)
+            })
             .buffer_unordered(CONCURRENCY)
             .filter_map(async |failed| failed)
             .collect()
@@ -75,9 +98,20 @@ impl Snapshotter {
         checkpoint.map(BatchResponse::from_checkpoint).ok_or(NoCheckpoint)
     }
 
+    /// Takes one snapshot, or passes it by when it is not taken in time: the next time would be as short. `false` when it is
+    /// worth trying again.
+    async fn settle(&self, key: &AggregateKey, first: Option<&SequenceNumber>, cutoff: Instant) -> bool {
+        match timeout_at(cutoff, self.take(key, first)).await {
+            Ok(outcome) => outcome.is_ok(),
+            Err(_) => {
+                park(key, first, "the time was up before it was folded");
+                true
+            }
+        }
+    }
+
     /// Takes one snapshot. An error means that it is worth trying again.
     async fn take(&self, key: &AggregateKey, first: Option<&SequenceNumber>) -> Result<(), StoreError> {
-        let sequence_number = first.map(SequenceNumber::as_str);
         let Some(model) = self.registry.get(&key.aggregate_type) else {
             tracing::warn!(aggregate = %key, "no aggregate of this type is registered, no snapshot taken");
             return Ok(());
@@ -96,8 +130,7 @@ impl Snapshotter {
                 tracing::warn!(aggregate = %key, error = describe(&error), "left to the newer release");
             }
             Err(error @ StoreError::Corrupt { .. }) => {
-                counter!("SnapshotImpossible").increment(1);
-                tracing::error!(aggregate = %key, sequence_number, error = describe(&error), "no snapshot can be taken");
+                park(key, first, &describe(&error));
             }
             Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => {
                 tracing::warn!(aggregate = %key, error = describe(&error), "snapshot will be tried again");
@@ -106,6 +139,12 @@ impl Snapshotter {
         }
         Ok(())
     }
+}
+
+fn park(key: &AggregateKey, first: Option<&SequenceNumber>, error: &str) {
+    let sequence_number = first.map(SequenceNumber::as_str);
+    counter!("SnapshotImpossible").increment(1);
+    tracing::error!(aggregate = %key, sequence_number, error, "no snapshot can be taken");
 }
 
 fn describe(error: &dyn std::error::Error) -> String {

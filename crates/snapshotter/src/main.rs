@@ -16,9 +16,9 @@ async fn main() -> Result<(), Error> {
     let snapshotter = Snapshotter::new(aggregates::registry()?, store);
     let snapshotter = &snapshotter;
     let invoke = async |event: LambdaEvent<StreamBatch>| {
-        let answer = snapshotter.handle(event.payload).await;
+        let answer = snapshotter.invoke(event).await;
         metrics.write();
-        Ok::<_, Error>(answer?)
+        answer
     };
     lambda_runtime::run(service_fn(invoke)).await
 }

@@ -5,11 +5,12 @@
 mod support;
 
 use std::pin::pin;
+use std::time::Duration;
 
 use local_dynamodb::Fault;
 use serde_json::json;
 use snapshotter::NoCheckpoint;
-use support::{Bench, EVERY, checkpoint, due, handle, insert, number, operations, text};
+use support::{Bench, EVERY, checkpoint, due, handle, handle_within, insert, number, operations, text};
 use table::{AggregateKey, keys};
 
 const THROTTLED: Fault = Fault::Refuse { status: 400, code: "ThrottlingException" };
@@ -261,6 +262,33 @@ async fn without_a_sequence_number_to_go_on_from_the_whole_batch_comes_again() {
     // It is missed only when it is needed.
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
     assert_eq!(bench.snapshot_version(&b).await, Some(EVERY));
+}
+
+#[tokio::test]
+async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_again() {
+    let bench = Bench::new().await;
+    let mut batch = Vec::new();
+    let mut keys = Vec::new();
+    // Eight go side by side, so the last in the stream has no turn, though it is the first by name.
+    for number in (1..=9).rev() {
+        let key = bench.account(&format!("a{}", 9 - number), EVERY).await;
+        batch.extend(bench.due_records(&key, number).await);
+        keys.push(key);
+    }
+    for _ in 0..8 {
+        bench.wire.fail_next("GetItem", Fault::Hang);
+    }
+    let short = Duration::from_millis(1_300);
+    let answer = handle_within(short, &bench.snapshotter(), &batch).await;
+    assert_eq!(checkpoint(answer).as_deref(), Some("9"));
+    for key in &keys {
+        assert_eq!(bench.snapshot_version(key).await, None, "{key}");
+    }
+    // Nothing is lost by it.
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+    for key in &keys {
+        assert_eq!(bench.snapshot_version(key).await, Some(EVERY), "{key}");
+    }
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 //! What a function may do: exactly what it does.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use command_handler::Api;
 use local_dynamodb::{LocalDynamoDb, Wire};
 use serde_json::Value;
 use snapshotter::Snapshotter;
 use startup::Environment;
+use tokio::time::Instant;
 
 use super::{plain, store, text};
 use crate::fixtures;
@@ -166,7 +168,7 @@ async fn what_the_functions_call_is_what_their_roles_grant() {
         fixtures::run_api_event(&api, "command").await;
         by_api.extend(actions(&wire));
         let batch = serde_json::from_str(&fixtures::read("snapshotter/due.json")).unwrap();
-        snapshotter.handle(batch).await.unwrap();
+        snapshotter.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
         by_snapshotter.extend(actions(&wire));
     }
     let template = plain(&text());

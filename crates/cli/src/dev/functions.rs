@@ -31,7 +31,8 @@ impl Function {
                 }
                 Self::Snapshotter(snapshotter) => {
                     let batch = serde_json::from_str(&payload)?;
-                    serde_json::to_string(&snapshotter.handle(batch).await?).map_err(Into::into)
+                    serde_json::to_string(&snapshotter.handle(batch, Instant::now() + timeout).await?)
+                        .map_err(Into::into)
                 }
             }
         };

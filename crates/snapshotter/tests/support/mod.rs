@@ -217,10 +217,19 @@ pub(crate) fn due(sequence_number: u64, key: &AggregateKey) -> Value {
     insert(sequence_number, image)
 }
 
-/// The function's answer to a batch.
+/// The function's answer to a batch for which it has more time than it takes.
 pub(crate) async fn handle(snapshotter: &Snapshotter, records: &[Value]) -> Result<BatchResponse, NoCheckpoint> {
+    handle_within(Duration::from_secs(300), snapshotter, records).await
+}
+
+/// The function's answer to a batch for which it has this time.
+pub(crate) async fn handle_within(
+    time: Duration,
+    snapshotter: &Snapshotter,
+    records: &[Value],
+) -> Result<BatchResponse, NoCheckpoint> {
     let batch: StreamBatch = serde_json::from_value(json!({ "Records": records })).unwrap();
-    snapshotter.handle(batch).await
+    snapshotter.handle(batch, Instant::now() + time).await
 }
 
 /// Where an answer says to go on.
