@@ -1,5 +1,5 @@
-//! Thousands of made-up requests, good ones and broken ones: none finds a fault of the service, every answer is one that
-//! the document has, and in the end the table holds what was acknowledged and nothing else.
+//! Thousands of made-up requests to the dev stack, good ones and broken ones: none finds a fault of the service, every
+//! answer is one that the document has, and in the end the table holds what was acknowledged and nothing else.
 //!
 //! The same seed makes the same requests. `GENERATED_REQUESTS=10000` makes more of them than a normal run has time for,
 //! `GENERATED_SEED` makes others.
@@ -8,15 +8,19 @@ mod requests;
 
 use std::collections::BTreeMap;
 
-use axum::body::{Body, to_bytes};
-use axum::http::{Method, Request};
+use command_handler::Api;
 use decider::{Json, Meta, Model, RecordedEvent, Registry};
+use event_store::EventStore;
+use local_bus::Server;
+use reqwest::Method;
 use serde_json::Value;
+use startup::Environment;
+use suite_tests::Suite;
 use suite_tests::document::Document;
 use ulid::Ulid;
 
 use self::requests::{Made, Requests};
-use crate::instance::Instance;
+use crate::instance::settings;
 
 /// What a normal run has time for.
 const REQUESTS: usize = 1_500;
@@ -28,7 +32,7 @@ fn number(variable: &str) -> Option<u64> {
 /// What came back.
 struct Answer {
     status: u16,
-    headers: axum::http::HeaderMap,
+    headers: reqwest::header::HeaderMap,
     body: Value,
 }
 
@@ -38,20 +42,32 @@ impl Answer {
     }
 }
 
-async fn send(instance: &Instance, made: &Made) -> Answer {
-    let mut request = Request::builder().method(made.method.clone()).uri(&made.path);
-    for (name, value) in &made.headers {
-        request = request.header(*name, value);
-    }
-    let answer = instance.answer(request.body(Body::from(made.body.clone())).unwrap()).await;
-    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-    let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-    let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
-    Answer { status, headers, body }
+/// Where the API answers.
+struct Endpoint {
+    url: String,
+    client: reqwest::Client,
 }
 
-async fn get(instance: &Instance, path: String) -> Answer {
-    send(instance, &Made { method: Method::GET, path, headers: Vec::new(), body: String::new() }).await
+impl Endpoint {
+    fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), client: reqwest::Client::new() }
+    }
+
+    async fn send(&self, made: &Made) -> Answer {
+        let mut request = self.client.request(made.method.clone(), format!("{}{}", self.url, made.path));
+        for (name, value) in &made.headers {
+            request = request.header(*name, value);
+        }
+        let answer = request.body(made.body.clone()).send().await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let bytes = answer.bytes().await.unwrap();
+        let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
+        Answer { status, headers, body }
+    }
+
+    async fn get(&self, path: String) -> Answer {
+        self.send(&Made { method: Method::GET, path, headers: Vec::new(), body: String::new() }).await
+    }
 }
 
 /// What the API said that it appended, by path; nothing at the place of an event that a refusal recorded, which its answer
@@ -94,10 +110,10 @@ impl Acknowledged {
 }
 
 /// All entries of a feed, page by page.
-async fn all(instance: &Instance, mut path: String) -> Vec<Value> {
+async fn all(api: &Endpoint, mut path: String) -> Vec<Value> {
     let mut entries = Vec::new();
     loop {
-        let page = get(instance, path).await;
+        let page = api.get(path).await;
         assert_eq!(page.status, 200, "{}", page.body);
         entries.extend(page.body["events"].as_array().unwrap().iter().cloned());
         let Some(link) = page.headers.get("link") else { return entries };
@@ -119,8 +135,8 @@ fn recorded(event: &Value) -> RecordedEvent {
 }
 
 /// The stream in the table is what was acknowledged, and the state is its fold, rebuilt or not.
-async fn compare(instance: &Instance, registry: &Registry, path: &str, acknowledged: &[Option<Value>]) {
-    let events = all(instance, format!("{path}/events")).await;
+async fn compare(api: &Endpoint, registry: &Registry, path: &str, acknowledged: &[Option<Value>]) {
+    let events = all(api, format!("{path}/events")).await;
     assert_eq!(events.len(), acknowledged.len(), "{path}");
     for (event, acknowledged) in events.iter().zip(acknowledged) {
         assert!(acknowledged.as_ref().is_none_or(|acknowledged| acknowledged == event), "{path}: {event}");
@@ -130,7 +146,7 @@ async fn compare(instance: &Instance, registry: &Registry, path: &str, acknowled
     let folded = model.fold(model.before_first_event(), &events).unwrap();
     let expected: Value = model.state(&folded).unwrap().read().unwrap();
     for path in [path.to_owned(), format!("{path}?rebuild=true")] {
-        let answer = get(instance, path.clone()).await;
+        let answer = api.get(path.clone()).await;
         if model.is_deleted(&folded) {
             assert_eq!(answer.status, 410, "{path}");
         } else {
@@ -144,14 +160,15 @@ async fn compare(instance: &Instance, registry: &Registry, path: &str, acknowled
 async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
     let count = number("GENERATED_REQUESTS").map_or(REQUESTS, |count| usize::try_from(count).unwrap());
     let seed = number("GENERATED_SEED").unwrap_or(20_261_121);
-    let instance = Instance::start().await;
+    let suite = Suite::start().await;
+    let api = Endpoint::at(suite.stack.api_url());
     let registry = aggregates::registry().unwrap();
     let mut requests = Requests::new(seed);
     let mut acknowledged = Acknowledged::default();
     let mut statuses = BTreeMap::<u16, usize>::new();
     for n in 0..count {
         let made = requests.next();
-        let answer = send(&instance, &made).await;
+        let answer = api.send(&made).await;
         let judged =
             Document::get().check(made.method.as_str(), &made.path, answer.status, &answer.headers, &answer.body);
         judged.unwrap_or_else(|misfit| panic!("request {n} of seed {seed}, {made:?}: {misfit}\n{}", answer.body));
@@ -167,9 +184,15 @@ async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
 
     let streams: Vec<_> = acknowledged.0.into_iter().filter(|(_, stream)| !stream.is_empty()).collect();
     for (path, stream) in &streams {
-        compare(&instance, &registry, path, stream).await;
+        compare(&api, &registry, path, stream).await;
     }
-    let cold = Instance::over(instance.engine).await;
+    // A new instance has nothing in its cache.
+    let environment: Environment = [("TABLE_NAME", suite.stack.table_name())].into_iter().collect();
+    let of_store = event_store::Settings::read(&environment).unwrap();
+    let store = EventStore::new(&startup::aws_config_at(suite.stack.dynamodb_url()), of_store);
+    let router = command_handler::router(Api::new(aggregates::registry().unwrap(), store, settings()));
+    let server = Server::start(router).await.unwrap();
+    let cold = Endpoint::at(server.url());
     for (path, stream) in &streams {
         compare(&cold, &registry, path, stream).await;
     }
