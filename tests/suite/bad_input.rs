@@ -91,6 +91,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         get("/account/1/events?limit=1001", 400, "bad-query"),
         get("/account/1/events?after=x", 400, "bad-query"),
         get("/events", 400, "bad-query"),
+        get("/openapi.json?version=3", 400, "bad-query"),
         get("/events?type=OrderPlaced&after=nonsense", 400, "bad-query"),
         get("/account?after=nonsense", 400, "bad-query"),
         with("if-match", "\"x\"", post("/todo/1", update, 400, "bad-header")),
@@ -154,6 +155,16 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         post("/todo", r#"{"title":" ","message":""}"#, 422, "refused"),
         post("/account/1/commands", "[]", 422, "bad-body"),
         post("/account/1/commands", "\"x\"", 422, "bad-body"),
+        post("/account/2/commands", r#"[["OpenAccount",{}]]"#, 422, "bad-body"),
+        post("/account/1/commands", r#"["RecordTransaction",{"desc":"A","amount":1}]"#, 422, "bad-body"),
+        post("/account/1", r#"["a","b"]"#, 422, "invalid-command"),
+        post("/order", r#"{"customerId":"a","items":[["coffee",2]],"total":1}"#, 422, "invalid-command"),
+        post(
+            "/order",
+            r#"{"customerId":"a","items":{"productId":"coffee","quantity":2},"total":1}"#,
+            422,
+            "invalid-command",
+        ),
         post("/account/1/commands", r#"{"data":{}}"#, 422, "bad-body"),
         post("/account/1/commands", r#"{"command":"OpenAccount","dta":{}}"#, 422, "bad-body"),
         post("/account/1/commands", r#"{"command":"Nothing","data":{}}"#, 422, "unknown-command"),
@@ -180,9 +191,39 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
     ];
     for Case { method, path, headers, body, status, slug } in cases {
         println!("{method} {path} {headers:?} {}", body.map_or("", |body| &body[..body.len().min(100)]));
-        suite.send(method, path, &headers, body).await.expect_problem(status, slug);
+        let answer = suite.send(method, path, &headers, body).await.expect_problem(status, slug);
+        let detail = answer.body["detail"].as_str().unwrap();
+        for name_of_the_source in ["struct", "enum", "::", "CommandRequest", "sequence"] {
+            assert!(!detail.contains(name_of_the_source), "{detail}");
+        }
     }
     assert_eq!(rows(&suite).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_told_with_its_place() {
+    let suite = Suite::start().await;
+    for (path, body, detail) in [
+        (
+            "/order",
+            r#"{"customerId":"a","items":[{"productId":"tea","quantity":1},["coffee",2]],"total":1}"#,
+            "PlaceOrder: data.items[1]: invalid type: array, expected an object",
+        ),
+        ("/account/1", r#"["a","b"]"#, "UpdateOwner: data: invalid type: array, expected an object"),
+        (
+            "/account/1/commands",
+            r#"[{"command":"OpenAccount"},["OpenAccount",{}]]"#,
+            r#"the body must be {"command", "data"} or an array of them: [1]: invalid type: array, expected an object"#,
+        ),
+        (
+            "/account/1/commands",
+            r#"{"command":7}"#,
+            r#"the body must be {"command", "data"} or an array of them: command: invalid type: integer `7`, expected a string"#,
+        ),
+    ] {
+        let answer = suite.send(Method::POST, path, &[JSON], Some(body)).await.expect(422);
+        assert_eq!(answer.body["detail"], detail);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use decider::{Json, Meta, RecordedEvent};
 use serde_json::{Value, json};
+use suite_tests::document::Document;
 use suite_tests::{Suite, workspace};
 use table::{AggregateKey, EventItem};
 use ulid::Ulid;
@@ -84,7 +85,10 @@ async fn an_order_of_the_first_year_is_delivered_today() {
         .collect();
     assert_eq!(forms, [("OrderPlaced", 1), ("PaymentReminded", 1), ("OrderDispatched", 1), ("OrderDelivered", 1)]);
     assert_eq!(events.body["events"][0]["data"], placed);
+    let parameters = Document::get().json()["paths"]["/events"]["get"]["parameters"].as_array().unwrap();
+    let documented = &parameters.iter().find(|parameter| parameter["name"] == "type").unwrap()["schema"]["enum"];
     for name in ["OrderPlaced", "OrderDispatched", "PaymentReminded"] {
+        assert!(documented.as_array().unwrap().contains(&name.into()), "{name} is none of {documented}");
         let feed = suite.get(&format!("/events?type={name}")).await.expect(200);
         assert_eq!(feed.body["events"][0]["aggregateId"], "1", "{name}");
     }

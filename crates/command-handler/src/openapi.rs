@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use decider::{Model, Registry};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use self::calls::{CALLS, Call, Verb};
@@ -21,9 +22,15 @@ use self::schemas::{Resource, Schemas, query_parameters};
 use crate::answer::JSON;
 use crate::api::Api;
 use crate::problem::Kind;
+use crate::request::Parameters;
+
+/// `GET /openapi.json` takes no parameters, and says so of one that is sent.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoQuery {}
 
 /// `GET /openapi.json`.
-pub(crate) async fn endpoint(State(api): State<Api>) -> Response {
+pub(crate) async fn endpoint(State(api): State<Api>, _: Parameters<NoQuery>) -> Response {
     ([(header::CONTENT_TYPE, JSON)], api.document().to_owned()).into_response()
 }
 
@@ -181,6 +188,7 @@ impl Target for Subject<'_> {
 
 /// What is not about one type.
 struct Suite {
+    /// The names under which streams hold events, those of earlier releases too.
     event_types: Vec<&'static str>,
     feed: Value,
     feed_example: Value,
@@ -188,7 +196,7 @@ struct Suite {
 
 impl Suite {
     fn new(registry: &Registry, subjects: &[Subject<'_>], schemas: &mut Schemas) -> Self {
-        let event_types = registry.iter().flat_map(Model::events).map(|event| event.name).collect();
+        let event_types = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
         let resources = subjects.iter().map(|subject| (subject.type_name, &subject.resource));
         let feed = schemas.add_feed(resources);
         let feed_example = subjects.first().map(|subject| subject.examples.feed()).unwrap_or_default();

@@ -80,9 +80,9 @@ pub(crate) async fn commands(
     let (model, key) = api.aggregate(&type_name, &id)?;
     let request = request?;
     let commands: Vec<CommandRequest> = if request.body.text().starts_with('[') {
-        request.body.read()
+        request.body.read_strictly()
     } else {
-        request.body.read().map(|command| vec![command])
+        request.body.read_strictly().map(|command| vec![command])
     }
     .map_err(|fault| Problem::BadBody {
         reason: format!("the body must be {{\"command\", \"data\"}} or an array of them: {fault}"),

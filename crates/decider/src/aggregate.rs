@@ -27,8 +27,9 @@ pub trait Aggregate: Send + Sync + 'static {
     const COMMANDS: Commands;
 
     /// Every event that [`Event`](Self::Event) can be, with the version that is written and all other forms in which it
-    /// is stored; the first one opens the stream. Stored format: a name or a version that was once deployed is never
-    /// given to something else.
+    /// is stored. The first one opens every stream: the create command decides on it first, and the list of a type's
+    /// aggregates goes by it. Stored format: a name or a version that was once deployed is never given to something
+    /// else.
     const EVENTS: &'static [EventType];
 
     /// Events of which the table holds some and which mean nothing any more, each with its last version: they are read
@@ -42,7 +43,9 @@ pub trait Aggregate: Send + Sync + 'static {
     /// What the events fold into. `Default` is the state before the first event.
     type State: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
-    /// The commands: an enum with `#[serde(tag = "command", content = "data", deny_unknown_fields)]`.
+    /// The commands: an enum with `#[serde(tag = "command", content = "data", deny_unknown_fields)]`. A struct in their
+    /// data is read from an object only, not from an array of its fields; within untagged and internally tagged enums
+    /// and beside `#[serde(flatten)]` serde takes both.
     type Command: DeserializeOwned + JsonSchema;
 
     /// The events: an enum with `#[serde(tag = "type", content = "data")]`, each variant's name given explicitly.

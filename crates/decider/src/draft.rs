@@ -63,6 +63,13 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             .find(|known| known.name == name)
             .ok_or_else(|| unwritable("it is not one of the aggregate's EVENTS".to_owned()))?
             .version;
+        // By its name the aggregate is found: a stream that opens with another would be missing from every list.
+        if let Some(opening) = A::EVENTS.first().filter(|opening| self.version() == 0 && opening.name != name) {
+            return Err(unwritable(format!(
+                "a stream opens with {}, the first of EVENTS: put first the event that creates",
+                opening.name
+            )));
+        }
 
         let state_before = self.held.state.clone();
         self.held.push(event.clone());

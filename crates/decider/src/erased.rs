@@ -154,6 +154,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
             }
             let context = Context::new(id, circumstances.now, &circumstances.meta, &draft.held.history, &ids);
             match A::decide(&draft.held.state, command, &context) {
+                Ok(events) if creates && events.is_empty() => return Err(created_without_event::<A>()),
                 Ok(events) => draft.extend(events)?,
                 Err(rejection) => {
                     // The batch's other events are dropped; the refusal is recorded on what was there before.
@@ -166,5 +167,13 @@ impl<A: Aggregate> Model for ModelOf<A> {
             }
         }
         Ok(draft.finish(None))
+    }
+}
+
+/// An aggregate is there once its stream has an event.
+fn created_without_event<A: Aggregate>() -> CommandError {
+    CommandError::Unwritable {
+        event: format!("a new {}", A::TYPE),
+        reason: format!("{} came to no event, and an aggregate begins with one", A::COMMANDS.create),
     }
 }

@@ -1,6 +1,9 @@
 //! JSON text that is kept as it was written: stored data goes from the table to a response or onto the bus without
 //! being parsed and printed again, so numbers, key order and escapes survive exactly.
 
+mod explain;
+pub(crate) mod strict;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -51,6 +54,16 @@ impl Json {
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.text())
     }
+
+    /// Reads what a caller sent as a `T`. A struct is read from an object only, where [`read`](Self::read) also takes
+    /// an array of its fields.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit and where, for the caller.
+    pub fn read_strictly<T: DeserializeOwned>(&self) -> Result<T, String> {
+        strict::read(self.text())
+    }
 }
 
 impl JsonSchema for Json {
@@ -85,7 +98,8 @@ impl fmt::Debug for Json {
 /// A serde enum whose variants carry a name and content, `{"<tag>": name, "<content>": data}`, taken apart and put
 /// together as text.
 pub(crate) mod tagged {
-    use super::{Deserialize, DeserializeOwned, Json, RawValue, Serialize};
+    use super::explain::explain;
+    use super::{Deserialize, DeserializeOwned, Json, RawValue, Serialize, strict};
 
     /// How event and message enums are tagged.
     #[derive(Deserialize)]
@@ -101,27 +115,34 @@ pub(crate) mod tagged {
         Ok((typed.name, typed.data.map_or_else(Json::empty_object, Json)))
     }
 
-    /// Puts a value of `T` together from its name and data, with `tag` as the name of the tag (`type`, `command`).
+    /// Puts a value of `T` together from its name and data as they are stored, with `tag` as the name of the tag.
     pub(crate) fn join<T: DeserializeOwned>(tag: &str, name: &str, data: &Json) -> Result<T, String> {
+        join_by(tag, name, data, |text| {
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(explain)
+        })
+    }
+
+    /// The same of name and data as a caller sent them.
+    pub(crate) fn join_strictly<T: DeserializeOwned>(tag: &str, name: &str, data: &Json) -> Result<T, String> {
+        join_by(tag, name, data, strict::read)
+    }
+
+    fn join_by<T: DeserializeOwned>(
+        tag: &str,
+        name: &str,
+        data: &Json,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, String> {
         let name = serde_json::to_string(name).map_err(|error| error.to_string())?;
-        let text = format!(r#"{{"{tag}":{name},"data":{}}}"#, data.text());
-        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text)).or_else(|error| {
+        read(&format!(r#"{{"{tag}":{name},"data":{}}}"#, data.text())).or_else(|fault| {
             // `{}` is what `split` makes of a variant without content, and serde takes such a variant only without data.
             let bare = is_empty_object(data).then(|| serde_json::from_str(&format!(r#"{{"{tag}":{name}}}"#)).ok());
-            bare.flatten().ok_or_else(|| explain(error))
+            bare.flatten().ok_or(fault)
         })
     }
 
     fn is_empty_object(data: &Json) -> bool {
         let inside = data.text().strip_prefix('{').and_then(|text| text.strip_suffix('}'));
         inside.is_some_and(|inside| inside.trim().is_empty())
-    }
-
-    /// What is wrong and where, as a path into the data instead of a column of a text that nobody sees.
-    fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> String {
-        let path = error.path().to_string();
-        let reason = error.into_inner().to_string();
-        let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
-        if path == "." { reason.to_owned() } else { format!("{path}: {reason}") }
     }
 }

@@ -11,7 +11,8 @@
 //!   `erased` does it, `draft` holds a decision in the making, `reading` reads commands and stored events.
 //! - [`registry`]: where aggregates are registered by hand, and what is checked then.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
-//! - [`json`]: JSON text that is kept as it was written.
+//! - [`json`]: JSON text that is kept as it was written. `strict` reads what callers sent, `explain` says what is wrong
+//!   with it.
 
 pub mod aggregate;
 mod draft;

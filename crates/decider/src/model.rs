@@ -179,10 +179,11 @@ pub enum CommandError {
     /// The aggregate has been deleted.
     #[error("it has been deleted")]
     Deleted,
-    /// The aggregate's own code made an event or a message that has no JSON form.
-    #[error("{event} cannot be written as JSON: {reason}")]
+    /// The aggregate's own code decided on what cannot be stored: an event or a message that has no JSON form, or a
+    /// creation that does not begin with the event that opens streams.
+    #[error("{event} cannot be written: {reason}")]
     Unwritable {
-        /// The event, or the event whose message it was.
+        /// The event, or the event whose message it was, or the aggregate that has none.
         event: String,
         /// Why not.
         reason: String,

@@ -9,7 +9,7 @@ use crate::record::RecordedEvent;
 
 /// The command, and whether it is the one that creates.
 pub(crate) fn read_command<A: Aggregate>(request: &CommandRequest) -> Result<(A::Command, bool), CommandError> {
-    let command = tagged::join("command", &request.command, &request.data).map_err(|reason| {
+    let command = tagged::join_strictly("command", &request.command, &request.data).map_err(|reason| {
         let known = tags(&schema_for!(A::Command), "command");
         if known.contains(&request.command) {
             CommandError::Invalid { command: request.command.clone(), reason }
@@ -30,12 +30,10 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
     if distance::<A>(&event.event_type, event.event_version) == Some(0) {
         return Ok(vec![read(&event.event_type, &event.data)?]);
     }
-    let forms = |of: &'static [EventType]| of.iter().flat_map(EventType::forms);
-    let known_to = |(name, readable): (&str, u32)| name == event.event_type && event.event_version <= readable;
-    if forms(A::RETIRED).any(known_to) {
+    if is_form(A::RETIRED, &event.event_type, event.event_version) {
         return Ok(Vec::new());
     }
-    if !forms(A::EVENTS).any(known_to) {
+    if !is_form(A::EVENTS, &event.event_type, event.event_version) {
         let reason = "this code does not know that form; a newer release wrote it".to_owned();
         return Err(unreadable(event, UnreadableKind::Newer, reason));
     }
@@ -44,6 +42,10 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
     let mut current = Vec::new();
     while let Some((steps, stored)) = pending.pop() {
         let (name, version) = (stored.name.clone(), stored.version);
+        // What means nothing any more may be what an older form became: it has no step, and needs none.
+        if is_form(A::RETIRED, &name, version) {
+            continue;
+        }
         let left = distance::<A>(&name, version);
         if left == Some(0) {
             let data = Json::of(&stored.data).map_err(|error| corrupt(error.to_string()))?;
@@ -66,6 +68,11 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
         pending.extend(step.into_iter().rev().map(|next| (steps + 1, next)));
     }
     Ok(current)
+}
+
+/// Whether one of these events is read in that form.
+fn is_form(events: &[EventType], name: &str, version: u32) -> bool {
+    events.iter().flat_map(EventType::forms).any(|(known, readable)| known == name && version <= readable)
 }
 
 /// How many versions an event's form is from the one that is written; `None` when no event of that name is.

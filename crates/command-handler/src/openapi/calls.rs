@@ -177,9 +177,10 @@ pub(super) const CALLS: [Call; 9] = [
         method: "get",
         path: "/events",
         summary: "Read the events of a type, across all aggregates",
-        description: "By time. The feed follows a write within moments, and an event can appear behind a cursor of the \
-                      same second: it is for looking back, the bus for keeping up. `Link` leads to the next page, and is \
-                      missing on the last.",
+        description: "By time. Events are found by the name that they were stored under: what has another name today, or \
+                      means nothing any more, by the one that it had. The feed follows a write within moments, and an \
+                      event can appear behind a cursor of the same second: it is for looking back, the bus for keeping \
+                      up. `Link` leads to the next page, and is missing on the last.",
         query: Some(|| schema_for!(FeedQuery)),
         headers: OF_READS,
         successes: &[(200, PAGE)],
@@ -194,7 +195,7 @@ pub(super) const CALLS: [Call; 9] = [
         query: None,
         headers: OF_READS,
         successes: &[(200, &[])],
-        problems: &[&[Kind::Unavailable]],
+        problems: &[&[Kind::BadQuery, Kind::Unavailable]],
     },
 ];
 

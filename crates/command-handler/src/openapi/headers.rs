@@ -89,8 +89,9 @@ pub(super) fn parameters() -> Value {
         "IdempotencyKey": header(
             "Idempotency-Key",
             "The caller's name for this request; quotes around it are optional. The same request under the same key is \
-             carried out once and answered alike for a day, unless the operator set another time. A key belongs to one \
-             aggregate.",
+             carried out once and answered alike for a day, unless the operator set another time, also where it had \
+             nothing to append. What was refused without an event is decided anew. A key belongs to one aggregate; there \
+             it is an error (422) with another request, another caller's included.",
             json!({
                 "type": "string",
                 "pattern": r#"^("[!-~]{1,255}"|[!-~]{1,255})$"#,

@@ -52,6 +52,8 @@ impl Aggregate for Station {
             ("Endless", 1),
             ("Mistyped", 1),
             ("Lost", 2),
+            ("Surveyed", 1),
+            ("Audited", 1),
         ]),
         EventType::new("Named", 4).also_stored_as(&[("Installed", 1)]),
     ];
@@ -97,11 +99,16 @@ impl Aggregate for Station {
                 to("Measured", 2, json!({"celsius": 0})),
                 to("Read", 1, json!({"degrees": data["degrees"]})),
             ]),
+            // What was one event became two, of which one means nothing any more; and what never was.
+            ("Surveyed", 1) => {
+                Ok(vec![to("Polled", 3, json!({})), to("Measured", 1, data.clone()), to("Polled", 7, json!({}))])
+            }
+            ("Audited", 1) => Ok(vec![to("Polled", 8, json!({}))]),
 
             // And those that a mistake can make of it.
             ("Measured", 5) => Ok(vec![to("Measured", 6, data.clone())]),
             ("Named", 3) => Ok(vec![to("Named", 5, data.clone())]),
-            ("Polled", _) => panic!("what means nothing is not looked at"),
+            ("Polled", 1..=7) => panic!("what means nothing is not looked at"),
             ("Ping", 1) => Ok(vec![to("Pong", 1, data.clone())]),
             ("Pong", 1) => Ok(vec![to("Ping", 1, data.clone())]),
             ("Split", 1) => Ok(vec![to("Measured", 2, json!({"celsius": 1})), to("Splinter", 1, json!({}))]),
@@ -179,6 +186,14 @@ fn a_retired_event_counts_and_has_no_effect() {
     for version in [1, 7] {
         assert_eq!(read("Polled", version, &json!({"whatever": 1})), Vec::<String>::new());
     }
+}
+
+#[test]
+fn an_upcast_may_lead_to_a_retired_event() {
+    assert_eq!(read("Surveyed", 1, &json!({"degrees": 21})), ["21"]);
+    // But not to a form that it never had.
+    let error = unreadable("Audited", 1, &json!({}));
+    assert_eq!(error.reason, "this code has no upcast for Polled version 8");
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! A stream opens with the first of `EVENTS`, by which its aggregate is found.
+
+use decider::{Aggregate, CommandError, Commands, Context, Decision, EventType, Rejection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::support::{Subject, names};
+
+/// Opens with the events that it is told.
+struct Door;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Build { events: Vec<Event> },
+    Knock { events: Vec<Event> },
+    Refuse {},
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    DoorKnocked {},
+    DoorBuilt {},
+}
+
+impl Aggregate for Door {
+    const TYPE: &'static str = "door";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Build", update: Some("Knock"), delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("DoorBuilt", 1), EventType::new("DoorKnocked", 1)];
+
+    type State = ();
+    type Command = Command;
+    type Event = Event;
+
+    fn decide((): &(), command: Command, _: &Context<'_, Event>) -> Decision<Event> {
+        match command {
+            Command::Build { events } | Command::Knock { events } => Ok(events),
+            Command::Refuse {} => Err(Rejection::new("Locked", "it is").recording(Event::DoorKnocked {})),
+        }
+    }
+
+    fn evolve((): (), _: &Event) {}
+}
+
+const BUILT: &str = r#"{"type": "DoorBuilt", "data": {}}"#;
+const KNOCKED: &str = r#"{"type": "DoorKnocked", "data": {}}"#;
+
+fn command(command: &'static str, events: &[&str]) -> (&'static str, serde_json::Value) {
+    let events: Vec<serde_json::Value> = events.iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    (command, json!({ "events": events }))
+}
+
+#[test]
+fn a_stream_opens_with_the_first_of_the_events() {
+    let door = Subject::of::<Door>();
+    let decided = door.decide(&door.unborn(), &[command("Build", &[BUILT, KNOCKED, BUILT])]).unwrap();
+    assert_eq!(names(&decided), ["DoorBuilt", "DoorKnocked", "DoorBuilt"]);
+    // Later on it matters no more, on record or not.
+    let decided = door.decide(&decided.after, &[command("Knock", &[KNOCKED])]).unwrap();
+    assert_eq!(names(&decided), ["DoorKnocked"]);
+    let refused = door.decide(&decided.after, &[("Refuse", json!({}))]).unwrap();
+    assert_eq!(names(&refused), ["DoorKnocked"]);
+}
+
+#[test]
+fn a_stream_that_would_open_with_another_is_not_written() {
+    let door = Subject::of::<Door>();
+    let error = door.decide(&door.unborn(), &[command("Build", &[KNOCKED, BUILT])]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "DoorKnocked cannot be written: a stream opens with DoorBuilt, the first of EVENTS: put first the event that \
+         creates"
+    );
+    assert!(matches!(error, CommandError::Unwritable { .. }));
+}
+
+#[test]
+fn a_creation_without_an_event_is_a_fault() {
+    let door = Subject::of::<Door>();
+    for batch in [vec![command("Build", &[])], vec![command("Build", &[]), command("Build", &[BUILT])]] {
+        let error = door.decide(&door.unborn(), &batch).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a new door cannot be written: Build came to no event, and an aggregate begins with one"
+        );
+        assert!(matches!(error, CommandError::Unwritable { .. }));
+    }
+    // Of one that is there, nothing to do is a success.
+    let built = door.after(&[command("Build", &[BUILT])]);
+    assert_eq!(names(&door.decide(&built, &[command("Knock", &[])]).unwrap()), [""; 0]);
+}
