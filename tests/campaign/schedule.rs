@@ -53,7 +53,7 @@ async fn write(
     store(database).create_table().await.unwrap();
 
     // Large: the messages of a few aggregates are together too large for a request. Many: they are more than it holds.
-    let (large, many) = (dice.chance(0.02), dice.chance(0.05));
+    let (large, many) = (dice.chance(0.02), dice.chance(0.02));
     let types: &[&str] = match (large, many) {
         (true, _) => &["bell"; 6],
         (false, true) => &["todo"; 24],
@@ -72,11 +72,11 @@ async fn write(
         volume: if large { 300_000 } else { 20 },
     });
     database.fall_ill();
-    let (writers, commands) = match (large, many, dice.chance(0.05)) {
+    let (writers, commands) = match (large, many, dice.chance(0.03)) {
         (true, ..) => (2, 8),
         (false, true, _) => (3, 12),
         (false, false, true) => (dice.number(1..=3), dice.size(20..=40)),
-        (false, false, false) => (dice.number(1..=3), dice.size(2..=12)),
+        (false, false, false) => (dice.number(1..=3), dice.size(2..=10)),
     };
     let attempts = work.run(writers, commands).await;
     database.recover();

@@ -130,7 +130,7 @@ fn schedules_keep_every_promise() {
 
 #[test]
 fn a_seed_tells_the_same_story_each_time() {
-    for seed in 0..25 {
+    for seed in 0..12 {
         let (first, second) = (schedule::run(seed, true), schedule::run(seed, true));
         for (first, second) in first.story.iter().zip(&second.story) {
             assert_eq!(first, second, "seed {seed}");

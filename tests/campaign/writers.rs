@@ -181,6 +181,7 @@ fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) 
         ("order", 13..=18) => ("DeliverOrder", json!({})),
         ("order", _) => ("RefundOrder", json!({"amount": 100})),
         ("bell", 0) => ("Hang", json!({})),
+        ("bell", _) if volume > 1_000 => ("Ring", json!({"strokes": 1, "volume": volume})),
         ("bell", _) => ("Ring", json!({"strokes": dice.number(0..=3), "volume": volume})),
         (other, _) => panic!("no commands for {other}"),
     };
@@ -218,7 +219,7 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
             return;
         }
         let at = remember(&attempts, key, &decided);
-        let outcome = store.append(model, key, before.version(), &decided, deadline).await;
+        let outcome = store.append(model, key, before.version(), &decided, None, deadline).await;
         let told = match &outcome {
             Ok(_) => Verdict::Stored,
             Err(AppendError::Store(StoreError::Unavailable { .. })) => Verdict::Nothing,

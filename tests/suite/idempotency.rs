@@ -115,11 +115,40 @@ async fn a_recorded_refusal_is_repeated_and_not_recorded_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_appended_nothing_is_tried_anew() {
+async fn what_was_refused_and_left_no_event_is_tried_anew() {
     let suite = Suite::start().await;
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect_problem(404, "not-found");
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_there_was_nothing_to_do_is_kept_too() {
+    let suite = Suite::start().await;
+    let say = |message: &str| json!({"title": "A", "message": message});
+    suite.post("/todo", &json!({"id": "1", "title": "A", "message": "B"})).await.expect(201);
+    let first = post(&suite, "/todo/1", "k", &say("B")).await.expect(200);
+    assert_eq!((&first.body["version"], &first.body["events"]), (&json!(1), &json!([])));
+    suite.post("/todo/1", &say("C")).await.expect(200);
+    // By now there would be something to do.
+    let again = post(&suite, "/todo/1", "k", &say("B")).await.expect(200);
+    assert_eq!((again.header("idempotency-replayed"), &again.body), ("true", &first.body));
+    assert_eq!(version(&suite, "/todo/1").await, 2);
+    post(&suite, "/todo/1", "k", &say("D")).await.expect_problem(422, "key-reused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_there_was_nothing_to_do_is_kept_on_no_old_state() {
+    let instance = Instance::start().await;
+    let say = |message: &str| json!({"title": "A", "message": message});
+    let create = json!({"id": "1", "title": "A", "message": "B"});
+    instance.send(axum::http::Method::POST, "/todo", Some(create)).await;
+    // This one knows nothing of what another does.
+    let request = Request::post("/todo/1").header("content-type", "application/json");
+    instance.beside().oneshot(request.body(Body::from(say("C").to_string())).unwrap()).await.unwrap();
+    let request = Request::post("/todo/1").header("content-type", "application/json").header("idempotency-key", "k");
+    let answer = instance.answer(request.body(Body::from(say("B").to_string())).unwrap()).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["etag"]), (200, &"\"3\"".parse().unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

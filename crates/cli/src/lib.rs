@@ -79,9 +79,3 @@ impl Command {
         Ok(Exit::Clean)
     }
 }
-
-/// An error with its causes, for a person.
-pub fn in_full(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}

@@ -14,7 +14,7 @@ async fn main() -> ExitCode {
     match Command::parse().run().await {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("daybook: {}", cli::in_full(&error));
+            eprintln!("daybook: {}", startup::in_full(&error));
             error.exit_code()
         }
     }

@@ -223,7 +223,7 @@ impl Tally {
             }
             Rebuilt::Failed(error) => {
                 self.failed += 1;
-                ("failed", crate::in_full(error))
+                ("failed", startup::in_full(error))
             }
         };
         Some(if as_json {

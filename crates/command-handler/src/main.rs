@@ -1,12 +1,18 @@
 //! The command handler as a Lambda function behind an API Gateway HTTP API.
 
+use std::process::ExitCode;
+
 use command_handler::{Api, Settings, router};
 use event_store::EventStore;
 use startup::Environment;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), lambda_http::Error> {
+async fn main() -> ExitCode {
     startup::logs();
+    startup::end(run().await)
+}
+
+async fn run() -> Result<(), lambda_http::Error> {
     let environment = Environment::of_process();
     let settings = Settings::read(&environment)?;
     let config = startup::aws_config_in_lambda(&environment).await;

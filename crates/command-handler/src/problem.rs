@@ -294,14 +294,16 @@ impl Problem {
         }
     }
 
-    /// The one place that logs a failed request.
+    /// The one place that logs a failed request: what the service could not do at WARN and above, by the problem's type.
     fn log(&self, status: StatusCode) {
+        let (status, problem) = (status.as_u16(), self.kind().urn());
         match self {
-            Self::Internal { cause } => tracing::error!(status = status.as_u16(), cause, "request failed"),
+            Self::Internal { cause } => tracing::error!(status, problem, cause, "request failed"),
             Self::Unavailable { cause } | Self::NewerRelease { cause } => {
-                tracing::warn!(status = status.as_u16(), cause, "request failed");
+                tracing::warn!(status, problem, cause, "request failed");
             }
-            other => tracing::debug!(status = status.as_u16(), problem = ?other, "request refused"),
+            Self::Contended => tracing::warn!(status, problem, "request failed"),
+            other => tracing::debug!(status, problem, refusal = ?other, "request refused"),
         }
     }
 }
@@ -336,7 +338,7 @@ impl IntoResponse for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let cause = with_causes(&error);
+        let cause = startup::in_full(&error);
         match error {
             StoreError::Unavailable { .. } => Self::Unavailable { cause },
             StoreError::Newer { .. } => Self::NewerRelease { cause },
@@ -368,9 +370,4 @@ impl Problem {
             AppendError::Store(error) => error.into(),
         }
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -139,8 +139,8 @@ async fn decide_and_append<'a>(
         let circumstances = circumstances(request);
         let plan = plan(model, key, &before, commands, request, (&circumstances, with_state));
         let (decided, answer) = match plan {
-            Ok((decided, answer)) if !decided.events.is_empty() => (decided, answer),
-            // Nothing will be appended, so no condition finds out whether the state was an old one.
+            Ok((decided, answer)) if !decided.events.is_empty() || request.idempotency.is_some() => (decided, answer),
+            // Nothing will be written, so no condition finds out whether the state was an old one.
             _ if !certain => continue,
             otherwise => {
                 if let Some(idempotency) = &request.idempotency
@@ -158,7 +158,7 @@ async fn decide_and_append<'a>(
             expires: circumstances.now + api.settings().idempotency_ttl,
         });
         let version = before.version();
-        match api.store().append_keeping(model, key, version, &decided, keep, request.deadline).await {
+        match api.store().append(model, key, version, &decided, keep, request.deadline).await {
             Ok(_) => return Ok(Done::Now(answer)),
             Err(AppendError::Kept(kept)) => {
                 let idempotency = request.idempotency.as_ref().expect("only an append with a key meets a kept answer");

@@ -6,15 +6,17 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+    AttributeValue, CancellationReason, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+    Update,
 };
 use decider::record::timestamp;
 use decider::{Decided, Model, RecordedEvent};
+use startup::in_full;
 use table::{AggregateKey, EventItem, Metadata, OutboxItem, attributes, keys};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backoff::Backoff;
-use crate::error::{Cause, StoreError, describe, is_throttling};
+use crate::error::{Cause, StoreError, is_throttling};
 use crate::idempotency::{self, Keep, KeptAnswer};
 use crate::limits::{TooLarge, check_transaction};
 use crate::load::{Item, Loaded};
@@ -46,7 +48,8 @@ pub enum AppendError {
 }
 
 impl EventStore {
-    /// Appends what was decided on `before`, if the aggregate is still at that version.
+    /// Appends what was decided on `before`, if the aggregate is still at that version, and keeps an answer under an
+    /// idempotency key: both happen or neither. That nothing is to be appended can be answered, and kept, too.
     ///
     /// Retries contention and throttling until `deadline`. An unknown outcome (a time-out, a lost connection) is
     /// cleared up before anything is reported: the same transaction is sent again under the same client token, and its
@@ -62,28 +65,12 @@ impl EventStore {
         key: &AggregateKey,
         before: u64,
         decided: &Decided,
-        deadline: Instant,
-    ) -> Result<Loaded, AppendError> {
-        self.append_keeping(model, key, before, decided, None, deadline).await
-    }
-
-    /// The same, and keeps an answer under an idempotency key: both happen or neither.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`append`](Self::append), and [`AppendError::Kept`] when the key is in use.
-    pub async fn append_keeping(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        before: u64,
-        decided: &Decided,
         keep: Option<Keep<'_>>,
         deadline: Instant,
     ) -> Result<Loaded, AppendError> {
-        if let Some(first) = decided.events.first() {
+        if !decided.events.is_empty() || keep.is_some() {
             let transaction = self.transaction(model, key, before, decided, keep.as_ref())?;
-            self.commit(key, first, &transaction, keep.is_some(), deadline).await?;
+            self.commit(key, decided.events.first(), &transaction, keep.is_some(), deadline).await?;
         }
         Ok(self.remember(model, key, decided.after.clone())?)
     }
@@ -124,11 +111,30 @@ impl EventStore {
         let deleted = model.is_deleted(&decided.after);
         check_transaction(std::iter::once(&metadata_item(key, decided, deleted)).chain(&rows), kept.as_ref())?;
 
-        let metadata = self.metadata_update(key, before, decided, deleted);
+        let metadata = TransactWriteItem::builder();
+        let metadata = if decided.events.is_empty() {
+            metadata.condition_check(self.metadata_check(key, before))
+        } else {
+            metadata.update(self.metadata_update(key, before, decided, deleted))
+        };
         let puts = rows.into_iter().map(|row| self.put_new(row));
         let kept = kept.zip(keep).map(|(row, keep)| self.put_unless_kept(row, keep.now));
         let puts = puts.chain(kept).map(|put| TransactWriteItem::builder().put(put).build());
-        Ok(std::iter::once(TransactWriteItem::builder().update(metadata).build()).chain(puts).collect())
+        Ok(std::iter::once(metadata.build()).chain(puts).collect())
+    }
+
+    /// That the metadata stands at `before`, and stays.
+    fn metadata_check(&self, key: &AggregateKey, before: u64) -> ConditionCheck {
+        let (condition, value) = is_at(before);
+        ConditionCheck::builder()
+            .table_name(&self.settings.table_name)
+            .key(attributes::PK, AttributeValue::S(key.pk()))
+            .key(attributes::SK, AttributeValue::S(keys::METADATA.to_owned()))
+            .condition_expression(condition)
+            .set_expression_attribute_values(value.map(|value| Item::from([value])))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .expect("table, key and condition are set above")
     }
 
     fn metadata_update(&self, key: &AggregateKey, before: u64, decided: &Decided, deleted: bool) -> Update {
@@ -147,12 +153,10 @@ impl EventStore {
             sets.push((attributes::AGGREGATE_TYPE, ":type", AttributeValue::S(key.aggregate_type.clone())));
             sets.push((attributes::AGGREGATE_ID, ":id", AttributeValue::S(key.id.clone())));
             sets.push((attributes::CREATED_AT, ":created", AttributeValue::S(occurred_at)));
-            update = update.condition_expression(format!("attribute_not_exists({})", attributes::PK));
-        } else {
-            // Never "or does not exist": that would let a wrong version begin a stream with a gap.
-            update = update
-                .condition_expression(format!("{} = :before", attributes::CURRENT_SEQ_NUM))
-                .expression_attribute_values(":before", number(before));
+        }
+        let (condition, value) = is_at(before);
+        if let Some((placeholder, value)) = value {
+            update = update.expression_attribute_values(placeholder, value);
         }
         let expression = sets.iter().map(|(name, value, _)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ");
         for (_, placeholder, value) in sets {
@@ -163,6 +167,7 @@ impl EventStore {
             .key(attributes::PK, AttributeValue::S(key.pk()))
             .key(attributes::SK, AttributeValue::S(keys::METADATA.to_owned()))
             .update_expression(format!("SET {expression}"))
+            .condition_expression(condition)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
             .expect("table, key and expression are set above")
@@ -181,13 +186,14 @@ impl EventStore {
     async fn commit(
         &self,
         key: &AggregateKey,
-        first: &RecordedEvent,
+        first: Option<&RecordedEvent>,
         transaction: &[TransactWriteItem],
         keeps: bool,
         deadline: Instant,
     ) -> Result<(), AppendError> {
-        // The event id is unique to this attempt at the command, and 26 of the 36 characters that a token may have.
-        let token = first.event_id.to_string();
+        // The event id is unique to this attempt at the command, and 26 of the 36 characters that a token may have. Where
+        // only an answer is kept, a second attempt finds that of the first.
+        let token = first.map(|first| first.event_id.to_string());
         let mut backoff = Backoff::until(deadline);
         let mut in_doubt = false;
         loop {
@@ -195,7 +201,7 @@ impl EventStore {
                 .client
                 .transact_write_items()
                 .set_transact_items(Some(transaction.to_vec()))
-                .client_request_token(&token)
+                .set_client_request_token(token.clone())
                 .customize()
                 .config_override(aws_sdk_dynamodb::config::Config::builder().retry_config(RetryConfig::disabled()))
                 .send();
@@ -226,9 +232,23 @@ impl EventStore {
     }
 
     /// Whether this very event is in the stream.
-    async fn is_stored(&self, key: &AggregateKey, event: &RecordedEvent) -> Result<bool, StoreError> {
+    async fn is_stored(&self, key: &AggregateKey, event: Option<&RecordedEvent>) -> Result<bool, StoreError> {
+        let Some(event) = event else { return Ok(false) };
         let page = self.events(key, event.seq_num - 1, 1).await?;
         Ok(page.items.first().is_some_and(|stored| stored.event_id == event.event_id))
+    }
+}
+
+/// The condition that the metadata stands at a version, and its value.
+///
+/// Never "or does not exist": that would let a wrong version begin a stream with a gap.
+fn is_at(version: u64) -> (String, Option<(String, AttributeValue)>) {
+    match version {
+        0 => (format!("attribute_not_exists({})", attributes::PK), None),
+        version => {
+            let value = (":before".to_owned(), AttributeValue::N(version.to_string()));
+            (format!("{} = :before", attributes::CURRENT_SEQ_NUM), Some(value))
+        }
     }
 }
 
@@ -265,7 +285,7 @@ enum Fault {
 
 impl Fault {
     fn of(key: &AggregateKey, keeps: bool, fault: &SdkError<TransactWriteItemsError>) -> Self {
-        let cause = || Cause::from(describe(fault));
+        let cause = || Cause::from(in_full(fault));
         let refused = || Self::Final(StoreError::Refused { doing: "append", source: cause() }.into());
         let SdkError::ServiceError(answer) = fault else {
             return match fault {
@@ -295,6 +315,10 @@ impl Fault {
                 Ok((kept, _)) => AppendError::Kept(kept),
                 Err(error) => error.into(),
             }));
+        }
+        // Perhaps this very request is being committed elsewhere: then its answer is about to be there.
+        if keeps && reasons.last().is_some_and(|reason| reason.code() == Some("TransactionConflict")) {
+            return Some(Self::NotWritten("TransactionConflict".into()));
         }
         if failed("ConditionalCheckFailed") == Some(0) {
             return Some(Self::Final(conflict(key, &reasons[0])));

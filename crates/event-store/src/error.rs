@@ -4,6 +4,7 @@ use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use decider::{UnreadableEvent, UnreadableKind};
+use startup::in_full;
 use table::UnreadableItem;
 
 /// A fault with its cause.
@@ -61,7 +62,7 @@ impl StoreError {
             _ => false,
         };
         // The SDK's error types are not `Sync` as a whole, their text says the same.
-        let source = Cause::from(describe(&fault));
+        let source = Cause::from(in_full(&fault));
         if passing { Self::Unavailable { doing, source } } else { Self::Refused { doing, source } }
     }
 
@@ -86,15 +87,4 @@ pub(crate) fn is_throttling(code: &str) -> bool {
         code,
         "ThrottlingException" | "ProvisionedThroughputExceededException" | "RequestLimitExceeded" | "ThrottlingError"
     )
-}
-
-/// An SDK error with all its causes, in one line.
-pub(crate) fn describe<E: Error + 'static>(fault: &SdkError<E>) -> String {
-    let mut text = fault.to_string();
-    let mut cause = fault.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

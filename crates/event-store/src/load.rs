@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::query::{QueryError, QueryOutput};
 use aws_sdk_dynamodb::types::AttributeValue;
-use aws_smithy_async::future::pagination_stream::PaginationStream;
 use decider::{Folded, Json, Model, RecordedEvent};
 use futures_util::future::try_join;
 use table::{AggregateKey, EventItem, attributes, keys};
@@ -15,6 +12,8 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
 use crate::store::EventStore;
+
+const READING: &str = "read an aggregate's events";
 
 /// How long rows that a transaction is still writing are looked for. It commits within milliseconds.
 const TORN_READ: Duration = Duration::from_secs(1);
@@ -45,7 +44,7 @@ impl EventStore {
     /// The aggregate with every event that was committed before the call.
     ///
     /// One round trip: events after the cached version where there is one, else the snapshot and the newest events side
-    /// by side. More only where the stream goes further back than both.
+    /// by side. More only where the stream goes further back than both, or has left the cached version far behind.
     ///
     /// # Errors
     ///
@@ -54,13 +53,13 @@ impl EventStore {
         let folded = match self.cache.get(key) {
             Some(known) => {
                 let version = known.version();
-                let folded = self.fold_on(model, key, known.folded, keys::MAX_SEQ_NUM).await?;
+                let folded = self.catch_up(model, key, known.folded).await?;
                 if folded.version() == version {
                     return Ok(Loaded { folded, state: known.state });
                 }
                 folded
             }
-            None => self.load_cold(model, key).await?,
+            None => self.load_cold(model, key, model.before_first_event()).await?,
         };
         self.remember(model, key, folded)
     }
@@ -105,7 +104,29 @@ impl EventStore {
         Ok(loaded)
     }
 
-    async fn load_cold(&self, model: &dyn Model, key: &AggregateKey) -> Result<Folded, StoreError> {
+    /// Goes on from the cache, unless that is further behind than a snapshot would be: by more than twice what lies between
+    /// two of them, so that whoever takes them does so in one call.
+    async fn catch_up(&self, model: &dyn Model, key: &AggregateKey, known: Folded) -> Result<Folded, StoreError> {
+        let seen = known.version();
+        let next = self.rows_between(key, keys::event_sk(seen + 1), keys::event_sk(keys::MAX_SEQ_NUM));
+        let page = next
+            .limit(self.page().saturating_mul(2))
+            .send()
+            .await
+            .map_err(|fault| StoreError::of_call(READING, fault))?;
+        let stretch = Stretch::read(page.items.unwrap_or_default())?;
+        let folded = fold(model, key, known, stretch.following(seen))?;
+        if page.last_evaluated_key.is_some() {
+            return self.load_cold(model, key, folded).await;
+        }
+        if folded.version() >= stretch.end {
+            return Ok(folded);
+        }
+        self.fold_on(model, key, folded, keys::MAX_SEQ_NUM).await
+    }
+
+    /// From the snapshot, or from what is known where that is newer.
+    async fn load_cold(&self, model: &dyn Model, key: &AggregateKey, known: Folded) -> Result<Folded, StoreError> {
         let (mut base, mut newest) = try_join(self.base(model, key), self.newest_events(key)).await?;
         if base.version() > newest.end {
             // Either its events were appended between the two reads, or it is a snapshot of events that are not there.
@@ -114,6 +135,9 @@ impl EventStore {
                 tracing::warn!(aggregate = %key, version = base.version(), "ignoring a snapshot that is ahead of the events");
                 base = model.before_first_event();
             }
+        }
+        if known.version() > base.version() {
+            base = known;
         }
         let first = newest.events.first().map_or(0, |event| event.seq_num);
         // Events between the snapshot and the page of newest ones: none when a snapshot is taken every page.
@@ -141,10 +165,14 @@ impl EventStore {
         let mut looks = Backoff::until(Instant::now() + TORN_READ);
         while folded.version() < last {
             let mut stretch = Stretch { events: Vec::new(), end: folded.version() };
-            let mut pages = self.events_between(key, folded.version() + 1, last);
+            let next = self.rows_between(key, keys::event_sk(folded.version() + 1), keys::event_sk(last));
+            let mut pages = next.into_paginator().send();
             while let Some(page) = pages.next().await {
-                let page = page.map_err(|fault| StoreError::of_call("read an aggregate's events", fault))?;
+                let page = page.map_err(|fault| StoreError::of_call(READING, fault))?;
+                // An append may go on from one page to the next.
+                let end = stretch.end;
                 stretch = Stretch::read(page.items.unwrap_or_default())?;
+                stretch.end = stretch.end.max(end);
                 let seen = folded.version();
                 folded = fold(model, key, folded, stretch.following(seen))?;
                 if folded.version() < stretch.events.last().map_or(0, |event| event.seq_num) {
@@ -162,46 +190,23 @@ impl EventStore {
         Ok(folded)
     }
 
-    fn events_between(
-        &self,
-        key: &AggregateKey,
-        first: u64,
-        last: u64,
-    ) -> PaginationStream<Result<QueryOutput, SdkError<QueryError>>> {
-        self.client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!(
-                "{} = :pk AND {} BETWEEN :first AND :last",
-                attributes::PK,
-                attributes::SK
-            ))
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":first", AttributeValue::S(keys::event_sk(first)))
-            .expression_attribute_values(":last", AttributeValue::S(keys::event_sk(last)))
-            .consistent_read(true)
-            .into_paginator()
-            .send()
-    }
-
     /// The newest events in order, as many as a snapshot may be behind; fewer when they are large.
     async fn newest_events(&self, key: &AggregateKey) -> Result<Stretch, StoreError> {
         let page = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!("{} = :pk AND begins_with({}, :events)", attributes::PK, attributes::SK))
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":events", AttributeValue::S(keys::EVENT_PREFIX.to_owned()))
+            .rows_between(key, keys::event_sk(1), keys::event_sk(keys::MAX_SEQ_NUM))
             .scan_index_forward(false)
-            .limit(i32::try_from(self.settings.snapshot_every).unwrap_or(i32::MAX))
-            .consistent_read(true)
+            .limit(self.page())
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read an aggregate's newest events", fault))?;
         let mut items = page.items.unwrap_or_default();
         items.reverse();
         Stretch::read(items)
+    }
+
+    /// As many events as a snapshot may be behind.
+    fn page(&self) -> i32 {
+        i32::try_from(self.settings.snapshot_every).unwrap_or(i32::MAX)
     }
 }
 

@@ -45,18 +45,7 @@ impl EventStore {
         let start = after
             .map(|sk| Item::from([(attributes::PK.to_owned(), text(key.pk())), (attributes::SK.to_owned(), text(sk))]));
         let page = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!(
-                "{} = :pk AND {} BETWEEN :first AND :last",
-                attributes::PK,
-                attributes::SK
-            ))
-            .expression_attribute_values(":pk", text(key.pk()))
-            .expression_attribute_values(":first", text(keys::outbox_sk(first, 0)))
-            .expression_attribute_values(":last", text(keys::outbox_end(last)))
-            .consistent_read(true)
+            .rows_between(key, keys::outbox_sk(first, 0), keys::outbox_end(last))
             .set_exclusive_start_key(start)
             .send()
             .await

@@ -94,17 +94,19 @@ impl EventStore {
             return Ok(SnapshotOutcome::NotNeeded);
         }
         let newest = encode(model, key, loaded, now)?;
-        let bytes = limits::item_size(&to_item(&newest, key)?);
+        let kept = SnapshotItem { sk: keys::kept_snapshot_sk(version), ..newest.clone() };
+        // As large as it ever gets: kept, and with a TTL.
+        let retired = SnapshotItem { ttl: Some(now.as_second()), ..kept.clone() };
+        let bytes = limits::item_size(&to_item(&retired, key)?);
         if bytes > limits::MAX_ITEM {
             return Ok(SnapshotOutcome::TooLarge { bytes });
         }
         // The kept copy first: were it second, a crash between the two would lose it for good.
-        let kept = keys::kept_snapshot_sk(version);
         if self.settings.snapshot_keep > 0 {
-            self.put_snapshot(model, key, &SnapshotItem { sk: kept.clone(), ..newest.clone() }, place, now).await?;
+            self.put_snapshot(model, key, &kept, place, now).await?;
         }
         let stored = self.put_snapshot(model, key, &newest, place, now).await?;
-        self.retire_snapshots(key, &kept, now).await?;
+        self.retire_snapshots(model, key, &kept.sk, now).await?;
         Ok(if stored { SnapshotOutcome::Taken { version } } else { SnapshotOutcome::NotNewer })
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use startup::{Environment, SdkConfig, SettingError};
-use table::attributes;
+use startup::{Environment, SdkConfig, SettingError, in_full};
+use table::{AggregateKey, attributes};
 
 use crate::cache::Cache;
-use crate::error::describe;
 
 /// Reads are idempotent, so the SDK repeats them; an append has its own, more careful loop.
 const READ_ATTEMPTS: u32 = 4;
@@ -59,7 +59,7 @@ impl EventStore {
         let read = self.client.get_item().table_name(&self.settings.table_name);
         let read = read.key(attributes::PK, key("WARM")).key(attributes::SK, key("WARM"));
         if let Err(fault) = read.customize().config_override(once).send().await {
-            tracing::warn!(fault = describe(&fault), "DynamoDB could not be reached ahead of the first request");
+            tracing::warn!(fault = in_full(&fault), "DynamoDB could not be reached ahead of the first request");
         }
     }
 
@@ -67,6 +67,19 @@ impl EventStore {
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
         Self { cache, ..self }
+    }
+
+    /// The rows of an aggregate from one sort key to another, both included.
+    pub(crate) fn rows_between(&self, key: &AggregateKey, first: String, last: String) -> QueryFluentBuilder {
+        let (pk, sk) = (attributes::PK, attributes::SK);
+        self.client
+            .query()
+            .table_name(&self.settings.table_name)
+            .key_condition_expression(format!("{pk} = :pk AND {sk} BETWEEN :first AND :last"))
+            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
+            .expression_attribute_values(":first", AttributeValue::S(first))
+            .expression_attribute_values(":last", AttributeValue::S(last))
+            .consistent_read(true)
     }
 }
 

@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 use stream_batch::SequenceNumber;
 use table::{AggregateKey, attributes, keys};
 
+use crate::park;
+
 /// The aggregates that are due, each with the first of its records, where those have a number.
 pub(crate) fn aggregates(records: &[Box<RawValue>]) -> BTreeMap<AggregateKey, Option<SequenceNumber>> {
     let mut due = BTreeMap::new();
@@ -14,8 +16,8 @@ pub(crate) fn aggregates(records: &[Box<RawValue>]) -> BTreeMap<AggregateKey, Op
         let record: EventRecord = match serde_json::from_str(raw.get()) {
             Ok(record) => record,
             Err(error) => {
-                // Nothing is lost by it: the aggregate's next mark brings it here again.
-                tracing::warn!(%error, "record cannot be read");
+                // It may have been due; then its aggregate's next mark brings that here again.
+                park(None, None, &format!("the record cannot be read: {error}"));
                 continue;
             }
         };

@@ -5,14 +5,15 @@
 //!
 //! Invariants:
 //! - Its own writes do not trigger it: it reacts to new events that the command handler marked, and writes none.
-//! - No aggregate needs a snapshot, so none holds up the others: only a store that is not available, and a time that was up
-//!   before its turn, make a record come again.
+//! - No aggregate needs a snapshot, so none holds up the others: only a store that is not available, and less time than an
+//!   invocation has, make a record come again.
 //!
-//! What can never succeed, or takes longer than an invocation, is **parked**, and the shard moves on. Here that takes no queue: all that a record says is which
-//! aggregate is due, and everything else is in the table. So a parked record is a line of level ERROR with the aggregate
-//! and the record's place in the stream, a count of `SnapshotImpossible`, and the alarm on both; the way back, once the
-//! item that the line names is repaired, is `daybook snapshot rebuild` for that aggregate, or its own next mark. Until
-//! then it is no worse off than before: loads go on from the last good snapshot, or fail on the same item.
+//! What can never succeed, or takes longer than an invocation, is **parked**, and the shard moves on. Here that takes no
+//! queue: all that a record says is which aggregate is due, and everything else is in the table. So a parked record is a
+//! line of level ERROR with the aggregate and the record's place in the stream, which raises an alarm, and a count of
+//! `SnapshotImpossible`; the way back, once the item that the line names is repaired, is `daybook snapshot rebuild` for
+//! that aggregate, or its own next mark. Until then it is no worse off than before: loads go on from the last good
+//! snapshot, or fail on the same item.
 //!
 //! An event of a newer release is not parked but left alone: the instances of that release, or this one's successor, take
 //! the snapshot at a later mark. Had it come again until then, a gradual deployment would hold up every shard.
@@ -29,6 +30,7 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use lambda_runtime::LambdaEvent;
 use metrics::{Unit, counter, describe_counter};
+use startup::in_full;
 pub use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use table::AggregateKey;
 use tokio::time::{Instant, timeout_at};
@@ -81,9 +83,17 @@ impl Snapshotter {
         let mut due: Vec<_> = due::aggregates(&batch.records).into_iter().collect();
         due.sort_by(|(_, one), (_, other)| one.cmp(other));
         let aggregates = due.len();
-        let failed: Vec<_> = stream::iter(due)
-            .map(async |(key, first)| {
-                let settled = Instant::now() < cutoff && self.settle(&key, first.as_ref(), cutoff).await;
+        let failed: Vec<_> = stream::iter(due.into_iter().enumerate())
+            .map(async |(place, (key, first))| {
+                let settled = match timeout_at(cutoff, self.take(&key, first.as_ref())).await {
+                    Ok(outcome) => outcome.is_ok(),
+                    // It had the whole time, and would have no more the next time. The others come again, and before.
+                    Err(_) if place < CONCURRENCY => {
+                        park(Some(&key), first.as_ref(), "the time was up before it was folded");
+                        true
+                    }
+                    Err(_) => false,
+                };
                 (!settled).then_some(first)
             })
             .buffer_unordered(CONCURRENCY)
@@ -96,18 +106,6 @@ impl Snapshotter {
         }
         let checkpoint = failed.into_iter().collect::<Option<Vec<_>>>().and_then(|numbers| numbers.into_iter().min());
         checkpoint.map(BatchResponse::from_checkpoint).ok_or(NoCheckpoint)
-    }
-
-    /// Takes one snapshot, or passes it by when it is not taken in time: the next time would be as short. `false` when it is
-    /// worth trying again.
-    async fn settle(&self, key: &AggregateKey, first: Option<&SequenceNumber>, cutoff: Instant) -> bool {
-        match timeout_at(cutoff, self.take(key, first)).await {
-            Ok(outcome) => outcome.is_ok(),
-            Err(_) => {
-                park(key, first, "the time was up before it was folded");
-                true
-            }
-        }
     }
 
     /// Takes one snapshot. An error means that it is worth trying again.
@@ -127,13 +125,13 @@ impl Snapshotter {
                 tracing::warn!(aggregate = %key, bytes, "state too large for a snapshot");
             }
             Err(error @ StoreError::Newer { .. }) => {
-                tracing::warn!(aggregate = %key, error = describe(&error), "left to the newer release");
+                tracing::warn!(aggregate = %key, error = in_full(&error), "left to the newer release");
             }
             Err(error @ StoreError::Corrupt { .. }) => {
-                park(key, first, &describe(&error));
+                park(Some(key), first, &in_full(&error));
             }
             Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => {
-                tracing::warn!(aggregate = %key, error = describe(&error), "snapshot will be tried again");
+                tracing::warn!(aggregate = %key, error = in_full(&error), "snapshot will be tried again");
                 return Err(error);
             }
         }
@@ -141,13 +139,9 @@ impl Snapshotter {
     }
 }
 
-fn park(key: &AggregateKey, first: Option<&SequenceNumber>, error: &str) {
+fn park(key: Option<&AggregateKey>, first: Option<&SequenceNumber>, error: &str) {
+    let aggregate = key.map(AggregateKey::to_string);
     let sequence_number = first.map(SequenceNumber::as_str);
     counter!("SnapshotImpossible").increment(1);
-    tracing::error!(aggregate = %key, sequence_number, error, "no snapshot can be taken");
-}
-
-fn describe(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    tracing::error!(aggregate, sequence_number, error, "no snapshot can be taken");
 }

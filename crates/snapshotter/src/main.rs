@@ -1,13 +1,19 @@
 //! The snapshotter as a Lambda function behind the table's stream.
 
+use std::process::ExitCode;
+
 use event_store::{EventStore, Settings};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use snapshotter::{Snapshotter, StreamBatch};
 use startup::{Environment, Metrics};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Error> {
+async fn main() -> ExitCode {
     startup::logs();
+    startup::end(run().await)
+}
+
+async fn run() -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
     let settings = Settings::read(&environment)?;

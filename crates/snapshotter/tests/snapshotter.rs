@@ -292,6 +292,20 @@ async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_agai
 }
 
 #[tokio::test]
+async fn what_had_its_turn_late_comes_again() {
+    let bench = Bench::new().await;
+    // Eight go side by side: it is the ninth, though they are done with at once.
+    let forgotten = |number: u64| due(number, &AggregateKey::new("forgotten", number.to_string()));
+    let mut batch: Vec<_> = (1..=8).map(forgotten).collect();
+    let key = bench.account("a", EVERY).await;
+    batch.extend(bench.due_records(&key, 9).await);
+    bench.wire.fail_next("GetItem", Fault::Hang);
+    let short = Duration::from_millis(1_300);
+    let answer = handle_within(short, &bench.snapshotter(), &batch).await;
+    assert_eq!(checkpoint(answer).as_deref(), Some("9"));
+}
+
+#[tokio::test]
 async fn an_aggregate_of_an_unknown_type_is_passed_by() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;

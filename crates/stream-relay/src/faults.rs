@@ -8,7 +8,11 @@ use aws_sdk_eventbridge::error::{DisplayErrorContext, ProvideErrorMetadata, SdkE
 use aws_sdk_eventbridge::operation::put_events::{PutEventsError, PutEventsOutput};
 use aws_sdk_eventbridge::types::PutEventsResultEntry;
 
+use crate::lanes::Verdict;
 use crate::message::Refusal;
+
+/// After so many attempts a message that fails with an undocumented code is parked.
+const ATTEMPTS_AT_THE_UNKNOWN: u32 = 5;
 
 /// Whose fault a failure is, by what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,16 @@ pub(crate) struct Failure {
 impl Failure {
     fn new(fault: Fault, code: &str, text: impl Into<String>) -> Self {
         Self { fault, refusal: Refusal::new(code, text) }
+    }
+
+    /// What it means for an entry that was sent `attempts` times; `again` where it is to be sent once more.
+    pub(crate) fn verdict(&self, attempts: u32, again: Verdict) -> Verdict {
+        match self.fault {
+            Fault::Transient | Fault::Deployment => again,
+            Fault::Unknown if attempts < ATTEMPTS_AT_THE_UNKNOWN => again,
+            Fault::Unknown | Fault::Permanent => Verdict::Refused,
+            Fault::Suspect => Verdict::Alone,
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! to be tried again, or being parked. So one request never holds two messages of an aggregate.
 //!
 //! A request leaves when it is full, or when nothing is in flight that could fill it, that is, whose lane goes on behind
-//! it. Messages of n distinct aggregates take ⌈n/10⌉ requests that way.
+//! it. Messages of n distinct aggregates take ⌈n/10⌉ requests that way. What is being parked is not waited for: a queue
+//! that does not answer holds up no other aggregate.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -66,7 +67,7 @@ pub(crate) struct Lanes {
     waiting: BTreeSet<(Instant, usize)>,
     requests: usize,
     parkings: usize,
-    /// Heads in flight or being parked whose lane goes on behind them.
+    /// Heads in flight whose lane goes on behind them.
     feeding: usize,
 }
 
@@ -123,7 +124,6 @@ impl Lanes {
             && let Some(index) = self.refused.pop_front()
         {
             self.parkings += 1;
-            self.feeding += self.feeds(index);
             return Some(Step::Park(index));
         }
         let (count, full) = self.packed();
@@ -166,7 +166,6 @@ impl Lanes {
     /// The dead-letter queue took a message, or it did not: then its lane stands still from now on.
     pub(crate) fn parked(&mut self, index: usize, taken: bool) {
         self.parkings -= 1;
-        self.feeding -= self.feeds(index);
         if taken {
             self.settle(index);
         }

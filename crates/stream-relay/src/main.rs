@@ -1,12 +1,18 @@
 //! Lambda 2. See the library.
 
+use std::process::ExitCode;
+
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use startup::{Environment, Metrics};
 use stream_relay::{Relay, Settings, StreamBatch, clients};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Error> {
+async fn main() -> ExitCode {
     startup::logs();
+    startup::end(run().await)
+}
+
+async fn run() -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
     let settings = Settings::read(&environment)?;

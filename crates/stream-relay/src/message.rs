@@ -119,6 +119,14 @@ impl Message {
         }
     }
 
+    /// What is sent of it; nothing of a record that cannot be read.
+    pub(crate) fn entry(&self) -> Option<&PutEventsRequestEntry> {
+        match &self.body {
+            Body::Row { entry, .. } => Some(entry),
+            Body::Record { .. } => None,
+        }
+    }
+
     /// The message id, or the event id of a record that cannot be read.
     pub(crate) fn id(&self) -> &str {
         match &self.body {

@@ -11,12 +11,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::dead_letter;
 use crate::faults::{Failure, Fault, judge};
 use crate::lanes::{Lanes, Step, Verdict};
-use crate::message::{Body, Message, Refusal, gather};
+use crate::message::{Message, Refusal, gather};
 use crate::settings::{Pace, Settings};
 use crate::signals::{self, Tally};
 
-/// After so many attempts a message that fails with an undocumented code is parked.
-pub(crate) const ATTEMPTS_AT_THE_UNKNOWN: u32 = 5;
 /// So often a letter is offered to the dead-letter queue.
 const ATTEMPTS_TO_PARK: u32 = 3;
 
@@ -127,10 +125,7 @@ impl Run<'_> {
             Step::Send(request) => {
                 self.tally.calls += 1;
                 self.tally.retried.extend(request.iter().filter(|&&index| self.lanes.attempts(index) > 1));
-                let entries = request.iter().filter_map(|&index| match &self.messages[index].body {
-                    Body::Row { entry, .. } => Some(entry.as_ref().clone()),
-                    Body::Record { .. } => None,
-                });
+                let entries = request.iter().filter_map(|&index| self.messages[index].entry().cloned());
                 let call = self.relay.bus.put_events().set_entries(Some(entries.collect())).send();
                 self.calls.spawn(async move {
                     let results = judge(request.len(), call.await);
@@ -169,22 +164,14 @@ impl Run<'_> {
         let mut verdicts = Vec::with_capacity(request.len());
         for (&index, result) in request.iter().zip(results) {
             let Err(failure) = result else {
-                if let Body::Row { entry, .. } = &self.messages[index].body {
-                    self.tally.sent(entry);
-                }
+                self.messages[index].entry().into_iter().for_each(|entry| self.tally.sent(entry));
                 verdicts.push((index, Verdict::Sent));
                 continue;
             };
-            let verdict = match failure.fault {
-                Fault::Transient => again,
-                Fault::Unknown if self.lanes.attempts(index) < ATTEMPTS_AT_THE_UNKNOWN => again,
-                Fault::Unknown | Fault::Permanent => Verdict::Refused,
-                Fault::Suspect => Verdict::Alone,
-                Fault::Deployment => {
-                    self.stop(&failure.refusal);
-                    again
-                }
-            };
+            if failure.fault == Fault::Deployment {
+                self.stop(&failure.refusal);
+            }
+            let verdict = failure.verdict(self.lanes.attempts(index), again);
             if verdict == Verdict::Refused {
                 self.messages[index].refusal = Some(failure.refusal);
             } else {
@@ -211,7 +198,10 @@ impl Run<'_> {
                 self.tally.parked += 1;
                 tracing::warn!(id, code, text, "parked in the dead-letter queue");
             }
-            Err(error) => tracing::error!(id, code, text, %error, "the dead-letter queue did not take this"),
+            Err(error) => {
+                tracing::error!(id, code, text, error, "the dead-letter queue did not take this");
+                self.tally.last_failure = Some(Refusal::new("NotParked", error));
+            }
         }
         self.lanes.parked(index, outcome.is_ok());
     }

@@ -5,16 +5,14 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use table::OutboxItem;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::faults::{Failure, Fault, judge};
 use crate::lanes::{Lanes, Step, Verdict};
-use crate::message::{Body, Message, Refusal};
+use crate::message::{Message, Refusal};
 use crate::record::OutboxRow;
-use crate::relay::ATTEMPTS_AT_THE_UNKNOWN;
 use crate::settings::Settings;
 
 /// When the bus takes nothing for so long, it is given up.
@@ -128,8 +126,8 @@ impl Run {
                 let count = u32::try_from(request.len()).unwrap_or(u32::MAX);
                 let time = Duration::from_secs(1) * count / sender.per_second.get();
                 sender.next_at = sender.next_at.max(Instant::now()) + time;
-                let entries: Vec<_> = request.iter().filter_map(|&index| entry(&self.messages[index])).collect();
-                let call = sender.bus.put_events().set_entries(Some(entries)).send();
+                let entries = request.iter().filter_map(|&index| self.messages[index].entry().cloned());
+                let call = sender.bus.put_events().set_entries(Some(entries.collect())).send();
                 self.calls.spawn(async move {
                     let results = judge(request.len(), call.await);
                     Sent { request, results }
@@ -166,16 +164,10 @@ impl Run {
                 }
                 continue;
             };
-            let verdict = match failure.fault {
-                Fault::Transient => again,
-                Fault::Unknown if self.lanes.attempts(index) < ATTEMPTS_AT_THE_UNKNOWN => again,
-                Fault::Unknown | Fault::Permanent => Verdict::Refused,
-                Fault::Suspect => Verdict::Alone,
-                Fault::Deployment => {
-                    progress = Progress::Never;
-                    again
-                }
-            };
+            if failure.fault == Fault::Deployment {
+                progress = Progress::Never;
+            }
+            let verdict = failure.verdict(self.lanes.attempts(index), again);
             if verdict == Verdict::Refused {
                 self.messages[index].refusal = Some(failure.refusal);
                 if progress == Progress::None {
@@ -198,11 +190,4 @@ enum Progress {
     None,
     /// The deployment is at fault: nothing more is sent.
     Never,
-}
-
-fn entry(message: &Message) -> Option<PutEventsRequestEntry> {
-    match &message.body {
-        Body::Row { entry, .. } => Some(entry.as_ref().clone()),
-        Body::Record { .. } => None,
-    }
 }

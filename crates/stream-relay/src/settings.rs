@@ -34,7 +34,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// When a variable is missing, or the source is one that EventBridge keeps for AWS.
+    /// When a variable is missing, when source or bus cannot be names, or the source is one that EventBridge keeps for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;
         Ok(Self { dlq_url, ..Self::read_bus(environment)? })
@@ -56,12 +56,19 @@ impl Settings {
                 expected: "1 to 256 of A-Z a-z 0-9 . _ -, and not beginning with \"aws.\"".to_owned(),
             });
         }
-        Ok(Self {
-            event_bus_name: environment.required("EVENT_BUS_NAME")?,
-            event_source,
-            dlq_url: String::new(),
-            pace: Pace::default(),
-        })
+        let event_bus_name = environment.required("EVENT_BUS_NAME")?;
+        let name = match event_bus_name.split_once(":event-bus/") {
+            Some((service, name)) if service.starts_with("arn:") => name,
+            _ => &event_bus_name,
+        };
+        if !name.bytes().all(|byte| allowed(byte) || byte == b'/') {
+            return Err(SettingError::Bad {
+                name: "EVENT_BUS_NAME",
+                value: event_bus_name,
+                expected: "the name of a bus, of A-Z a-z 0-9 . _ - /, or its ARN".to_owned(),
+            });
+        }
+        Ok(Self { event_bus_name, event_source, dlq_url: String::new(), pace: Pace::default() })
     }
 }
 
@@ -110,6 +117,17 @@ mod tests {
     fn the_sources_of_aws_are_its_own() {
         let environment = [ALL[0], ("EVENT_SOURCE", "aws.s3"), ALL[2]].into_iter().collect();
         assert!(Settings::read(&environment).unwrap_err().to_string().contains("EVENT_SOURCE"));
+    }
+
+    #[test]
+    fn a_bus_has_a_name_or_an_arn() {
+        let read = |bus| Settings::read(&[("EVENT_BUS_NAME", bus), ALL[1], ALL[2]].into_iter().collect());
+        for bus in ["default", "aws.partner/example.com/a", "arn:aws:events:eu-west-1:123456789012:event-bus/main"] {
+            assert_eq!(read(bus).unwrap().event_bus_name, bus);
+        }
+        for bus in ["my bus", "main:1", "main,other", "arn:aws:events:eu-west-1:123456789012:event-bus/a b"] {
+            assert!(read(bus).unwrap_err().to_string().contains("EVENT_BUS_NAME"), "{bus}");
+        }
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Instance {
             let circumstances = circumstances();
             let decided = model.decide(&before.folded, id, &[request], &circumstances).unwrap();
             let deadline = Instant::now() + Duration::from_secs(60);
-            match self.store.append(model, &key, before.version(), &decided, deadline).await {
+            match self.store.append(model, &key, before.version(), &decided, None, deadline).await {
                 Err(AppendError::Conflict { .. }) => {}
                 appended => return Ok(appended.map_err(|error| panic!("{error}")).unwrap()),
             }
@@ -152,7 +152,8 @@ impl Instance {
 
 /// The first of the events that a query asked for, of those that ask for a range of them.
 pub(crate) fn first_events(calls: &[Call]) -> Vec<&str> {
-    let first = calls.iter().filter_map(|call| call.request["ExpressionAttributeValues"][":first"]["S"].as_str());
+    let onwards = calls.iter().filter(|call| call.request["ScanIndexForward"] != false);
+    let first = onwards.filter_map(|call| call.request["ExpressionAttributeValues"][":first"]["S"].as_str());
     first.filter(|sk| sk.starts_with(table::keys::EVENT_PREFIX)).collect()
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn of_table(client: &Client, table_name: &str) -> Result<Stream
 /// records may come twice.
 pub(super) async fn follow(client: &Client, arn: &str, shard: &str, records: &Sender<Record>) {
     while let Err(error) = read_on(client, arn, shard, records).await {
-        tracing::warn!(error = crate::in_full(&error), "the stream is read from its beginning again");
+        tracing::warn!(error = startup::in_full(&error), "the stream is read from its beginning again");
         tokio::time::sleep(AFTER_FAULT).await;
     }
 }

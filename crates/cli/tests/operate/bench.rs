@@ -149,7 +149,7 @@ impl Bench {
         let requests: Vec<_> = requests.collect();
         let decided = model.decide(&before.folded, &key.id, &requests, &circumstances).unwrap();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        self.store.append(model, &key, before.version(), &decided, deadline).await.unwrap();
+        self.store.append(model, &key, before.version(), &decided, None, deadline).await.unwrap();
     }
 
     /// A to-do with so many events, and as many messages.

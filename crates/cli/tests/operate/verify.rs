@@ -116,5 +116,5 @@ async fn a_table_that_does_not_answer_is_no_finding() {
     let printed = bench.daybook("verify").await;
     let error = printed.ended.unwrap_err();
     assert_eq!(error.exit_code(), 3);
-    assert!(cli::in_full(&error).contains("AccessDenied"), "{}", cli::in_full(&error));
+    assert!(startup::in_full(&error).contains("AccessDenied"), "{}", startup::in_full(&error));
 }

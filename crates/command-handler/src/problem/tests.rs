@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 use std::iter::successors;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 
@@ -63,5 +65,43 @@ fn a_problem_tells_its_kind() {
         assert_eq!(status, problem.kind().status());
         assert_eq!((&body["type"], &body["status"]), (&problem.kind().urn().into(), &status.as_u16().into()));
         assert!(!body["detail"].as_str().unwrap().is_empty(), "{body}");
+    }
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, some: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(some)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_the_service_could_not_do_is_logged_by_its_type() {
+    for problem in all() {
+        let (kind, log) = (problem.kind(), Log::default());
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_max_level(tracing::Level::INFO)
+            .with_writer(move || writer.clone())
+            .finish();
+        let _ = tracing::subscriber::with_default(subscriber, || problem.into_response());
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        if !kind.status().is_server_error() {
+            assert_eq!(text, "", "{kind:?}");
+            continue;
+        }
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let level = if kind == Kind::Internal { "ERROR" } else { "WARN" };
+        assert_eq!((&line["level"], &line["message"]), (&level.into(), &"request failed".into()), "{kind:?}");
+        assert_eq!((&line["problem"], &line["status"]), (&kind.urn().into(), &kind.status().as_u16().into()));
     }
 }

@@ -38,13 +38,18 @@ impl EventStore {
         if model.full_history() || version == 0 {
             return Ok(model.before_first_event());
         }
-        if let Some(kept) = self.kept_at(model, key, version).await? {
-            return Ok(kept);
+        let mut nearest = self.kept_at(model, key, version).await?.unwrap_or_else(|| model.before_first_event());
+        // Where snapshots are kept, none is nearer than this. Elsewhere the newest may be.
+        if version - nearest.version() >= self.settings.snapshot_every {
+            let newest = self.newest_snapshot(key).await?.and_then(|item| usable(model, key, item));
+            let nearer = newest.filter(|folded| (nearest.version()..=version).contains(&folded.version()));
+            nearest = nearer.unwrap_or(nearest);
         }
-        // Without kept snapshots, there may still be the newest.
-        let newest = self.newest_snapshot(key).await?.and_then(|item| usable(model, key, item));
-        let newest = newest.filter(|folded| folded.version() <= version);
-        Ok(newest.unwrap_or_else(|| model.before_first_event()))
+        // No event is read after this one, so nothing else would tell that it is not there.
+        if nearest.version() == version && self.is_ahead(key, version).await? {
+            return Ok(model.before_first_event());
+        }
+        Ok(nearest)
     }
 
     async fn newest_snapshot(&self, key: &AggregateKey) -> Result<Option<Item>, StoreError> {
@@ -89,19 +94,7 @@ impl EventStore {
 
     /// The kept snapshots up to event `version`, the newest first.
     fn kept_up_to(&self, key: &AggregateKey, version: u64) -> QueryFluentBuilder {
-        self.client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!(
-                "{} = :pk AND {} BETWEEN :first AND :last",
-                attributes::PK,
-                attributes::SK
-            ))
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":first", AttributeValue::S(keys::kept_snapshot_sk(0)))
-            .expression_attribute_values(":last", AttributeValue::S(keys::kept_snapshot_sk(version)))
-            .scan_index_forward(false)
-            .consistent_read(true)
+        self.rows_between(key, keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version)).scan_index_forward(false)
     }
 }
 

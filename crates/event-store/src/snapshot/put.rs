@@ -17,6 +17,21 @@ use crate::store::EventStore;
 /// deployment takes, or the decision to roll it back.
 const SET_ASIDE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
+/// The TTL of a snapshot that is set aside now.
+pub(super) fn aside_until(now: Timestamp) -> i64 {
+    (now + SET_ASIDE).as_second()
+}
+
+/// The TTL of a row that has one.
+pub(super) fn ttl(row: &Item) -> Option<i64> {
+    row.get(attributes::TTL).and_then(|ttl| ttl.as_n().ok()?.parse().ok())
+}
+
+/// Whether the time of a row is past: DynamoDB deletes late, so it may be there still.
+pub(super) fn is_over(row: &Item, now: Timestamp) -> bool {
+    ttl(row).is_some_and(|ttl| ttl <= now.as_second())
+}
+
 /// More often a snapshot is not looked at anew because another run has replaced it meanwhile: that run's is as good.
 const LOOKS: usize = 3;
 
@@ -75,10 +90,10 @@ impl EventStore {
             Stored::Good(folded) if folded.version() > version => self.is_ahead(key, folded.version()).await,
             Stored::Good(_) => Ok(false),
             Stored::OfAnotherVersion { version: other, .. } if other > version => self.is_ahead(key, other).await,
-            Stored::OfAnotherVersion { state_version, version: other } => {
-                if snapshot.sk == keys::SNAPSHOT {
-                    self.set_aside(there.clone(), (state_version, other), now).await?;
-                }
+            // Among the kept ones each release has its own, for as long as they last.
+            Stored::OfAnotherVersion { .. } if snapshot.sk != keys::SNAPSHOT => Ok(is_over(there, now)),
+            Stored::OfAnotherVersion { version: other, .. } => {
+                self.set_aside(there.clone(), other, snapshot.state_version, now).await?;
                 Ok(true)
             }
             Stored::Unreadable(fault) => {
@@ -89,34 +104,33 @@ impl EventStore {
     }
 
     /// Whether a snapshot is of an event that is not there, so that waiting for a newer one would be for ever.
-    async fn is_ahead(&self, key: &AggregateKey, version: u64) -> Result<bool, StoreError> {
+    pub(super) async fn is_ahead(&self, key: &AggregateKey, version: u64) -> Result<bool, StoreError> {
         let ahead = self.events(key, version - 1, 1).await?.items.is_empty();
         if ahead {
-            tracing::warn!(aggregate = %key, version, "replacing a snapshot of an event that is not there");
+            tracing::warn!(aggregate = %key, version, "a snapshot is of an event that is not there");
         }
         Ok(ahead)
     }
 
-    /// Keeps a snapshot of another state version for some days. Not over a kept one that stays anyway, but over one that was
-    /// set aside for this release: it is about to have a newer one.
+    /// Keeps a snapshot of another state version for some days. Not over a kept one of that or a third release, but over
+    /// one of this release, which is about to have a newer one.
     async fn set_aside(
         &self,
         mut snapshot: Item,
-        (state_version, version): (u32, u64),
+        version: u64,
+        own_state_version: u32,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let until = (now + SET_ASIDE).as_second();
         snapshot.insert(attributes::SK.to_owned(), AttributeValue::S(keys::kept_snapshot_sk(version)));
-        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(until.to_string()));
+        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(aside_until(now).to_string()));
         let put = self
             .put(snapshot)
             .condition_expression(format!(
-                "attribute_not_exists({}) OR (attribute_exists(#ttl) AND {} <> :other)",
+                "attribute_not_exists({}) OR {} = :own",
                 attributes::PK,
                 attributes::STATE_VERSION
             ))
-            .expression_attribute_names("#ttl", attributes::TTL)
-            .expression_attribute_values(":other", AttributeValue::N(state_version.to_string()));
+            .expression_attribute_values(":own", AttributeValue::N(own_state_version.to_string()));
         outcome(put).await.map(drop)
     }
 

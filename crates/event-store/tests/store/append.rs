@@ -392,7 +392,7 @@ async fn an_append_is_remembered_and_a_failed_one_is_not() {
     assert_eq!(store.recall(&account.key).unwrap().version(), 1);
     ledger(&bench.store(), "1", 3).await;
     let decided = account.decide(&opened.folded, &[pay(100)]);
-    store.append(account.model(), &account.key, 1, &decided, in_time()).await.unwrap_err();
+    store.append(account.model(), &account.key, 1, &decided, None, in_time()).await.unwrap_err();
     assert_eq!(store.recall(&account.key).unwrap().version(), 1);
 }
 

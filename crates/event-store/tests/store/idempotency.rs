@@ -29,7 +29,7 @@ async fn append(
     now: Timestamp,
 ) -> Result<Loaded, AppendError> {
     let keep = Keep { key: "k-1", answer, now, expires: a_day_after(now) };
-    store.append_keeping(subject.model(), &subject.key, before.version(), decided, Some(keep), in_time()).await
+    store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), in_time()).await
 }
 
 fn an_opening() -> (Subject, Folded, Decided) {
@@ -97,6 +97,49 @@ async fn a_key_whose_time_is_past_is_used_anew() {
     let later = a_day_after(at);
     append(&store, &account, (&loaded.folded, &again), answer("second"), later).await.unwrap();
     assert_eq!(store.kept_answer(&account.key, "k-1", later).await.unwrap(), Some(answer("second")));
+}
+
+#[tokio::test]
+async fn that_nothing_is_to_be_appended_is_kept_at_that_version_only() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 3).await;
+    let store = bench.store();
+    let before = account.load(&store).await.folded;
+    let idle = account.decide(&before, &[]);
+    bench.wire.take_calls();
+    append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap();
+    assert_eq!(bench.operations(), [APPEND]);
+    assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 3);
+    assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), 3);
+    assert_eq!(store.kept_answer(&account.key, "k-1", now()).await.unwrap(), Some(answer("idle")));
+
+    bench.delete(&account.key, &keys::idempotency_sk("k-1")).await;
+    ledger(&bench.store(), "1", 4).await;
+    let error = append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap_err();
+    assert!(matches!(error, AppendError::Conflict { actual: 4 }), "{error:?}");
+    assert_eq!(store.kept_answer(&account.key, "k-1", now()).await.unwrap(), None);
+
+    // A lost attempt has kept it, and the next one meets that.
+    let before = account.load(&store).await.folded;
+    bench.wire.fail_next(APPEND, Fault::BreakAfter);
+    let error = append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap_err();
+    assert!(matches!(&error, AppendError::Kept(kept) if *kept == answer("idle")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_twin_that_is_being_committed_is_waited_for() {
+    let bench = Bench::new().await;
+    let store = bench.store();
+    let (account, before, decided) = an_opening();
+    append(&store, &account, (&before, &decided), answer("first"), now()).await.unwrap();
+    let (_, _, twin) = an_opening();
+    // The metadata of the first is there, and its answer not yet.
+    bench.wire.take_calls();
+    let codes = vec!["ConditionalCheckFailed", "None", "TransactionConflict"];
+    bench.wire.fail_next(APPEND, Fault::Cancel { codes });
+    let error = append(&store, &account, (&before, &twin), answer("second"), now()).await.unwrap_err();
+    assert!(matches!(&error, AppendError::Kept(kept) if *kept == answer("first")), "{error:?}");
+    assert_eq!(bench.operations(), [APPEND, APPEND]);
 }
 
 #[tokio::test]

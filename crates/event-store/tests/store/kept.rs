@@ -8,6 +8,7 @@ use local_dynamodb::Fault;
 use serde_json::json;
 use table::keys;
 
+use crate::notebook::Notebook;
 use crate::support::{Bench, Subject, after, balance, ledger, now, number, settings, state};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
@@ -83,10 +84,86 @@ async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
     }
     // Before the first of them, there are but the events.
     assert_eq!(state(&account.load_at(&store, 199).await)["balance"], balance(199));
-    // Of a version that has a snapshot, no event is read.
+    // Of a version that has a snapshot, no event is folded; it is only seen to be there.
     bench.wire.take_calls();
     assert_eq!(account.load_at(&store, 400).await.version(), 400);
-    assert_eq!(bench.operations(), ["Query"]);
+    let calls = bench.wire.take_calls();
+    assert_eq!(calls.len(), 2, "the snapshot, and its event");
+    assert_eq!(calls[1].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(400));
+}
+
+#[tokio::test]
+async fn the_past_is_read_from_the_newest_snapshot_where_it_is_nearer_than_a_kept_one() {
+    let bench = Bench::new().await;
+    let account = account_with(&bench, 1, &[100]).await;
+    let store = bench.store();
+    ledger(&store, "1", 400).await;
+    // Nothing is kept any more, but for what waits to be deleted.
+    take(&store, &account).await;
+    ledger(&store, "1", 450).await;
+    for (version, first) in [(150, 101), (399, 101), (420, 401)] {
+        bench.wire.take_calls();
+        let at = account.load_at(&store, version).await;
+        assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
+        let last = bench.wire.take_calls().pop().unwrap();
+        assert_eq!(last.request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
+    }
+}
+
+#[tokio::test]
+async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
+    let bench = Bench::new().await;
+    let account = account_with(&bench, 1, &[40]).await;
+    for event in 31..=40 {
+        bench.delete(&account.key, &keys::event_sk(event)).await;
+    }
+    let at = account.load_at(&bench.store(), 40).await;
+    assert_eq!((at.version(), &state(&at)["balance"]), (30, &json!(balance(30))));
+}
+
+#[tokio::test]
+async fn each_state_version_keeps_its_own() {
+    const DAY: u64 = 24 * 60 * 60;
+    for keep in [1, 2] {
+        let bench = Bench::new().await;
+        let store = || bench.store_with(Settings { snapshot_keep: keep, ..settings() });
+        let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
+        older.command(&store(), "Start", json!({"lines": ["1"]})).await;
+        take(&store(), &older).await;
+        for release in [&older, &newer, &newer, &newer, &newer] {
+            release.command(&store(), "Write", json!({"lines": ["more"]})).await;
+            take(&store(), release).await;
+        }
+        let rows = bench.rows(&older.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+        let of = |state_version| rows.iter().filter(move |row| number(row, "stateVersion") == state_version);
+        let staying = of(2).filter(|row| !row.contains_key("ttl")).map(|row| number(row, "lastSeqNum"));
+        assert_eq!(staying.collect::<Vec<_>>(), (6 - keep as u64..=6).collect::<Vec<_>>());
+        // The older release could be rolled back to for a week, and finds its own.
+        let today = u64::try_from(now().as_second()).unwrap();
+        assert_eq!(of(1).count(), 2);
+        assert!(of(1).all(|row| number(row, "ttl") >= today + 7 * DAY - 60), "{rows:?}");
+        bench.wire.take_calls();
+        assert_eq!(older.load(&store()).await.version(), 6);
+        let reads = bench.wire.take_calls();
+        assert!(reads.iter().all(|call| call.request["ExpressionAttributeValues"][":first"]["S"] != keys::event_sk(2)));
+    }
+}
+
+#[tokio::test]
+async fn a_new_release_takes_the_place_of_no_kept_snapshot_of_the_same_event() {
+    for keep in [0, 1] {
+        let bench = Bench::new().await;
+        let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
+        older.command(&bench.store(), "Start", json!({"lines": ["1"]})).await;
+        take(&bench.store_with(Settings { snapshot_keep: keep, ..settings() }), &older).await;
+        // The newest is the older release's still, and goes where a kept one is put; it stays there when asked again.
+        assert_eq!(take(&keeping(&bench, 1), &newer).await, SnapshotOutcome::Taken { version: 1 });
+        assert_eq!(take(&keeping(&bench, 1), &newer).await, SnapshotOutcome::NotNewer);
+        let newest = bench.row(&older.key, keys::SNAPSHOT).await.unwrap();
+        let kept = bench.row(&older.key, &keys::kept_snapshot_sk(1)).await.unwrap();
+        assert_eq!((number(&newest, "stateVersion"), number(&kept, "stateVersion")), (2, 1));
+        assert!(kept.contains_key("ttl"));
+    }
 }
 
 #[tokio::test]
@@ -201,8 +278,8 @@ async fn one_that_cannot_be_used_hides_no_older_one() {
         let at = account.load_at(&bench.store(), 350).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (350, &json!(balance(350))), "{attribute} {value:?}");
         let calls = bench.wire.take_calls();
-        assert_eq!(calls.len(), 3, "the newest, the others in one page, the events");
-        assert_eq!(calls[2].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(101));
+        assert_eq!(calls.len(), 4, "the newest kept one, the others in one page, the newest of all, the events");
+        assert_eq!(calls[3].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(101));
         let mut again = good.clone();
         bench.put(again.clone()).await;
         again.insert("sk".into(), AttributeValue::S(keys::kept_snapshot_sk(200)));

@@ -97,6 +97,33 @@ async fn a_stale_cache_is_brought_up_to_date() {
 }
 
 #[tokio::test]
+async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
+    for snapshots in [true, false] {
+        let bench = Bench::new().await;
+        let (one, other) = (bench.store(), bench.store());
+        let account = ledger(&one, "1", 4).await;
+        account.load(&other).await;
+        ledger(&one, "1", 1_050).await;
+        if snapshots {
+            one.take_snapshot(account.model(), &account.key, now()).await.unwrap();
+        }
+        ledger(&one, "1", 1_100).await;
+        bench.wire.take_calls();
+        let loaded = account.load(&other).await;
+        assert_eq!((loaded.version(), &state(&loaded)["balance"]), (1_100, &json!(balance(1_100))));
+        let calls = bench.wire.take_calls();
+        let read: u64 = calls.iter().filter_map(|call| call.request["Limit"].as_u64()).sum();
+        if snapshots {
+            assert_eq!((calls.len(), read), (3, 300), "two pages on from the cache, the snapshot, the newest events");
+        } else {
+            // What has been folded already is not folded again.
+            let rest = calls.iter().find(|call| call.operation == "Query" && call.request["Limit"].is_null()).unwrap();
+            assert_eq!(rest.request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(205));
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
     let bench = Bench::new().await;
     let store = bench.store_with(Settings { snapshot_every: 10, snapshot_keep: 9, ..settings() });

@@ -107,7 +107,8 @@ async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is
             bench.wire.fail_next(APPEND, fault.clone());
         }
         let deadline = Instant::now() + Duration::from_millis(60);
-        let error = store.append(todo.model(), &todo.key, before.version(), &decided, deadline).await.unwrap_err();
+        let error =
+            store.append(todo.model(), &todo.key, before.version(), &decided, None, deadline).await.unwrap_err();
         assert!(matches!(error, AppendError::Store(StoreError::Unavailable { .. })), "{fault:?}: {error:?}");
         assert!(bench.wire.take_calls().iter().any(|call| call.operation == APPEND));
         assert_eq!(bench.rows(&todo.key, "").await, [], "{fault:?}");
@@ -159,7 +160,7 @@ async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_dead
     let store = bench.store();
     let (todo, before, decided) = a_creation();
     bench.wire.fail_next(APPEND, Fault::BreakAfter);
-    store.append(todo.model(), &todo.key, before.version(), &decided, Instant::now()).await.unwrap();
+    store.append(todo.model(), &todo.key, before.version(), &decided, None, Instant::now()).await.unwrap();
     assert_eq!(bench.operations(), ["Query", APPEND]);
     assert_written_once(&bench, &todo, &decided).await;
 }

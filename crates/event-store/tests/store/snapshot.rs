@@ -315,6 +315,40 @@ async fn a_state_too_large_even_when_compressed_has_no_snapshot_and_works_on() {
 }
 
 #[tokio::test]
+async fn a_snapshot_leaves_room_for_what_is_added_when_it_is_kept_and_retired() {
+    let bench = Bench::new().await;
+    let notebook = Subject::of::<Notebook>("1");
+    let noise = noise(600 * 1024);
+    let (first, second) = noise.split_at(300 * 1024);
+    let start = async |length: usize| {
+        for row in bench.rows(&notebook.key, "").await {
+            bench.delete(&notebook.key, text(&row, "sk")).await;
+        }
+        let store = bench.store();
+        notebook.command(&store, "Start", json!({ "lines": [first] })).await;
+        notebook.command(&store, "Write", json!({"lines": [second[..length]]})).await;
+        take(&bench.store_with(Settings { snapshot_keep: 1, ..settings() }), &notebook).await
+    };
+    // The largest that fits.
+    let (mut fits, mut too_large) = (0, second.len());
+    assert!(matches!(start(too_large).await, SnapshotOutcome::TooLarge { .. }));
+    while too_large - fits > 1 {
+        let length = fits.midpoint(too_large);
+        match start(length).await {
+            SnapshotOutcome::Taken { .. } => fits = length,
+            _ => too_large = length,
+        }
+    }
+    start(fits).await;
+    // It is retired as one of another state version.
+    let newer = Subject::of::<Notebook<2>>("1");
+    take(&bench.store(), &newer).await;
+    let kept = bench.row(&notebook.key, &keys::kept_snapshot_sk(2)).await.unwrap();
+    assert!(kept.contains_key("ttl") && item_size(&kept) <= MAX_ITEM);
+    assert!(item_size(&kept) > MAX_ITEM - 8, "it was the largest");
+}
+
+#[tokio::test]
 async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
     let bench = Bench::new().await;
     let plain = Subject::of::<Notebook>("1");

@@ -234,7 +234,7 @@ impl Subject {
         before: &Folded,
         decided: &Decided,
     ) -> Result<Loaded, AppendError> {
-        store.append(self.model(), &self.key, before.version(), decided, in_time()).await
+        store.append(self.model(), &self.key, before.version(), decided, None, in_time()).await
     }
 
     /// Decides on what the store remembers, else on what it loads, and appends.

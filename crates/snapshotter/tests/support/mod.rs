@@ -104,7 +104,7 @@ impl Bench {
         let circumstances = Circumstances { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
         let decided = model.decide(&before.folded, &key.id, &commands, &circumstances)?;
         let deadline = Instant::now() + Duration::from_secs(60);
-        self.store.append(model, key, before.version(), &decided, deadline).await.unwrap();
+        self.store.append(model, key, before.version(), &decided, None, deadline).await.unwrap();
         Ok(())
     }
 

@@ -80,9 +80,8 @@ fn a_lane_stands_still_behind_what_could_not_be_parked() {
     let now = Instant::now();
     let poison = Place { lane: Some("a"), order: 0, bytes: None };
     let mut lanes = Lanes::new([place("a", 1, 1), poison, place("b", 1, 1)]);
-    assert_eq!(steps(&mut lanes, now), [Step::Park(1)]);
+    assert_eq!(steps(&mut lanes, now), [Step::Park(1), Step::Send(vec![2])]);
     lanes.parked(1, false);
-    assert_eq!(steps(&mut lanes, now), [Step::Send(vec![2])]);
     answer(&mut lanes, &[2], Verdict::Sent);
     assert_eq!(steps(&mut lanes, now), []);
     assert_eq!(lanes.unsettled().collect::<Vec<_>>(), [0, 1]);
