@@ -2,6 +2,7 @@
 
 mod access;
 mod operations;
+mod operator;
 mod roles;
 
 use std::collections::{BTreeMap, BTreeSet};

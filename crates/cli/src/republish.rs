@@ -15,7 +15,7 @@ use ulid::Ulid;
 
 use crate::operate::progress::Progress;
 use crate::operate::selection::{AggregateName, model, models};
-use crate::operate::target::{BusOptions, TableOptions};
+use crate::operate::target::{BusOptions, TO_FIND, TableOptions};
 use crate::operate::{Exit, OperateError, Operator};
 
 /// Rows that are sent together, at most.
@@ -88,7 +88,7 @@ struct Tally {
 ///
 /// When the table cannot be read, or the bus takes nothing more.
 pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
-    let store = options.table.connect(&operator.environment).await?;
+    let store = options.table.connect(&operator.environment, TO_FIND).await?;
     let resend = options.bus.connect(&operator.environment, options.rate).await?;
     let names = event_names(&options, &operator.registry)?;
     let window = window(options.from, options.to)?;
@@ -97,15 +97,26 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     let mut tally = Tally { events: found.values().map(Events::len).sum(), ..Tally::default() };
     let progress = Progress::of(found.len());
     let mut sending = Sending { options: &options, operator, resend, progress, waiting: Vec::new(), bytes: 0 };
+    let (mut read, mut unread) = (None, None);
     for (key, events) in found {
         if sending.operator.interrupt.is_set() || tally.failure.is_some() {
             break;
         }
-        sending.aggregate(&store, &key, &events, &mut tally).await?;
+        match sending.aggregate(&store, &key, &events, &mut tally).await {
+            Ok(()) => read = Some(key),
+            Err(OperateError::Store { source, .. }) => {
+                unread = Some(source);
+                break;
+            }
+            Err(other) => return Err(other),
+        }
     }
     sending.flush(&mut tally).await?;
     drop(sending);
-    tell(&options, operator, tally)
+    if unread.is_some() && !tally.unsent {
+        tally.settled = read;
+    }
+    tell(&options, operator, tally, unread)
 }
 
 /// The names of all events that may have announced something.
@@ -336,7 +347,12 @@ impl Sending<'_> {
 }
 
 /// The summary, and how it ended.
-fn tell(options: &Options, operator: &mut Operator, tally: Tally) -> Result<Exit, OperateError> {
+fn tell(
+    options: &Options,
+    operator: &mut Operator,
+    tally: Tally,
+    unread: Option<StoreError>,
+) -> Result<Exit, OperateError> {
     let Tally { events, rows, gone, sent, refused, unreadable, settled, failure, .. } = tally;
     let text = if options.yes {
         format!(
@@ -356,8 +372,11 @@ fn tell(options: &Options, operator: &mut Operator, tally: Tally) -> Result<Exit
         _ => "run it again".to_owned(),
     };
     let interrupted = operator.interrupt.is_set();
-    let go_on = (interrupted || failure.is_some()).then_some(next.as_str());
+    let go_on = (interrupted || failure.is_some() || unread.is_some()).then_some(next.as_str());
     operator.sum_up(options.json, &text, summary, go_on)?;
+    if let Some(source) = unread {
+        return Err(OperateError::Store { doing: format!("ended before the end, {next}"), source });
+    }
     if interrupted {
         return Ok(Exit::Interrupted);
     }

@@ -14,17 +14,19 @@ use table::AggregateKey;
 use crate::operate::pacing::Pacer;
 use crate::operate::progress::Progress;
 use crate::operate::selection::{AggregateName, Cursor, Selection, model};
-use crate::operate::target::{HELP, TableOptions};
+use crate::operate::target::{HELP, TO_TAKE_SNAPSHOTS, TableOptions};
 use crate::operate::{Exit, OperateError, Operator};
 
 /// What can be done with snapshots.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
-    /// Take a snapshot of each aggregate that has none of the current STATE_VERSION.
+    /// Take a snapshot of each aggregate whose snapshot is of another STATE_VERSION, far behind, or not there.
     ///
-    /// After a release with a new STATE_VERSION, aggregates are folded from their first events until their next snapshot is due.
-    /// This takes it ahead of time, at a bounded rate. Aggregates with fewer events than SNAPSHOT_EVERY are passed by, unless
-    /// they have an outdated snapshot: they load as fast without one.
+    /// After a release with a new STATE_VERSION, aggregates are folded from their first events until their next snapshot is due;
+    /// after an outage of the snapshotter, from the last one that it took. This takes it ahead of time, at a bounded rate.
+    /// Aggregates with fewer than SNAPSHOT_EVERY events beyond their snapshot are passed by: they load as fast without a newer
+    /// one. One that is named by --aggregate is passed by only when its snapshot is of its last event. A snapshot of another
+    /// STATE_VERSION, or of an event that is not there, is always replaced.
     ///
     /// It can be ended at any time with Ctrl-C, and prints how to go on. Run again from the start it passes by what is current,
     /// at the price of one read each.
@@ -41,7 +43,8 @@ pub struct Options {
     /// Which of all.
     #[command(flatten)]
     pub selection: Selection,
-    /// Pass aggregates with fewer events by; SNAPSHOT_EVERY when it is not given.
+    /// Pass aggregates by with fewer events beyond their snapshot; SNAPSHOT_EVERY when it is not given, 1 for those that are
+    /// named.
     #[arg(long, value_name = "N")]
     pub min_events: Option<u64>,
     /// Fold from the first event and take it even where there is a current one: the cure for a snapshot that `daybook
@@ -68,7 +71,9 @@ enum Rebuilt {
     Taken {
         version: u64,
     },
+    /// Few events are beyond its snapshot.
     Current,
+    /// It has few events, and no snapshot.
     Short,
     TooLarge {
         bytes: usize,
@@ -103,7 +108,7 @@ pub async fn run(verb: Verb, operator: &mut Operator) -> Result<Exit, OperateErr
 ///
 /// When the table cannot be read or written.
 pub async fn rebuild(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
-    let store = options.table.connect(&operator.environment).await?;
+    let store = options.table.connect(&operator.environment, TO_TAKE_SNAPSHOTS).await?;
     for AggregateName(key) in &options.aggregates {
         model(&operator.registry, &key.aggregate_type)?;
     }
@@ -177,13 +182,14 @@ async fn one(
     pacer.turn().await;
     let Standing { version, snapshot } = store.standing(key).await?;
     // One of an event that is not there is none that a load uses.
-    let is_current = |snapshot: SnapshotStanding| {
+    let is_usable = |snapshot: &SnapshotStanding| {
         snapshot.state_version == model.state_version() && (1..=version).contains(&snapshot.version)
     };
-    match snapshot {
-        Some(snapshot) if is_current(snapshot) && !force => return Ok(Rebuilt::Current),
-        None if version < least => return Ok(Rebuilt::Short),
-        _ => {}
+    let usable = snapshot.filter(is_usable);
+    let is_useless = snapshot.is_some() && usable.is_none();
+    let beyond = version - usable.map_or(0, |snapshot| snapshot.version);
+    if beyond < least && !is_useless && !force {
+        return Ok(if usable.is_some() { Rebuilt::Current } else { Rebuilt::Short });
     }
     let taken = if force {
         store.rebuild_snapshot(model, key, Timestamp::now()).await

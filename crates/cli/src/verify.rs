@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::operate::pacing::Pacer;
 use crate::operate::progress::Progress;
 use crate::operate::selection::{AggregateName, Cursor, Found, Listing, Selection, model};
-use crate::operate::target::TableOptions;
+use crate::operate::target::{TO_FIND, TableOptions};
 use crate::operate::{Exit, OperateError, Operator};
 
 /// What is asked for.
@@ -60,7 +60,7 @@ struct Summary {
 ///
 /// When the table cannot be read.
 pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
-    let store = options.table.connect(&operator.environment).await?;
+    let store = options.table.connect(&operator.environment, TO_FIND).await?;
     for AggregateName(key) in &options.aggregates {
         model(&operator.registry, &key.aggregate_type)?;
     }

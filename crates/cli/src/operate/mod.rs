@@ -113,10 +113,10 @@ pub enum OperateError {
     #[error("{0}")]
     Usage(String),
     /// A setting is missing or wrong.
-    #[error("{fault}; set it, or give {option}")]
+    #[error("{fault}; the stack's output OperatorEnvironment has it{or_give}")]
     Setting {
-        /// The option that does the same.
-        option: &'static str,
+        /// The option that does the same, if there is one.
+        or_give: String,
         /// Which setting.
         fault: SettingError,
     },

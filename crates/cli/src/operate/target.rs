@@ -1,7 +1,12 @@
-//! Which table, bus and queue: by the same environment variables as the functions, or by options of the same meaning.
+//! Which table, bus and queue, by the environment variables of the functions; where they are is also an option each.
+//!
+//! Invariant: at a deployed stack nothing that decides what a verb finds, sends or keeps has a default. The functions may run
+//! with another value, and then a verb sees less than there is, or retires what should stay.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use axum::http::Uri;
 use clap::Args;
 use event_store::EventStore;
 use startup::{Environment, SdkConfig, SettingError};
@@ -12,12 +17,16 @@ use super::OperateError;
 /// What each verb's `--help` ends with.
 pub const HELP: &str = "\
 To point it at a stack:
-  A deployed one: the usual AWS environment (AWS_PROFILE, AWS_REGION, …), and the names as the deployment's outputs tell:
-    export TABLE_NAME=… EVENT_BUS_NAME=… EVENT_SOURCE=… DLQ_URL=…
+  A deployed one: its output OperatorEnvironment has all settings. Load them into a shell of their own, with credentials
+  that are keys (docs/runbook.md, \"Before you begin\"):
+    export STACK=daybook-prod
+    export STACK $(aws cloudformation describe-stacks --stack-name $STACK --output text \\
+      --query \"Stacks[0].Outputs[?OutputKey=='OperatorEnvironment'].OutputValue\")
   The one that `daybook dev` runs on this machine:
     export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
+  Other settings have the functions' defaults there.
 
 Exit status: 0 all is well; 1 something was found wrong or is left over, and was printed; 2 a wrong option or setting;
 3 AWS did not let it be done; 130 ended by Ctrl-C.";
@@ -55,51 +64,107 @@ pub struct QueueOptions {
     pub dlq_url: Option<String>,
 }
 
+/// The settings that decide which aggregates and messages a verb finds.
+pub const TO_FIND: &[&str] = &["EVENT_TYPE_SHARDS"];
+
+/// The settings that decide which snapshots it takes and which it keeps, too.
+pub const TO_TAKE_SNAPSHOTS: &[&str] = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
+
 impl TableOptions {
-    /// The store over the table.
+    /// The store's settings. At a deployed stack, those that are `decisive` must be set.
     ///
     /// # Errors
     ///
     /// When a setting is missing or wrong.
-    pub async fn connect(&self, environment: &Environment) -> Result<EventStore, OperateError> {
+    pub fn settings(
+        &self,
+        environment: &Environment,
+        decisive: &[&'static str],
+    ) -> Result<event_store::Settings, OperateError> {
         let options = [("TABLE_NAME", &self.table), ("EVENT_TYPE_SHARDS", &self.event_type_shards)];
-        let others = ["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "OUTBOX_TTL_DAYS"];
-        let settings = event_store::Settings::read(&with(environment, &options, &others)).map_err(setting)?;
-        Ok(EventStore::new(&aws(environment, "AWS_ENDPOINT_URL_DYNAMODB").await, settings))
+        let given = with(environment, &options, &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]);
+        let settings = event_store::Settings::read(&given).map_err(setting)?;
+        if !is_local(environment, TABLE_ENDPOINT) {
+            decisive.iter().try_for_each(|name| given.required(name).map(drop)).map_err(setting)?;
+        }
+        Ok(settings)
+    }
+
+    /// The store over the table, with these [`settings`](Self::settings).
+    ///
+    /// # Errors
+    ///
+    /// Those of the settings.
+    pub async fn connect(
+        &self,
+        environment: &Environment,
+        decisive: &[&'static str],
+    ) -> Result<EventStore, OperateError> {
+        let settings = self.settings(environment, decisive)?;
+        Ok(EventStore::new(&aws(environment, TABLE_ENDPOINT).await, settings))
     }
 }
 
 impl BusOptions {
-    /// A sender to the bus at a rate.
+    /// The relay's settings, but for the queue.
     ///
     /// # Errors
     ///
     /// When a setting is missing or wrong.
-    pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperateError> {
+    pub fn settings(&self, environment: &Environment) -> Result<stream_relay::Settings, OperateError> {
         let options = [("EVENT_BUS_NAME", &self.event_bus), ("EVENT_SOURCE", &self.event_source)];
-        let settings = stream_relay::Settings::read_bus(&with(environment, &options, &[])).map_err(setting)?;
+        stream_relay::Settings::read_bus(&with(environment, &options, &[])).map_err(setting)
+    }
+
+    /// A sender to the bus at a rate.
+    ///
+    /// # Errors
+    ///
+    /// Those of the [`settings`](Self::settings).
+    pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperateError> {
+        let settings = self.settings(environment)?;
         let aws = aws(environment, "AWS_ENDPOINT_URL_EVENTBRIDGE").await;
         Ok(Resend::new(stream_relay::clients::eventbridge(&aws), settings, per_second))
     }
 }
 
 impl QueueOptions {
+    /// The queue's URL.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn url(&self, environment: &Environment) -> Result<String, OperateError> {
+        with(environment, &[("DLQ_URL", &self.dlq_url)], &[]).required("DLQ_URL").map_err(setting)
+    }
+
     /// The client of the queue, and its URL.
     ///
     /// # Errors
     ///
-    /// When the setting is missing.
+    /// When the URL is missing.
     pub async fn connect(&self, environment: &Environment) -> Result<(aws_sdk_sqs::Client, String), OperateError> {
-        let url = with(environment, &[("DLQ_URL", &self.dlq_url)], &[]).required("DLQ_URL").map_err(setting)?;
+        let url = self.url(environment)?;
         Ok((aws_sdk_sqs::Client::new(&aws(environment, "AWS_ENDPOINT_URL_SQS").await), url))
     }
 }
+
+/// The variable that names DynamoDB's endpoint.
+const TABLE_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 
 /// The variables that are asked for, an option before the environment.
 fn with(environment: &Environment, options: &[(&str, &Option<String>)], others: &[&str]) -> Environment {
     let given = options.iter().map(|(name, option)| (*name, (*option).clone().or_else(|| environment.optional(name))));
     let others = others.iter().map(|name| (*name, environment.optional(name)));
     given.chain(others).filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Whether the environment names an endpoint on this machine for the service, as `daybook dev` has it.
+fn is_local(environment: &Environment, variable: &str) -> bool {
+    let uri = environment.optional(variable).and_then(|url| url.parse::<Uri>().ok());
+    let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// At the endpoint that the environment names for the service, else wherever the AWS environment leads.
@@ -115,12 +180,35 @@ fn setting(fault: SettingError) -> OperateError {
         SettingError::Missing { name } | SettingError::Bad { name, .. } => *name,
     };
     let option = match name {
-        "TABLE_NAME" => "--table",
-        "EVENT_TYPE_SHARDS" => "--event-type-shards",
-        "EVENT_BUS_NAME" => "--event-bus",
-        "EVENT_SOURCE" => "--event-source",
-        "DLQ_URL" => "--dlq-url",
-        _ => "none",
+        "TABLE_NAME" => Some("--table"),
+        "EVENT_TYPE_SHARDS" => Some("--event-type-shards"),
+        "EVENT_BUS_NAME" => Some("--event-bus"),
+        "EVENT_SOURCE" => Some("--event-source"),
+        "DLQ_URL" => Some("--dlq-url"),
+        _ => None,
     };
-    OperateError::Setting { option, fault }
+    let or_give = option.map(|option| format!(", or give {option}")).unwrap_or_default();
+    OperateError::Setting { or_give, fault }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_endpoint_is_one_on_this_machine() {
+        let local = |url: &str| is_local(&[(TABLE_ENDPOINT, url)].into_iter().collect(), TABLE_ENDPOINT);
+        for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
+            assert!(local(url), "{url}");
+        }
+        for url in [
+            "",
+            "https://dynamodb.eu-central-1.amazonaws.com",
+            "http://10.0.0.1:8000",
+            "http://localhost.example.com",
+            "http://127.0.0.1.example.com",
+        ] {
+            assert!(!local(url), "{url}");
+        }
+    }
 }

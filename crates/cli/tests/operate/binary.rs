@@ -39,8 +39,37 @@ async fn it_ends_with_what_scripts_go_by() {
 
     let nowhere = daybook(None, &["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"]).await;
     assert_eq!(nowhere.status.code(), Some(2));
-    let expected = "daybook: environment variable TABLE_NAME is missing; set it, or give --table\n";
+    let expected = "daybook: environment variable TABLE_NAME is missing; the stack's output OperatorEnvironment has it, or give \
+                    --table\n";
     assert_eq!(text(&nowhere.stderr), expected);
+}
+
+/// Nothing listens there: it must end before it looks.
+#[test]
+fn at_a_deployed_stack_what_decides_has_no_default() {
+    let window = ["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"];
+    let rebuild = ["snapshot", "rebuild"];
+    for (words, missing, option) in [
+        (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or give --event-type-shards"),
+        (&window, "EVENT_TYPE_SHARDS", ", or give --event-type-shards"),
+        (&rebuild, "EVENT_TYPE_SHARDS", ", or give --event-type-shards"),
+        (&rebuild, "SNAPSHOT_EVERY", ""),
+        (&rebuild, "SNAPSHOT_KEEP", ""),
+    ] {
+        let all =
+            [("TABLE_NAME", "daybook"), ("EVENT_TYPE_SHARDS", "4"), ("SNAPSHOT_EVERY", "9"), ("SNAPSHOT_KEEP", "3")];
+        let output = Command::new(env!("CARGO_BIN_EXE_daybook"))
+            .args(words)
+            .env_clear()
+            .env("AWS_ENDPOINT_URL_DYNAMODB", "https://dynamodb.invalid")
+            .envs(all.into_iter().filter(|(name, _)| *name != missing))
+            .output()
+            .unwrap();
+        let expected = format!(
+            "daybook: environment variable {missing} is missing; the stack's output OperatorEnvironment has it{option}\n"
+        );
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected), "{words:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +84,7 @@ async fn each_verb_explains_itself() {
     ];
     for words in verbs {
         let help = text(&daybook(None, words).await.stdout);
-        for expected in ["AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000", "Exit status: 0"] {
+        for expected in ["AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000", "OperatorEnvironment", "Exit status: 0"] {
             assert!(help.contains(expected), "{words:?}: {help}");
         }
     }

@@ -198,6 +198,44 @@ async fn a_bus_that_refuses_ends_it_and_it_goes_on_from_there() {
 }
 
 #[tokio::test]
+async fn a_table_that_refuses_ends_it_and_it_goes_on_from_there() {
+    let bench = bench().await;
+    bench.todo("3", 2).await;
+    // What its second event announced is gone, and how much that was the table does not tell.
+    let mut row = bench.rows("todo/2", "EVENT#000000000001").await.remove(0);
+    row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoBegun".to_owned()));
+    bench.put(row).await;
+    bench.delete("todo/2", "OUTBOX#000000000002#0").await;
+    bench.wire.fail_next("GetItem", local_dynamodb::Fault::Refuse { status: 400, code: "AccessDeniedException" });
+
+    let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
+    let error = printed.ended.unwrap_err();
+    assert_eq!(error.exit_code(), 3);
+    let text = startup::in_full(&error);
+    assert!(
+        text.starts_with("ended before the end, go on with --after todo/1: ") && text.contains("AccessDenied"),
+        "{text}"
+    );
+    let summary = printed.lines.last().unwrap();
+    assert_eq!(
+        *summary,
+        "18 events in the window: 13 messages sent, 0 refused, 0 unreadable, 0 gone; ended before the end, go on with --after \
+         todo/1"
+    );
+
+    let lines = bench.daybook(&format!("{ALWAYS} --yes --after todo/1")).await.expect(Exit::Findings);
+    assert_eq!(lines[0], "gone todo/2 event 2: 1 of 1 messages");
+    let mut expected = Vec::new();
+    for aggregate in ["account/1", "todo/1", "todo/3"] {
+        expected.extend(ids(&bench.outbox(aggregate).await));
+    }
+    let mut sent = bench.sent();
+    sent.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(sent, expected);
+}
+
+#[tokio::test]
 async fn an_interrupted_run_says_where_to_go_on_and_calls_nothing_gone() {
     let bench = bench().await;
     for id in ["x", "y", "z"] {

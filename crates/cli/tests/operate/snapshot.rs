@@ -98,6 +98,31 @@ async fn one_that_is_named_gets_one_however_short_it_is() {
 }
 
 #[tokio::test]
+async fn one_that_is_far_behind_is_replaced() {
+    let bench = bench().await;
+    bench.daybook(REBUILD).await.expect(Exit::Clean);
+    let update = |n: usize| ("UpdateTodo", json!({"title": format!("later/{n}"), "message": ""}));
+    let later: Vec<_> = (0..20).map(update).collect();
+    for (id, events) in [("1", 20), ("2", 20), ("3", 4)] {
+        bench.commands(&format!("todo/{id}"), &later[..events]).await;
+    }
+    let named = bench.daybook("snapshot rebuild --aggregate todo/2").await.expect(Exit::Clean);
+    assert_eq!(named[0], "taken todo/2 at event 25");
+    let walk = bench.daybook(REBUILD).await.expect(Exit::Clean);
+    assert_eq!(walk[0], "taken todo/1 at event 25");
+    assert!(walk[1].starts_with("1 snapshots taken; 5 aggregates had a current one, 1 need none"), "{walk:?}");
+    // Its next one is not due yet, but it is asked for.
+    let named = bench.daybook("snapshot rebuild --aggregate todo/3").await.expect(Exit::Clean);
+    assert_eq!(named[0], "taken todo/3 at event 9");
+    bench.daybook("verify").await.expect(Exit::Clean);
+
+    bench.wire.take_calls();
+    let again = bench.daybook("snapshot rebuild --aggregate todo/3").await.expect(Exit::Clean);
+    assert!(again[0].starts_with("0 snapshots taken; 1 aggregates had a current one"), "{again:?}");
+    assert_eq!(bench.operations(), ["Query"]);
+}
+
+#[tokio::test]
 async fn it_goes_on_where_it_was_interrupted() {
     let bench = bench().await;
     let mut taken = Vec::new();

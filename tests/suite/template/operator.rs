@@ -1,0 +1,68 @@
+//! What an operator's shell is given is what the functions run with, and all that the verbs want.
+
+use std::collections::BTreeMap;
+
+use cli::operate::OperateError;
+use cli::operate::target::{BusOptions, QueueOptions, TO_TAKE_SNAPSHOTS, TableOptions};
+use serde_json::Value;
+use startup::Environment;
+
+use super::{plain, text};
+
+/// The assignments of the output, by name; what they are made of is named as in the template.
+fn assignments(template: &Value) -> BTreeMap<String, String> {
+    let value = template["Outputs"]["OperatorEnvironment"]["Value"].as_str().unwrap();
+    let assignment = |text: &str| {
+        let (name, value) = text.split_once('=').unwrap();
+        let value = value.strip_prefix("${").unwrap().strip_suffix('}').unwrap();
+        (name.to_owned(), value.to_owned())
+    };
+    value.split_whitespace().map(assignment).collect()
+}
+
+#[test]
+fn the_operator_has_the_settings_that_the_functions_have() {
+    let template = plain(&text());
+    let functions = ["CommandHandler", "Snapshotter", "StreamRelay"];
+    for (name, value) in assignments(&template) {
+        if name == "AWS_REGION" {
+            assert_eq!(value, "AWS::Region");
+            continue;
+        }
+        let variables = functions.map(|id| &template["Resources"][id]["Properties"]["Environment"]["Variables"][&name]);
+        let set: Vec<_> = variables.into_iter().filter_map(Value::as_str).collect();
+        assert!(!set.is_empty() && set.iter().all(|&set| set == value), "{name}: {value} and {set:?}");
+    }
+}
+
+/// Reads what all the verbs read.
+fn read(environment: &Environment) -> Result<(), OperateError> {
+    TableOptions::default().settings(environment, TO_TAKE_SNAPSHOTS)?;
+    BusOptions::default().settings(environment)?;
+    QueueOptions::default().url(environment).map(drop)
+}
+
+#[test]
+fn the_verbs_want_all_of_it_and_nothing_else() {
+    let template = plain(&text());
+    let assignments = assignments(&template);
+    let with_all_but = |missing: &str| -> Environment {
+        let others = assignments.iter().filter(|(name, _)| *name != missing);
+        // What exists only once it is deployed is some text.
+        let value = |value: &str| {
+            let default = &template["Parameters"][value]["Default"];
+            if default.is_null() {
+                "deployed".to_owned()
+            } else {
+                default.as_str().map_or(default.to_string(), str::to_owned)
+            }
+        };
+        others.map(|(name, of)| (name.clone(), value(of))).collect()
+    };
+    read(&with_all_but("")).unwrap();
+    for name in assignments.keys().filter(|name| *name != "AWS_REGION") {
+        let error = read(&with_all_but(name)).unwrap_err().to_string();
+        let expected = format!("environment variable {name} is missing; the stack's output OperatorEnvironment has it");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
