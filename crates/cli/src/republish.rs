@@ -99,7 +99,7 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     let mut sending = Sending { options: &options, operator, resend, progress, waiting: Vec::new(), bytes: 0 };
     let (mut read, mut unread) = (None, None);
     for (key, events) in found {
-        if sending.operator.interrupt.is_set() || tally.failure.is_some() {
+        if sending.operator.interrupt.is_set() || tally.unsent {
             break;
         }
         match sending.aggregate(&store, &key, &events, &mut tally).await {
@@ -227,10 +227,14 @@ impl Sending<'_> {
                 self.waiting.push((key.clone(), row));
                 if self.waiting.len() >= AT_ONCE || self.bytes >= BYTES_AT_ONCE {
                     self.flush(tally).await?;
+                    // What comes after these would overtake them.
+                    if tally.unsent {
+                        return Ok(());
+                    }
                 }
             }
             after = page.next;
-            if after.is_none() || tally.failure.is_some() || self.operator.interrupt.is_set() {
+            if after.is_none() || self.operator.interrupt.is_set() {
                 break;
             }
         }

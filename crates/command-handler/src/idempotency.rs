@@ -26,7 +26,7 @@ pub(crate) struct Idempotency {
 }
 
 impl Idempotency {
-    /// The key of a request, if it has one. It belongs to the `principal`: others with the same key are other requests.
+    /// The key of a request, if it has one. Under the same key another `principal`'s is another request, and so refused.
     pub(crate) fn read(parts: &Parts, principal: Option<&str>, body: &Json) -> Result<Option<Self>, Problem> {
         let Some(value) = parts.headers.get(NAME) else { return Ok(None) };
         let key = value.to_str().unwrap_or_default();

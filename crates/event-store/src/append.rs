@@ -191,9 +191,8 @@ impl EventStore {
         keeps: bool,
         deadline: Instant,
     ) -> Result<(), AppendError> {
-        // The event id is unique to this attempt at the command, and 26 of the 36 characters that a token may have. Where
-        // only an answer is kept, a second attempt finds that of the first.
-        let token = first.map(|first| first.event_id.to_string());
+        // Unique to this attempt at the command, as its event's id is; a token may have 36 characters.
+        let token = first.map_or_else(|| format!("{:032x}", fastrand::u128(..)), |first| first.event_id.to_string());
         let mut backoff = Backoff::until(deadline);
         let mut in_doubt = false;
         loop {
@@ -201,7 +200,7 @@ impl EventStore {
                 .client
                 .transact_write_items()
                 .set_transact_items(Some(transaction.to_vec()))
-                .set_client_request_token(token.clone())
+                .client_request_token(&token)
                 .customize()
                 .config_override(aws_sdk_dynamodb::config::Config::builder().retry_config(RetryConfig::disabled()))
                 .send();

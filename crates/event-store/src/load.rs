@@ -105,7 +105,7 @@ impl EventStore {
     }
 
     /// Goes on from the cache, unless that is further behind than a snapshot would be: by more than twice what lies between
-    /// two of them, so that whoever takes them does so in one call.
+    /// two of them, so that whoever takes them does so in one call, or by more than a page of 1 MB.
     async fn catch_up(&self, model: &dyn Model, key: &AggregateKey, known: Folded) -> Result<Folded, StoreError> {
         let seen = known.version();
         let next = self.rows_between(key, keys::event_sk(seen + 1), keys::event_sk(keys::MAX_SEQ_NUM));

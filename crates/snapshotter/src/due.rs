@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aws_lambda_events::dynamodb::EventRecord;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use stream_batch::SequenceNumber;
 use table::{AggregateKey, attributes, keys};
@@ -17,7 +18,9 @@ pub(crate) fn aggregates(records: &[Box<RawValue>]) -> BTreeMap<AggregateKey, Op
             Ok(record) => record,
             Err(error) => {
                 // It may have been due; then its aggregate's next mark brings that here again.
-                park(None, None, &format!("the record cannot be read: {error}"));
+                let record: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+                let number = record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
+                park(None, number.as_ref(), &format!("the record cannot be read: {error}"));
                 continue;
             }
         };
@@ -46,7 +49,7 @@ fn due_aggregate(record: &EventRecord) -> Option<AggregateKey> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

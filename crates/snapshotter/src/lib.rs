@@ -10,8 +10,8 @@
 //!
 //! What can never succeed, or takes longer than an invocation, is **parked**, and the shard moves on. Here that takes no
 //! queue: all that a record says is which aggregate is due, and everything else is in the table. So a parked record is a
-//! line of level ERROR with the aggregate and the record's place in the stream, which raises an alarm, and a count of
-//! `SnapshotImpossible`; the way back, once the item that the line names is repaired, is `daybook snapshot rebuild` for
+//! line of level ERROR with the aggregate, if it can be read, and the record's place in the stream, which raises an alarm,
+//! and a count of `SnapshotImpossible`; the way back, once the item that the line names is repaired, is `daybook snapshot rebuild` for
 //! that aggregate, or its own next mark. Until then it is no worse off than before: loads go on from the last good
 //! snapshot, or fail on the same item.
 //!
@@ -85,6 +85,9 @@ impl Snapshotter {
         let aggregates = due.len();
         let failed: Vec<_> = stream::iter(due.into_iter().enumerate())
             .map(async |(place, (key, first))| {
+                if Instant::now() >= cutoff {
+                    return Some(first);
+                }
                 let settled = match timeout_at(cutoff, self.take(&key, first.as_ref())).await {
                     Ok(outcome) => outcome.is_ok(),
                     // It had the whole time, and would have no more the next time. The others come again, and before.

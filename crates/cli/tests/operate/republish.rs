@@ -198,6 +198,18 @@ async fn a_bus_that_refuses_ends_it_and_it_goes_on_from_there() {
 }
 
 #[tokio::test]
+async fn nothing_overtakes_what_the_bus_did_not_take() {
+    let bench = Bench::new().await;
+    // More than is sent together.
+    bench.todo("long", 700).await;
+    bench.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException"}]}));
+    let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
+    assert_eq!(printed.ended.unwrap_err().exit_code(), 3);
+    assert!(printed.lines[0].starts_with("700 events in the window: 0 messages sent"), "{:?}", printed.lines);
+    assert!(bench.sent().is_empty());
+}
+
+#[tokio::test]
 async fn a_table_that_refuses_ends_it_and_it_goes_on_from_there() {
     let bench = bench().await;
     bench.todo("3", 2).await;

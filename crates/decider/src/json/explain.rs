@@ -35,6 +35,9 @@ fn in_words_of_json(reason: &str) -> String {
         "invalid type: unit variant" => "invalid type: string",
         other => other,
     };
-    let expected = EXPECTED.iter().find(|(begins, _)| expected.starts_with(begins)).map_or(expected, |(_, json)| json);
-    format!("{found}, expected {expected}")
+    let Some((_, json)) = EXPECTED.iter().find(|(begins, _)| expected.starts_with(begins)) else {
+        return format!("{found}, expected {expected}");
+    };
+    let length = expected.find(" with ").map_or("", |at| &expected[at..]);
+    format!("{found}, expected {json}{length}")
 }

@@ -197,6 +197,7 @@ fn a_reason_names_no_type() {
         (r#"{"places":{}}"#, "data.places: invalid type: object, expected an array"),
         (r#"{"pair":[1]}"#, "data.pair: invalid length 1, expected a tuple of size 2"),
         (r#"{"label":{"Pair":7}}"#, "data.label.Pair: invalid type: integer `7`, expected an array"),
+        (r#"{"label":{"Pair":[7]}}"#, "data.label.Pair: invalid length 1, expected an array with 2 elements"),
         (r#"{"label":"Spelled"}"#, "data.label.Spelled: invalid type: string, expected an object"),
         (r#"{"tagged":7}"#, "data.tagged: invalid type: integer `7`, expected an object"),
         (r#"{"inside":7}"#, "data.inside: invalid type: integer `7`, expected an object"),
