@@ -105,6 +105,10 @@ impl Run {
             {
                 self.start(sender, step);
             }
+            // What is refused for good is settled without a call.
+            if self.calls.is_empty() && self.lanes.unsettled().next().is_none() {
+                return;
+            }
             let due = self.lanes.wake().into_iter().chain([sender.next_at]);
             let due = due.filter(|&at| !stopped && at > Instant::now()).min().unwrap_or(give_up);
             tokio::select! {

@@ -103,6 +103,16 @@ async fn only_what_failed_is_sent_again_and_what_is_refused_is_told() {
 }
 
 #[tokio::test]
+async fn it_ends_when_the_last_is_refused() {
+    let setup = setup(json!({"entries": [{"containing": "a-1", "code": "MalformedDetail"}]})).await;
+    // What is over is not waited for, however patient the sender is with the bus.
+    let mut resend = setup.resend.with_patience(Duration::from_secs(24 * 60 * 60));
+    let sending = resend.send(vec![row("a", 1)], pending());
+    let outcomes = tokio::time::timeout(Duration::from_secs(60), sending).await.unwrap();
+    assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.code == "MalformedDetail"));
+}
+
+#[tokio::test]
 async fn a_fault_of_the_deployment_ends_it() {
     let mut setup =
         setup(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]})).await;

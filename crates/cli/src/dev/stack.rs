@@ -6,6 +6,12 @@ use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::CONNECTION;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use command_handler::Api;
 use decider::RegistrationError;
 use event_source_mapping::Template;
@@ -27,6 +33,9 @@ use super::{endpoints, environment, stream};
 
 /// How long requests may take to finish once it is stopped.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// What API Gateway takes of a request, in bytes.
+const MAX_REQUEST: usize = 10 * 1024 * 1024;
 
 /// Records that a reader may be ahead of its mapping.
 const READ_AHEAD: usize = 1000;
@@ -163,6 +172,7 @@ impl Stack {
 
         let api = Api::new(aggregates::registry()?, store, command_handler::Settings::read(&of_api)?);
         let router = command_handler::router(api).merge(endpoints::router(bus.clone(), discards));
+        let router = router.layer(middleware::from_fn(read_whole));
         let listener = listen(&options, options.port, "--port").await?;
         let api_url = url_of(&listener)?;
         serve(&mut servers, listener, router, &stopped);
@@ -232,6 +242,16 @@ async fn listen(options: &Options, port: u16, option: &'static str) -> Result<Tc
 
 fn url_of(listener: &TcpListener) -> Result<String, DevError> {
     Ok(format!("http://{}", listener.local_addr().map_err(local_dynamodb::StartError::from)?))
+}
+
+/// Reads a request to its end before it is answered, as API Gateway does. A connection on which an answer was faster would
+/// be closed, and the client's next request with it.
+async fn read_whole(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match to_bytes(body, MAX_REQUEST).await {
+        Ok(body) => next.run(Request::from_parts(parts, body.into())).await,
+        Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, [(CONNECTION, "close")]).into_response(),
+    }
 }
 
 /// Serves until the sender of `stopped` is gone.

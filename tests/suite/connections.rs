@@ -1,0 +1,27 @@
+//! A connection serves one request after the other, whatever became of the one before.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use suite_tests::Suite;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_refused_before_it_is_read_does_not_end_the_connection() {
+    let suite = Suite::start().await;
+    let address = suite.stack.api_url().strip_prefix("http://").unwrap().to_owned();
+    let answers = tokio::task::spawn_blocking(move || {
+        let mut connection = TcpStream::connect(address).unwrap();
+        let body = "x".repeat(1024 * 1024);
+        for path in ["/no/such/route/at/all", "/todo?no=such"] {
+            let length = body.len();
+            write!(connection, "POST {path} HTTP/1.1\r\nhost: dev\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        }
+        write!(connection, "GET /openapi.json HTTP/1.1\r\nhost: dev\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answers = String::new();
+        connection.read_to_string(&mut answers).unwrap();
+        answers
+    });
+    let answers = answers.await.unwrap();
+    let statuses: Vec<_> = answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    assert_eq!(statuses, ["404", "400", "200"]);
+}
