@@ -8,8 +8,10 @@ use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The engine warns of every condition that fails, and lost races are none of its business.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error"));
+    // The engine warns of every condition that fails, and lost races are none of its business. What `aws_config` does not
+    // find is told by whoever needs it.
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error,aws_config=error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match Command::parse().run().await {
         Ok(exit) => exit.into(),

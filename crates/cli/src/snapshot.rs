@@ -78,8 +78,21 @@ enum Rebuilt {
     TooLarge {
         bytes: usize,
     },
-    /// Its events cannot be read.
-    Failed(StoreError),
+    /// It has no events.
+    Missing,
+    /// Its events cannot be read, or not all of them are there.
+    Failed(String),
+}
+
+/// Which aggregates want one.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// With so many events beyond their snapshot.
+    least: u64,
+    /// All, folded from the first event.
+    force: bool,
+    /// They are asked for by name.
+    named: bool,
 }
 
 #[derive(Default)]
@@ -88,6 +101,7 @@ struct Tally {
     current: u64,
     short: u64,
     too_large: u64,
+    missing: u64,
     failed: u64,
 }
 
@@ -113,10 +127,12 @@ pub async fn rebuild(options: Options, operator: &mut Operator) -> Result<Exit, 
         model(&operator.registry, &key.aggregate_type)?;
     }
     let mut listing = options.selection.list(&store, &operator.registry, &options.aggregates)?;
+    let named = !options.aggregates.is_empty();
     // One that is named is meant.
-    let least = options.min_events.unwrap_or(if options.aggregates.is_empty() { store.snapshot_every() } else { 1 });
+    let least = options.min_events.unwrap_or(if named { 1 } else { store.snapshot_every() });
+    let wanted = Wanted { least, force: options.force, named };
     let pacer = Pacer::new(options.rate);
-    let progress = if options.aggregates.is_empty() { Progress::of_part() } else { Progress::spinner() };
+    let progress = if named { Progress::spinner() } else { Progress::of_part() };
     let (mut tally, mut seen) = (Tally::default(), 0_u64);
     let mut cursor = options.selection.after.clone();
     let stopped = |cursor: &Option<Cursor>, source| {
@@ -132,7 +148,7 @@ pub async fn rebuild(options: Options, operator: &mut Operator) -> Result<Exit, 
                 return (found, None);
             }
             let rebuilt = match (&found.key, model) {
-                (Some(key), Some(model)) => one(&store, model, key, (least, options.force), &pacer).await,
+                (Some(key), Some(model)) => one(&store, model, key, wanted, &pacer).await,
                 _ => Ok(Rebuilt::Current),
             };
             (found, Some(rebuilt))
@@ -154,18 +170,21 @@ pub async fn rebuild(options: Options, operator: &mut Operator) -> Result<Exit, 
         }
     }
     drop(progress);
-    let Tally { taken, current, short, too_large, failed } = tally;
+    let Tally { taken, current, short, too_large, missing, failed } = tally;
+    let not_there = if missing > 0 { format!(", {missing} have no events") } else { String::new() };
     let text = format!(
         "{taken} snapshots taken; {current} aggregates had a current one, {short} need none, {too_large} are too large for \
-         one, {failed} cannot be read"
+         one, {failed} cannot be read{not_there}"
     );
-    let summary = json!({"taken": taken, "current": current, "short": short, "tooLarge": too_large, "failed": failed});
+    let summary = json!({
+        "taken": taken, "current": current, "short": short, "tooLarge": too_large, "missing": missing, "failed": failed,
+    });
     let go_on = operator.interrupt.is_set().then(|| Cursor::go_on(cursor.as_ref()));
     operator.sum_up(options.json, &text, summary, go_on.as_deref())?;
     if go_on.is_some() {
         return Ok(Exit::Interrupted);
     }
-    Ok(if failed == 0 { Exit::Clean } else { Exit::Findings })
+    Ok(if failed + missing == 0 { Exit::Clean } else { Exit::Findings })
 }
 
 /// Looks at one aggregate, and takes a snapshot if it wants one.
@@ -173,14 +192,17 @@ async fn one(
     store: &EventStore,
     model: &dyn Model,
     key: &AggregateKey,
-    (least, force): (u64, bool),
+    Wanted { least, force, named }: Wanted,
     pacer: &Pacer,
 ) -> Result<Rebuilt, StoreError> {
-    if model.full_history() {
+    if model.full_history() && !named {
         return Ok(Rebuilt::Short);
     }
     pacer.turn().await;
     let Standing { version, snapshot } = store.standing(key).await?;
+    if model.full_history() {
+        return Ok(if version == 0 { Rebuilt::Missing } else { Rebuilt::Short });
+    }
     // One of an event that is not there is none that a load uses.
     let is_usable = |snapshot: &SnapshotStanding| {
         snapshot.state_version == model.state_version() && (1..=version).contains(&snapshot.version)
@@ -188,7 +210,8 @@ async fn one(
     let usable = snapshot.filter(is_usable);
     let is_useless = snapshot.is_some() && usable.is_none();
     let beyond = version - usable.map_or(0, |snapshot| snapshot.version);
-    if beyond < least && !is_useless && !force {
+    // Where the metadata knows of no event, the events tell whether there are any.
+    if beyond < least && !is_useless && !force && version > 0 {
         return Ok(if usable.is_some() { Rebuilt::Current } else { Rebuilt::Short });
     }
     let taken = if force {
@@ -196,13 +219,19 @@ async fn one(
     } else {
         store.take_snapshot(model, key, Timestamp::now()).await
     };
+    let lost = |last: u64| {
+        Rebuilt::Failed(format!("event {} is missing, the metadata says that the last is {version}", last + 1))
+    };
     match taken {
+        Ok(SnapshotOutcome::Taken { version: last }) if last < version => Ok(lost(last)),
         Ok(SnapshotOutcome::Taken { version }) => Ok(Rebuilt::Taken { version }),
         // Somebody else took it meanwhile.
         Ok(SnapshotOutcome::NotNewer) => Ok(Rebuilt::Current),
-        Ok(SnapshotOutcome::NotNeeded) => Ok(Rebuilt::Short),
+        Ok(SnapshotOutcome::NotNeeded) => Ok(if version == 0 { Rebuilt::Missing } else { lost(0) }),
         Ok(SnapshotOutcome::TooLarge { bytes }) => Ok(Rebuilt::TooLarge { bytes }),
-        Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => Ok(Rebuilt::Failed(error)),
+        Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => {
+            Ok(Rebuilt::Failed(startup::in_full(&error)))
+        }
         Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => Err(error),
     }
 }
@@ -227,15 +256,20 @@ impl Tally {
                 self.too_large += 1;
                 ("too-large", format!("the snapshot would have {bytes} bytes"))
             }
-            Rebuilt::Failed(error) => {
+            Rebuilt::Failed(what) => {
                 self.failed += 1;
-                ("failed", startup::in_full(error))
+                ("failed", what.clone())
+            }
+            Rebuilt::Missing => {
+                self.missing += 1;
+                ("missing", "it has no events".to_owned())
             }
         };
         Some(if as_json {
             json!({"aggregate": name, "outcome": outcome, "what": what}).to_string()
         } else {
-            format!("{outcome} {name} {what}")
+            let colon = if matches!(rebuilt, Rebuilt::Taken { .. }) { "" } else { ":" };
+            format!("{outcome} {name}{colon} {what}")
         })
     }
 }

@@ -19,7 +19,7 @@ use crate::operate::{Exit, OperateError, Operator};
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// Aggregates to check; all when none is named.
-    #[arg(value_name = "TYPE/ID")]
+    #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     pub aggregates: Vec<AggregateName>,
     /// Which of all.
     #[command(flatten)]

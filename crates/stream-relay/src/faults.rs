@@ -4,9 +4,10 @@
 //! is parked, and the shard moves on. Where the deployment is at fault, parking would drain the stream into the
 //! dead-letter queue one good message after the other: there the relay stops and says so, and the stream waits.
 
-use aws_sdk_eventbridge::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_events::{PutEventsError, PutEventsOutput};
 use aws_sdk_eventbridge::types::PutEventsResultEntry;
+use startup::in_full;
 
 use crate::lanes::Verdict;
 use crate::message::Refusal;
@@ -94,10 +95,10 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
         SdkError::ServiceError(service) => service,
         // Nothing went out, and nothing will: the client is not set up.
         SdkError::ConstructionFailure(_) => {
-            return Failure::new(Fault::Deployment, "ConstructionFailure", DisplayErrorContext(error).to_string());
+            return Failure::new(Fault::Deployment, "ConstructionFailure", in_full(error));
         }
         // No connection, a lost one, no answer in time, or none that can be read.
-        _ => return Failure::new(Fault::Transient, "NoAnswer", DisplayErrorContext(error).to_string()),
+        _ => return Failure::new(Fault::Transient, "NoAnswer", in_full(error)),
     };
     let status = service.raw().status().as_u16();
     let code = service.err().code().unwrap_or("UnknownError");

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use aws_sdk_eventbridge::error::DisplayErrorContext;
 use lambda_runtime::LambdaEvent;
+use startup::in_full;
 use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -229,7 +229,7 @@ async fn park(queue: &aws_sdk_sqs::Client, url: &str, body: &str, pace: Pace) ->
         match queue.send_message().queue_url(url).message_body(body).send().await {
             Ok(_) => return Ok(()),
             Err(_) if attempts < ATTEMPTS_TO_PARK => sleep(pace.wait(attempts)).await,
-            Err(error) => return Err(DisplayErrorContext(error).to_string()),
+            Err(error) => return Err(in_full(&error)),
         }
         attempts += 1;
     }

@@ -6,7 +6,6 @@ use std::fmt;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message, QueueAttributeName,
 };
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use stream_relay::Letter;
 use table::{AggregateKey, OutboxItem};
 
+use crate::operate::selection::AggregateName;
 use crate::operate::{Interrupt, OperateError};
 
 /// Messages a call of SQS.
@@ -56,7 +56,7 @@ pub struct Filter {
     pub aggregate_type: Option<String>,
     /// Only of this aggregate.
     #[arg(long, value_name = "TYPE/ID")]
-    pub aggregate: Option<String>,
+    pub aggregate: Option<AggregateName>,
     /// Only messages of this name.
     #[arg(long, value_name = "NAME")]
     pub message_type: Option<String>,
@@ -77,7 +77,7 @@ impl Filter {
         };
         let by_id = |id: &String| *id == received.id || whole.is_some_and(|whole| *id == whole.row.message_id);
         is(&self.aggregate_type, &|whole| whole.aggregate.aggregate_type.clone())
-            && is(&self.aggregate, &|whole| whole.aggregate.to_string())
+            && self.aggregate.as_ref().is_none_or(|asked| whole.is_some_and(|whole| asked.0 == whole.aggregate))
             && is(&self.message_type, &|whole| whole.row.message_type.clone())
             && is(&self.error_code, &|whole| whole.code.clone())
             && (self.id.is_empty() || self.id.iter().any(by_id))
@@ -231,7 +231,7 @@ impl Queue {
             let call = self.client.change_message_visibility_batch().queue_url(&self.url);
             let entries = some.iter().enumerate().map(entry).collect();
             if let Err(error) = call.set_entries(Some(entries)).send().await {
-                let error = DisplayErrorContext(error).to_string();
+                let error = startup::in_full(&error);
                 tracing::warn!(error, "letters stay hidden for a while");
             }
         }
@@ -257,7 +257,7 @@ impl Queue {
                     Some((message.clone(), format!("{}: {text}", failed.code)))
                 })),
                 Err(error) => {
-                    let error = DisplayErrorContext(error).to_string();
+                    let error = startup::in_full(&error);
                     left.extend(some.iter().map(|message| (message.clone(), error.clone())));
                 }
             }
@@ -270,5 +270,5 @@ fn refused<E: std::error::Error + Send + Sync + 'static>(
     doing: &'static str,
     error: aws_sdk_sqs::error::SdkError<E>,
 ) -> OperateError {
-    OperateError::Queue { doing, cause: DisplayErrorContext(error).to_string() }
+    OperateError::Queue { doing, cause: startup::in_full(&error) }
 }

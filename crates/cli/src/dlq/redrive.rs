@@ -1,6 +1,8 @@
 //! `daybook dlq redrive`: the way back.
+//!
+//! Invariant: whatever becomes of the output, what was sent is deleted and the rest is put back.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -61,6 +63,7 @@ struct Tally {
 pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
     let mut resend = options.bus.connect(&operator.environment, options.rate).await?;
     let queue = Queue::new(options.queue.connect(&operator.environment).await?);
+    let hidden = queue.counts().await?.hidden;
     let limit = u32::try_from(options.limit).unwrap_or(u32::MAX);
     let hide = if options.yes { SPARE + Duration::from_secs(1) * (limit / options.rate.get()) } else { SPARE / 10 };
     let progress = Progress::spinner();
@@ -68,6 +71,7 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     let letters = queue.receive(options.limit, hide, &operator.interrupt, told).await?;
     drop(progress);
 
+    let mut lines = Lines { out: &mut *operator.out, as_json: options.json, failure: None };
     let (mut chosen, others): (Vec<_>, Vec<_>) = letters.into_iter().partition(|letter| options.filter.passes(letter));
     queue.put_back(&others).await;
     chosen.sort_by_cached_key(Received::order);
@@ -76,16 +80,18 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     queue.put_back(&not_whole).await;
     let mut tally = Tally { not_whole: not_whole.len(), ..Tally::default() };
     for letter in &not_whole {
-        say(operator, options.json, "left", letter, Some("no whole message"))?;
+        lines.say("left", letter, Some("no whole message"));
     }
+    let not_seen = if hidden > 0 { format!("; about {hidden} more are hidden from this look") } else { String::new() };
     let messages = gather(chosen);
     if !options.yes {
-        for letters in &messages {
-            say(operator, options.json, "would-send", &letters[0], None)?;
-        }
         queue.put_back(&messages.concat()).await;
-        let text = format!("{} messages would be sent; nothing was done, --yes does it", messages.len());
-        let summary = json!({"wouldSend": messages.len(), "notWhole": tally.not_whole});
+        for letters in &messages {
+            lines.say("would-send", &letters[0], None);
+        }
+        lines.end()?;
+        let text = format!("{} messages would be sent{not_seen}; nothing was done, --yes does it", messages.len());
+        let summary = json!({"wouldSend": messages.len(), "notWhole": tally.not_whole, "hidden": hidden});
         operator.sum_up(options.json, &text, summary, None)?;
         return Ok(if tally.not_whole == 0 { Exit::Clean } else { Exit::Findings });
     }
@@ -94,7 +100,8 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     let mut left: Vec<Received> = Vec::new();
     let mut last = None;
     for some in messages.chunks(AT_ONCE) {
-        if last.is_some() || operator.interrupt.is_set() {
+        // Nobody would read what becomes of more.
+        if last.is_some() || lines.failure.is_some() || operator.interrupt.is_set() {
             left.extend(some.iter().flatten().cloned());
             continue;
         }
@@ -106,13 +113,13 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
                 Outcome::Sent => {
                     tally.sent += 1;
                     taken.extend_from_slice(letters);
-                    progress.print(|| say(operator, options.json, "sent", &letters[0], None))?;
+                    progress.print(|| lines.say("sent", &letters[0], None));
                 }
                 Outcome::Refused(refusal) => {
                     tally.refused += 1;
                     left.extend_from_slice(letters);
                     let why = format!("{}: {}", refusal.code, refusal.text);
-                    progress.print(|| say(operator, options.json, "refused", &letters[0], Some(&why)))?;
+                    progress.print(|| lines.say("refused", &letters[0], Some(&why)));
                 }
                 Outcome::Unsent(refusal) => {
                     left.extend_from_slice(letters);
@@ -122,20 +129,23 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
         }
         for (letter, why) in queue.delete(&taken).await {
             tally.kept += 1;
-            progress.print(|| say(operator, options.json, "sent-and-kept", &letter, Some(&why)))?;
+            progress.print(|| lines.say("sent-and-kept", &letter, Some(&why)));
         }
         progress.done(some.len());
     }
     drop(progress);
     queue.put_back(&left).await;
+    lines.end()?;
     let Tally { sent, refused, kept, not_whole } = tally;
     let unsent = messages.len() - sent - refused;
     let not_deleted = if kept > 0 { format!(" but for {kept} letters, which SQS kept") } else { String::new() };
     let text = format!(
         "{sent} messages sent and deleted from the queue{not_deleted}; left there: {refused} that the bus refuses, \
-         {not_whole} no whole messages, {unsent} not sent"
+         {not_whole} no whole messages, {unsent} not sent{not_seen}"
     );
-    let summary = json!({"sent": sent, "refused": refused, "kept": kept, "notWhole": not_whole, "unsent": unsent});
+    let summary = json!({
+        "sent": sent, "refused": refused, "kept": kept, "notWhole": not_whole, "unsent": unsent, "hidden": hidden,
+    });
     let go_on = operator.interrupt.is_set().then_some("run it again");
     operator.sum_up(options.json, &text, summary, go_on)?;
     if operator.interrupt.is_set() {
@@ -163,27 +173,39 @@ fn gather(letters: Vec<Received>) -> Vec<Vec<Received>> {
     messages
 }
 
-/// One line: what became of a letter.
-fn say(
-    operator: &mut Operator,
+/// What becomes of letters, a line each. Should the output be gone, no more is written, and what went wrong is told at the end.
+struct Lines<'a> {
+    out: &'a mut (dyn Write + Send),
     as_json: bool,
-    outcome: &str,
-    letter: &Received,
-    why: Option<&str>,
-) -> std::io::Result<()> {
-    if as_json {
-        let mut line = letter.json();
-        line["outcome"] = json!(outcome);
-        line["why"] = json!(why);
-        return writeln!(operator.out, "{line}");
+    failure: Option<io::Error>,
+}
+
+impl Lines<'_> {
+    fn say(&mut self, outcome: &str, letter: &Received, why: Option<&str>) {
+        if self.failure.is_none() {
+            let line = self.line(outcome, letter, why);
+            self.failure = writeln!(self.out, "{line}").err();
+        }
     }
-    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-    match &letter.letter {
-        Ok(whole) => writeln!(
-            operator.out,
-            "{outcome} {} {} {} {}{why}",
-            whole.aggregate, whole.row.message_seq, whole.row.message_type, whole.row.message_id
-        ),
-        Err(_) => writeln!(operator.out, "{outcome} {letter}"),
+
+    fn line(&self, outcome: &str, letter: &Received, why: Option<&str>) -> String {
+        if self.as_json {
+            let mut line = letter.json();
+            line["outcome"] = json!(outcome);
+            line["why"] = json!(why);
+            return line.to_string();
+        }
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        match &letter.letter {
+            Ok(whole) => format!(
+                "{outcome} {} {} {} {}{why}",
+                whole.aggregate, whole.row.message_seq, whole.row.message_type, whole.row.message_id
+            ),
+            Err(_) => format!("{outcome} {letter}"),
+        }
+    }
+
+    fn end(self) -> io::Result<()> {
+        self.failure.map_or(Ok(()), Err)
     }
 }

@@ -4,7 +4,8 @@
 //! - Standard output holds one line for each thing that was found, sent or taken, and a summary at its end; everything
 //!   else goes to standard error.
 //! - A verb that sends says first what it would send, and does it only with `--yes`.
-//! - Ctrl-C ends a verb between two things, never within one, and what is said then is how to go on.
+//! - Ctrl-C ends a verb between two things, never within one, and what is said then is how to go on. A closed pipe behind
+//!   the output ends it too, once nothing is left half done.
 //!
 //! In reading order:
 //! - [`target`]: which table, bus and queue.
@@ -60,8 +61,8 @@ pub enum Verb {
     /// before know it by its message id.
     ///
     /// The events of the window are found in the index, by the time of their ids; the table is not scanned. Clocks of writers
-    /// differ, so begin a little before and end a little after. Each aggregate's messages go in their order, one aggregate
-    /// after the other. Messages whose rows are gone are counted and named by their events.
+    /// differ, so begin a little before and end a little after. Each aggregate's messages go in their order, beside those
+    /// of others. Messages whose rows are gone are counted and named by their events.
     #[command(after_long_help = HELP)]
     Republish(republish::Options),
     /// Take snapshots ahead of time.
@@ -76,6 +77,13 @@ impl Verb {
     ///
     /// See [`OperateError`].
     pub async fn run(self, operator: &mut Operator) -> Result<Exit, OperateError> {
+        match self.carry_out(operator).await {
+            Err(OperateError::Output(fault)) if fault.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Unread),
+            ended => ended,
+        }
+    }
+
+    async fn carry_out(self, operator: &mut Operator) -> Result<Exit, OperateError> {
         match self {
             Self::Verify(options) => verify::run(options, operator).await,
             Self::Dlq(verb) => dlq::run(verb, operator).await,
@@ -94,6 +102,8 @@ pub enum Exit {
     Findings,
     /// 130: ended by Ctrl-C.
     Interrupted,
+    /// 141: ended because nobody reads the output any more, as a shell counts a closed pipe.
+    Unread,
 }
 
 impl From<Exit> for ExitCode {
@@ -102,6 +112,7 @@ impl From<Exit> for ExitCode {
             Exit::Clean => Self::SUCCESS,
             Exit::Findings => Self::FAILURE,
             Exit::Interrupted => Self::from(130),
+            Exit::Unread => Self::from(141),
         }
     }
 }
@@ -147,7 +158,7 @@ pub enum OperateError {
         /// How to go on.
         next: String,
     },
-    /// Standard output is gone.
+    /// Standard output takes nothing more.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }

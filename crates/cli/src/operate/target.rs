@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use aws_sdk_sqs::config::ProvideCredentials;
 use axum::http::Uri;
 use clap::Args;
 use event_store::EventStore;
@@ -29,7 +30,8 @@ To point it at a stack:
   Other settings have the functions' defaults there.
 
 Exit status: 0 all is well; 1 something was found wrong or is left over, and was printed; 2 a wrong option or setting;
-3 AWS did not let it be done; 130 ended by Ctrl-C.";
+3 AWS did not let it be done, or the output could not be written; 130 ended by Ctrl-C; 141 ended because nobody
+reads the output any more.";
 
 /// Which table.
 #[derive(Clone, Debug, Default, Args)]
@@ -83,6 +85,7 @@ impl TableOptions {
     ) -> Result<event_store::Settings, OperateError> {
         let options = [("TABLE_NAME", &self.table), ("EVENT_TYPE_SHARDS", &self.event_type_shards)];
         let given = with(environment, &options, &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]);
+        let setting = |fault| setting(environment, &options, fault);
         let settings = event_store::Settings::read(&given).map_err(setting)?;
         if !is_local(environment, TABLE_ENDPOINT) {
             decisive.iter().try_for_each(|name| given.required(name).map(drop)).map_err(setting)?;
@@ -94,14 +97,14 @@ impl TableOptions {
     ///
     /// # Errors
     ///
-    /// Those of the settings.
+    /// Those of the settings, and when nothing says where AWS is or with whose credentials.
     pub async fn connect(
         &self,
         environment: &Environment,
         decisive: &[&'static str],
     ) -> Result<EventStore, OperateError> {
         let settings = self.settings(environment, decisive)?;
-        Ok(EventStore::new(&aws(environment, TABLE_ENDPOINT).await, settings))
+        Ok(EventStore::new(&aws(environment, TABLE_ENDPOINT).await?, settings))
     }
 }
 
@@ -113,17 +116,18 @@ impl BusOptions {
     /// When a setting is missing or wrong.
     pub fn settings(&self, environment: &Environment) -> Result<stream_relay::Settings, OperateError> {
         let options = [("EVENT_BUS_NAME", &self.event_bus), ("EVENT_SOURCE", &self.event_source)];
-        stream_relay::Settings::read_bus(&with(environment, &options, &[])).map_err(setting)
+        let settings = stream_relay::Settings::read_bus(&with(environment, &options, &[]));
+        settings.map_err(|fault| setting(environment, &options, fault))
     }
 
     /// A sender to the bus at a rate.
     ///
     /// # Errors
     ///
-    /// Those of the [`settings`](Self::settings).
+    /// Those of the [`settings`](Self::settings), and when nothing says where AWS is or with whose credentials.
     pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperateError> {
         let settings = self.settings(environment)?;
-        let aws = aws(environment, "AWS_ENDPOINT_URL_EVENTBRIDGE").await;
+        let aws = aws(environment, "AWS_ENDPOINT_URL_EVENTBRIDGE").await?;
         Ok(Resend::new(stream_relay::clients::eventbridge(&aws), settings, per_second))
     }
 }
@@ -135,17 +139,19 @@ impl QueueOptions {
     ///
     /// When it is missing.
     pub fn url(&self, environment: &Environment) -> Result<String, OperateError> {
-        with(environment, &[("DLQ_URL", &self.dlq_url)], &[]).required("DLQ_URL").map_err(setting)
+        let options = [("DLQ_URL", &self.dlq_url)];
+        let url = with(environment, &options, &[]).required("DLQ_URL");
+        url.map_err(|fault| setting(environment, &options, fault))
     }
 
     /// The client of the queue, and its URL.
     ///
     /// # Errors
     ///
-    /// When the URL is missing.
+    /// When the URL is missing, or where AWS is.
     pub async fn connect(&self, environment: &Environment) -> Result<(aws_sdk_sqs::Client, String), OperateError> {
         let url = self.url(environment)?;
-        Ok((aws_sdk_sqs::Client::new(&aws(environment, "AWS_ENDPOINT_URL_SQS").await), url))
+        Ok((aws_sdk_sqs::Client::new(&aws(environment, "AWS_ENDPOINT_URL_SQS").await?), url))
     }
 }
 
@@ -168,14 +174,28 @@ fn is_local(environment: &Environment, variable: &str) -> bool {
 }
 
 /// At the endpoint that the environment names for the service, else wherever the AWS environment leads.
-async fn aws(environment: &Environment, variable: &str) -> SdkConfig {
-    match crate::aws::at_endpoint(environment, variable).await {
+async fn aws(environment: &Environment, variable: &str) -> Result<SdkConfig, OperateError> {
+    let config = match crate::aws::at_endpoint(environment, variable).await {
         Some(config) => config,
         None => startup::aws_config().await,
+    };
+    if config.region().is_none() {
+        return Err(OperateError::Usage(
+            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment has".to_owned(),
+        ));
     }
+    let Some(provider) = config.credentials_provider() else { return Err(no_credentials("nobody gives any")) };
+    provider.provide_credentials().await.map_err(|fault| no_credentials(&startup::in_full(&fault)))?;
+    Ok(config)
 }
 
-fn setting(fault: SettingError) -> OperateError {
+fn no_credentials(why: &str) -> OperateError {
+    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
+    OperateError::Usage(format!("no AWS credentials: {cure}: {why}"))
+}
+
+/// A wrong setting, by the option that it came from, else by its variable.
+fn setting(environment: &Environment, options: &[(&str, &Option<String>)], fault: SettingError) -> OperateError {
     let name = match &fault {
         SettingError::Missing { name } | SettingError::Bad { name, .. } => *name,
     };
@@ -187,6 +207,15 @@ fn setting(fault: SettingError) -> OperateError {
         "DLQ_URL" => Some("--dlq-url"),
         _ => None,
     };
+    if let (SettingError::Bad { value, expected, .. }, Some(option)) = (&fault, option) {
+        // The option takes its variable's value too.
+        let typed = options
+            .iter()
+            .any(|(known, given)| *known == name && given.is_some() && **given != environment.optional(name));
+        if typed {
+            return OperateError::Usage(format!("{option} is {value:?}, expected {expected}"));
+        }
+    }
     let or_give = option.map(|option| format!(", or give {option}")).unwrap_or_default();
     OperateError::Setting { or_give, fault }
 }

@@ -101,20 +101,27 @@ impl Bench {
 
     /// Types a command.
     pub(crate) async fn daybook(&self, line: &str) -> Printed {
-        self.daybook_until(line, usize::MAX).await
+        self.daybook_at(line, Screen::new()).await
     }
 
     /// Types a command, and Ctrl-C once it has printed so many lines.
     pub(crate) async fn daybook_until(&self, line: &str, lines: usize) -> Printed {
+        self.daybook_at(line, Screen { lines, ..Screen::new() }).await
+    }
+
+    /// Types a command whose output nobody reads after so many lines.
+    pub(crate) async fn daybook_unread(&self, line: &str, lines: usize) -> Printed {
+        self.daybook_at(line, Screen { closes: lines, ..Screen::new() }).await
+    }
+
+    async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
         let words = shlex::split(line).unwrap();
         let verb = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().verb;
-        let (stop, stopped) = watch::channel(false);
-        let screen = Screen { text: Arc::default(), lines, stop };
         let mut operator = Operator {
             environment: self.environment().into_iter().collect::<Environment>(),
             registry: aggregates::registry().unwrap(),
             out: Box::new(screen.clone()),
-            interrupt: Interrupt::by(stopped),
+            interrupt: Interrupt::by(screen.stop.subscribe()),
         };
         let ended = verb.run(&mut operator).await;
         let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
@@ -213,15 +220,31 @@ pub(crate) fn key(aggregate: &str) -> AggregateKey {
 #[derive(Clone)]
 struct Screen {
     text: Arc<Mutex<Vec<u8>>>,
+    /// Then somebody presses Ctrl-C.
     lines: usize,
+    /// Then it is gone.
+    closes: usize,
     stop: watch::Sender<bool>,
+}
+
+impl Screen {
+    fn new() -> Self {
+        Self { text: Arc::default(), lines: usize::MAX, closes: usize::MAX, stop: watch::Sender::new(false) }
+    }
+}
+
+fn lines(text: &[u8]) -> usize {
+    text.iter().filter(|&&byte| byte == b'\n').count()
 }
 
 impl Write for Screen {
     fn write(&mut self, some: &[u8]) -> io::Result<usize> {
         let mut text = self.text.lock().unwrap();
+        if lines(&text) >= self.closes {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         text.extend_from_slice(some);
-        if text.iter().filter(|&&byte| byte == b'\n').count() >= self.lines {
+        if lines(&text) >= self.lines {
             self.stop.send_replace(true);
         }
         Ok(some.len())

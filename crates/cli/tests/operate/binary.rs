@@ -1,6 +1,6 @@
 //! The binary itself: what it ends with, and what it says where.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
@@ -70,6 +70,66 @@ fn at_a_deployed_stack_what_decides_has_no_default() {
         );
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected), "{words:?}");
     }
+}
+
+/// The address that answers on machines of EC2 alone is not asked: elsewhere that takes seconds.
+#[test]
+fn a_region_and_credentials_are_asked_for_before_anything_else() {
+    let stack = [
+        ("TABLE_NAME", "daybook"),
+        ("EVENT_TYPE_SHARDS", "4"),
+        ("EVENT_BUS_NAME", "main"),
+        ("EVENT_SOURCE", "daybook"),
+        ("DLQ_URL", "https://sqs.invalid/000000000000/dlq"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+    ];
+    for words in [["verify", "account/1"].as_slice(), &["dlq", "list"], &["dlq", "redrive"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(words).env_clear().envs(stack);
+        for (region, begins) in [
+            (None, "daybook: no region is set: set AWS_REGION"),
+            (Some("eu-central-1"), "daybook: no AWS credentials: set AWS_ACCESS_KEY_ID"),
+        ] {
+            let output = command.envs(region.map(|region| ("AWS_REGION", region))).output().unwrap();
+            let stderr = text(&output.stderr);
+            assert!(stderr.starts_with(begins) && !stderr.contains(['{', '\u{1b}']), "{words:?}: {stderr}");
+            assert_eq!(output.status.code(), Some(2));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_sense_is_said_by_the_name_that_was_typed() {
+    let bench = Bench::new().await;
+    let wrong: [(&'static [&'static str], &str); 4] = [
+        (&["dlq", "list", "--aggregate", "acme"], "TYPE/ID, as in account/123"),
+        (&["dlq", "redrive", "--aggregate", "acme"], "TYPE/ID, as in account/123"),
+        (&["verify", "--type", "todo", "account/1"], "cannot be used with"),
+        (
+            &["verify", "--event-type-shards", "0"],
+            "daybook: --event-type-shards is \"0\", expected a whole number from 1",
+        ),
+    ];
+    for (words, expected) in wrong {
+        let output = daybook(Some(&bench), words).await;
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(expected), "{words:?}: {}", text(&output.stderr));
+    }
+    let mut bench = bench;
+    bench.settings.push(("EVENT_TYPE_SHARDS", "0".to_owned()));
+    let output = daybook(Some(&bench), &["verify"]).await;
+    assert!(text(&output.stderr).starts_with("daybook: environment variable EVENT_TYPE_SHARDS is \"0\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_pipe_ends_it_without_a_word() {
+    let bench = Bench::new().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+    command.arg("verify").env_clear().envs(bench.environment()).stdout(writer).stderr(Stdio::piped());
+    let output = tokio::task::spawn_blocking(move || command.spawn()?.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(141), String::new()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

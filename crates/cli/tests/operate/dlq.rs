@@ -18,6 +18,14 @@ async fn park(bench: &Bench, rows: &[&OutboxItem], code: &str) {
     }
 }
 
+/// Receives all that there is, as another reader does, and keeps it.
+async fn take(bench: &Bench) -> usize {
+    let client = aws_sdk_sqs::Client::new(&startup::aws_config_at(bench.queue_url().split("/0000").next().unwrap()));
+    let call =
+        client.receive_message().queue_url(bench.queue_url()).max_number_of_messages(10).visibility_timeout(3600);
+    call.send().await.unwrap().messages().len()
+}
+
 async fn park_text(bench: &Bench, text: &str) {
     let client = aws_sdk_sqs::Client::new(&startup::aws_config_at(bench.queue_url().split("/0000").next().unwrap()));
     client.send_message().queue_url(bench.queue_url()).message_body(text).send().await.unwrap();
@@ -190,4 +198,49 @@ async fn many_letters_are_all_looked_at_unless_there_is_a_limit() {
     bench.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Clean);
     assert!(bench.bus.queued().is_empty());
     assert_eq!(bench.sent(), rows.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn whoever_stops_reading_leaves_no_letter_hidden_or_sent_and_kept() {
+    let (bench, ..) = bench().await;
+    for lines in 0..=6 {
+        let printed = bench.daybook_unread("dlq redrive", lines).await;
+        assert_eq!(printed.expect(Exit::Unread).len(), lines);
+        assert!(all_is_shown(&bench).await);
+    }
+    // Nobody would know of what is sent.
+    bench.daybook_unread("dlq redrive --yes", 0).await.expect(Exit::Unread);
+    assert_eq!((bench.sent().len(), bench.bus.queued().len()), (0, 6));
+    assert!(all_is_shown(&bench).await);
+    // What is sent already is not in the queue any more.
+    bench.daybook_unread("dlq redrive --yes --rate 100000", 2).await.expect(Exit::Unread);
+    assert_eq!((bench.sent().len(), bench.bus.queued().len()), (5, 1));
+    assert!(all_is_shown(&bench).await);
+}
+
+#[tokio::test]
+async fn what_is_hidden_from_a_look_is_counted() {
+    let (bench, ..) = bench().await;
+    assert_eq!(take(&bench).await, 6);
+    let lines = bench.daybook("dlq redrive").await.expect(Exit::Clean);
+    let expected = "0 messages would be sent; about 6 more are hidden from this look; nothing was done, --yes does it";
+    assert_eq!(lines, [expected]);
+    let lines = bench.daybook("dlq redrive --yes").await.expect(Exit::Clean);
+    assert!(lines[0].ends_with("0 not sent; about 6 more are hidden from this look"), "{lines:?}");
+    let lines = bench.daybook("dlq redrive --yes --json").await.expect(Exit::Clean);
+    assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"]["hidden"], 6);
+}
+
+#[tokio::test]
+async fn a_queue_that_refuses_says_so_in_a_line() {
+    let (bench, ..) = bench().await;
+    let refusal = json!({"http": 403, "code": "AccessDeniedException", "forever": true});
+    bench.fail(json!({"receiveMessage": [refusal]}));
+    for verb in ["list", "show 1", "redrive"] {
+        let error = bench.daybook(&format!("dlq {verb}")).await.ended.unwrap_err();
+        let text = startup::in_full(&error);
+        assert!(text.starts_with("the queue does not give its messages: ") && text.contains("AccessDenied"), "{text}");
+        // Not the whole answer with its headers.
+        assert!(!text.contains("StatusCode") && !text.contains('\n'), "{text}");
+    }
 }

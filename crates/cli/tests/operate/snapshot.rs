@@ -154,6 +154,33 @@ async fn an_aggregate_that_cannot_be_read_stops_no_other() {
     row.insert("data".to_owned(), AttributeValue::S("{".to_owned()));
     bench.put(row).await;
     let lines = bench.daybook(REBUILD).await.expect(Exit::Findings);
-    assert!(lines[1].starts_with("failed todo/2 "), "{lines:?}");
+    assert!(lines[1].starts_with("failed todo/2: "), "{lines:?}");
     assert!(lines[6].starts_with("5 snapshots taken") && lines[6].ends_with("1 cannot be read"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn one_that_is_named_and_has_no_events_is_missing() {
+    let bench = bench().await;
+    for force in ["", " --force"] {
+        let lines =
+            bench.daybook(&format!("snapshot rebuild --aggregate todo/nope{force}")).await.expect(Exit::Findings);
+        assert_eq!(lines[0], "missing todo/nope: it has no events");
+        assert!(lines[1].ends_with("0 cannot be read, 1 have no events"), "{lines:?}");
+    }
+    // Its metadata is lost, its events are not.
+    bench.delete("todo/1", "#METADATA").await;
+    let lines = bench.daybook("snapshot rebuild --aggregate todo/1").await.expect(Exit::Clean);
+    assert_eq!(lines[0], "taken todo/1 at event 5");
+}
+
+#[tokio::test]
+async fn one_that_has_lost_its_events_is_not_passed_by() {
+    let bench = bench().await;
+    bench.todo("one", 1).await;
+    bench.delete("todo/one", "EVENT#000000000001").await;
+    for force in ["", " --force"] {
+        let lines =
+            bench.daybook(&format!("snapshot rebuild --aggregate todo/one{force}")).await.expect(Exit::Findings);
+        assert_eq!(lines[0], "failed todo/one: event 1 is missing, the metadata says that the last is 1");
+    }
 }

@@ -80,11 +80,14 @@ impl<'a> Snapshots<'a> {
     /// cannot be judged, and the hole is found anyway.
     pub(super) fn finish(&mut self, events: &Events<'_>) {
         let last = events.last();
+        let expected = match last {
+            0 => "no snapshot: there are no events".to_owned(),
+            _ => format!("1 to {last}, the last event"),
+        };
         for (version, waiting) in std::mem::take(&mut self.waiting) {
             for (sk, _) in waiting {
                 if version > last || version == 0 {
-                    let expected = format!("1 to {last}, the last event");
-                    self.find(sk, Fault::differs(attributes::LAST_SEQ_NUM, version, expected));
+                    self.find(sk, Fault::differs(attributes::LAST_SEQ_NUM, version, &expected));
                 }
             }
         }

@@ -326,6 +326,23 @@ async fn snapshots_are_the_fold_of_their_events() {
 }
 
 #[tokio::test]
+async fn a_snapshot_without_events_is_of_none() {
+    let bench = Bench::new().await;
+    let (store, notebook) = notebook(&bench).await;
+    let mut row = bench.row(&notebook.key, keys::SNAPSHOT).await.unwrap();
+    let alone = Subject::of::<Notebook>("2");
+    row.insert("pk".to_owned(), s(&alone.key.pk()));
+    bench.put(row).await;
+    assert_eq!(
+        lines(&verify(&store, &alone).await),
+        [
+            "#METADATA missing: there is no metadata",
+            "#SNAPSHOT differs: lastSeqNum is 5, expected no snapshot: there are no events"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
