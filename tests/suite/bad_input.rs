@@ -64,6 +64,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
     let heavy = |n| json!({"command": "UpdateTodo", "data": {"title": format!("{n}{}", "x".repeat(340 * 1024)), "message": ""}});
     let heavy = Value::from((0..7).map(heavy).collect::<Vec<_>>()).to_string();
     let with = |name, value, case: Case<'static>| Case { headers: vec![JSON, (name, value)], ..case };
+    let twice = |name, value, case: Case<'static>| Case { headers: vec![JSON, (name, value), (name, value)], ..case };
     let update = r#"{"title":"x","message":"y"}"#;
 
     let cases = [
@@ -97,6 +98,15 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         with("if-match", "\"x\"", post("/todo/1", update, 400, "bad-header")),
         with("if-match", "\"1\", \"2\"", post("/todo/1", update, 400, "bad-header")),
         with("if-match", "W/\"1\"", post("/todo/1", update, 400, "bad-header")),
+        with("if-match", "99999999999999999999999", post("/todo/1", update, 400, "bad-header")),
+        with("if-match", "\"3\"", post("/todo", r#"{"title":"x","message":"y"}"#, 400, "bad-header")),
+        with("if-none-match", "*", post("/todo/1", update, 400, "bad-header")),
+        with("if-none-match", "\"1\"", post("/todo", update, 400, "bad-header")),
+        twice("if-match", "\"1\"", post("/todo/1", update, 400, "bad-header")),
+        twice("if-match", "*", post("/todo/1", update, 400, "bad-header")),
+        twice("idempotency-key", "k", post("/todo/1", update, 400, "bad-header")),
+        twice("x-correlation-id", "c", post("/todo/1", update, 400, "bad-header")),
+        twice("x-causation-id", "c", post("/todo/1", update, 400, "bad-header")),
         with("x-correlation-id", "two words", post("/todo/1", update, 400, "bad-header")),
         // 404: not there
         get("/", 404, "unknown-route"),
@@ -128,7 +138,9 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         post("/account", r#"{"id":"1"}"#, 409, "already-exists"),
         post("/account/1/commands", r#"{"command":"OpenAccount"}"#, 409, "already-exists"),
         with("if-match", "\"2\"", post("/todo/1", update, 409, "version-conflict")),
-        with("if-match", "99999999999999999999999", post("/todo/1", update, 409, "version-conflict")),
+        with("if-match", "999999999999", post("/todo/1", update, 409, "version-conflict")),
+        with("if-match", "\"1\"", post("/account/2/commands", r#"{"command":"OpenAccount"}"#, 409, "version-conflict")),
+        post("/account/2/commands", r#"[{"command":"OpenAccount"},{"command":"OpenAccount"}]"#, 409, "already-exists"),
         get("/todo/gone", 410, "deleted"),
         get("/todo/gone?rebuild=true", 410, "deleted"),
         post("/todo/gone", update, 410, "deleted"),
@@ -193,7 +205,19 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         println!("{method} {path} {headers:?} {}", body.map_or("", |body| &body[..body.len().min(100)]));
         let answer = suite.send(method, path, &headers, body).await.expect_problem(status, slug);
         let detail = answer.body["detail"].as_str().unwrap();
-        for name_of_the_source in ["struct", "enum", "::", "CommandRequest", "sequence"] {
+        for name_of_the_source in [
+            "struct",
+            "enum",
+            "::",
+            "CommandRequest",
+            "sequence",
+            "i64",
+            "u32",
+            "u64",
+            "floating",
+            "deserialize",
+            "digit found",
+        ] {
             assert!(!detail.contains(name_of_the_source), "{detail}");
         }
     }
@@ -224,6 +248,109 @@ async fn what_does_not_fit_is_told_with_its_place() {
         let answer = suite.send(Method::POST, path, &[JSON], Some(body)).await.expect(422);
         assert_eq!(answer.body["detail"], detail);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_query_is_told_by_its_parameters() {
+    let suite = Suite::start().await;
+    let number = format!("a whole number from 0 to {}", u64::MAX);
+    for (path, detail) in [
+        ("/account/1?version=x", format!("version must be {number}")),
+        ("/account/1?version=", format!("version must be {number}")),
+        ("/account/1?version=-1", format!("version must be {number}")),
+        ("/account/1?version=18446744073709551616", format!("version must be {number}")),
+        ("/account/1/events?limit=1.0", format!("limit must be {number}")),
+        ("/account/1/events?limit=1001", "limit must be from 1 to 1000".to_owned()),
+        ("/account/1?rebuild=1", "rebuild must be true or false".to_owned()),
+        ("/account/1?verson=1", r#"there is no parameter "verson" here; there are version, rebuild"#.to_owned()),
+        ("/account/1?=x", r#"there is no parameter "" here; there are version, rebuild"#.to_owned()),
+        ("/account/1?version=1&version=1", "the parameter version comes twice".to_owned()),
+        ("/events", "the parameter type is missing".to_owned()),
+        ("/openapi.json?version=3", r#"there is no parameter "version" here, nor any other"#.to_owned()),
+    ] {
+        let answer = suite.get(path).await.expect_problem(400, "bad-query");
+        assert_eq!(answer.body["detail"], detail, "{path}");
+    }
+    // What is right is still taken, escapes and all.
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    for path in
+        ["/account/1?version=1&rebuild=true", "/account/1?%76ersion=%31", "/account/1?", "/account/1?rebuild=false"]
+    {
+        suite.get(path).await.expect(200);
+    }
+    suite.get("/events?type=AccountOpened&limit=1").await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_version_or_an_array_cannot_be_is_told() {
+    let suite = Suite::start().await;
+    let todo = r#"{"title":"x","message":""}"#;
+    let create = r#"{"command":"CreateTodo","data":{"title":"x","message":""}}"#;
+    let [delete, update] = [r#"{"command":"DeleteTodo"}"#, &create.replace("Create", "Update")];
+    for (path, headers, body, status, slug, detail) in [
+        (
+            "/todo",
+            &[JSON, ("if-match", "\"3\"")][..],
+            todo.to_owned(),
+            400,
+            "bad-header",
+            "If-Match must be left out of a creation: what is new has no version yet",
+        ),
+        (
+            "/todo/1/commands",
+            &[JSON, ("if-match", "\"3\"")],
+            create.to_owned(),
+            409,
+            "version-conflict",
+            "If-Match says version 3, and there is no such aggregate: create it without If-Match",
+        ),
+        (
+            "/todo/1",
+            &[JSON, ("if-match", "\"1\""), ("if-match", "\"2\"")],
+            todo.to_owned(),
+            400,
+            "bad-header",
+            "If-Match must be sent once",
+        ),
+        (
+            "/todo",
+            &[JSON, ("if-none-match", "*")],
+            todo.to_owned(),
+            400,
+            "bad-header",
+            "If-None-Match must be left out of a write: a creation never overwrites, and a change names its version by \
+             If-Match",
+        ),
+        (
+            "/todo/1/commands",
+            &[JSON],
+            format!("[{create},{create}]"),
+            409,
+            "already-exists",
+            "command 2 of the array creates it again",
+        ),
+        (
+            "/todo/1/commands",
+            &[JSON],
+            format!("[{create},{delete},{update}]"),
+            410,
+            "deleted",
+            "command 3 of the array comes after its deletion",
+        ),
+    ] {
+        let answer = suite.send(Method::POST, path, headers, Some(&body)).await.expect_problem(status, slug);
+        assert_eq!((&answer.body["detail"], answer.header("etag")), (&json!(detail), ""), "{path} {headers:?} {body}");
+    }
+    // Of one that is there, and of one that was, each is told as it is.
+    suite.send(Method::POST, "/todo/1/commands", &[JSON, ("if-match", "\"0\"")], Some(create)).await.expect(201);
+    let commands = async |body: String| suite.send(Method::POST, "/todo/1/commands", &[JSON], Some(&body)).await;
+    let again = commands(format!("[{update},{create}]")).await.expect_problem(409, "already-exists");
+    assert!(again.body["detail"].as_str().unwrap().contains("ids are used once"), "{}", again.body);
+    let late = commands(format!("[{delete},{update}]")).await.expect_problem(410, "deleted");
+    assert_eq!(late.body["detail"], "command 2 of the array comes after its deletion");
+    suite.send(Method::DELETE, "/todo/1", &[], None).await.expect(200);
+    let gone = commands(format!("[{update},{delete}]")).await.expect_problem(410, "deleted");
+    assert!(gone.body["detail"].as_str().unwrap().contains("its events can be read"), "{}", gone.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

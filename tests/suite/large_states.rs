@@ -173,16 +173,39 @@ async fn a_state_too_large_to_be_kept_under_a_key_is_left_out_of_every_answer_to
 #[tokio::test(flavor = "multi_thread")]
 async fn events_too_large_to_be_answered_are_not_written() {
     let instance = heap().await;
-    // More than can be kept under a key, even packed; without one they go.
-    let things = [noise(300 * 1024), noise(301 * 1024), noise(302 * 1024)];
-    let keyed = put(&instance, Some("k"), &things).await;
-    assert_eq!((keyed.status, &keyed.json()["type"]), (413, &json!("urn:daybook:problem:too-large")));
-    assert!(keyed.json()["detail"].as_str().unwrap().contains("Idempotency-Key"), "{}", keyed.text);
-    assert_eq!(send(&instance, Method::GET, "/heap/1", None, None).await.etag, "\"1\"");
-    assert_eq!(put(&instance, None, &things).await.status, 200);
     // Each a character in the table and four in Lambda's response.
     let things = vec!["\\".repeat(190 * 1024); 10];
     let over = put(&instance, None, &things).await;
     assert_eq!((over.status, &over.json()["type"]), (413, &json!("urn:daybook:problem:too-large")));
-    assert_eq!(send(&instance, Method::GET, "/heap/1", None, None).await.etag, "\"4\"");
+    assert_eq!(send(&instance, Method::GET, "/heap/1", None, None).await.etag, "\"1\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_stops_no_write_that_would_be_done_without_one() {
+    let instance = heap().await;
+    // More than can be kept, even packed; and what packs well and leaves a transaction no room for it.
+    let three = [300, 301, 302].map(|kilobytes| noise(kilobytes * 1024));
+    let full: Vec<_> = vec!["x".repeat(370 * 1024); 11].into_iter().chain([noise(21 * 1024)]).collect();
+    for (key, things, version) in [("a", &three[..], "\"4\""), ("b", &full, "\"16\"")] {
+        instance.wire.take_calls();
+        let keyed = put(&instance, Some(key), things).await;
+        assert_eq!((keyed.status, keyed.etag.as_str()), (200, version), "{:.300}", keyed.text);
+        assert_eq!(keyed.text, format!(r#"{{"id":"1","version":{}}}"#, version.trim_matches('"')));
+        assert_eq!(instance.wire.take_calls().len(), 1);
+        let again = put(&instance, Some(key), things).await;
+        assert_eq!((again.replayed, again.status, &again.text, &again.etag), (true, 200, &keyed.text, &keyed.etag));
+    }
+    // The events are there all the same.
+    let events = send(&instance, Method::GET, "/heap/1/events?after=1&limit=3", None, None).await.json();
+    let written: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["data"]["thing"]).collect();
+    assert_eq!(written, three.each_ref().map(|thing| thing.as_str()));
+    // What is too large without a key is too large with one, and a smaller answer is no way round that.
+    let over = vec!["x".repeat(46_500); 90];
+    for key in [None, Some("c")] {
+        let refused = put(&instance, key, &over).await;
+        assert_eq!((refused.status, &refused.json()["type"]), (413, &json!("urn:daybook:problem:too-large")));
+        assert!(refused.json()["detail"].as_str().unwrap().contains("a transaction holds"), "{}", refused.text);
+    }
+    let events = send(&instance, Method::GET, "/heap/1/events?after=16", None, None).await.json();
+    assert_eq!(events["events"], json!([]));
 }

@@ -40,14 +40,17 @@ pub(crate) struct WriteAnswer<'a> {
     /// How many events it has now; also the `ETag`.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
-    /// The state after them. Left out where it would make the answer larger than 6 MB or, under an idempotency key,
+    /// The state after them. Left out where it would make the answer larger than 6 MB or, under an `Idempotency-Key`,
     /// larger than can be kept: the write is done all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'a Json>,
-    /// What the write appended; empty when there was nothing to do.
-    pub(crate) events: Vec<EventAnswer<'a>>,
+    /// What the write appended; empty when there was nothing to do. Left out, with `messages`, where the answer could not
+    /// be kept under an `Idempotency-Key` even without `state`: they can be read at `/events`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) events: Option<Vec<EventAnswer<'a>>>,
     /// What the world will be told of these events.
-    pub(crate) messages: Vec<MessageAnswer<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) messages: Option<Vec<MessageAnswer<'a>>>,
 }
 
 /// An event as it stands in the stream.

@@ -12,7 +12,8 @@ use ulid::Ulid;
 use crate::answer::{EventAnswer, ULID, json};
 use crate::api::Api;
 use crate::problem::Problem;
-use crate::request::{Parameters, Target};
+use crate::query::Parameters;
+use crate::request::Target;
 
 /// Entries on a page, where the caller does not say.
 const DEFAULT_LIMIT: usize = 100;

@@ -11,6 +11,7 @@ use table::AggregateKey;
 use crate::answer::Answer;
 use crate::body::canonical;
 use crate::problem::Problem;
+use crate::request::single;
 
 const NAME: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -28,7 +29,7 @@ pub(crate) struct Idempotency {
 impl Idempotency {
     /// The key of a request, if it has one. Under the same key another `principal`'s is another request, and so refused.
     pub(crate) fn read(parts: &Parts, principal: Option<&str>, body: &Json) -> Result<Option<Self>, Problem> {
-        let Some(value) = parts.headers.get(NAME) else { return Ok(None) };
+        let Some(value) = single(&parts.headers, NAME.as_str(), "Idempotency-Key")? else { return Ok(None) };
         let key = value.to_str().unwrap_or_default();
         // The standard in the making puts it in quotes, most clients do not.
         let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);

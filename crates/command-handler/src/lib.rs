@@ -15,7 +15,8 @@
 //! - [`idempotency`]: the same answer to a repeated request.
 //! - [`read`]: the state of an aggregate.
 //! - [`feeds`]: events and lists.
-//! - [`request`]: what headers, query and body mean.
+//! - [`request`]: what path, headers and body mean.
+//! - [`query`]: what a query means.
 //! - [`mod@body`]: the JSON of a body.
 //! - [`trace`]: which trace a request belongs to.
 //! - [`answer`]: the JSON of answers.
@@ -30,6 +31,7 @@ pub mod feeds;
 pub mod idempotency;
 pub mod openapi;
 pub mod problem;
+pub mod query;
 pub mod read;
 pub mod request;
 pub mod trace;

@@ -22,7 +22,7 @@ use self::schemas::{Resource, Schemas, query_parameters};
 use crate::answer::JSON;
 use crate::api::Api;
 use crate::problem::Kind;
-use crate::request::Parameters;
+use crate::query::Parameters;
 
 /// `GET /openapi.json` takes no parameters, and says so of one that is sent.
 #[derive(Deserialize)]

@@ -101,8 +101,18 @@ pub enum Problem {
         /// The version that it is at.
         version: u64,
     },
+    /// The commands would create the aggregate twice.
+    CreatedTwice {
+        /// Which of them is one too many.
+        reason: String,
+    },
     /// The aggregate was deleted.
     Deleted,
+    /// The commands would go on after they deleted the aggregate.
+    AfterDeletion {
+        /// Which of them comes too late.
+        reason: String,
+    },
     /// The body is larger than any transaction.
     BodyTooLarge,
     /// What it would write is larger than DynamoDB takes.
@@ -189,8 +199,8 @@ impl Problem {
             Self::NoSuchVersion { .. } => Kind::NoSuchVersion,
             Self::MethodNotAllowed { .. } | Self::NoCommandForVerb { .. } => Kind::MethodNotAllowed,
             Self::Conflict { .. } => Kind::VersionConflict,
-            Self::AlreadyExists { .. } => Kind::AlreadyExists,
-            Self::Deleted => Kind::Deleted,
+            Self::AlreadyExists { .. } | Self::CreatedTwice { .. } => Kind::AlreadyExists,
+            Self::Deleted | Self::AfterDeletion { .. } => Kind::Deleted,
             Self::BodyTooLarge | Self::TooLarge(_) | Self::StateTooLarge | Self::AnswerTooLarge => Kind::TooLarge,
             Self::NotJson => Kind::NotJson,
             Self::UnknownCommand { .. } => Kind::UnknownCommand,
@@ -211,6 +221,8 @@ impl Problem {
             Self::MalformedJson { reason }
             | Self::BadBody { reason }
             | Self::BadQuery { reason }
+            | Self::CreatedTwice { reason }
+            | Self::AfterDeletion { reason }
             | Self::UnknownCommand { reason }
             | Self::InvalidCommand { reason } => reason.clone(),
             Self::BadId { id } => {
@@ -231,6 +243,9 @@ impl Problem {
             }
             Self::NoCommandForVerb { type_name, verb, .. } => {
                 format!("{type_name} has no command to {verb}; send one to its /commands")
+            }
+            Self::Conflict { expected, actual: 0 } => {
+                format!("If-Match says version {expected}, and there is no such aggregate: create it without If-Match")
             }
             Self::Conflict { expected, actual } => {
                 format!("If-Match says version {expected}, the aggregate is at {actual}: load it, merge and try again")
@@ -357,6 +372,8 @@ impl Problem {
             CommandError::Missing => Self::NotFound,
             CommandError::Exists => Self::AlreadyExists { version },
             CommandError::Deleted => Self::Deleted,
+            CommandError::CreatedTwice { .. } => Self::CreatedTwice { reason },
+            CommandError::AfterDeletion { .. } => Self::AfterDeletion { reason },
             CommandError::Unwritable { .. } => Self::Internal { cause: reason },
         }
     }

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use crate::answer::{StateAnswer, etag, json};
 use crate::api::Api;
 use crate::problem::Problem;
-use crate::request::{Parameters, Target, is_none_match};
+use crate::query::Parameters;
+use crate::request::{Target, is_none_match};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

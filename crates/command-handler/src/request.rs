@@ -1,12 +1,12 @@
-//! What headers, query and body of a request mean.
+//! What path, headers and body of a request mean.
 
 use std::fmt;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use decider::{Json, Meta};
 use lambda_http::RequestExt;
 use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpRequestContext;
@@ -21,21 +21,8 @@ use crate::body;
 use crate::bounds::Bounds;
 use crate::idempotency::Idempotency;
 use crate::problem::Problem;
+use crate::query::Parameters;
 use crate::trace;
-
-/// Query parameters; an unknown one is an error, so that a typing error is not silently ignored.
-pub(crate) struct Parameters<T>(pub(crate) T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Query(query) = Query::from_request_parts(parts, state)
-            .await
-            .map_err(|rejection| Problem::BadQuery { reason: rejection.body_text() })?;
-        Ok(Self(query))
-    }
-}
 
 /// What a path names. A path that cannot be decoded names nothing that could exist.
 pub(crate) struct Target<T>(pub(crate) T);
@@ -82,6 +69,11 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
         let (mut parts, payload) = request.into_parts();
         let Parameters(WriteQuery { rebuild }) = Parameters::from_request_parts(&mut parts, state).await?;
         let if_match = if_match(&parts.headers)?;
+        if parts.headers.contains_key(header::IF_NONE_MATCH) {
+            let expected =
+                "left out of a write: a creation never overwrites, and a change names its version by If-Match";
+            return Err(Problem::BadHeader { name: "If-None-Match", expected });
+        }
         let bounds = Bounds::of(&parts.extensions);
         let meta = meta(&parts, &bounds)?;
         let principal = principal(&parts);
@@ -107,19 +99,31 @@ impl From<BytesRejection> for Problem {
     }
 }
 
+/// A header that means nothing when it comes twice.
+pub(crate) fn single<'a>(
+    headers: &'a HeaderMap,
+    key: &str,
+    name: &'static str,
+) -> Result<Option<&'a HeaderValue>, Problem> {
+    let mut values = headers.get_all(key).iter();
+    let value = values.next();
+    match values.next() {
+        None => Ok(value),
+        Some(_) => Err(Problem::BadHeader { name, expected: "sent once" }),
+    }
+}
+
 /// `If-Match`: one version, with or without quotes; `*` matches whatever is there.
 fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let Some(value) = single(headers, header::IF_MATCH.as_str(), "If-Match")? else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     if text == "*" {
         return Ok(None);
     }
     let digits = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Problem::BadHeader { name: "If-Match", expected: "the ETag of one version, such as \"3\"" });
-    }
-    // A number beyond all versions is a version that the aggregate does not have.
-    Ok(Some(digits.parse().unwrap_or(u64::MAX)))
+    let version = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let expected = "the ETag of one version, such as \"3\"";
+    version.map(Some).ok_or(Problem::BadHeader { name: "If-Match", expected })
 }
 
 /// Whether `If-None-Match` names this version: the caller has it already.
@@ -183,7 +187,7 @@ fn gateway(parts: &Parts) -> Option<&ApiGatewayV2httpRequestContext> {
 
 /// A header that is stored as it came, so it must be short and visible.
 pub(crate) fn token(headers: &HeaderMap, key: &str, name: &'static str) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(key) else { return Ok(None) };
+    let Some(value) = single(headers, key, name)? else { return Ok(None) };
     match value.to_str() {
         Ok(text) if (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
             Ok(Some(text.to_owned()))

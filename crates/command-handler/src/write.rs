@@ -28,6 +28,10 @@ pub(crate) async fn create(
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     let request = request?;
+    if request.if_match.is_some_and(|version| version > 0) {
+        let expected = "left out of a creation: what is new has no version yet";
+        return Err(Problem::BadHeader { name: "If-Match", expected });
+    }
     let (id, data) = split_id(&request.body)?;
     let id = id.unwrap_or_else(|| match &request.idempotency {
         Some(idempotency) => idempotency.derived_id(model.type_name()),
@@ -128,16 +132,17 @@ async fn decide_and_append<'a>(
         return Err(Problem::IfMatchRequired);
     }
     let mut races = Backoff::until(request.deadline);
-    let mut guess = if request.rebuild { None } else { first_guess(api, model, key, creates) };
-    let mut with_state = true;
+    let guess = if request.rebuild { None } else { first_guess(api, model, key, creates) };
+    // What to decide on, whether that is certain, and how much is told of it; none where it is to be loaded.
+    let mut next = guess.map(|guess| (guess, false, Extent::Whole));
     loop {
-        let (before, certain) = match guess.take() {
-            Some(guess) => (guess, false),
-            None if request.rebuild => (api.store().rebuild(model, key).await?.folded, true),
-            None => (api.store().load(model, key).await?.folded, true),
+        let (before, certain, extent) = match next.take() {
+            Some(next) => next,
+            None if request.rebuild => (api.store().rebuild(model, key).await?.folded, true, Extent::Whole),
+            None => (api.store().load(model, key).await?.folded, true, Extent::Whole),
         };
         let circumstances = circumstances(request);
-        let plan = plan(model, key, &before, commands, request, (&circumstances, with_state));
+        let plan = plan(model, key, &before, commands, request, (&circumstances, extent));
         let (decided, answer) = match plan {
             Ok((decided, answer)) if !decided.events.is_empty() || request.idempotency.is_some() => (decided, answer),
             // Nothing will be written, so no condition finds out whether the state was an old one.
@@ -170,14 +175,43 @@ async fn decide_and_append<'a>(
                     return Err(Problem::Contended);
                 }
             }
-            // An answer that is kept must fit an item.
-            Err(AppendError::TooLarge(TooLarge::Answer { .. })) if with_state => {
-                with_state = false;
-                guess = Some(before);
-            }
-            Err(AppendError::TooLarge(_)) if !certain => {}
+            Err(AppendError::TooLarge(limit)) => match extent.less().filter(|_| is_for_the_answer(limit, request)) {
+                Some(less) => next = Some((before, certain, less)),
+                None if certain => return Err(Problem::TooLarge(limit)),
+                None => {}
+            },
             Err(error) => return Err(Problem::of_append(error, version)),
         }
+    }
+}
+
+/// How much an answer tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// Everything.
+    Whole,
+    /// No state.
+    Changes,
+    /// Neither state nor events nor messages.
+    Version,
+}
+
+impl Extent {
+    fn less(self) -> Option<Self> {
+        match self {
+            Self::Whole => Some(Self::Changes),
+            Self::Changes => Some(Self::Version),
+            Self::Version => None,
+        }
+    }
+}
+
+/// Whether a smaller answer may help: one that is kept must fit an item, and the transaction beside what it answers.
+fn is_for_the_answer(limit: TooLarge, request: &WriteRequest) -> bool {
+    match limit {
+        TooLarge::Answer { .. } => true,
+        TooLarge::Transaction { .. } => request.idempotency.is_some(),
+        TooLarge::Item { .. } | TooLarge::Items { .. } => false,
     }
 }
 
@@ -202,7 +236,7 @@ fn plan(
     before: &Folded,
     commands: &[CommandRequest],
     request: &WriteRequest,
-    (circumstances, with_state): (&Circumstances, bool),
+    (circumstances, extent): (&Circumstances, Extent),
 ) -> Result<(Decided, Answer), Problem> {
     let decided = model
         .decide(before, &key.id, commands, circumstances)
@@ -219,7 +253,7 @@ fn plan(
         let (status, body) = problem.tell();
         return Ok((decided, Answer { status, version, body }));
     }
-    let body = body(model, key, &decided, with_state)?;
+    let body = body(model, key, &decided, extent)?;
     let created = before.version() == 0 && version > 0;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((decided, Answer { status, version, body }))
@@ -227,20 +261,18 @@ fn plan(
 
 /// The body that tells what was decided. A state that has grown too large for an answer must not stop the writes that
 /// could make it smaller, so it is left out.
-fn body(model: &dyn Model, key: &AggregateKey, decided: &Decided, with_state: bool) -> Result<String, Problem> {
+fn body(model: &dyn Model, key: &AggregateKey, decided: &Decided, extent: Extent) -> Result<String, Problem> {
     let state = model.state(&decided.after).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
-    let told = |state| {
-        answer::text(&WriteAnswer {
-            id: &key.id,
-            version: decided.after.version(),
-            state,
-            events: decided.events.iter().map(Into::into).collect(),
-            messages: decided.messages.iter().map(Into::into).collect(),
-        })
+    let mut told = WriteAnswer {
+        id: &key.id,
+        version: decided.after.version(),
+        state: (extent == Extent::Whole).then_some(&state),
+        events: (extent != Extent::Version).then(|| decided.events.iter().map(Into::into).collect()),
+        messages: (extent != Extent::Version).then(|| decided.messages.iter().map(Into::into).collect()),
     };
-    let whole = if with_state { told(Some(&state))? } else { None };
-    match whole {
-        Some(whole) => Ok(whole),
-        None => told(None)?.ok_or(Problem::AnswerTooLarge),
+    if let Some(body) = answer::text(&told)? {
+        return Ok(body);
     }
+    told.state = None;
+    answer::text(&told)?.ok_or(Problem::AnswerTooLarge)
 }

@@ -143,12 +143,12 @@ impl<A: Aggregate> Model for ModelOf<A> {
         let commands = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
         let ids = Ids::from_seed(circumstances.seed);
         let mut draft = Draft::<A>::new(before, Self::held(before), id, circumstances, &ids);
-        for (command, creates) in commands {
-            if A::is_deleted(&draft.held.state) && draft.version() > 0 {
-                return Err(if creates { CommandError::Exists } else { CommandError::Deleted });
-            }
+        for (place, (command, creates)) in (1..).zip(commands) {
             match (creates, draft.version()) {
+                (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { place }),
                 (true, 1..) => return Err(CommandError::Exists),
+                (false, 1..) if self.is_deleted(before) => return Err(CommandError::Deleted),
+                (false, 1..) if A::is_deleted(&draft.held.state) => return Err(CommandError::AfterDeletion { place }),
                 (false, 0) => return Err(CommandError::Missing),
                 (true, 0) | (false, 1..) => {}
             }

@@ -179,6 +179,18 @@ pub enum CommandError {
     /// The aggregate has been deleted.
     #[error("it has been deleted")]
     Deleted,
+    /// The commands would create the aggregate twice.
+    #[error("command {place} of the array creates it again")]
+    CreatedTwice {
+        /// The place among the commands, counted from 1, of the one that is too much.
+        place: usize,
+    },
+    /// The commands would go on after one of them deleted the aggregate.
+    #[error("command {place} of the array comes after its deletion")]
+    AfterDeletion {
+        /// The place among the commands, counted from 1, of the one that comes too late.
+        place: usize,
+    },
     /// The aggregate's own code decided on what cannot be stored: an event or a message that has no JSON form, or a
     /// creation that does not begin with the event that opens streams.
     #[error("{event} cannot be written: {reason}")]

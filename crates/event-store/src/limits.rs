@@ -24,8 +24,8 @@ pub enum TooLarge {
     },
     /// The answer that is kept under an idempotency key.
     #[error(
-        "the answer to keep under the Idempotency-Key would take {bytes} bytes, an item holds {MAX_ITEM}; send fewer \
-         commands at once"
+        "the answer to keep under the Idempotency-Key would take {bytes} bytes, an item holds {MAX_ITEM}; send the \
+         request without a key"
     )]
     Answer {
         /// Its size.

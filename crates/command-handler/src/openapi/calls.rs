@@ -77,7 +77,7 @@ pub(super) const CALLS: [Call; 9] = [
         summary: "Create one",
         description: "The body is the data of the create command. With an `id` the aggregate gets that one; without, it \
                       gets one that follows from the `Idempotency-Key`, or else a new ULID. An id is used once, also \
-                      after a deletion.",
+                      after a deletion. What is new has no version yet, so `If-Match` does not name one.",
         query: Some(|| schema_for!(WriteQuery)),
         headers: OF_WRITES,
         successes: &[(201, CREATED)],
@@ -149,7 +149,8 @@ pub(super) const CALLS: [Call; 9] = [
         summary: "Send commands",
         description: "One command, or an array of them that is carried out all or not at all. A refusal of one drops \
                       what the others would have done; what the refusal itself records is appended, and the `ETag` then \
-                      tells the version after it. `data` may be left out where it would be empty.",
+                      tells the version after it. An array that creates twice comes to 409, one that goes on after the \
+                      deletion to 410. `data` may be left out where it would be empty.",
         query: Some(|| schema_for!(WriteQuery)),
         headers: OF_WRITES,
         successes: &[(200, WRITTEN), (201, CREATED)],

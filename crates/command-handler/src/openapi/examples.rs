@@ -158,8 +158,8 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<D
         id: ID,
         version: decided.after.version(),
         state: Some(&state),
-        events: decided.events.iter().map(Into::into).collect(),
-        messages: decided.messages.iter().map(Into::into).collect(),
+        events: Some(decided.events.iter().map(Into::into).collect()),
+        messages: Some(decided.messages.iter().map(Into::into).collect()),
     })?;
     Some(Done { answer, events: decided.events, after: decided.after })
 }

@@ -78,8 +78,8 @@ pub(super) fn parameters() -> Value {
             "If-Match",
             "The version that the caller saw, as the `ETag` told it; the quotes are optional. The write happens on this \
              version or not at all. Without it, or with `*`, a lost race is decided again on fresh state. An aggregate \
-             that does not exist is at version 0.",
-            json!({"type": "string", "pattern": r#"^("[0-9]+"|[0-9]+|\*)$"#}),
+             that does not exist is at version 0. A write takes no `If-None-Match`: a creation never overwrites.",
+            json!({"type": "string", "pattern": r#"^("[0-9]{1,19}"|[0-9]{1,19}|\*)$"#}),
         ),
         "IfNoneMatch": header(
             "If-None-Match",
@@ -91,7 +91,8 @@ pub(super) fn parameters() -> Value {
             "The caller's name for this request; quotes around it are optional. The same request under the same key is \
              carried out once and answered alike for a day, unless the operator set another time, also where it had \
              nothing to append. What was refused without an event is decided anew. A key belongs to one aggregate; there \
-             it is an error (422) with another request, another caller's included.",
+             it is an error (422) with another request, another caller's included. An answer that is too large to be kept \
+             has no `state`, or neither `state` nor `events` nor `messages`.",
             json!({
                 "type": "string",
                 "pattern": r#"^("[!-~]{1,255}"|[!-~]{1,255})$"#,

@@ -344,6 +344,7 @@ fn reference(name: &str) -> Value {
 fn written_schema<T: JsonSchema>() -> Value {
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut schema = Value::from(generator.into_root_schema_for::<T>());
+    without_null(&mut schema);
     let definitions = schema["$defs"].as_object_mut().into_iter().flat_map(Map::values_mut);
     definitions.for_each(without_null);
     schema

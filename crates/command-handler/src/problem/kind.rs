@@ -86,7 +86,12 @@ impl Kind {
             Self::BadQuery => {
                 told(S::BAD_REQUEST, "bad-query", "Bad query", "a query parameter is unknown, missing or out of range")
             }
-            Self::BadHeader => told(S::BAD_REQUEST, "bad-header", "Bad header", "a header cannot be understood"),
+            Self::BadHeader => told(
+                S::BAD_REQUEST,
+                "bad-header",
+                "Bad header",
+                "a header cannot be understood, comes twice or does not go with the call",
+            ),
             Self::UnknownRoute => told(S::NOT_FOUND, "unknown-route", "Unknown route", "there is nothing at this path"),
             Self::UnknownType => {
                 told(S::NOT_FOUND, "unknown-type", "Unknown aggregate type", "there is no such aggregate type")

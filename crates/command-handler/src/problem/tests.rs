@@ -24,8 +24,10 @@ fn after(problem: &Problem) -> Option<Problem> {
         }
         Problem::NoCommandForVerb { .. } => Problem::Conflict { expected: 1, actual: 2 },
         Problem::Conflict { .. } => Problem::AlreadyExists { version: 1 },
-        Problem::AlreadyExists { .. } => Problem::Deleted,
-        Problem::Deleted => Problem::BodyTooLarge,
+        Problem::AlreadyExists { .. } => Problem::CreatedTwice { reason: text() },
+        Problem::CreatedTwice { .. } => Problem::Deleted,
+        Problem::Deleted => Problem::AfterDeletion { reason: text() },
+        Problem::AfterDeletion { .. } => Problem::BodyTooLarge,
         Problem::BodyTooLarge => Problem::TooLarge(TooLarge::Items { items: 101 }),
         Problem::TooLarge(_) => Problem::StateTooLarge,
         Problem::StateTooLarge => Problem::AnswerTooLarge,

@@ -10,7 +10,7 @@ pub(crate) fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> S
 }
 
 /// How serde begins to say what it expected, and what that is in JSON.
-const EXPECTED: [(&str, &str); 11] = [
+const EXPECTED: [(&str, &str); 13] = [
     ("a map", "an object"),
     ("struct ", "an object"),
     ("internally tagged enum ", "an object"),
@@ -18,11 +18,27 @@ const EXPECTED: [(&str, &str); 11] = [
     ("a sequence", "an array"),
     ("tuple struct ", "an array"),
     ("tuple variant", "an array"),
-    ("unit struct ", "null"),
-    ("unit variant", "null"),
+    ("a tuple", "an array"),
+    ("unit", "null"),
+    ("f32", "a number"),
+    ("f64", "a number"),
     ("newtype variant", "an object"),
     ("enum ", "a variant"),
 ];
+
+/// The integers that a Rust type holds.
+fn integer(expected: &str) -> Option<String> {
+    let (kind, but) = expected.strip_prefix("a nonzero ").map_or((expected, ""), |kind| (kind, " other than 0"));
+    macro_rules! range_of {
+        ($($known:ident),+) => {
+            match kind {
+                $(stringify!($known) => Some(format!("an integer from {} to {}{but}", $known::MIN, $known::MAX)),)+
+                _ => None,
+            }
+        };
+    }
+    range_of!(i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize)
+}
 
 fn in_words_of_json(reason: &str) -> String {
     if reason.starts_with("data did not match any variant of untagged enum ") {
@@ -35,9 +51,17 @@ fn in_words_of_json(reason: &str) -> String {
         "invalid type: unit variant" => "invalid type: string",
         other => other,
     };
+    if let Some(integer) = integer(expected) {
+        // Also an integer of more than 64 bits is a floating point number to serde_json.
+        return match found.strip_prefix("invalid type: floating point ") {
+            Some(_) => format!("invalid number, expected {integer} in plain digits"),
+            None => format!("{found}, expected {integer}"),
+        };
+    }
+    let found = found.replacen("invalid type: floating point ", "invalid type: number ", 1);
     let Some((_, json)) = EXPECTED.iter().find(|(begins, _)| expected.starts_with(begins)) else {
         return format!("{found}, expected {expected}");
     };
-    let length = expected.find(" with ").map_or("", |at| &expected[at..]);
+    let length = expected.find(" with ").or_else(|| expected.find(" of size ")).map_or("", |at| &expected[at..]);
     format!("{found}, expected {json}{length}")
 }

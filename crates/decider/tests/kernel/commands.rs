@@ -31,11 +31,21 @@ fn an_unknown_command_lists_those_that_there_are() {
 fn invalid_data_is_told_with_its_path() {
     assert_eq!(
         invalid("Add", r#"{"amounts": [1, 2, "three"]}"#),
-        r#"Add: data.amounts[2]: invalid type: string "three", expected i64"#
+        r#"Add: data.amounts[2]: invalid type: string "three", expected an integer from -9223372036854775808 to 9223372036854775807"#
     );
-    assert_eq!(invalid("Start", r#"{"at": 1.5}"#), "Start: data.at: invalid type: floating point `1.5`, expected i64");
+    for number in ["1.5", "1e2", "-0", "18446744073709551616"] {
+        assert_eq!(
+            invalid("Start", &format!(r#"{{"at": {number}}}"#)),
+            "Start: data.at: invalid number, expected an integer from -9223372036854775808 to 9223372036854775807 in \
+             plain digits"
+        );
+    }
     assert_eq!(invalid("Start", "{}"), "Start: data: missing field `at`");
-    assert!(invalid("Start", r#"{"at": 9223372036854775808}"#).starts_with("Start: data.at: invalid value"));
+    assert_eq!(
+        invalid("Start", r#"{"at": 9223372036854775808}"#),
+        "Start: data.at: invalid value: integer `9223372036854775808`, expected an integer from -9223372036854775808 to \
+         9223372036854775807"
+    );
     assert!(invalid("Add", "[1]").starts_with("Add: data"));
     assert!(invalid("Add", "null").starts_with("Add: data"));
     assert!(invalid("Close", "1").starts_with("Close: data"));
@@ -117,7 +127,10 @@ fn creation_happens_once() {
     let counter = Subject::of::<Counter>();
     let start = || ("Start", json!({"at": 1}));
     assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists);
-    assert_eq!(counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err(), CommandError::Exists);
+    // Of an aggregate that never was, nobody is told that it exists.
+    let twice = counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err();
+    assert_eq!(twice, CommandError::CreatedTwice { place: 2 });
+    assert_eq!(twice.to_string(), "command 2 of the array creates it again");
 }
 
 #[test]
@@ -129,13 +142,20 @@ fn a_deleted_aggregate_takes_no_command_and_still_exists() {
     assert_eq!(error("Close", json!({})), CommandError::Deleted);
     assert_eq!(error("Refuse", json!({"reasons": []})), CommandError::Deleted);
     assert_eq!(error("Start", json!({"at": 1})), CommandError::Exists);
+    let batch = [("Add", json!({"amounts": [1]})), ("Close", json!({}))];
+    assert_eq!(counter.decide(&closed, &batch).unwrap_err(), CommandError::Deleted);
 }
 
 #[test]
-fn a_command_after_the_deletion_in_the_same_batch_finds_it_deleted() {
+fn a_command_after_the_deletion_in_the_same_batch_is_told_its_place() {
     let counter = Subject::of::<Counter>();
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Add", json!({"amounts": [1]}))];
-    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::Deleted);
+    let error = counter.decide(&counter.unborn(), &batch).unwrap_err();
+    assert_eq!(error, CommandError::AfterDeletion { place: 3 });
+    assert_eq!(error.to_string(), "command 3 of the array comes after its deletion");
+    let started = counter.after(&batch[..1]);
+    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::AfterDeletion { place: 2 });
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Start", json!({"at": 1}))];
-    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::Exists);
+    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::CreatedTwice { place: 3 });
+    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::Exists);
 }

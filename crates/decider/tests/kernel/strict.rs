@@ -1,6 +1,7 @@
 //! A command's structs are read from objects only, wherever they stand; what is stored is read as it ever was.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU8;
 
 use decider::{Aggregate, CommandRequest, Commands, Context, Decision, EventType, Json};
 use schemars::JsonSchema;
@@ -64,6 +65,7 @@ struct Content {
     tagged: Option<Tagged>,
     inside: Option<Inside>,
     either: Option<Either>,
+    heads: Option<NonZeroU8>,
     empty: Option<Empty>,
     numbers: Option<(i8, u64, f32, f64, i128, u128)>,
     texts: Option<(char, String, bool, ())>,
@@ -195,13 +197,21 @@ fn a_reason_names_no_type() {
             r#"data.place: invalid type: string "x, expected struct y", expected an object"#,
         ),
         (r#"{"places":{}}"#, "data.places: invalid type: object, expected an array"),
-        (r#"{"pair":[1]}"#, "data.pair: invalid length 1, expected a tuple of size 2"),
+        (r#"{"pair":[1]}"#, "data.pair: invalid length 1, expected an array of size 2"),
         (r#"{"label":{"Pair":7}}"#, "data.label.Pair: invalid type: integer `7`, expected an array"),
         (r#"{"label":{"Pair":[7]}}"#, "data.label.Pair: invalid length 1, expected an array with 2 elements"),
         (r#"{"label":"Spelled"}"#, "data.label.Spelled: invalid type: string, expected an object"),
         (r#"{"tagged":7}"#, "data.tagged: invalid type: integer `7`, expected an object"),
         (r#"{"inside":7}"#, "data.inside: invalid type: integer `7`, expected an object"),
-        (r#"{"inside":{"form":"Round","radius":{}}}"#, "data.inside: invalid type: object, expected u8"),
+        (
+            r#"{"inside":{"form":"Round","radius":{}}}"#,
+            "data.inside: invalid type: object, expected an integer from 0 to 255",
+        ),
+        (r#"{"place":{"row":-1}}"#, "data.place.row: invalid value: integer `-1`, expected an integer from 0 to 255"),
+        (r#"{"numbers":[1,2,"3"]}"#, r#"data.numbers[2]: invalid type: string "3", expected a number"#),
+        (r#"{"texts":["x",1.5]}"#, "data.texts[1]: invalid type: number `1.5`, expected a string"),
+        (r#"{"texts":["x","",true,7]}"#, "data.texts[3]: invalid type: integer `7`, expected null"),
+        (r#"{"heads":0}"#, "data.heads: invalid value: integer `0`, expected an integer from 0 to 255 other than 0"),
         (r#"{"either":"x"}"#, "data.either: it has none of the forms that it can have"),
         (r#"{"empty":7}"#, "data.empty: invalid type: integer `7`, expected null"),
         (

@@ -1,0 +1,99 @@
+//! The parameters of a query, and what is told of those that are wrong.
+
+use std::fmt;
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use serde::de::value::MapDeserializer;
+use serde::de::{DeserializeOwned, Deserializer, Error, IntoDeserializer, Visitor};
+use serde::forward_to_deserialize_any;
+
+use crate::problem::Problem;
+
+/// Query parameters; an unknown one is an error, so that a typing error is not silently ignored.
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(pairs): Query<Vec<(String, String)>> = Query::from_request_parts(parts, state)
+            .await
+            .map_err(|_| Problem::BadQuery { reason: "the query is not one of names and values".to_owned() })?;
+        let named = pairs.into_iter().map(|(name, value)| (name.clone(), Parameter { name, value }));
+        let read = T::deserialize(MapDeserializer::new(named));
+        read.map(Self).map_err(|Misfit(reason)| Problem::BadQuery { reason })
+    }
+}
+
+/// A value with the name that it came under.
+struct Parameter {
+    name: String,
+    value: String,
+}
+
+impl Parameter {
+    fn must_be(&self, expected: impl fmt::Display) -> Misfit {
+        Misfit(format!("{} must be {expected}", self.name))
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Misfit> for Parameter {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Parameter {
+    type Error = Misfit;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        visitor.visit_string(self.value)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        let number = self.value.parse();
+        visitor.visit_u64(number.map_err(|_| self.must_be(format_args!("a whole number from 0 to {}", u64::MAX)))?)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        visitor.visit_bool(self.value.parse().map_err(|_| self.must_be("true or false"))?)
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i64 u8 u16 u32 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
+        tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// What does not fit, for the caller.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Misfit(String);
+
+impl Error for Misfit {
+    fn custom<T: fmt::Display>(reason: T) -> Self {
+        Self(reason.to_string())
+    }
+
+    fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
+        Self(match known {
+            [] => format!("there is no parameter {name:?} here, nor any other"),
+            known => format!("there is no parameter {name:?} here; there are {}", known.join(", ")),
+        })
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        Self(format!("the parameter {name} is missing"))
+    }
+
+    fn duplicate_field(name: &'static str) -> Self {
+        Self(format!("the parameter {name} comes twice"))
+    }
+}
