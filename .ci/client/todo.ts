@@ -19,7 +19,7 @@ assert.deepEqual(again.data, created.data);
 
 const path = { id: created.data.id };
 const first = created.response.headers.get("ETag") ?? assert.fail("a creation has an ETag");
-const event = created.data.events[0] ?? assert.fail("a creation has an event");
+const event = created.data.events?.[0] ?? assert.fail("a creation has an event");
 assert.equal(event.eventType, "TodoCreated");
 if (event.eventType === "TodoCreated") {
   // The type says which data comes with it.

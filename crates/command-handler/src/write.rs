@@ -28,7 +28,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     let request = request?;
-    if request.if_match.is_some_and(|version| version > 0) {
+    if request.if_match.is_some() {
         let expected = "left out of a creation: what is new has no version yet";
         return Err(Problem::BadHeader { name: "If-Match", expected });
     }

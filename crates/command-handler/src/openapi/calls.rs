@@ -41,6 +41,7 @@ pub(super) struct Call {
 }
 
 const OF_READS: &[&str] = &["ReadCorrelationId"];
+const OF_CREATIONS: &[&str] = &["IdempotencyKey", "XCorrelationId", "XCausationId", "Traceparent", "XAmznTraceId"];
 const OF_WRITES: &[&str] =
     &["IfMatch", "IdempotencyKey", "XCorrelationId", "XCausationId", "Traceparent", "XAmznTraceId"];
 const WRITTEN: &[(Header, bool)] = &[(Header::ETag, true), (Header::IdempotencyReplayed, false)];
@@ -77,9 +78,9 @@ pub(super) const CALLS: [Call; 9] = [
         summary: "Create one",
         description: "The body is the data of the create command. With an `id` the aggregate gets that one; without, it \
                       gets one that follows from the `Idempotency-Key`, or else a new ULID. An id is used once, also \
-                      after a deletion. What is new has no version yet, so `If-Match` does not name one.",
+                      after a deletion. What is new has no version yet, so there is no `If-Match`.",
         query: Some(|| schema_for!(WriteQuery)),
-        headers: OF_WRITES,
+        headers: OF_CREATIONS,
         successes: &[(201, CREATED)],
         problems: &[STORED, WRITE, &[Kind::AlreadyExists, Kind::BadBody, Kind::InvalidCommand]],
     },
