@@ -94,13 +94,14 @@ impl EventStore {
             return Ok(SnapshotOutcome::NotNeeded);
         }
         let newest = encode(model, key, loaded, now)?;
-        let kept = SnapshotItem { sk: keys::kept_snapshot_sk(version), ..newest.clone() };
         // As large as it ever gets: kept, and with a TTL.
-        let retired = SnapshotItem { ttl: Some(now.as_second()), ..kept.clone() };
+        let sk = keys::kept_snapshot_sk(version);
+        let retired = SnapshotItem { sk, ttl: Some(now.as_second()), ..newest.clone() };
         let bytes = limits::item_size(&to_item(&retired, key)?);
         if bytes > limits::MAX_ITEM {
             return Ok(SnapshotOutcome::TooLarge { bytes });
         }
+        let kept = SnapshotItem { ttl: None, ..retired };
         // The kept copy first: were it second, a crash between the two would lose it for good.
         if self.settings.snapshot_keep > 0 {
             self.put_snapshot(model, key, &kept, place, now).await?;

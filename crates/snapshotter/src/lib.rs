@@ -8,12 +8,12 @@
 //! - No aggregate needs a snapshot, so none holds up the others: only a store that is not available, and less time than an
 //!   invocation has, make a record come again.
 //!
-//! What can never succeed, or takes longer than an invocation, is **parked**, and the shard moves on. Here that takes no
-//! queue: all that a record says is which aggregate is due, and everything else is in the table. So a parked record is a
-//! line of level ERROR with the aggregate, if it can be read, and the record's place in the stream, which raises an alarm,
-//! and a count of `SnapshotImpossible`; the way back, once the item that the line names is repaired, is `daybook snapshot rebuild` for
-//! that aggregate, or its own next mark. Until then it is no worse off than before: loads go on from the last good
-//! snapshot, or fail on the same item.
+//! What can never succeed, or takes longer than an invocation, is **parked**, and the shard moves on. Here that takes
+//! no queue: all that a record says is which aggregate is due, and everything else is in the table. So a parked record
+//! is a line of level ERROR with the aggregate, if it can be read, and the record's place in the stream, which raises
+//! an alarm, and a count of `SnapshotImpossible`; the way back, once the item that the line names is repaired, is
+//! `daybook snapshot rebuild` for that aggregate, or its own next mark. Until then it is no worse off than before:
+//! loads go on from the last good snapshot, or fail on the same item.
 //!
 //! An event of a newer release is not parked but left alone: the instances of that release, or this one's successor, take
 //! the snapshot at a later mark. Had it come again until then, a gradual deployment would hold up every shard.

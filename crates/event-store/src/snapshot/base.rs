@@ -93,7 +93,7 @@ impl EventStore {
     }
 
     /// The kept snapshots up to event `version`, the newest first.
-    fn kept_up_to(&self, key: &AggregateKey, version: u64) -> QueryFluentBuilder {
+    pub(super) fn kept_up_to(&self, key: &AggregateKey, version: u64) -> QueryFluentBuilder {
         self.rows_between(key, keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version)).scan_index_forward(false)
     }
 }

@@ -30,16 +30,9 @@ impl EventStore {
             keep => keep + 1,
         };
         let mut kept = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!("{} = :pk AND begins_with({}, :kept)", attributes::PK, attributes::SK))
+            .kept_up_to(key, keys::MAX_SEQ_NUM)
             .projection_expression(format!("{}, {}, #ttl", attributes::SK, attributes::STATE_VERSION))
             .expression_attribute_names("#ttl", attributes::TTL)
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":kept", AttributeValue::S(keys::KEPT_SNAPSHOT_PREFIX.to_owned()))
-            .scan_index_forward(false)
-            .consistent_read(true)
             .into_paginator()
             // Those that stay, the one that falls out, and one whose time is over.
             .page_size(i32::try_from(stay + 2).unwrap_or(i32::MAX))
