@@ -58,7 +58,6 @@ const WRITE: &[Kind] = &[
     Kind::BadId,
     Kind::BadQuery,
     Kind::BadHeader,
-    Kind::VersionConflict,
     Kind::TooLarge,
     Kind::NotJson,
     Kind::Refused,
@@ -67,7 +66,7 @@ const WRITE: &[Kind] = &[
     Kind::Contended,
 ];
 /// What any write to an aggregate that should exist can come to.
-const CHANGE: &[Kind] = &[Kind::NotFound, Kind::Deleted, Kind::IfMatchRequired];
+const CHANGE: &[Kind] = &[Kind::NotFound, Kind::Deleted, Kind::VersionConflict, Kind::IfMatchRequired];
 
 /// All calls, in the order of the document.
 pub(super) const CALLS: [Call; 9] = [
