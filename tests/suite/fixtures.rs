@@ -88,6 +88,9 @@ pub(crate) async fn run_api_event(api: &axum::Router, name: &str) {
 
 /// Calls a function with an event, and compares its answer and its effects with what is written down.
 async fn check(event: &Event<'_>, functions: &Functions, endpoints: &Endpoints) {
+    if !event.function.effects.is_empty() {
+        endpoints.settle().await;
+    }
     let mut before = Vec::new();
     for effect in event.function.effects {
         before.push(endpoints.effect(effect).await.len());
