@@ -1,6 +1,6 @@
 //! DynamoDB slow or away: the caller is told when to come back, and nothing is half-written.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response};
@@ -9,14 +9,11 @@ use lambda_http::{Context, RequestExt};
 use local_dynamodb::{Fault, LocalDynamoDb};
 use serde_json::{Value, json};
 
-use crate::instance::{Instance, settings};
+use crate::instance::{Instance, settings, time_left};
 
 /// What Lambda says of an invocation that has little time left.
 pub(crate) fn in_a_hurry() -> Context {
-    let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(900);
-    let mut context = Context::default();
-    context.deadline = u64::try_from(end.as_millis()).unwrap();
-    context
+    time_left(Duration::from_millis(900))
 }
 
 fn create(id: &str) -> Request<Body> {
