@@ -2,12 +2,12 @@
 
 use startup::{Environment, SdkConfig};
 
-/// The configuration of a service at the endpoint that the environment names in `variable`, if it names one. Where it names
-/// no credentials, the endpoint is taken for one that takes any.
+/// The configuration of a service at the endpoint that the environment names in `variable`, if it names one. One of plain
+/// HTTP, where it names no credentials, is taken for one that takes any.
 pub(crate) async fn at_endpoint(environment: &Environment, variable: &str) -> Option<SdkConfig> {
     let url = environment.optional(variable)?;
     let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
-    Some(if has_credentials {
+    Some(if has_credentials || !url.starts_with("http://") {
         startup::aws_config().await.to_builder().endpoint_url(url).build()
     } else {
         startup::aws_config_at(&url)

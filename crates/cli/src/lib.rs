@@ -71,11 +71,10 @@ impl Command {
     /// When it fails.
     pub async fn run(self) -> Result<Exit, CommandError> {
         match self.verb {
-            Some(Verb::Dev(options)) => dev::run(options).await?,
-            Some(Verb::Openapi) => openapi::print().map_err(dev::DevError::from)?,
-            None => dev::run(self.dev).await?,
-            Some(Verb::Operate(verb)) => return Ok(verb.run(&mut Operator::of_process()?).await?),
+            Some(Verb::Dev(options)) => Ok(dev::run(options).await?),
+            Some(Verb::Openapi) => Ok(openapi::print()?),
+            None => Ok(dev::run(self.dev).await?),
+            Some(Verb::Operate(verb)) => Ok(verb.run(&mut Operator::of_process()?).await?),
         }
-        Ok(Exit::Clean)
     }
 }

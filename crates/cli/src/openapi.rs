@@ -1,6 +1,10 @@
 //! `daybook openapi`: the API's document, for clients and for the copy in `docs/openapi.json`.
 
+use std::io::{self, Write};
+
 use decider::RegistrationError;
+
+use crate::operate::{Exit, OperateError};
 
 /// The document as it is checked in.
 ///
@@ -15,9 +19,7 @@ pub fn text() -> Result<String, RegistrationError> {
 ///
 /// # Errors
 ///
-/// Those of [`text`].
-#[expect(clippy::print_stdout, reason = "it is what was asked for")]
-pub fn print() -> Result<(), RegistrationError> {
-    print!("{}", text()?);
-    Ok(())
+/// Those of [`text`], and of the output.
+pub fn print() -> Result<Exit, OperateError> {
+    Ok(Exit::of_output(io::stdout().write_all(text()?.as_bytes()))?)
 }

@@ -19,34 +19,41 @@ mod options;
 mod stack;
 mod stream;
 
+use std::io::{self, Write};
+
 pub use options::Options;
 pub use stack::{DevError, Stack};
 
-/// Runs the stack until Ctrl-C, and says what passes over the bus.
+use crate::operate::Exit;
+
+/// Runs the stack until Ctrl-C, or until nobody reads any more what it says of itself and of what passes over the bus.
 ///
 /// # Errors
 ///
 /// When it cannot be started.
-#[expect(clippy::print_stdout, reason = "the person at the terminal reads it")]
-pub async fn run(options: Options) -> Result<(), DevError> {
+pub async fn run(options: Options) -> Result<Exit, DevError> {
     let mut stack = Stack::start(options).await?;
-    println!("Daybook is running. Ctrl-C stops it.");
-    println!("  API       {}", stack.api_url());
-    println!("  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name());
+    let told = tell(&mut stack, &mut io::stdout()).await;
+    stack.stop().await;
+    Ok(Exit::of_output(told)?)
+}
+
+async fn tell(stack: &mut Stack, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "Daybook is running. Ctrl-C stops it.")?;
+    writeln!(out, "  API       {}", stack.api_url())?;
+    writeln!(out, "  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name())?;
     if let Some(url) = stack.bus_url() {
-        println!("  Bus, DLQ  {url}  (what arrived: {}/_dev/bus and /_dev/dlq)", stack.api_url());
+        writeln!(out, "  Bus, DLQ  {url}  (what arrived: {}/_dev/bus and /_dev/dlq)", stack.api_url())?;
     }
     let ctrl_c = tokio::signal::ctrl_c();
     tokio::pin!(ctrl_c);
     loop {
         tokio::select! {
             // Without a signal handler there is nothing to wait for, so that ends it too.
-            _ = &mut ctrl_c => break,
+            _ = &mut ctrl_c => return Ok(()),
             Some(message) = stack.next_message() => {
-                println!("{} {} {}", message.detail_type, message.resources.join(" "), message.detail);
+                writeln!(out, "{} {} {}", message.detail_type, message.resources.join(" "), message.detail)?;
             }
         }
     }
-    stack.stop().await;
-    Ok(())
 }

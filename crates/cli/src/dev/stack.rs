@@ -96,6 +96,9 @@ pub enum DevError {
     /// The table.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Standard output takes nothing more.
+    #[error("cannot write the output")]
+    Output(#[from] std::io::Error),
     /// The stream.
     #[error("cannot read the table's stream")]
     Stream(#[source] Box<dyn std::error::Error + Send + Sync>),

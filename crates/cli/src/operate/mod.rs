@@ -78,7 +78,7 @@ impl Verb {
     /// See [`OperateError`].
     pub async fn run(self, operator: &mut Operator) -> Result<Exit, OperateError> {
         match self.carry_out(operator).await {
-            Err(OperateError::Output(fault)) if fault.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Unread),
+            Err(OperateError::Output(fault)) => Ok(Exit::of_output(Err(fault))?),
             ended => ended,
         }
     }
@@ -104,6 +104,16 @@ pub enum Exit {
     Interrupted,
     /// 141: ended because nobody reads the output any more, as a shell counts a closed pipe.
     Unread,
+}
+
+impl Exit {
+    /// Clean, unless the output could not be written.
+    pub(crate) fn of_output(written: io::Result<()>) -> io::Result<Self> {
+        match written {
+            Err(fault) if fault.kind() == io::ErrorKind::BrokenPipe => Ok(Self::Unread),
+            written => written.map(|()| Self::Clean),
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {

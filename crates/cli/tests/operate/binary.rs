@@ -124,12 +124,19 @@ async fn what_makes_no_sense_is_said_by_the_name_that_was_typed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_pipe_ends_it_without_a_word() {
     let bench = Bench::new().await;
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-    command.arg("verify").env_clear().envs(bench.environment()).stdout(writer).stderr(Stdio::piped());
-    let output = tokio::task::spawn_blocking(move || command.spawn()?.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!((output.status.code(), text(&output.stderr)), (Some(141), String::new()));
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
+    let dev = ["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
+    for words in [["verify"].as_slice(), &["openapi"], &dev] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(words).env_clear().stdout(writer).stderr(Stdio::piped());
+        if words != dev {
+            command.envs(bench.environment());
+        }
+        let output = tokio::task::spawn_blocking(move || command.spawn()?.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(141), String::new()), "{words:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
