@@ -12,8 +12,8 @@ use startup::in_full;
 use crate::lanes::Verdict;
 use crate::message::Refusal;
 
-/// After so many attempts a message that fails with an undocumented code is parked.
-const ATTEMPTS_AT_THE_UNKNOWN: u32 = 5;
+/// A message that failed with undocumented codes so often is parked.
+const MAX_UNKNOWN_FAILURES: u32 = 5;
 
 /// Whose fault a failure is, by what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +43,13 @@ impl Failure {
         Self { fault, refusal: Refusal::new(code, text) }
     }
 
-    /// What it means for an entry that was sent `attempts` times; `again` where it is to be sent once more.
-    pub(crate) fn verdict(&self, attempts: u32, again: Verdict) -> Verdict {
+    /// What it means for its entry, of which `unknown` counts the failures with undocumented codes; `again` where it is to be
+    /// sent once more.
+    pub(crate) fn verdict(&self, unknown: &mut u32, again: Verdict) -> Verdict {
+        *unknown += u32::from(self.fault == Fault::Unknown);
         match self.fault {
             Fault::Transient | Fault::Deployment => again,
-            Fault::Unknown if attempts < ATTEMPTS_AT_THE_UNKNOWN => again,
+            Fault::Unknown if *unknown < MAX_UNKNOWN_FAILURES => again,
             Fault::Unknown | Fault::Permanent => Verdict::Refused,
             Fault::Suspect => Verdict::Alone,
         }

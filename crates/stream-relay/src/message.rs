@@ -25,6 +25,8 @@ pub(crate) struct Message {
     pub(crate) records: Vec<Coordinates>,
     /// Why it cannot be sent, once that is known.
     pub(crate) refusal: Option<Refusal>,
+    /// How often it failed with a code that nobody has documented.
+    pub(crate) unknown_failures: u32,
 }
 
 #[derive(Debug)]
@@ -67,6 +69,7 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &Settings) -> Vec<Me
                 body: Body::Record { raw, pk },
                 records: vec![coordinates],
                 refusal: Some(Refusal::new("UnreadableRecord", reason)),
+                unknown_failures: 0,
             }),
             Content::Outbox(row) => match known.entry(identity(&row.item)) {
                 Entry::Occupied(first) => messages[*first.get()].records.push(coordinates),
@@ -103,7 +106,12 @@ impl Message {
             .set_trace_header(row.item.trace_header.clone())
             .build();
         let refusal = check(&entry).err();
-        Self { body: Body::Row { item: row.item, entry: Box::new(entry) }, records: Vec::new(), refusal }
+        Self {
+            body: Body::Row { item: row.item, entry: Box::new(entry) },
+            records: Vec::new(),
+            refusal,
+            unknown_failures: 0,
+        }
     }
 
     /// Where it stands among the others. An unreadable record goes before the rest of its aggregate, because its own

@@ -171,7 +171,7 @@ impl Run<'_> {
             if failure.fault == Fault::Deployment {
                 self.stop(&failure.refusal);
             }
-            let verdict = failure.verdict(self.lanes.attempts(index), again);
+            let verdict = failure.verdict(&mut self.messages[index].unknown_failures, again);
             if verdict == Verdict::Refused {
                 self.messages[index].refusal = Some(failure.refusal);
             } else {

@@ -171,7 +171,7 @@ impl Run {
             if failure.fault == Fault::Deployment {
                 progress = Progress::Never;
             }
-            let verdict = failure.verdict(self.lanes.attempts(index), again);
+            let verdict = failure.verdict(&mut self.messages[index].unknown_failures, again);
             if verdict == Verdict::Refused {
                 self.messages[index].refusal = Some(failure.refusal);
                 if progress == Progress::None {

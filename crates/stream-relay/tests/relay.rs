@@ -219,6 +219,15 @@ async fn an_unknown_code_is_tried_some_times_and_then_parked() {
 }
 
 #[tokio::test]
+async fn what_was_throttled_before_is_not_parked_at_its_first_unknown_code() {
+    let throttled = json!({"code": "ThrottlingException"});
+    let answers = [vec![throttled; 6], vec![json!({"failEntries": [{"index": 0, "code": "SomethingNew"}]})]].concat();
+    let setup = setup(json!({ "putEvents": answers })).await;
+    assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
+    assert_eq!((setup.calls().len(), setup.delivered(), setup.letters().len()), (8, vec!["a-1".to_owned()], 0));
+}
+
+#[tokio::test]
 async fn a_request_that_is_refused_whole_costs_only_the_message_at_fault() {
     let setup =
         setup(json!({"putEvents": [{"code": "ValidationException"}, {}, {"code": "ValidationException"}]})).await;
