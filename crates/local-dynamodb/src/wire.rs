@@ -32,7 +32,7 @@ pub struct Call {
     pub request: Value,
 }
 
-/// What happens to a call instead of an answer.
+/// What happens to a call instead of the answer that was asked for.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// The service refuses with this error and does nothing.
@@ -53,6 +53,11 @@ pub enum Fault {
     BreakBefore,
     /// The service does what it is asked to, then the connection breaks.
     BreakAfter,
+    /// A page ends after so many items and says where the next begins, as one of 1 MB does.
+    ShortPage {
+        /// How many.
+        items: u32,
+    },
 }
 
 /// A running wire. It ends when it is dropped.
@@ -138,7 +143,10 @@ async fn relay(State(line): State<Arc<Line>>, headers: HeaderMap, body: Bytes) -
             let reasons: Vec<_> = codes.iter().map(|code| serde_json::json!({"Code": code})).collect();
             refused(400, "TransactionCanceledException", Some(Value::from(reasons)))
         }
-        after @ (None | Some(Fault::BreakAfter)) => {
+        other @ (None | Some(Fault::BreakAfter | Fault::ShortPage { .. })) => {
+            if let Some(Fault::ShortPage { items }) = other {
+                request["Limit"] = items.into();
+            }
             request["ReturnConsumedCapacity"] = "INDEXES".into();
             let sent =
                 line.client.post(&line.target).headers(forwarded(&headers)).body(request.to_string()).send().await;
@@ -146,7 +154,11 @@ async fn relay(State(line): State<Arc<Line>>, headers: HeaderMap, body: Bytes) -
             let status = answer.status();
             let bytes = answer.bytes().await.unwrap_or_default();
             (call.table_units, call.index_units) = units(&serde_json::from_slice(&bytes).unwrap_or_default());
-            if after.is_some() { broken() } else { (status, [(header::CONTENT_TYPE, JSON)], bytes).into_response() }
+            if let Some(Fault::BreakAfter) = other {
+                broken()
+            } else {
+                (status, [(header::CONTENT_TYPE, JSON)], bytes).into_response()
+            }
         }
     };
     if response.extensions().get::<Broken>().is_none() {

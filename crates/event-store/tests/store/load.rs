@@ -1,11 +1,14 @@
 //! Loads: always everything that was committed, in order, or an error that names what is wrong.
 
+use std::pin::pin;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use event_store::{EventStore, Loaded, Settings, StoreError};
+use local_dynamodb::Fault;
 use serde_json::json;
 use table::keys;
 
-use crate::support::{Bench, Subject, balance, large_ledger, ledger, now, reads, settings, state};
+use crate::support::{Bench, Subject, after, balance, large_ledger, ledger, now, reads, settings, state};
 
 /// The whole text of a fault that must be [`StoreError::Corrupt`].
 fn corrupt(error: StoreError) -> String {
@@ -320,6 +323,24 @@ async fn an_append_is_seen_whole_or_not_at_all() {
         let (loaded, _bench) = load_while_committing(seen).await;
         assert_eq!(loaded.version(), 5, "{seen:?}");
     }
+}
+
+/// The first page tells of an event that the second must have, and has not yet.
+#[tokio::test]
+async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 1).await;
+    let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
+    account.commands(&bench.store(), &[transaction.clone(), transaction]).await;
+    let last = bench.row(&account.key, &keys::event_sk(3)).await.unwrap();
+    bench.delete(&account.key, &keys::event_sk(3)).await;
+    bench.wire.take_calls();
+    bench.wire.fail_next("Query", Fault::ShortPage { items: 2 });
+    let store = bench.store();
+    let mut rebuild = pin!(account.rebuild(&store));
+    after(&bench, |calls| calls.len() == 2, rebuild.as_mut()).await;
+    bench.put(last).await;
+    assert_eq!(rebuild.await.version(), 3);
 }
 
 #[tokio::test]
