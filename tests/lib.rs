@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 /// How long something that happens by itself is waited for before a test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
@@ -137,7 +137,7 @@ impl Suite {
         self.send(Method::POST, path, &headers, Some(&body.to_string())).await
     }
 
-    /// Waits until `expected` messages of an aggregate are on the bus, and a little for one too many.
+    /// Waits until so many messages of an aggregate are on the bus.
     ///
     /// # Panics
     ///

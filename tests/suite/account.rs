@@ -36,9 +36,11 @@ async fn the_ledger_adds_up_and_announces_the_overdraft_once() {
     let finally = suite.post("/account/476118/commands?rebuild=true", &transaction("E", 25)).await.expect(200);
     assert_eq!(finally.body["state"]["balance"], 0);
 
-    let messages = suite.messages_of("account/476118", 1).await;
-    assert_eq!(messages.len(), 1);
-    assert_eq!(messages[0].detail_type, "accountOverdrawn");
+    // What was announced twice would come before what is announced last.
+    suite.post("/account/476118/commands", &transaction("F", -5000)).await.expect_problem(422, "refused");
+    let messages = suite.messages_of("account/476118", 2).await;
+    let types: Vec<_> = messages.iter().map(|message| message.detail_type.as_str()).collect();
+    assert_eq!(types, ["accountOverdrawn", "transactionFailed"]);
     let detail: Value = serde_json::from_str(&messages[0].detail).unwrap();
     assert_eq!(detail["data"], json!({"accountId": "476118"}));
     assert_eq!(detail["metadata"]["seqNum"], 4);

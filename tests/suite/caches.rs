@@ -4,9 +4,8 @@
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request};
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
-use crate::instance::Instance;
+use crate::instance::{Instance, answer};
 
 /// Status, `ETag` and body.
 type Answer = (u16, String, Value);
@@ -17,7 +16,7 @@ async fn send(api: &axum::Router, method: Method, path: &str, if_match: Option<&
         request = request.header("if-match", version);
     }
     let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-    let answer = api.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+    let answer = answer(api, request.body(body).unwrap()).await;
     let etag = answer.headers().get("etag").map(|etag| etag.to_str().unwrap().to_owned()).unwrap_or_default();
     let status = answer.status().as_u16();
     let bytes = to_bytes(answer.into_body(), 1_000_000).await.unwrap();

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use suite_tests::{Suite, workspace};
+use suite_tests::{PATIENCE, Suite, workspace};
 
 use self::comparison::{Extent, difference};
 use self::files::{API, Event, FUNCTIONS, Function};
@@ -165,9 +165,6 @@ fn stream_records_are_as_lambda_delivers_them() {
         assert!(numbers.insert(delivered.sequence_number().clone()), "{path}: {}", delivered.sequence_number());
     }
 }
-
-/// How long something that happens by itself may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_api_writes_passes_over_the_bus() {

@@ -11,9 +11,8 @@ use local_dynamodb::Fault;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Answer, Suite};
-use tower::ServiceExt;
 
-use crate::instance::Instance;
+use crate::instance::{Instance, answer};
 
 async fn post(suite: &Suite, path: &str, key: &str, body: &Value) -> Answer {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
@@ -145,7 +144,7 @@ async fn that_there_was_nothing_to_do_is_kept_on_no_old_state() {
     instance.send(axum::http::Method::POST, "/todo", Some(create)).await;
     // This one knows nothing of what another does.
     let request = Request::post("/todo/1").header("content-type", "application/json");
-    instance.beside().oneshot(request.body(Body::from(say("C").to_string())).unwrap()).await.unwrap();
+    answer(&instance.beside(), request.body(Body::from(say("C").to_string())).unwrap()).await;
     let request = Request::post("/todo/1").header("content-type", "application/json").header("idempotency-key", "k");
     let answer = instance.answer(request.body(Body::from(say("B").to_string())).unwrap()).await;
     assert_eq!((answer.status().as_u16(), &answer.headers()["etag"]), (200, &"\"3\"".parse().unwrap()));
@@ -270,7 +269,7 @@ async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
         request
     };
     // It arrives at another instance first, so this one's cache is behind.
-    assert_eq!(instance.beside().oneshot(keyed()).await.unwrap().status(), 200);
+    assert_eq!(answer(&instance.beside(), keyed()).await.status(), 200);
     // The service may tell of the version alone.
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
     instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes });
@@ -286,7 +285,7 @@ async fn instances_that_know_nothing_of_each_other_give_one_answer_to_one_key() 
         first.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
         let instances = [first.beside(), first.beside(), first.beside(), first.beside()];
         let send = async |n: usize| {
-            let answer = instances[n % 4].clone().oneshot(keyed(amount)).await.unwrap();
+            let answer = answer(&instances[n % 4], keyed(amount)).await;
             let (status, etag) = (answer.status(), answer.headers()["etag"].clone());
             let replayed = answer.headers().contains_key("idempotency-replayed");
             let body = axum::body::to_bytes(answer.into_body(), 10_000).await.unwrap();

@@ -76,14 +76,18 @@ impl Instance {
         self.answer(request.body(body).unwrap()).await
     }
 
-    /// The answer to a request that has all the time in the world, unless it says otherwise: a machine that is busy with
-    /// other tests makes none of these fail.
-    pub(crate) async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
-        if request.lambda_context_ref().is_none() {
-            request = request.with_lambda_context(time_left(Duration::from_secs(300)));
-        }
-        self.router.clone().oneshot(request).await.unwrap()
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        answer(&self.router, request).await
     }
+}
+
+/// The answer to a request that has all the time in the world, unless it says otherwise: a machine that is busy with
+/// other tests makes none of these fail.
+pub(crate) async fn answer(router: &axum::Router, mut request: Request<Body>) -> Response<Body> {
+    if request.lambda_context_ref().is_none() {
+        request = request.with_lambda_context(time_left(Duration::from_secs(300)));
+    }
+    router.clone().oneshot(request).await.unwrap()
 }
 
 /// A new instance that spreads the events of a type over so many index partitions.

@@ -112,8 +112,9 @@ async fn a_message_tells_its_attributes_when_it_is_asked() {
 #[tokio::test]
 async fn a_hidden_message_shows_again_when_its_time_is_up() {
     let client = client(&["a"]).await;
-    let receipt = client.receive(json!({"VisibilityTimeout": 1})).await.remove(0).1;
+    let receipt = client.receive(json!({"VisibilityTimeout": 600})).await.remove(0).1;
     assert_eq!(client.bodies(json!({})).await, [""; 0]);
+    client.call("ChangeMessageVisibility", json!({"ReceiptHandle": receipt, "VisibilityTimeout": 1})).await;
     // Waits until then.
     assert_eq!(client.bodies(json!({"WaitTimeSeconds": 20})).await, ["a"]);
     assert_eq!(

@@ -30,7 +30,7 @@ async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
         Settings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), pace };
     let client = clients::eventbridge(&startup::aws_config_at(server.url()));
     let resend = Resend::new(client, settings, NonZeroU32::new(per_second).unwrap());
-    Setup { bus, resend: resend.with_patience(Duration::from_millis(200)), _server: server }
+    Setup { bus, resend, _server: server }
 }
 
 fn row(id: &str, seq: u64) -> OutboxItem {
@@ -125,13 +125,14 @@ async fn a_fault_of_the_deployment_ends_it() {
 
 #[tokio::test]
 async fn a_bus_that_takes_nothing_is_given_up() {
-    let mut setup = setup(json!({"putEvents": [{"http": 500, "forever": true}]})).await;
-    let outcomes = setup.resend.send(vec![row("a", 1), row("a", 2)], pending()).await;
+    let setup = setup(json!({"putEvents": [{"http": 500, "forever": true}]})).await;
+    let mut resend = setup.resend.with_patience(Duration::from_millis(200));
+    let outcomes = resend.send(vec![row("a", 1), row("a", 2)], pending()).await;
     assert!(matches!(&outcomes[0], Outcome::Unsent(Some(refusal)) if refusal.code == "InternalFailure"));
     assert_eq!(outcomes[1], Outcome::Unsent(None));
 }
 
-/// At ten a second, the second request is a second away: a stop in the meantime is the end of it.
+/// At one a second, a request of ten puts off the next by ten seconds: a stop in the meantime is the end of it.
 #[tokio::test]
 async fn the_rate_holds_the_rest_back_until_it_is_stopped() {
     let mut setup = setup_at_rate(1, json!({})).await;

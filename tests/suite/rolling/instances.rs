@@ -17,11 +17,10 @@ use snapshotter::Snapshotter;
 use startup::Environment;
 use table::AggregateKey;
 use tokio::time::Instant;
-use tower::ServiceExt;
 use ulid::Ulid;
 
 use super::parcel::Release;
-use crate::instance::settings;
+use crate::instance::{answer, settings};
 
 /// A snapshot is due every so many events.
 pub(crate) const EVERY: u64 = 10;
@@ -140,7 +139,7 @@ impl Instance {
     /// Asks the command handler of this release, over HTTP.
     pub(crate) async fn ask(&self, request: Request<Body>) -> (Response<()>, Value) {
         let router = router(Api::new(self.release.registry(), store(&self.url), settings()));
-        let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
+        let (parts, body) = answer(&router, request).await.into_parts();
         let body = to_bytes(body, 1_000_000).await.unwrap();
         (Response::from_parts(parts, ()), serde_json::from_slice(&body).unwrap())
     }

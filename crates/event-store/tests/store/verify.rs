@@ -1,15 +1,17 @@
 //! Verification: an undamaged aggregate is clean, and every damage is found and named.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use event_store::{EventStore, Settings, Verified};
 use jiff::SignedDuration;
+use local_dynamodb::Call;
 use serde_json::json;
 use table::{attributes, keys};
 
 use crate::notebook::Notebook;
-use crate::support::{Bench, Item, Subject, TABLE, now, settings, text};
+use crate::support::{Bench, Item, Subject, after, now, settings, text};
 
 fn keeping() -> Settings {
     Settings { snapshot_keep: 5, ..settings() }
@@ -389,6 +391,11 @@ async fn a_stream_that_is_written_meanwhile_is_clean() {
     assert_eq!(verify(&store, &notebook).await.events, 205);
 }
 
+/// The calls of one look at an aggregate.
+fn a_look(calls: &[Call]) -> bool {
+    calls.len() == 2
+}
+
 /// A query that sees some rows of a transaction and not others, and a moment later all of them.
 #[tokio::test]
 async fn rows_that_come_a_moment_later_are_not_missing() {
@@ -396,19 +403,11 @@ async fn rows_that_come_a_moment_later_are_not_missing() {
     let (store, notebook) = notebook(&bench).await;
     let late = bench.row(&notebook.key, &keys::event_sk(5)).await.unwrap();
     bench.delete(&notebook.key, &keys::event_sk(5)).await;
-    let (raw, wire) = (bench.raw.clone(), &bench.wire);
-    wire.take_calls();
-    let comes = async {
-        // After the first look has ended.
-        let mut queries = 0;
-        while queries < 2 {
-            tokio::task::yield_now().await;
-            queries += wire.take_calls().len();
-        }
-        raw.put_item().table_name(TABLE).set_item(Some(late)).send().await.unwrap();
-    };
-    let (verified, ()) = tokio::join!(verify(&store, &notebook), comes);
-    assert_eq!(lines(&verified), [""; 0]);
+    bench.wire.take_calls();
+    let mut verified = pin!(verify(&store, &notebook));
+    after(&bench, a_look, verified.as_mut()).await;
+    bench.put(late).await;
+    assert_eq!(lines(&verified.await), [""; 0]);
 }
 
 /// A stream that is never looked at in one piece: each look misses something else.
@@ -416,25 +415,18 @@ async fn rows_that_come_a_moment_later_are_not_missing() {
 async fn what_only_one_look_misses_is_not_missing() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
-    let (raw, wire) = (bench.raw.clone(), &bench.wire);
     let mut late = Vec::new();
     for sk in [keys::event_sk(5), keys::outbox_sk(4, 0), keys::outbox_sk(2, 0)] {
         late.push(bench.row(&notebook.key, &sk).await.unwrap());
     }
     bench.delete(&notebook.key, text(&late[0], "sk")).await;
-    wire.take_calls();
-    let writes = async {
-        for looks in 0..2 {
-            let mut queries = 0;
-            while queries < 2 {
-                tokio::task::yield_now().await;
-                queries += wire.take_calls().len();
-            }
-            bench.delete(&notebook.key, text(&late[looks + 1], "sk")).await;
-            raw.put_item().table_name(TABLE).set_item(Some(late[looks].clone())).send().await.unwrap();
-        }
-    };
-    let (verified, ()) = tokio::join!(verify(&store, &notebook), writes);
-    assert_eq!(lines(&verified), [""; 0]);
+    bench.wire.take_calls();
+    let mut verified = pin!(verify(&store, &notebook));
+    for looks in 0..2 {
+        after(&bench, a_look, verified.as_mut()).await;
+        bench.delete(&notebook.key, text(&late[looks + 1], "sk")).await;
+        bench.put(late[looks].clone()).await;
+    }
+    assert_eq!(lines(&verified.await), [""; 0]);
     assert_eq!(lines(&verify(&store, &notebook).await).len(), 1);
 }
