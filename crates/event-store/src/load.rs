@@ -70,7 +70,7 @@ impl EventStore {
     ///
     /// See [`StoreError`].
     pub async fn rebuild(&self, model: &dyn Model, key: &AggregateKey) -> Result<Loaded, StoreError> {
-        let folded = self.fold_on(model, key, model.before_first_event(), keys::MAX_SEQ_NUM).await?;
+        let folded = self.fold_on(model, key, model.before_first_event(), 0, keys::MAX_SEQ_NUM).await?;
         self.remember(model, key, folded)
     }
 
@@ -81,7 +81,7 @@ impl EventStore {
     /// See [`StoreError`].
     pub async fn load_at(&self, model: &dyn Model, key: &AggregateKey, version: u64) -> Result<Loaded, StoreError> {
         let base = self.base_at(model, key, version).await?;
-        let folded = self.fold_on(model, key, base, version).await?;
+        let folded = self.fold_on(model, key, base, 0, version).await?;
         loaded(model, key, folded)
     }
 
@@ -91,7 +91,7 @@ impl EventStore {
     ///
     /// See [`StoreError`].
     pub async fn rebuild_at(&self, model: &dyn Model, key: &AggregateKey, version: u64) -> Result<Loaded, StoreError> {
-        let folded = self.fold_on(model, key, model.before_first_event(), version).await?;
+        let folded = self.fold_on(model, key, model.before_first_event(), 0, version).await?;
         loaded(model, key, folded)
     }
 
@@ -122,7 +122,7 @@ impl EventStore {
         if folded.version() >= stretch.end {
             return Ok(folded);
         }
-        self.fold_on(model, key, folded, keys::MAX_SEQ_NUM).await
+        self.fold_on(model, key, folded, stretch.end, keys::MAX_SEQ_NUM).await
     }
 
     /// From the snapshot, or from what is known where that is newer.
@@ -141,16 +141,21 @@ impl EventStore {
         }
         let first = newest.events.first().map_or(0, |event| event.seq_num);
         // Events between the snapshot and the page of newest ones: none when a snapshot is taken every page.
-        let base = if first > base.version() + 1 { self.fold_on(model, key, base, first - 1).await? } else { base };
+        let base = if first > base.version() + 1 {
+            self.fold_on(model, key, base, newest.end, first - 1).await?
+        } else {
+            base
+        };
         let seen = base.version();
         let folded = fold(model, key, base, newest.following(seen))?;
         if folded.version() >= newest.end {
             return Ok(folded);
         }
-        self.fold_on(model, key, folded, keys::MAX_SEQ_NUM).await
+        self.fold_on(model, key, folded, newest.end, keys::MAX_SEQ_NUM).await
     }
 
-    /// Folds the stored events after `onto` up to and including `last`, page by page.
+    /// Folds the stored events after `onto` up to and including `last`, page by page. The stream is known to go to event
+    /// `end` at least.
     ///
     /// A query beside a transaction may see some of its rows and not others. What is missing is there a moment later, so
     /// it is looked for again; what stays missing is an error.
@@ -159,32 +164,30 @@ impl EventStore {
         model: &dyn Model,
         key: &AggregateKey,
         onto: Folded,
+        mut end: u64,
         last: u64,
     ) -> Result<Folded, StoreError> {
         let mut folded = onto;
-        let mut looks = Backoff::until(Instant::now() + TORN_READ);
+        let mut looks = None;
         while folded.version() < last {
-            let mut stretch = Stretch { events: Vec::new(), end: folded.version() };
             let next = self.rows_between(key, keys::event_sk(folded.version() + 1), keys::event_sk(last));
             let mut pages = next.into_paginator().send();
             while let Some(page) = pages.next().await {
                 let page = page.map_err(|fault| StoreError::of_call(READING, fault))?;
-                // An append may go on from one page to the next.
-                let end = stretch.end;
-                stretch = Stretch::read(page.items.unwrap_or_default())?;
-                stretch.end = stretch.end.max(end);
+                let stretch = Stretch::read(page.items.unwrap_or_default())?;
+                end = end.max(stretch.end);
                 let seen = folded.version();
                 folded = fold(model, key, folded, stretch.following(seen))?;
                 if folded.version() < stretch.events.last().map_or(0, |event| event.seq_num) {
                     break;
                 }
             }
-            let whole = folded.version() >= stretch.end.min(last);
-            if whole || !looks.wait().await {
-                // Folding what does not follow tells what is missing.
-                let seen = folded.version();
-                let folded = fold(model, key, folded, stretch.after(seen))?;
-                return if whole { Ok(folded) } else { Err(torn(key, seen, stretch.end)) };
+            if folded.version() >= end.min(last) {
+                break;
+            }
+            let looks = looks.get_or_insert_with(|| Backoff::until(Instant::now() + TORN_READ));
+            if !looks.wait().await {
+                return Err(torn(key, folded.version(), end));
             }
         }
         Ok(folded)
@@ -228,14 +231,9 @@ impl Stretch {
         Ok(Self { events, end })
     }
 
-    /// Those after `version`.
-    fn after(&self, version: u64) -> &[RecordedEvent] {
-        &self.events[self.events.partition_point(|event| event.seq_num <= version)..]
-    }
-
     /// Those that follow on `version` and on each other.
     fn following(&self, version: u64) -> &[RecordedEvent] {
-        let after = self.after(version);
+        let after = &self.events[self.events.partition_point(|event| event.seq_num <= version)..];
         &after[..(version + 1..).zip(after).take_while(|(next, event)| event.seq_num == *next).count()]
     }
 }

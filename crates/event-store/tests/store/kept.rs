@@ -113,6 +113,7 @@ async fn the_past_is_read_from_the_newest_snapshot_where_it_is_nearer_than_a_kep
 #[tokio::test]
 async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
     let bench = Bench::new().await;
+    ledger(&bench.store(), "1", 30).await;
     let account = account_with(&bench, 1, &[40]).await;
     for event in 31..=40 {
         bench.delete(&account.key, &keys::event_sk(event)).await;

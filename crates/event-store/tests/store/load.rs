@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use event_store::{EventStore, Loaded, Settings, StoreError};
-use local_dynamodb::Fault;
+use local_dynamodb::{Call, Fault};
 use serde_json::json;
 use table::keys;
 
@@ -187,7 +187,7 @@ async fn a_gap_in_the_stream_is_corrupt_and_named() {
             warm.rebuild(account.model(), &account.key).await.unwrap_err(),
         ] {
             let fault = corrupt(fault);
-            assert!(fault.starts_with("account/1: event 5 (TransactionAccepted version 1)"), "{fault}");
+            assert!(fault.starts_with("account/1: event 4 is missing, the stream goes to "), "{fault}");
         }
         assert_eq!(account.load_at(&cold(), 3).await.version(), 3);
     }
@@ -201,7 +201,7 @@ async fn a_gap_behind_a_cached_state_is_corrupt() {
     ledger(&bench.store(), "1", 7).await;
     bench.delete(&account.key, &keys::event_sk(5)).await;
     let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
-    assert!(fault.starts_with("account/1: event 6 "), "{fault}");
+    assert_eq!(fault, "account/1: event 5 is missing, the stream goes to 7");
     assert_eq!(store.recall(&account.key).unwrap().version(), 4);
 }
 
@@ -323,6 +323,44 @@ async fn an_append_is_seen_whole_or_not_at_all() {
         let (loaded, _bench) = load_while_committing(seen).await;
         assert_eq!(loaded.version(), 5, "{seen:?}");
     }
+}
+
+/// However often it is looked, and whichever way it is loaded.
+#[tokio::test]
+async fn an_append_whose_end_never_comes_is_an_error() {
+    let bench = Bench::new().await;
+    let warm = bench.store();
+    let account = ledger(&warm, "1", 2).await;
+    let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
+    account.commands(&bench.store(), &[transaction.clone(), transaction.clone(), transaction]).await;
+    bench.delete(&account.key, &keys::event_sk(5)).await;
+    let cold = [bench.store(), bench.store()];
+    let (by_cache, by_page, by_all) = tokio::join!(
+        warm.load(account.model(), &account.key),
+        cold[0].load(account.model(), &account.key),
+        cold[1].rebuild(account.model(), &account.key),
+    );
+    for loaded in [by_cache, by_page, by_all] {
+        assert_eq!(corrupt(loaded.unwrap_err()), "account/1: event 5 is missing, the stream goes to 5");
+    }
+}
+
+/// Not at the second look, and not at the third.
+#[tokio::test]
+async fn an_append_whose_end_comes_late_is_seen_whole() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 1).await;
+    let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
+    account.commands(&bench.store(), &[transaction.clone(), transaction]).await;
+    let last = bench.row(&account.key, &keys::event_sk(3)).await.unwrap();
+    bench.delete(&account.key, &keys::event_sk(3)).await;
+    let store = bench.store();
+    bench.wire.take_calls();
+    let mut load = pin!(account.load(&store));
+    let queries = |calls: &[Call]| calls.iter().filter(|call| call.operation == "Query").count();
+    after(&bench, |calls| queries(calls) == 3, load.as_mut()).await;
+    bench.put(last).await;
+    assert_eq!(load.await.version(), 3);
 }
 
 /// The first page tells of an event that the second must have, and has not yet.
