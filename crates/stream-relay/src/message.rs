@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,12 @@ impl Refusal {
     /// Code and text as the fields of a log line, which leaves out what is missing.
     pub(crate) fn fields(this: Option<&Self>) -> (Option<&str>, Option<&str>) {
         this.map(|refusal| (refusal.code.as_str(), refusal.text.as_str())).unzip()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
     }
 }
 

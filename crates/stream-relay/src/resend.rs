@@ -15,7 +15,7 @@ use crate::message::{Message, Refusal};
 use crate::record::OutboxRow;
 use crate::settings::Settings;
 
-/// When the bus takes nothing for so long, it is given up.
+/// When the bus answers with nothing but failures for so long, it is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What became of a row.
@@ -47,7 +47,7 @@ impl Resend {
         Self { bus, settings, per_second, patience: PATIENCE, next_at: Instant::now() }
     }
 
-    /// Gives the bus up when it takes nothing for so long; a minute by default.
+    /// Gives the bus up when it answers with nothing but failures for so long; a minute by default.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -70,8 +70,13 @@ impl Resend {
             }
         }
         let lanes = Lanes::new(messages.iter().map(Message::place));
-        let mut run =
-            Run { outcomes: vec![Outcome::Unsent(None); messages.len()], messages, lanes, calls: JoinSet::new() };
+        let mut run = Run {
+            outcomes: vec![Outcome::Unsent(None); messages.len()],
+            messages,
+            lanes,
+            calls: JoinSet::new(),
+            failing_since: None,
+        };
         run.until_settled(self, stop).await;
         for (place, outcome) in places.into_iter().zip(run.outcomes) {
             outcomes[place] = outcome;
@@ -85,6 +90,8 @@ struct Run {
     outcomes: Vec<Outcome>,
     lanes: Lanes,
     calls: JoinSet<Sent>,
+    /// When the first of the answers came that were nothing but failures, up to now.
+    failing_since: Option<Instant>,
 }
 
 /// A request that is back.
@@ -97,30 +104,24 @@ impl Run {
     async fn until_settled(&mut self, sender: &mut Resend, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         let mut stopped = false;
-        let mut give_up = Instant::now() + sender.patience;
-        while !self.calls.is_empty() || (!stopped && self.lanes.unsettled().next().is_some()) {
+        loop {
+            // One time for all that is asked of it: what is not due now is waited for.
+            let now = Instant::now();
             while !stopped
-                && Instant::now() >= sender.next_at
-                && let Some(step) = self.lanes.next(Instant::now())
+                && sender.next_at <= now
+                && let Some(step) = self.lanes.next(now)
             {
                 self.start(sender, step);
             }
-            // What is refused for good is settled without a call.
-            if self.calls.is_empty() && self.lanes.unsettled().next().is_none() {
+            if self.calls.is_empty() && (stopped || self.lanes.unsettled().next().is_none()) {
                 return;
             }
-            let due = self.lanes.wake().into_iter().chain([sender.next_at]);
-            let due = due.filter(|&at| !stopped && at > Instant::now()).min().unwrap_or(give_up);
+            let due = self.lanes.wake().into_iter().chain([sender.next_at]).filter(|&at| at > now).min();
             tokio::select! {
-                Some(done) = self.calls.join_next() => match self.finish(sender, done) {
-                    Progress::Some => give_up = Instant::now() + sender.patience,
-                    Progress::None => {}
-                    Progress::Never => stopped = true,
-                },
-                () = sleep_until(due.min(give_up)), if !stopped => {}
+                Some(done) = self.calls.join_next() => stopped |= self.finish(sender, done) == Progress::Never,
+                () = sleep_until(due.unwrap_or(now)), if !stopped && due.is_some() => {}
                 () = &mut stop, if !stopped => stopped = true,
             }
-            stopped |= Instant::now() >= give_up;
         }
     }
 
@@ -147,6 +148,7 @@ impl Run {
         }
     }
 
+    /// Whether that brings it nearer to the end.
     fn finish(&mut self, sender: &Resend, done: Result<Sent, JoinError>) -> Progress {
         let Sent { request, results } = match done {
             Ok(done) => done,
@@ -183,6 +185,11 @@ impl Run {
             verdicts.push((index, verdict));
         }
         self.lanes.answer(verdicts);
+        if progress == Progress::Some {
+            self.failing_since = None;
+        } else if self.failing_since.get_or_insert_with(Instant::now).elapsed() >= sender.patience {
+            progress = Progress::Never;
+        }
         progress
     }
 }
@@ -192,6 +199,6 @@ impl Run {
 enum Progress {
     Some,
     None,
-    /// The deployment is at fault: nothing more is sent.
+    /// The deployment is at fault, or the bus has failed for too long: nothing more is sent.
     Never,
 }

@@ -132,6 +132,14 @@ async fn a_bus_that_takes_nothing_is_given_up() {
     assert_eq!(outcomes[1], Outcome::Unsent(None));
 }
 
+#[tokio::test]
+async fn time_in_which_nothing_is_tried_says_nothing_of_the_bus() {
+    let setup = setup_at_rate(100, json!({})).await;
+    let mut resend = setup.resend.with_patience(Duration::from_millis(1));
+    let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
+    assert_eq!(resend.send(rows, pending()).await, vec![Outcome::Sent; 25]);
+}
+
 /// At one a second, a request of ten puts off the next by ten seconds: a stop in the meantime is the end of it.
 #[tokio::test]
 async fn the_rate_holds_the_rest_back_until_it_is_stopped() {
