@@ -57,9 +57,42 @@ fn every_alarm_is_explained_shown_and_heard() {
             assert_eq!(alarm_name, section, "{name}");
             assert!(dashboard.contains(&format!("\"${{{name}.Arn}}\"")), "{name} is not on the dashboard");
         } else {
-            assert!(alarm_name.ends_with(section), "{name}");
+            assert!(alarm_name.contains(&format!("-{section}-${{")), "{name}");
             assert!(of_deployments.contains(name), "nobody hears of {name}");
         }
+    }
+}
+
+/// What the functions say in lines of level ERROR. The crate `cli` is no function.
+fn error_lines() -> BTreeSet<String> {
+    let mut folders = vec![workspace().join("crates")];
+    let mut lines = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.extend((!path.ends_with("crates/cli")).then_some(path));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let code = std::fs::read_to_string(&path).unwrap();
+                let code = code.split_whitespace().collect::<Vec<_>>().join(" ").replace("\", )", "\")");
+                // The message is the last thing that the macro is given.
+                let calls = code.split("tracing::error!(").skip(1).map(|rest| rest.split("\")").next().unwrap());
+                lines.extend(calls.map(|call| call.rsplit('"').next().unwrap().to_owned()));
+            }
+        }
+    }
+    lines
+}
+
+#[test]
+fn every_line_of_level_error_is_in_the_runbook() {
+    let runbook = std::fs::read_to_string(workspace().join("docs/runbook.md")).unwrap();
+    let section = runbook.split("\n## ").find(|section| section.starts_with("errors-logged\n")).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `")).map(|row| row.split(" | ").next().unwrap());
+    let told: BTreeSet<_> = rows.flat_map(|lines| lines.split('`').skip(1).step_by(2)).collect();
+    let lines = error_lines();
+    assert!(lines.len() > 5, "{lines:?}");
+    for line in lines {
+        assert!(told.iter().any(|told| line.starts_with(told)), "no row for {line:?} in {told:?}");
     }
 }
 
@@ -71,10 +104,14 @@ fn a_new_version_takes_over_gradually_and_goes_back_by_itself() {
         assert_eq!(function["Properties"]["DeploymentPreference"]["Type"], "TrafficShift", "{name}");
         let of_version = format!("{name}NewVersionErrors");
         assert!(watching(&function).contains(&of_version), "{name}");
-        let dimensions = template["Resources"][&of_version]["Properties"]["Dimensions"].to_string();
+        let alarm = &template["Resources"][&of_version]["Properties"];
+        let dimensions = alarm["Dimensions"].to_string();
         for part in [format!("{name}.Version.Version"), format!("${{{name}}}:live")] {
             assert!(dimensions.contains(&part), "{of_version}: {dimensions}");
         }
+        // An alarm keeps its state when it is changed, so a version has its own.
+        let alarm_name = alarm["AlarmName"].as_str().unwrap();
+        assert!(alarm_name.ends_with(&format!("-${{{name}.Version.Version}}")), "{of_version}: {alarm_name}");
     }
     // A 500 is an answer, not an error of the function.
     let handler = &template["Resources"]["CommandHandler"];
