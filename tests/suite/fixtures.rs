@@ -19,8 +19,8 @@ use suite_tests::{PATIENCE, Suite, workspace};
 use self::comparison::{Extent, difference};
 use self::files::{API, Event, FUNCTIONS, Function};
 pub(crate) use self::files::{read, records};
-pub(crate) use self::functions::environment;
 use self::functions::{Endpoints, Functions};
+pub(crate) use self::functions::{call_api, environment};
 
 /// Events in the order of `events/README.md`, which is the one in which they make sense.
 fn in_order(function: &Function) -> Vec<Event<'_>> {

@@ -12,6 +12,7 @@ mod connections;
 mod counter;
 mod evolution;
 mod fixtures;
+mod gateway;
 mod generated;
 mod idempotency;
 mod identity;

@@ -9,6 +9,7 @@
 //! - Every error is a [`Problem`], and [`Problem`] alone knows its status.
 //!
 //! In reading order:
+//! - [`gateway`]: the way in, in Lambda.
 //! - [`api`]: the routes.
 //! - [`bounds`]: the time and the id of every request.
 //! - [`mod@write`]: create, update, delete, commands: one path for all of them.
@@ -28,6 +29,7 @@ pub mod api;
 pub mod body;
 pub mod bounds;
 pub mod feeds;
+pub mod gateway;
 pub mod idempotency;
 pub mod openapi;
 pub mod problem;

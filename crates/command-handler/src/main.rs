@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use command_handler::{Api, Settings, router};
+use command_handler::{Api, Settings, gateway, router};
 use event_store::EventStore;
 use startup::Environment;
 
@@ -18,5 +18,6 @@ async fn run() -> Result<(), lambda_http::Error> {
     let config = startup::aws_config_in_lambda(&environment).await;
     let store = EventStore::new(&config, event_store::Settings::read(&environment)?);
     store.warm().await;
-    lambda_http::run(router(Api::new(aggregates::registry()?, store, settings))).await
+    let api = Api::new(aggregates::registry()?, store, settings);
+    lambda_http::lambda_runtime::run(gateway::function(router(api))).await
 }

@@ -1,0 +1,73 @@
+//! What API Gateway's requests need before they are HTTP requests.
+//!
+//! An HTTP API tells the path decoded and the query as the client wrote it, and `lambda_http` makes a URL of both as they
+//! stand. There a `#` in an id would end the path, `..` would climb it, and a quote in the query would end the process,
+//! because no URL has one. So both are encoded first, and a path means in Lambda what it means elsewhere. The one
+//! exception is an encoded slash: by the time it comes here, it is a slash like any other.
+
+use std::convert::Infallible;
+
+use axum::Router;
+use axum::http::header::HOST;
+use lambda_http::request::LambdaRequest;
+use lambda_http::tower::{Service, ServiceExt};
+use lambda_http::{Adapter, LambdaEvent};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+
+/// What stands for itself in a segment of a path is what [`table::keys::is_id`] knows, and nothing else.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
+
+/// What the query of a URI cannot hold. A percent sign can be there: the client has encoded what it meant to.
+const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
+
+/// A path and a query at most. A URI has room for 64 KiB, and API Gateway takes no more than 10 KB, which encoding makes
+/// longer.
+const MAX: usize = 65_000;
+
+/// The router as a Lambda function.
+pub fn function(
+    router: Router,
+) -> impl Service<LambdaEvent<LambdaRequest>, Response: Serialize, Error = Infallible, Future: Send> {
+    Adapter::from(router)
+        .map_request(|LambdaEvent { payload, context, .. }| LambdaEvent::new(encoded(payload), context))
+}
+
+/// A request that is one of HTTP, whatever it asks for.
+pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
+    if let LambdaRequest::ApiGatewayV2(request) = &mut request {
+        let mut path = path(request.raw_path.as_deref().unwrap_or_default());
+        let mut query = query(request.raw_query_string.as_deref().unwrap_or_default());
+        if path.len() + query.len() > MAX {
+            // No route is there.
+            (path, query) = ("/".to_owned(), String::new());
+        }
+        request.raw_path = Some(path);
+        request.raw_query_string = Some(query);
+        // Nothing asks for the host, and not every host that a client can name is one that a URL has.
+        request.headers.remove(HOST);
+        request.request_context.domain_name = None;
+    }
+    request
+}
+
+/// A path, given literally. Where a URL is read, a segment of `.` or `..` is one even when its dots are encoded, so it
+/// becomes `%2e` or `%2e%2e`, literally: that is no id either.
+fn path(literal: &str) -> String {
+    let segments = literal.strip_prefix('/').unwrap_or(literal).split('/');
+    let mut path = String::new();
+    for segment in segments {
+        path.push('/');
+        match segment {
+            "." => path.push_str("%252e"),
+            ".." => path.push_str("%252e%252e"),
+            segment => path.extend(utf8_percent_encode(segment, SEGMENT)),
+        }
+    }
+    path
+}
+
+/// A query, given as the client wrote it.
+fn query(written: &str) -> String {
+    utf8_percent_encode(written, QUERY).collect()
+}

@@ -1,0 +1,206 @@
+//! What stands in a path or a query means the same in API Gateway's form as over HTTP, whatever it is.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::fixtures::{call_api, read};
+use crate::instance::{Instance, answer};
+
+/// An instance that has the to-do `t9`.
+async fn instance() -> Instance {
+    let instance = Instance::start().await;
+    let todo = json!({"id": "t9", "title": "x", "message": "y"});
+    assert_eq!(instance.send(Method::POST, "/todo", Some(todo)).await.status(), 201);
+    instance
+}
+
+/// A request of `GET`, as API Gateway sends it.
+fn event(path: &str, query: &str) -> Value {
+    let mut event: Value = serde_json::from_str(&read("command-handler/get.json")).unwrap();
+    event["rawPath"] = json!(path);
+    event["requestContext"]["http"]["path"] = json!(path);
+    event["rawQueryString"] = json!(query);
+    event["headers"]["x-correlation-id"] = json!("here");
+    event
+}
+
+/// Status, headers and body.
+type Answer = (u64, Value, String);
+
+async fn through_the_gateway(instance: &Instance, event: &Value) -> Answer {
+    let answer = call_api(&instance.router, &event.to_string()).await;
+    let body = answer["body"].as_str().unwrap_or_default().to_owned();
+    (answer["statusCode"].as_u64().unwrap(), answer["headers"].clone(), body)
+}
+
+async fn over_http(instance: &Instance, path_and_query: &str) -> Answer {
+    let request = Request::get(path_and_query).header("x-correlation-id", "here").body(Body::empty()).unwrap();
+    let (parts, body) = answer(&instance.router, request).await.into_parts();
+    let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+    let headers = headers.collect::<BTreeMap<_, _>>();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    (parts.status.as_u16().into(), json!(headers), String::from_utf8(body.into()).unwrap())
+}
+
+/// A segment as a client may write it: with an escape for all but letters and digits.
+fn escaped(segment: &str) -> String {
+    segment.bytes().fold(String::new(), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() {
+            text.push(byte.into());
+        } else {
+            write!(text, "%{byte:02X}").unwrap();
+        }
+        text
+    })
+}
+
+/// Texts in which what matters to a URL is frequent.
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        "([#?%&=+/\\\\.:;@\"<> \t\n\r\0é\u{7f}]|t9|events|commands|%23|%2e|%2F|limit=|\\.\\.){0,8}",
+    ]
+}
+
+fn runner() -> TestRunner {
+    TestRunner::new(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })
+}
+
+#[test]
+fn any_path_means_what_it_means_over_http() {
+    let runtime = Runtime::new().unwrap();
+    let instance = runtime.block_on(instance());
+    let same = |path: &str| {
+        let there: Vec<_> = path.split('/').map(escaped).collect();
+        let (got, expected) = runtime.block_on(async {
+            (
+                through_the_gateway(&instance, &event(&format!("/todo/{path}"), "")).await,
+                over_http(&instance, &format!("/todo/{}", there.join("/"))).await,
+            )
+        });
+        if got.0 == 404 || path.split('/').any(|segment| segment == "." || segment == "..") {
+            // The detail of a problem shows these paths as they came.
+            let slug =
+                |(status, _, body): Answer| (status, serde_json::from_str::<Value>(&body).unwrap()["type"].take());
+            assert_eq!(slug(got), slug(expected), "{path:?}");
+        } else {
+            assert_eq!(got, expected, "{path:?}");
+        }
+    };
+    for path in [
+        "t9",
+        "t9/events",
+        "",
+        ".",
+        "..",
+        "./t9",
+        "../todo/t9",
+        "t9/..",
+        "t9#old",
+        "t9?x",
+        "%74%39",
+        "%2e%2e",
+        "\\t9",
+        "t9\t",
+        "t9//events",
+        "/t9",
+        ":80",
+        "a b",
+    ] {
+        same(path);
+    }
+    runner()
+        .run(&texts(), |path| {
+            same(&path);
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn any_query_is_read_or_refused() {
+    let runtime = Runtime::new().unwrap();
+    let instance = runtime.block_on(instance());
+    let ask = |query: &str| runtime.block_on(through_the_gateway(&instance, &event("/todo/t9/events", query)));
+    for (raw, encoded) in [
+        ("limit=1&after=0", "limit=1&after=0"),
+        ("limit=%31", "limit=1"),
+        ("limit=+1", "limit=%201"),
+        ("limit=\"1\"", "limit=%221%22"),
+        ("limit=<1>", "limit=%3C1%3E"),
+        ("limit=1#2", "limit=1%232"),
+        ("limit=1 2\t\n\u{7f}é", "limit=1%202%09%0A%7F%C3%A9"),
+        ("limit=1%", "limit=1%25"),
+        ("a?b", "a%3Fb"),
+    ] {
+        let expected = runtime.block_on(over_http(&instance, &format!("/todo/t9/events?{encoded}")));
+        assert_eq!(ask(raw), expected, "{raw:?}");
+    }
+    runner()
+        .run(&texts(), |query| {
+            let status = ask(&query).0;
+            assert!(status == 200 || status == 400, "{status} to {query:?}");
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn what_is_longer_than_a_uri_names_nothing() {
+    let runtime = Runtime::new().unwrap();
+    let instance = runtime.block_on(instance());
+    let ask = |path: &str, query: &str| runtime.block_on(through_the_gateway(&instance, &event(path, query))).0;
+    let half = "x".repeat(32_400);
+    assert_eq!(ask(&format!("/todo/{half}"), &half), 400);
+    let long = "é".repeat(40_000);
+    assert_eq!(ask(&format!("/todo/{long}"), ""), 404);
+    assert_eq!(ask("/todo/t9", &long), 404);
+}
+
+#[test]
+fn no_header_and_no_missing_part_ends_the_process() {
+    let runtime = Runtime::new().unwrap();
+    let instance = runtime.block_on(instance());
+    let status = |event: &Value| runtime.block_on(through_the_gateway(&instance, event)).0;
+    let visible = "[ -~\t]{0,40}";
+    let headers = (visible, visible, visible);
+    runner()
+        .run(&headers, |(host, proto, cookie)| {
+            let mut event = event("/todo/t9", "");
+            event["headers"]["host"] = json!(host);
+            event["headers"]["x-forwarded-proto"] = json!(proto);
+            event["requestContext"]["domainName"] = json!(host);
+            event["cookies"] = json!([cookie, "é"]);
+            assert_eq!(status(&event), 200, "{host:?} {proto:?} {cookie:?}");
+            Ok(())
+        })
+        .unwrap();
+    for part in ["rawQueryString", "headers", "cookies", "body", "isBase64Encoded", "routeKey", "version"] {
+        let mut event = event("/todo/t9", "");
+        event.as_object_mut().unwrap().remove(part);
+        assert_eq!(status(&event), 200, "without {part}");
+    }
+    let mut pathless = event("", "");
+    assert_eq!(status(&pathless), 404);
+    pathless.as_object_mut().unwrap().remove("rawPath");
+    assert_eq!(status(&pathless), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_id_deletes_nothing() {
+    let instance = instance().await;
+    for path in ["/todo/t9#old", "/todo/t9?old", "/todo/x/../t9", "/todo/t9\\..", "/todo/\tt9", "//todo/t9"] {
+        let mut event = event(path, "");
+        event["requestContext"]["http"]["method"] = json!("DELETE");
+        let (status, _, body) = through_the_gateway(&instance, &event).await;
+        assert!([400, 404].contains(&status), "{path}: {status} {body}");
+    }
+    assert_eq!(instance.send(Method::GET, "/todo/t9", None).await.headers()["etag"], "\"1\"");
+}
