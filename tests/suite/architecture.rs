@@ -129,3 +129,23 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .collect()
 }
+
+/// A dependency of the tests may ask for other features of it, and what they find would not be what is deployed.
+#[test]
+fn the_functions_read_json_as_the_tests_do() {
+    let of = |packages: &[&str]| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p} {f}"])
+            .args(packages)
+            .current_dir(workspace())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let all = String::from_utf8(output.stdout).unwrap();
+        all.lines().find(|line| line.starts_with("serde_json v")).unwrap().replace(" (*)", "")
+    };
+    let in_tests = of(&["--workspace"]);
+    for function in ["command-handler", "snapshotter", "stream-relay"] {
+        assert_eq!(of(&["--package", function, "--edges", "normal"]), in_tests, "{function}");
+    }
+}

@@ -6,7 +6,6 @@ use crate::aggregate::{Aggregate, Ids};
 use crate::erased::Held;
 use crate::json::tagged;
 use crate::model::{Circumstances, CommandError, Decided, Folded, Refusal};
-use crate::reading::read_event;
 use crate::record::{OutboxMessage, RecordedEvent};
 use crate::registry::MAX_NAME;
 
@@ -71,6 +70,10 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             )));
         }
 
+        // Folded as it will be read. What cannot be read back would make the aggregate unreadable for good, and what is
+        // read back otherwise would make it another one later.
+        let event: A::Event = tagged::join("type", &name, &data)
+            .map_err(|reason| unwritable(format!("it could not be read back: {reason}")))?;
         let state_before = self.held.state.clone();
         self.held.push(event.clone());
         let announced = A::announce(&state_before, &event, &self.held.state);
@@ -88,9 +91,6 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             occurred_at: self.circumstances.now,
             message_seq: self.message_seq + announced.len() as u64,
         };
-        // What cannot be read back would make the aggregate unreadable for good.
-        read_event::<A>(&recorded)
-            .map_err(|error| unwritable(format!("it could not be read back: {}", error.reason)))?;
         for (index, message) in announced.into_iter().enumerate() {
             let (message_type, data) = message.0.map_err(unwritable)?;
             if !(1..=MAX_NAME).contains(&message_type.chars().count()) {

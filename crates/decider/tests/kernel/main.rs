@@ -6,6 +6,7 @@ mod batch;
 mod commands;
 mod context;
 mod counter;
+mod floats;
 mod fold;
 mod history;
 mod ids;
