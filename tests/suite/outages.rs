@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response};
 use command_handler::Settings;
@@ -9,7 +10,7 @@ use lambda_http::{Context, RequestExt};
 use local_dynamodb::{Fault, LocalDynamoDb};
 use serde_json::{Value, json};
 
-use crate::instance::{Instance, settings, time_left};
+use crate::instance::{Instance, answer, settings, time_left};
 
 /// What Lambda says of an invocation that has little time left.
 pub(crate) fn in_a_hurry() -> Context {
@@ -57,6 +58,30 @@ async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
     let answer = instance.answer(create("1")).await;
     assert_eq!(answer.status(), 500);
     assert!(!problem(answer).await.to_string().contains("AccessDenied"));
+}
+
+/// No writer was faster, so nobody is told to come back: somebody has to look.
+#[tokio::test]
+async fn a_damaged_aggregate_is_told_from_a_busy_one() {
+    for lost in ["EVENT#000000000002", "#METADATA"] {
+        let first = Instance::start().await;
+        assert_eq!(first.answer(create("1")).await.status(), 201);
+        let update = |message| Some(json!({"title": "TODO", "message": message}));
+        assert_eq!(first.send(Method::POST, "/todo/1", update("Make coffee")).await.status(), 200);
+        let table = aws_sdk_dynamodb::Client::new(&startup::aws_config_at(first.engine.url()));
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let deletion = table.delete_item().table_name("daybook-test").key("pk", text("AGGREGATE#todo#1"));
+        deletion.key("sk", text(lost)).send().await.unwrap();
+
+        for path in ["/todo/1", "/todo/1?rebuild=true"] {
+            let router = first.beside();
+            let body = Body::from(update("Drink coffee").unwrap().to_string());
+            let request = Request::post(path).header("content-type", "application/json").body(body).unwrap();
+            let answer = answer(&router, request).await;
+            assert_eq!(answer.status(), 500, "{path} without {lost}");
+            assert_eq!(problem(answer).await["type"], "urn:daybook:problem:internal");
+        }
+    }
 }
 
 #[tokio::test]

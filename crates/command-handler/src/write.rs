@@ -135,11 +135,15 @@ async fn decide_and_append<'a>(
     let guess = if request.rebuild { None } else { first_guess(api, model, key, creates) };
     // What to decide on, whether that is certain, and how much is told of it; none where it is to be loaded.
     let mut next = guess.map(|guess| (guess, false, Extent::Whole));
+    // How many events there are at least, by the writer that was faster.
+    let mut end = 0;
     loop {
         let (before, certain, extent) = match next.take() {
             Some(next) => next,
-            None if request.rebuild => (api.store().rebuild(model, key).await?.folded, true, Extent::Whole),
-            None => (api.store().load(model, key).await?.folded, true, Extent::Whole),
+            None if request.rebuild => {
+                (api.store().rebuild_through(model, key, end).await?.folded, true, Extent::Whole)
+            }
+            None => (api.store().load_through(model, key, end).await?.folded, true, Extent::Whole),
         };
         let circumstances = circumstances(request);
         let plan = plan(model, key, &before, commands, request, (&circumstances, extent));
@@ -169,11 +173,16 @@ async fn decide_and_append<'a>(
                 let idempotency = request.idempotency.as_ref().expect("only an append with a key meets a kept answer");
                 return Ok(Done::Before(kept, idempotency));
             }
+            Err(AppendError::Conflict { actual }) if certain && actual < version => {
+                let cause = format!("{key} is corrupt: its metadata are at {actual}, and its events go to {version}");
+                return Err(Problem::Internal { cause });
+            }
             // With a key, the writer that was faster may have been this very request.
-            Err(AppendError::Conflict { .. }) if request.if_match.is_none() || request.idempotency.is_some() => {
+            Err(AppendError::Conflict { actual }) if request.if_match.is_none() || request.idempotency.is_some() => {
                 if !races.wait().await {
                     return Err(Problem::Contended);
                 }
+                end = actual;
             }
             Err(AppendError::TooLarge(limit)) => match extent.less().filter(|_| is_for_the_answer(limit, request)) {
                 Some(less) => next = Some((before, certain, less)),

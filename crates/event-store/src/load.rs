@@ -50,18 +50,25 @@ impl EventStore {
     ///
     /// See [`StoreError`].
     pub async fn load(&self, model: &dyn Model, key: &AggregateKey) -> Result<Loaded, StoreError> {
-        let folded = match self.cache.get(key) {
-            Some(known) => {
-                let version = known.version();
-                let folded = self.catch_up(model, key, known.folded).await?;
-                if folded.version() == version {
-                    return Ok(Loaded { folded, state: known.state });
-                }
-                folded
-            }
+        self.load_through(model, key, 0).await
+    }
+
+    /// The same of an aggregate that is known to have `end` events at least: fewer are an error.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn load_through(&self, model: &dyn Model, key: &AggregateKey, end: u64) -> Result<Loaded, StoreError> {
+        let known = self.cache.get(key);
+        let folded = match &known {
+            Some(known) => self.catch_up(model, key, known.folded.clone()).await?,
             None => self.load_cold(model, key, model.before_first_event()).await?,
         };
-        self.remember(model, key, folded)
+        let folded = self.fold_on(model, key, folded, end, end).await?;
+        match known {
+            Some(known) if known.version() == folded.version() => Ok(known),
+            _ => self.remember(model, key, folded),
+        }
     }
 
     /// The aggregate folded from its first event, whatever cache and snapshots hold.
@@ -70,7 +77,16 @@ impl EventStore {
     ///
     /// See [`StoreError`].
     pub async fn rebuild(&self, model: &dyn Model, key: &AggregateKey) -> Result<Loaded, StoreError> {
-        let folded = self.fold_on(model, key, model.before_first_event(), 0, keys::MAX_SEQ_NUM).await?;
+        self.rebuild_through(model, key, 0).await
+    }
+
+    /// The same of an aggregate that is known to have `end` events at least: fewer are an error.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn rebuild_through(&self, model: &dyn Model, key: &AggregateKey, end: u64) -> Result<Loaded, StoreError> {
+        let folded = self.fold_on(model, key, model.before_first_event(), end, keys::MAX_SEQ_NUM).await?;
         self.remember(model, key, folded)
     }
 
