@@ -257,6 +257,11 @@ async fn a_retry_may_come_from_another_session_but_not_from_somebody_else() {
     let somebody_else = instance.answer(created_by("AROA2", "task-1")).await;
     assert_eq!(somebody_else.status(), 201);
     assert_ne!(somebody_else.headers()["location"], first.headers()["location"]);
+    // Federated users are named by what is behind the account.
+    let [ann, bob] = ["ann", "bob"].map(|name| created_by("123456789012", name));
+    let (ann, bob) = (instance.answer(ann).await, instance.answer(bob).await);
+    assert_eq!((ann.status().as_u16(), bob.status().as_u16()), (201, 201));
+    assert_ne!(ann.headers()["location"], bob.headers()["location"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

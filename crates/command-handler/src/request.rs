@@ -167,13 +167,16 @@ fn meta(parts: &Parts, bounds: &Bounds) -> Result<Meta, Problem> {
     })
 }
 
-/// Whose idempotency keys these are. Not the ARN of an assumed role, which names the session: that is another one on
-/// each machine and after each login, and a retry may come from there.
+/// Whose idempotency keys these are. Of an assumed role the role, and not the session: that is another one on each machine
+/// and after each login, and a retry may come from there.
 fn principal(parts: &Parts) -> Option<String> {
     let authorizer = gateway(parts)?.authorizer.as_ref()?;
     let iam = authorizer.iam.as_ref().and_then(|iam| {
-        let role = iam.user_id.as_deref().and_then(|id| id.split(':').next());
-        role.or(iam.user_arn.as_deref()).map(str::to_owned)
+        let user = iam.user_id.as_deref().map(|id| match id.split_once(':') {
+            Some((role, _session)) if role.starts_with("AROA") => role,
+            _ => id,
+        });
+        user.or(iam.user_arn.as_deref()).map(str::to_owned)
     });
     iam.or_else(|| authorizer.jwt.as_ref()?.claims.get("sub").cloned())
 }
