@@ -2,6 +2,11 @@
 
 use startup::{Environment, SdkConfig};
 
+/// The variables that name an endpoint, as AWS's own tools know them.
+pub(crate) const DYNAMODB_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
+pub(crate) const EVENTBRIDGE_ENDPOINT: &str = "AWS_ENDPOINT_URL_EVENTBRIDGE";
+pub(crate) const SQS_ENDPOINT: &str = "AWS_ENDPOINT_URL_SQS";
+
 /// The configuration of a service at the endpoint that the environment names in `variable`, if it names one. One of plain
 /// HTTP, where it names no credentials, is taken for one that takes any.
 pub(crate) async fn at_endpoint(environment: &Environment, variable: &str) -> Option<SdkConfig> {

@@ -310,12 +310,11 @@ impl Sending<'_> {
                 }
                 Outcome::Refused(refusal) => {
                     tally.refused += 1;
-                    self.row("refused", key, row, Some(format!("{}: {}", refusal.code, refusal.text)))?;
+                    self.row("refused", key, row, Some(refusal.to_string()))?;
                 }
                 Outcome::Unsent(refusal) => {
                     tally.unsent = true;
-                    let why = refusal.map(|refusal| format!("{}: {}", refusal.code, refusal.text));
-                    tally.failure = tally.failure.take().or(why);
+                    tally.failure = tally.failure.take().or(refusal.map(|refusal| refusal.to_string()));
                 }
             }
         }

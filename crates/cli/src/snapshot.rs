@@ -1,20 +1,18 @@
 //! `daybook snapshot`: snapshots ahead of time.
 
-use std::io::Write;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
 use decider::Model;
 use event_store::{EventStore, SnapshotOutcome, SnapshotStanding, Standing, StoreError};
-use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::json;
 use table::AggregateKey;
 
 use crate::operate::pacing::Pacer;
-use crate::operate::progress::Progress;
-use crate::operate::selection::{AggregateName, Cursor, Selection, model};
+use crate::operate::selection::{AggregateName, Found, Selection};
 use crate::operate::target::{HELP, TO_TAKE_SNAPSHOTS, TableOptions};
+use crate::operate::walk::Walk;
 use crate::operate::{Exit, OperateError, Operator};
 
 /// What can be done with snapshots.
@@ -91,8 +89,6 @@ struct Wanted {
     least: u64,
     /// All, folded from the first event.
     force: bool,
-    /// They are asked for by name.
-    named: bool,
 }
 
 #[derive(Default)]
@@ -123,53 +119,24 @@ pub async fn run(verb: Verb, operator: &mut Operator) -> Result<Exit, OperateErr
 /// When the table cannot be read or written.
 pub async fn rebuild(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
     let store = options.table.connect(&operator.environment, TO_TAKE_SNAPSHOTS).await?;
-    for AggregateName(key) in &options.aggregates {
-        model(&operator.registry, &key.aggregate_type)?;
-    }
-    let mut listing = options.selection.list(&store, &operator.registry, &options.aggregates)?;
+    let listing = options.selection.list(&store, &operator.registry, &options.aggregates)?;
     let named = !options.aggregates.is_empty();
     // One that is named is meant.
     let least = options.min_events.unwrap_or(if named { 1 } else { store.snapshot_every() });
-    let wanted = Wanted { least, force: options.force, named };
-    let pacer = Pacer::new(options.rate);
-    let progress = if named { Progress::spinner() } else { Progress::of_part() };
-    let (mut tally, mut seen) = (Tally::default(), 0_u64);
-    let mut cursor = options.selection.after.clone();
-    let stopped = |cursor: &Option<Cursor>, source| {
-        let doing = format!("ended before the end, {}", Cursor::go_on(cursor.as_ref()));
-        OperateError::Store { doing, source }
+    let wanted = Wanted { least, force: options.force };
+    let pacer = Pacer::new(options.rate, operator.interrupt.clone());
+    let look = async |found: &Found, model: Option<&dyn Model>| match (&found.key, model) {
+        (Some(_), Some(model)) if model.full_history() && !named => Some(Ok(Rebuilt::Short)),
+        (Some(key), Some(model)) => {
+            pacer.turn().await?;
+            Some(one(&store, model, key, wanted).await)
+        }
+        _ => Some(Ok(Rebuilt::Current)),
     };
-    let out = &mut operator.out;
-    while let Some(page) = listing.next_page().await.map_err(|source| stopped(&cursor, source))? {
-        let rebuilds = stream::iter(page).map(async |found| {
-            let model = found.key.as_ref().and_then(|key| operator.registry.get(&key.aggregate_type));
-            // Nothing is begun any more; what is under way is waited for.
-            if operator.interrupt.is_set() {
-                return (found, None);
-            }
-            let rebuilt = match (&found.key, model) {
-                (Some(key), Some(model)) => one(&store, model, key, wanted, &pacer).await,
-                _ => Ok(Rebuilt::Current),
-            };
-            (found, Some(rebuilt))
-        });
-        let mut rebuilds = std::pin::pin!(rebuilds.buffered(options.concurrency.get()));
-        while let Some((found, rebuilt)) = rebuilds.next().await {
-            // They come in order, so whatever comes after this was not begun either.
-            let Some(rebuilt) = rebuilt else { break };
-            let rebuilt = rebuilt.map_err(|source| stopped(&cursor, source))?;
-            if let Some(line) = tally.add(&found.name, &rebuilt, options.json) {
-                progress.print(|| writeln!(out, "{line}"))?;
-            }
-            seen += 1;
-            progress.at(found.part, format!("{} taken of {seen} seen, at {}", tally.taken, found.name));
-            cursor = found.cursor.or(cursor);
-        }
-        if operator.interrupt.is_set() {
-            break;
-        }
-    }
-    drop(progress);
+    let mut tally = Tally::default();
+    let tell = |found: &Found, rebuilt| tally.add(&found.name, &rebuilt, options.json);
+    let walk = Walk { listing, after: options.selection.after.clone(), concurrency: options.concurrency };
+    let go_on = walk.run(operator, look, tell).await?;
     let Tally { taken, current, short, too_large, missing, failed } = tally;
     let not_there = if missing > 0 { format!(", {missing} have no events") } else { String::new() };
     let text = format!(
@@ -179,7 +146,6 @@ pub async fn rebuild(options: Options, operator: &mut Operator) -> Result<Exit, 
     let summary = json!({
         "taken": taken, "current": current, "short": short, "tooLarge": too_large, "missing": missing, "failed": failed,
     });
-    let go_on = operator.interrupt.is_set().then(|| Cursor::go_on(cursor.as_ref()));
     operator.sum_up(options.json, &text, summary, go_on.as_deref())?;
     if go_on.is_some() {
         return Ok(Exit::Interrupted);
@@ -192,13 +158,8 @@ async fn one(
     store: &EventStore,
     model: &dyn Model,
     key: &AggregateKey,
-    Wanted { least, force, named }: Wanted,
-    pacer: &Pacer,
+    Wanted { least, force }: Wanted,
 ) -> Result<Rebuilt, StoreError> {
-    if model.full_history() && !named {
-        return Ok(Rebuilt::Short);
-    }
-    pacer.turn().await;
     let Standing { version, snapshot } = store.standing(key).await?;
     if model.full_history() {
         return Ok(if version == 0 { Rebuilt::Missing } else { Rebuilt::Short });

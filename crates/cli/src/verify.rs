@@ -1,18 +1,18 @@
 //! `daybook verify`: whether the rows of aggregates are what appends and snapshots leave behind.
 
-use std::io::{self, Write};
+use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
+use decider::Model;
 use event_store::{EventStore, StoreError, Verified};
-use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::operate::pacing::Pacer;
-use crate::operate::progress::Progress;
-use crate::operate::selection::{AggregateName, Cursor, Found, Listing, Selection, model};
+use crate::operate::selection::{AggregateName, Found, Listing, Selection};
 use crate::operate::target::{TO_FIND, TableOptions};
+use crate::operate::walk::Walk;
 use crate::operate::{Exit, OperateError, Operator};
 
 /// What is asked for.
@@ -61,47 +61,25 @@ struct Summary {
 /// When the table cannot be read.
 pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
     let store = options.table.connect(&operator.environment, TO_FIND).await?;
-    for AggregateName(key) in &options.aggregates {
-        model(&operator.registry, &key.aggregate_type)?;
-    }
-    let mut listing = if options.scan {
+    let listing = if options.scan {
         Listing::scan(&store)
     } else {
         options.selection.list(&store, &operator.registry, &options.aggregates)?
     };
     let named = !options.aggregates.is_empty();
-    let pacer = Pacer::new(options.rate);
-    let progress = if options.scan || named { Progress::spinner() } else { Progress::of_part() };
+    let pacer = Pacer::new(options.rate, operator.interrupt.clone());
+    let look = async |found: &Found, model: Option<&dyn Model>| {
+        pacer.turn().await?;
+        Some(check(&store, model, found).await)
+    };
     let mut summary = Summary::default();
-    let mut cursor = options.selection.after.clone();
-    let stopped = |cursor: &Option<Cursor>| format!("ended before the end, {}", Cursor::go_on(cursor.as_ref()));
-    let out = &mut operator.out;
-    while let Some(page) =
-        listing.next_page().await.map_err(|source| OperateError::Store { doing: stopped(&cursor), source })?
-    {
-        let checks = stream::iter(page).map(async |found| {
-            pacer.turn().await;
-            let verified = check(&store, operator.registry.get(type_of(&found)), &found).await;
-            (found, verified)
-        });
-        let mut checks = std::pin::pin!(checks.buffered(options.concurrency.get()));
-        while let Some((found, verified)) = checks.next().await {
-            let verified = verified.map_err(|source| OperateError::Store { doing: stopped(&cursor), source })?;
-            let lines = lines(&found, &verified, named, options.json);
-            progress.print(|| lines.iter().try_for_each(|line| writeln!(out, "{line}")))?;
-            summary.add(&verified, lines.len() as u64);
-            progress.at(found.part, format!("{} aggregates, at {}", summary.aggregates, found.name));
-            cursor = found.cursor.or(cursor);
-            if operator.interrupt.is_set() {
-                break;
-            }
-        }
-        if operator.interrupt.is_set() {
-            break;
-        }
-    }
-    drop(progress);
-    let go_on = operator.interrupt.is_set().then(|| Cursor::go_on(cursor.as_ref()));
+    let tell = |found: &Found, verified| {
+        let lines = lines(found, &verified, named, options.json);
+        summary.add(&verified, lines.len() as u64);
+        lines
+    };
+    let walk = Walk { listing, after: options.selection.after.clone(), concurrency: options.concurrency };
+    let go_on = walk.run(operator, look, tell).await?;
     summary.print(operator, options.json, go_on.as_deref())?;
     if go_on.is_some() {
         return Ok(Exit::Interrupted);
@@ -109,16 +87,8 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     Ok(if summary.findings == 0 { Exit::Clean } else { Exit::Findings })
 }
 
-fn type_of(found: &Found) -> &str {
-    found.key.as_ref().map_or("", |key| key.aggregate_type.as_str())
-}
-
 /// `None` for what no code can check.
-async fn check(
-    store: &EventStore,
-    model: Option<&dyn decider::Model>,
-    found: &Found,
-) -> Result<Option<Verified>, StoreError> {
+async fn check(store: &EventStore, model: Option<&dyn Model>, found: &Found) -> Result<Option<Verified>, StoreError> {
     match (model, &found.key) {
         (Some(model), Some(key)) => store.verify(model, key, Timestamp::now()).await.map(Some),
         _ => Ok(None),

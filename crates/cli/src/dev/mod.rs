@@ -42,6 +42,9 @@ async fn tell(stack: &mut Stack, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Daybook is running. Ctrl-C stops it.")?;
     writeln!(out, "  API       {}", stack.api_url())?;
     writeln!(out, "  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name())?;
+    for (variable, url) in stack.elsewhere() {
+        writeln!(out, "  Elsewhere {variable}={url}  (unset it to use the stack's own)")?;
+    }
     if let Some(url) = stack.bus_url() {
         writeln!(out, "  Bus, DLQ  {url}  (what arrived: {}/_dev/bus and /_dev/dlq)", stack.api_url())?;
     }

@@ -30,6 +30,7 @@ use tokio::task::JoinSet;
 use super::functions::{Discards, Function, Worker};
 use super::options::Options;
 use super::{endpoints, environment, stream};
+use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 
 /// How long requests may take to finish once it is stopped.
 const GRACE: Duration = Duration::from_secs(2);
@@ -40,11 +41,15 @@ const MAX_REQUEST: usize = 10 * 1024 * 1024;
 /// Records that a reader may be ahead of its mapping.
 const READ_AHEAD: usize = 1000;
 
+/// The variables that lead to a service that is not the stack's own.
+const ELSEWHERE: [&str; 3] = [DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT];
+
 /// The whole suite, running. Dropping it ends it at once.
 pub struct Stack {
     api_url: String,
     dynamodb_url: String,
     bus_url: Option<String>,
+    elsewhere: Vec<(&'static str, String)>,
     table_name: String,
     bus: Bus,
     messages: UnboundedReceiver<Delivered>,
@@ -96,6 +101,14 @@ pub enum DevError {
     /// The table.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The table, where a variable says that it is.
+    #[error("cannot use the DynamoDB at {DYNAMODB_ENDPOINT}={url}; unset the variable to use the stack's own")]
+    Elsewhere {
+        /// The variable's value.
+        url: String,
+        /// Why not there.
+        source: StoreError,
+    },
     /// Standard output takes nothing more.
     #[error("cannot write the output")]
     Output(#[from] std::io::Error),
@@ -124,18 +137,18 @@ impl Stack {
         let (stop, stopped) = watch::channel(());
         let (mut servers, mut workers) = (JoinSet::new(), JoinSet::new());
 
-        let database = match process.optional("AWS_ENDPOINT_URL_DYNAMODB") {
+        let database = match process.optional(DYNAMODB_ENDPOINT) {
             Some(_) => None,
             None => {
                 let listener = listen(&options, options.dynamodb_port, "--dynamodb-port").await?;
                 Some(LocalDynamoDb::start(options.data.as_deref(), listener)?)
             }
         };
-        let dynamodb = endpoint(&process, "AWS_ENDPOINT_URL_DYNAMODB", database.as_ref().map(LocalDynamoDb::url)).await;
+        let dynamodb = endpoint(&process, DYNAMODB_ENDPOINT, database.as_ref().map(LocalDynamoDb::url)).await;
 
         let bus = Bus::new();
         let messages = bus.subscribe();
-        let elsewhere = ["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS"].map(|name| process.optional(name));
+        let elsewhere = [EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT].map(|name| process.optional(name));
         let bus_url = if elsewhere.iter().all(Option::is_some) {
             None
         } else {
@@ -144,8 +157,8 @@ impl Stack {
             serve(&mut servers, listener, bus.router(), &stopped);
             Some(url)
         };
-        let eventbridge = endpoint(&process, "AWS_ENDPOINT_URL_EVENTBRIDGE", bus_url.as_deref()).await;
-        let sqs = endpoint(&process, "AWS_ENDPOINT_URL_SQS", bus_url.as_deref()).await;
+        let eventbridge = endpoint(&process, EVENTBRIDGE_ENDPOINT, bus_url.as_deref()).await;
+        let sqs = endpoint(&process, SQS_ENDPOINT, bus_url.as_deref()).await;
 
         let settings = |binary| -> Result<Environment, DevError> {
             let function = environment::function(&template, binary)?;
@@ -155,7 +168,10 @@ impl Stack {
         let store_settings = event_store::Settings::read(&of_api)?;
         let table_name = store_settings.table_name.clone();
         let store = EventStore::new(&dynamodb, store_settings);
-        store.create_table().await?;
+        store.create_table().await.map_err(|source| match process.optional(DYNAMODB_ENDPOINT) {
+            Some(url) => DevError::Elsewhere { url, source },
+            None => source.into(),
+        })?;
 
         let relay = Relay::new(
             stream_relay::clients::eventbridge(&eventbridge),
@@ -180,8 +196,22 @@ impl Stack {
         let api_url = url_of(&listener)?;
         serve(&mut servers, listener, router, &stopped);
 
+        let named = ELSEWHERE.map(|name| Some((name, process.optional(name)?)));
+        let elsewhere = named.into_iter().flatten().collect();
         let dynamodb_url = dynamodb.endpoint_url().unwrap_or_default().to_owned();
-        Ok(Self { api_url, dynamodb_url, bus_url, table_name, bus, messages, database, stop, servers, workers })
+        Ok(Self {
+            api_url,
+            dynamodb_url,
+            bus_url,
+            elsewhere,
+            table_name,
+            bus,
+            messages,
+            database,
+            stop,
+            servers,
+            workers,
+        })
     }
 
     /// Where the API answers.
@@ -197,6 +227,11 @@ impl Stack {
     /// Where EventBridge and SQS answer; none when both are elsewhere.
     pub fn bus_url(&self) -> Option<&str> {
         self.bus_url.as_deref()
+    }
+
+    /// The variables that lead to services that are not the stack's own, and where they lead.
+    pub fn elsewhere(&self) -> &[(&'static str, String)] {
+        &self.elsewhere
     }
 
     /// The table.

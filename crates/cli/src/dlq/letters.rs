@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use stream_relay::Letter;
 use table::{AggregateKey, OutboxItem};
 
+use crate::operate::progress::Progress;
 use crate::operate::selection::AggregateName;
 use crate::operate::{Interrupt, OperateError};
 
@@ -22,6 +23,9 @@ const AT_ONCE: usize = 10;
 
 /// An empty answer after so many seconds of waiting is asked of all of SQS's servers, and so is one that can be believed.
 const WAIT: i32 = 1;
+
+/// A look at letters hides them from others for so long at most, should it end before it puts them back.
+pub(super) const LOOK: Duration = Duration::from_secs(60);
 
 /// SQS hides a message for twelve hours at most.
 const LONGEST_HIDDEN: Duration = Duration::from_secs(12 * 60 * 60);
@@ -175,8 +179,8 @@ impl Queue {
         most: usize,
         hide: Duration,
         interrupt: &Interrupt,
-        mut tell: impl FnMut(usize),
     ) -> Result<Vec<Received>, OperateError> {
+        let progress = Progress::spinner();
         let hide = i32::try_from(hide.min(LONGEST_HIDDEN).as_secs()).unwrap_or(i32::MAX);
         let mut received: Vec<Received> = Vec::new();
         let mut known: HashMap<String, usize> = HashMap::new();
@@ -212,7 +216,7 @@ impl Queue {
             if received.len() == before {
                 break;
             }
-            tell(received.len());
+            progress.doing(format!("{} letters", received.len()));
         }
         Ok(received)
     }

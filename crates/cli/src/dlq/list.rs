@@ -1,18 +1,13 @@
 //! `daybook dlq list`.
 
 use std::io::Write;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
-use super::letters::{Filter, Queue};
-use crate::operate::progress::Progress;
+use super::letters::{Filter, LOOK, Queue};
 use crate::operate::target::QueueOptions;
 use crate::operate::{Exit, OperateError, Operator};
-
-/// Others do not see the letters for so long at most, should this end before it puts them back.
-const HIDE: Duration = Duration::from_secs(60);
 
 /// What is asked for.
 #[derive(Clone, Debug, Args)]
@@ -39,11 +34,8 @@ pub struct Options {
 pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
     let queue = Queue::new(options.queue.connect(&operator.environment).await?);
     let counts = queue.counts().await?;
-    let progress = Progress::spinner();
-    let told = |seen| progress.doing(format!("{seen} letters"));
-    let mut letters = queue.receive(options.limit, HIDE, &operator.interrupt, told).await?;
+    let mut letters = queue.receive(options.limit, LOOK, &operator.interrupt).await?;
     queue.put_back(&letters).await;
-    drop(progress);
     let seen = letters.len();
     letters.retain(|letter| options.filter.passes(letter));
     letters.sort_by_cached_key(|letter| letter.order());

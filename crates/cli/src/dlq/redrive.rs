@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::json;
 use stream_relay::Outcome;
 
-use super::letters::{Filter, Queue, Received};
+use super::letters::{Filter, LOOK, Queue, Received};
 use crate::operate::progress::Progress;
 use crate::operate::target::{BusOptions, QueueOptions};
 use crate::operate::{Exit, OperateError, Operator};
@@ -65,12 +65,8 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     let queue = Queue::new(options.queue.connect(&operator.environment).await?);
     let hidden = queue.counts().await?.hidden;
     let limit = u32::try_from(options.limit).unwrap_or(u32::MAX);
-    let hide = if options.yes { SPARE + Duration::from_secs(1) * (limit / options.rate.get()) } else { SPARE / 10 };
-    let progress = Progress::spinner();
-    let told = |seen| progress.doing(format!("{seen} letters"));
-    let letters = queue.receive(options.limit, hide, &operator.interrupt, told).await?;
-    drop(progress);
-
+    let hide = if options.yes { SPARE + Duration::from_secs((limit / options.rate.get()).into()) } else { LOOK };
+    let letters = queue.receive(options.limit, hide, &operator.interrupt).await?;
     let mut lines = Lines { out: &mut *operator.out, as_json: options.json, failure: None };
     let (mut chosen, others): (Vec<_>, Vec<_>) = letters.into_iter().partition(|letter| options.filter.passes(letter));
     queue.put_back(&others).await;
@@ -118,12 +114,11 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
                 Outcome::Refused(refusal) => {
                     tally.refused += 1;
                     left.extend_from_slice(letters);
-                    let why = format!("{}: {}", refusal.code, refusal.text);
-                    progress.print(|| lines.say("refused", &letters[0], Some(&why)));
+                    progress.print(|| lines.say("refused", &letters[0], Some(&refusal.to_string())));
                 }
                 Outcome::Unsent(refusal) => {
                     left.extend_from_slice(letters);
-                    last = last.or(refusal.map(|refusal| format!("{}: {}", refusal.code, refusal.text)));
+                    last = last.or(refusal.map(|refusal| refusal.to_string()));
                 }
             }
         }

@@ -1,18 +1,13 @@
 //! `daybook dlq show`.
 
 use std::io::Write;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::letters::{Filter, Queue};
-use crate::operate::progress::Progress;
+use super::letters::{Filter, LOOK, Queue};
 use crate::operate::target::QueueOptions;
 use crate::operate::{Exit, OperateError, Operator};
-
-/// As for a list.
-const HIDE: Duration = Duration::from_secs(60);
 
 /// What is asked for.
 #[derive(Clone, Debug, Args)]
@@ -35,11 +30,8 @@ pub struct Options {
 /// When the queue cannot be read.
 pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
     let queue = Queue::new(options.queue.connect(&operator.environment).await?);
-    let progress = Progress::spinner();
-    let told = |seen| progress.doing(format!("{seen} letters"));
-    let letters = queue.receive(options.limit, HIDE, &operator.interrupt, told).await?;
+    let letters = queue.receive(options.limit, LOOK, &operator.interrupt).await?;
     queue.put_back(&letters).await;
-    drop(progress);
     let filter = Filter { id: vec![options.id.clone()], ..Filter::default() };
     let mut found = false;
     for letter in letters.iter().filter(|letter| filter.passes(letter)) {

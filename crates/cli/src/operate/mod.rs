@@ -11,12 +11,14 @@
 //! - [`target`]: which table, bus and queue.
 //! - [`selection`]: which aggregates.
 //! - [`pacing`], [`progress`], [`interrupt`]: how fast, how far, and until when.
+//! - `walk`: over aggregates, with all of these.
 
 pub mod interrupt;
 pub mod pacing;
 pub mod progress;
 pub mod selection;
 pub mod target;
+pub(crate) mod walk;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -128,6 +128,9 @@ impl Selection {
         named: &[AggregateName],
     ) -> Result<Listing<'a>, OperateError> {
         if !named.is_empty() {
+            for AggregateName(key) in named {
+                model(registry, &key.aggregate_type)?;
+            }
             let found = |AggregateName(key): &AggregateName| Found {
                 key: Some(key.clone()),
                 name: key.to_string(),

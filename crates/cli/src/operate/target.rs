@@ -14,6 +14,7 @@ use startup::{Environment, SdkConfig, SettingError};
 use stream_relay::Resend;
 
 use super::OperateError;
+use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 
 /// What each verb's `--help` ends with.
 pub const HELP: &str = "\
@@ -23,7 +24,7 @@ To point it at a stack:
     export STACK=daybook-prod
     export STACK $(aws cloudformation describe-stacks --stack-name $STACK --output text \\
       --query \"Stacks[0].Outputs[?OutputKey=='OperatorEnvironment'].OutputValue\")
-  The one that `daybook dev` runs on this machine:
+  The one of `daybook dev` on this machine, in another shell than the one that runs it:
     export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
@@ -87,7 +88,7 @@ impl TableOptions {
         let given = with(environment, &options, &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]);
         let setting = |fault| setting(environment, &options, fault);
         let settings = event_store::Settings::read(&given).map_err(setting)?;
-        if !is_local(environment, TABLE_ENDPOINT) {
+        if !is_local(environment, DYNAMODB_ENDPOINT) {
             decisive.iter().try_for_each(|name| given.required(name).map(drop)).map_err(setting)?;
         }
         Ok(settings)
@@ -104,7 +105,7 @@ impl TableOptions {
         decisive: &[&'static str],
     ) -> Result<EventStore, OperateError> {
         let settings = self.settings(environment, decisive)?;
-        Ok(EventStore::new(&aws(environment, TABLE_ENDPOINT).await?, settings))
+        Ok(EventStore::new(&aws(environment, DYNAMODB_ENDPOINT).await?, settings))
     }
 }
 
@@ -127,7 +128,7 @@ impl BusOptions {
     /// Those of the [`settings`](Self::settings), and when nothing says where AWS is or with whose credentials.
     pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperateError> {
         let settings = self.settings(environment)?;
-        let aws = aws(environment, "AWS_ENDPOINT_URL_EVENTBRIDGE").await?;
+        let aws = aws(environment, EVENTBRIDGE_ENDPOINT).await?;
         Ok(Resend::new(stream_relay::clients::eventbridge(&aws), settings, per_second))
     }
 }
@@ -151,12 +152,9 @@ impl QueueOptions {
     /// When the URL is missing, or where AWS is.
     pub async fn connect(&self, environment: &Environment) -> Result<(aws_sdk_sqs::Client, String), OperateError> {
         let url = self.url(environment)?;
-        Ok((aws_sdk_sqs::Client::new(&aws(environment, "AWS_ENDPOINT_URL_SQS").await?), url))
+        Ok((aws_sdk_sqs::Client::new(&aws(environment, SQS_ENDPOINT).await?), url))
     }
 }
-
-/// The variable that names DynamoDB's endpoint.
-const TABLE_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 
 /// The variables that are asked for, an option before the environment.
 fn with(environment: &Environment, options: &[(&str, &Option<String>)], others: &[&str]) -> Environment {
@@ -226,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_local_endpoint_is_one_on_this_machine() {
-        let local = |url: &str| is_local(&[(TABLE_ENDPOINT, url)].into_iter().collect(), TABLE_ENDPOINT);
+        let local = |url: &str| is_local(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect(), DYNAMODB_ENDPOINT);
         for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
             assert!(local(url), "{url}");
         }

@@ -1,10 +1,23 @@
 //! The binary itself: what it ends with, and what it says where.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
 use crate::bench::Bench;
+
+const DEV: [&str; 9] = [
+    "dev",
+    "--port",
+    "0",
+    "--dynamodb-port",
+    "0",
+    "--bus-port",
+    "0",
+    "--template",
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml"),
+];
 
 async fn daybook(bench: Option<&Bench>, words: &'static [&'static str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
@@ -124,9 +137,8 @@ async fn what_makes_no_sense_is_said_by_the_name_that_was_typed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_pipe_ends_it_without_a_word() {
     let bench = Bench::new().await;
-    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
-    let dev = ["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
-    for words in [["verify"].as_slice(), &["openapi"], &dev] {
+    let dev = DEV.as_slice();
+    for words in [["verify"].as_slice(), &["openapi"], dev] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
@@ -136,6 +148,35 @@ async fn a_closed_pipe_ends_it_without_a_word() {
         }
         let output = tokio::task::spawn_blocking(move || command.spawn()?.wait_with_output()).await.unwrap().unwrap();
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(141), String::new()), "{words:?}");
+    }
+}
+
+#[test]
+fn a_variable_that_leads_elsewhere_is_named() {
+    // Nobody else gets the port while it is held, and nobody listens there.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", held.local_addr().unwrap());
+    let dev = |variable| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(DEV).env_clear().env(variable, &url);
+        command
+    };
+    let output = dev("AWS_ENDPOINT_URL_DYNAMODB").output().unwrap();
+    let expected = format!(
+        "daybook: cannot use the DynamoDB at AWS_ENDPOINT_URL_DYNAMODB={url}; unset the variable to use the stack's own: "
+    );
+    assert!(text(&output.stderr).starts_with(&expected), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+
+    for variable in ["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS"] {
+        let mut running = dev(variable).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(running.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let expected = format!("  Elsewhere {variable}={url}  (unset it to use the stack's own)");
+        let named = lines.by_ref().take_while(|line| !line.contains("Bus, DLQ")).any(|line| line == expected);
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert!(named, "{variable}");
     }
 }
 
@@ -151,7 +192,12 @@ async fn each_verb_explains_itself() {
     ];
     for words in verbs {
         let help = text(&daybook(None, words).await.stdout);
-        for expected in ["AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000", "OperatorEnvironment", "Exit status: 0"] {
+        for expected in [
+            "AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000",
+            "in another shell",
+            "OperatorEnvironment",
+            "Exit status: 0",
+        ] {
             assert!(help.contains(expected), "{words:?}: {help}");
         }
     }
