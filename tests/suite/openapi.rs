@@ -4,7 +4,7 @@
 
 use axum::body::to_bytes;
 use axum::http::Method;
-use decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
 use serde_json::{Value, json};
 use suite_tests::document::{Document, escaped};
 use suite_tests::{Suite, workspace};
@@ -194,4 +194,45 @@ fn it_describes_any_aggregate() {
     assert_eq!(started["data"]["anyOf"].as_array().map(Vec::len), Some(2));
     // What is not named after the type is set apart.
     assert!(schemas["LaterCounter_2Command"]["oneOf"].is_array(), "{schemas:.2000}");
+}
+
+/// A counter that the simplest values do not begin.
+struct LongCounter;
+
+impl Aggregate for LongCounter {
+    const TYPE: &'static str = "long-counter";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Start", update: None, delete: None };
+    const EVENTS: &'static [EventType] = Counter::EVENTS;
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        match command {
+            Command::Start { from: ..1000 } => Err(Rejection::new("TooShort", "begin at 1000")),
+            command => Counter::decide(state, command, context),
+        }
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        Counter::evolve(state, event)
+    }
+}
+
+#[test]
+fn what_the_rules_refuse_is_no_example() {
+    let document = command_handler::openapi::document(&Registry::new().with::<LongCounter>().unwrap());
+    let paths = &document["paths"];
+    for (call, status) in [
+        (&paths["/long-counter"]["post"], "201"),
+        (&paths["/long-counter"]["get"], "200"),
+        (&paths["/long-counter/{id}"]["get"], "200"),
+        (&paths["/long-counter/{id}/commands"]["post"], "200"),
+        (&paths["/long-counter/{id}/commands"]["post"], "201"),
+    ] {
+        let json = &call["responses"][status]["content"]["application/json"];
+        assert_eq!((json["schema"].is_object(), json.get("examples")), (true, None), "{call:.200}");
+    }
 }

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 use crate::{bounds, feeds, openapi, read, write};
 
 /// A request's body at most: what the largest transaction holds, in bytes.
-const MAX_BODY: usize = event_store::limits::MAX_TRANSACTION;
+pub(crate) const MAX_BODY: usize = event_store::limits::MAX_TRANSACTION;
 
 /// The route of an aggregate.
 const AGGREGATE: &str = "/{type}/{id}";

@@ -68,14 +68,14 @@ fn default_limit() -> usize {
 pub(crate) struct Events<'a> {
     /// The aggregate's id.
     pub(crate) id: &'a str,
-    /// They.
+    /// Those of this page.
     pub(crate) events: Vec<EventAnswer<'a>>,
 }
 
 /// Events of one type, by time.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Feed<'a> {
-    /// They, with the aggregates that they belong to.
+    /// Those of this page, each with the aggregate that it belongs to.
     pub(crate) events: Vec<FeedEntry<'a>>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> From<&'a FeedEvent> for FeedEntry<'a> {
 /// Aggregates of one type, by creation; deleted ones too.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Aggregates<'a> {
-    /// They.
+    /// Those of this page.
     pub(crate) aggregates: Vec<AggregateEntry<'a>>,
 }
 
@@ -162,10 +162,10 @@ pub(crate) async fn aggregates_of_type(
     let model = api.model(&type_name)?;
     let limit = checked(query.limit)?;
     let page = api.store().merged_feed(&model.opening_events(), cursor(query.after)?, limit).await?;
-    let entry = |found: &'_ FeedEvent| timestamp(found.event.occurred_at);
     // An event of that name may also occur later in a stream.
     let openings = page.items.iter().filter(|found| found.event.seq_num == 1);
-    let aggregates = openings.map(|found| AggregateEntry { id: &found.aggregate.id, created_at: entry(found) });
+    let aggregates = openings
+        .map(|found| AggregateEntry { id: &found.aggregate.id, created_at: timestamp(found.event.occurred_at) });
     let body = Aggregates { aggregates: aggregates.collect() };
     let next = page.next.map(|after| format!("/{type_name}?after={after}&limit={limit}"));
     page_with(&body, next)

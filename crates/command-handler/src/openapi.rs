@@ -278,8 +278,7 @@ impl Paths {
             "responses": answers,
         });
         if let Some((schema, examples, required)) = target.body(call) {
-            let content = json!({"application/json": {"schema": schema, "examples": examples}});
-            operation["requestBody"] = json!({"required": required, "content": content});
+            operation["requestBody"] = json!({"required": required, "content": content(schema, examples)});
         }
         let path = self.all.entry(target.path(call)).or_insert_with(|| json!({}));
         if call.method == "get" {
@@ -296,12 +295,21 @@ impl Paths {
 fn success(call: &Call, target: &impl Target, status: StatusCode, headers: &[(Header, bool)]) -> Value {
     let mut answer = json!({"description": success_description(call, status), "headers": headers::of_answer(headers)});
     if let Some((schema, examples)) = target.answer(call, status) {
-        answer["content"] = json!({"application/json": {"schema": schema, "examples": examples}});
+        answer["content"] = content(schema, examples);
     }
     if let Some(links) = target.links(call) {
         answer["links"] = links;
     }
     answer
+}
+
+/// JSON of a schema, with the examples that there are.
+fn content(schema: Value, examples: Value) -> Value {
+    let mut json = json!({ "schema": schema });
+    if examples.as_object().is_some_and(|examples| !examples.is_empty()) {
+        json["examples"] = examples;
+    }
+    json!({ "application/json": json })
 }
 
 /// The answer of a status, which is one of these problems.

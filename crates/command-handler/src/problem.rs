@@ -12,6 +12,7 @@ use event_store::{AppendError, StoreError};
 use serde::Serialize;
 
 use crate::answer::{PROBLEM, etag};
+use crate::api::MAX_BODY;
 pub(crate) use kind::Kind;
 
 /// How long a caller should wait when DynamoDB is not available, in seconds.
@@ -32,7 +33,7 @@ pub enum Problem {
     },
     /// The id has characters that ids do not have.
     BadId {
-        /// It.
+        /// What was sent.
         id: String,
     },
     /// A query parameter is unknown or out of range.
@@ -75,7 +76,7 @@ pub enum Problem {
     },
     /// The route does not take this method.
     MethodNotAllowed {
-        /// It.
+        /// What was sent.
         method: String,
         /// What the resource takes, where the router does not know.
         allow: Option<String>,
@@ -252,7 +253,7 @@ impl Problem {
             }
             Self::AlreadyExists { .. } => "an aggregate with this id exists or existed; ids are used once".to_owned(),
             Self::Deleted => "the aggregate was deleted; its events can be read".to_owned(),
-            Self::BodyTooLarge => "a body has at most 4194304 bytes".to_owned(),
+            Self::BodyTooLarge => format!("a body has at most {MAX_BODY} bytes"),
             Self::TooLarge(limit) => limit.to_string(),
             Self::StateTooLarge => {
                 "the state is larger than the 6 MB of an answer; read the events page by page, from \
