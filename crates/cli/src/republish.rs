@@ -10,12 +10,13 @@ use event_store::{EventStore, StoreError};
 use jiff::Timestamp;
 use serde_json::json;
 use stream_relay::{Outcome, Resend};
-use table::{AggregateKey, OutboxItem};
+use table::{AggregateKey, OutboxItem, keys};
 use ulid::Ulid;
 
 use crate::operate::progress::Progress;
 use crate::operate::selection::{AggregateName, model, models};
 use crate::operate::target::{BusOptions, TO_FIND, TableOptions};
+use crate::operate::unsent::Unsent;
 use crate::operate::{Exit, OperateError, Operator};
 
 /// Rows that are sent together, at most.
@@ -77,9 +78,7 @@ struct Tally {
     /// The last aggregate with which all is done, and the one after it.
     settled: Option<AggregateKey>,
     current: Option<AggregateKey>,
-    /// Whether something was not sent.
-    unsent: bool,
-    failure: Option<String>,
+    unsent: Unsent,
 }
 
 /// Sends them, or says what it would send.
@@ -99,7 +98,7 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     let mut sending = Sending { options: &options, operator, resend, progress, waiting: Vec::new(), bytes: 0 };
     let (mut read, mut unread) = (None, None);
     for (key, events) in found {
-        if sending.operator.interrupt.is_set() || tally.unsent {
+        if sending.operator.interrupt.is_set() || tally.unsent.any() {
             break;
         }
         match sending.aggregate(&store, &key, &events, &mut tally).await {
@@ -113,7 +112,7 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     }
     sending.flush(&mut tally).await?;
     drop(sending);
-    if unread.is_some() && !tally.unsent {
+    if unread.is_some() && !tally.unsent.any() {
         tally.settled = read;
     }
     tell(&options, operator, tally, unread)
@@ -207,17 +206,28 @@ impl Sending<'_> {
         let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
         let mut announced_before = None;
         let mut after = None;
+        // Those of the event at the end of a page, of which the next page may hold more.
+        let mut held = Vec::new();
         loop {
-            let mut page = store.outbox(key, first, last, after).await.map_err(cannot_read)?;
+            let page = store.outbox(key, first, last, after).await.map_err(cannot_read)?;
             for row in page.unreadable {
+                match event_of(&row.sk) {
+                    Some(seq_num) if !events.contains_key(&seq_num) => continue,
+                    Some(seq_num) => *seen.entry(seq_num).or_default() += 1,
+                    None => {}
+                }
                 tally.unreadable += 1;
                 let line = format!("unreadable {key} {}: {}", row.sk, row.reason);
                 self.say(line, json!({"aggregate": key.to_string(), "item": row.sk, "why": row.reason}), "unreadable")?;
             }
-            page.rows.retain(|row| events.contains_key(&row.seq_num));
-            // By number: the sort keys of ten and more messages of an event do not sort like that.
-            page.rows.sort_by_key(|row| row.message_seq);
-            for row in page.rows {
+            after = page.next;
+            let cut = after.as_deref().and_then(event_of);
+            let mut rows: Vec<_> = std::mem::take(&mut held);
+            rows.extend(page.rows.into_iter().filter(|row| events.contains_key(&row.seq_num)));
+            // By number: the sort keys of more than ten messages of an event do not sort like that.
+            rows.sort_by_key(|row| row.message_seq);
+            (held, rows) = rows.into_iter().partition(|row| cut.is_some() && event_of(&row.sk) == cut);
+            for row in rows {
                 if announced_before.is_none() && row.seq_num == first {
                     announced_before = index(&row).and_then(|index| row.message_seq.checked_sub(index + 1));
                 }
@@ -228,12 +238,11 @@ impl Sending<'_> {
                 if self.waiting.len() >= AT_ONCE || self.bytes >= BYTES_AT_ONCE {
                     self.flush(tally).await?;
                     // What comes after these would overtake them.
-                    if tally.unsent {
+                    if tally.unsent.any() {
                         return Ok(());
                     }
                 }
             }
-            after = page.next;
             if after.is_none() || self.operator.interrupt.is_set() {
                 break;
             }
@@ -294,13 +303,13 @@ impl Sending<'_> {
         }
         let interrupt = self.operator.interrupt.clone();
         if interrupt.is_set() {
-            tally.unsent = true;
+            waiting.iter().for_each(|_| tally.unsent.add(None));
             return Ok(());
         }
         let rows = waiting.iter().map(|(_, row)| row.clone()).collect();
         let outcomes = self.resend.send(rows, interrupt.wait()).await;
         for ((key, row), outcome) in waiting.iter().zip(outcomes) {
-            if !tally.unsent && tally.current.as_ref() != Some(key) {
+            if !tally.unsent.any() && tally.current.as_ref() != Some(key) {
                 tally.settled = tally.current.replace(key.clone());
             }
             match outcome {
@@ -312,10 +321,7 @@ impl Sending<'_> {
                     tally.refused += 1;
                     self.row("refused", key, row, Some(refusal.to_string()))?;
                 }
-                Outcome::Unsent(refusal) => {
-                    tally.unsent = true;
-                    tally.failure = tally.failure.take().or(refusal.map(|refusal| refusal.to_string()));
-                }
+                Outcome::Unsent(refusal) => tally.unsent.add(refusal),
             }
         }
         Ok(())
@@ -356,7 +362,7 @@ fn tell(
     tally: Tally,
     unread: Option<StoreError>,
 ) -> Result<Exit, OperateError> {
-    let Tally { events, rows, gone, sent, refused, unreadable, settled, failure, .. } = tally;
+    let Tally { events, rows, gone, sent, refused, unreadable, settled, unsent, .. } = tally;
     let text = if options.yes {
         format!(
             "{events} events in the window: {sent} messages sent, {refused} refused, {unreadable} unreadable, {gone} gone"
@@ -375,7 +381,7 @@ fn tell(
         _ => "run it again".to_owned(),
     };
     let interrupted = operator.interrupt.is_set();
-    let go_on = (interrupted || failure.is_some() || unread.is_some()).then_some(next.as_str());
+    let go_on = (interrupted || unsent.any() || unread.is_some()).then_some(next.as_str());
     operator.sum_up(options.json, &text, summary, go_on)?;
     if let Some(source) = unread {
         return Err(OperateError::Store { doing: format!("ended before the end, {next}"), source });
@@ -383,10 +389,15 @@ fn tell(
     if interrupted {
         return Ok(Exit::Interrupted);
     }
-    if let Some(cause) = failure {
-        return Err(OperateError::Bus { cause, next });
+    if let Some(error) = unsent.into_error(next) {
+        return Err(error);
     }
     Ok(if refused == 0 && unreadable == 0 && gone == 0 { Exit::Clean } else { Exit::Findings })
+}
+
+/// The number of the event that an outbox row is of, by its sort key.
+fn event_of(sk: &str) -> Option<u64> {
+    sk.strip_prefix(keys::OUTBOX_PREFIX)?.split_once('#')?.0.parse().ok()
 }
 
 /// The message's place among those of its event.

@@ -45,8 +45,8 @@ pub struct Options {
     /// named.
     #[arg(long, value_name = "N")]
     pub min_events: Option<u64>,
-    /// Fold from the first event and take it even where there is a current one: the cure for a snapshot that `daybook
-    /// verify` finds wrong.
+    /// Fold from the first event and take it even where there is a current one, and put wrong kept ones right: the cure for
+    /// snapshots that `daybook verify` finds wrong.
     #[arg(long)]
     pub force: bool,
     /// Aggregates a second at most.

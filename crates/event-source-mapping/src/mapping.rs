@@ -31,7 +31,6 @@ pub struct Mapping {
     lanes: Vec<Lane>,
     last: Option<SequenceNumber>,
     discarded: VecDeque<Discarded>,
-    filtered: u64,
 }
 
 /// What to do next.
@@ -91,7 +90,7 @@ impl Mapping {
     pub fn new(mut settings: Settings) -> Self {
         settings.batch_size = settings.batch_size.max(1);
         let lanes = (0..settings.parallelization_factor.max(1)).map(|_| Lane::default()).collect();
-        Self { settings, lanes, last: None, discarded: VecDeque::new(), filtered: 0 }
+        Self { settings, lanes, last: None, discarded: VecDeque::new() }
     }
 
     /// Takes the shard's next record.
@@ -108,8 +107,6 @@ impl Mapping {
         if self.settings.filter.matches(record.json()) {
             let lane = lane_of(record.item(), self.lanes.len());
             self.lanes[lane].push(record, now);
-        } else {
-            self.filtered += 1;
         }
         Ok(())
     }
@@ -153,16 +150,6 @@ impl Mapping {
             (None, Some(last)) => Position::After(last.clone()),
             (None, None) => Position::Start,
         }
-    }
-
-    /// How many records the filter has dropped.
-    pub fn filtered(&self) -> u64 {
-        self.filtered
-    }
-
-    /// What the mapping was told.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 }
 

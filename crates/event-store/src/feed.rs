@@ -1,9 +1,9 @@
 //! Feeds: the events of one aggregate in order, and the events of one type across all aggregates by time.
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use decider::{Meta, RecordedEvent};
 use futures_util::future::try_join_all;
-use table::{AggregateKey, attributes, keys};
+use table::{AggregateKey, keys};
 use ulid::Ulid;
 
 use crate::error::StoreError;
@@ -46,15 +46,8 @@ impl EventStore {
         if after >= keys::MAX_SEQ_NUM {
             return Ok(Page { items: Vec::new(), next: None });
         }
-        let range = Range {
-            index: None,
-            partition: (attributes::PK, key.pk()),
-            sort: attributes::SK,
-            first: keys::event_sk(after + 1),
-            last: keys::event_sk(keys::MAX_SEQ_NUM),
-        };
-        let slice = self.read_range(range, limit).await?;
-        let mut slice = slice.map(|item| Ok(event_item(item)?.into_event()?))?;
+        let query = self.rows_between(key, keys::event_sk(after + 1), keys::event_sk(keys::MAX_SEQ_NUM));
+        let mut slice = Slice::read(query, limit).await?.map(|item| Ok(event_item(item)?.into_event()?))?;
         // A query beside a transaction may see some of its rows and not others. Whoever reads on after this page must not
         // miss those that it did not see.
         let following = (after + 1..).zip(&slice.items).take_while(|(next, event)| event.seq_num == *next).count();
@@ -98,16 +91,8 @@ impl EventStore {
         let partitions: Vec<_> = event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).collect();
         // Each shard of a type has about its share of a page; should it have less, the page is shorter.
         let share = limit.min(limit.saturating_mul(2 * event_types.len()).div_ceil(partitions.len().max(1)));
-        let read = partitions.into_iter().map(|partition| {
-            let range = Range {
-                index: Some(attributes::GSI1),
-                partition: (attributes::GSI1PK, partition),
-                sort: attributes::GSI1SK,
-                first: keys::gsi1sk(first),
-                last: keys::gsi1sk(Ulid::max()),
-            };
-            self.read_range(range, share)
-        });
+        let queries = partitions.into_iter().map(|partition| self.index_between(partition, first, Ulid::max()));
+        let read = queries.map(|query| Slice::read(query, share));
         let mut merged = Slice { items: Vec::new(), more: false };
         // Beyond the end of a slice that has more, other slices may lack what is to come between.
         let mut horizon = None;
@@ -124,37 +109,6 @@ impl EventStore {
         merged.items.retain(|found| horizon.is_none_or(|horizon| found.event.event_id <= horizon));
         Ok(merged.into_page(limit, |found| &found.event, |found| found.event.event_id))
     }
-
-    /// The first items of a range of sort keys, `limit` or 1 MB at most.
-    async fn read_range(&self, range: Range, limit: usize) -> Result<Slice<Item>, StoreError> {
-        let (partition, value) = range.partition;
-        let page = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .set_index_name(range.index.map(str::to_owned))
-            .key_condition_expression(format!("{partition} = :partition AND {} BETWEEN :first AND :last", range.sort))
-            .expression_attribute_values(":partition", AttributeValue::S(value))
-            .expression_attribute_values(":first", AttributeValue::S(range.first))
-            .expression_attribute_values(":last", AttributeValue::S(range.last))
-            // One more, so that it is known whether there is more.
-            .limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX))
-            // An index cannot be read consistently.
-            .consistent_read(range.index.is_none())
-            .send()
-            .await
-            .map_err(|fault| StoreError::of_call("read a feed", fault))?;
-        Ok(Slice { items: page.items.unwrap_or_default(), more: page.last_evaluated_key.is_some() })
-    }
-}
-
-/// A range of sort keys in one partition of the table or its index.
-struct Range {
-    index: Option<&'static str>,
-    partition: (&'static str, String),
-    sort: &'static str,
-    first: String,
-    last: String,
 }
 
 fn feed_event(item: Item) -> Result<FeedEvent, StoreError> {
@@ -170,6 +124,16 @@ fn feed_event(item: Item) -> Result<FeedEvent, StoreError> {
 struct Slice<T> {
     items: Vec<T>,
     more: bool,
+}
+
+impl Slice<Item> {
+    /// The first items of a query, `limit` and one more or 1 MB at most.
+    async fn read(query: QueryFluentBuilder, limit: usize) -> Result<Self, StoreError> {
+        // One more, so that it is known whether there is more.
+        let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
+        let page = query.send().await.map_err(|fault| StoreError::of_call("read a feed", fault))?;
+        Ok(Self { items: page.items.unwrap_or_default(), more: page.last_evaluated_key.is_some() })
+    }
 }
 
 impl<T> Slice<T> {

@@ -48,12 +48,7 @@ impl EventStore {
         now: Timestamp,
     ) -> Result<Option<KeptAnswer>, StoreError> {
         let answer = self
-            .client
-            .get_item()
-            .table_name(&self.settings.table_name)
-            .key(attributes::PK, AttributeValue::S(key.pk()))
-            .key(attributes::SK, AttributeValue::S(keys::idempotency_sk(idempotency_key)))
-            .consistent_read(true)
+            .row(key, keys::idempotency_sk(idempotency_key))
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read a kept answer", fault))?;

@@ -3,13 +3,12 @@
 
 use std::fmt;
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
 
 use crate::error::StoreError;
 use crate::feed::Page;
-use crate::load::Item;
+use crate::load::{Item, text};
 use crate::store::EventStore;
 
 /// Items a query looks at, so that a page comes soon however small they are.
@@ -60,21 +59,9 @@ impl EventStore {
         first: Ulid,
         last: Ulid,
     ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
-        let text = |text: String| AttributeValue::S(text);
         let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
         let page = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .index_name(attributes::GSI1)
-            .key_condition_expression(format!(
-                "{} = :partition AND {} BETWEEN :first AND :last",
-                attributes::GSI1PK,
-                attributes::GSI1SK
-            ))
-            .expression_attribute_values(":partition", text(partition.0.clone()))
-            .expression_attribute_values(":first", text(keys::gsi1sk(first)))
-            .expression_attribute_values(":last", text(keys::gsi1sk(last)))
+            .index_between(partition.0.clone(), first, last)
             .projection_expression(wanted)
             .limit(PAGE)
             .send()
@@ -88,8 +75,7 @@ impl EventStore {
 }
 
 fn entry(item: Item) -> Result<IndexEntry, StoreError> {
-    let text = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).map(String::as_str).unwrap_or_default();
-    let (pk, sk, gsi1sk) = (text(attributes::PK), text(attributes::SK), text(attributes::GSI1SK));
+    let [pk, sk, gsi1sk] = [attributes::PK, attributes::SK, attributes::GSI1SK].map(|name| text(&item, name));
     let read = || {
         Some(IndexEntry {
             aggregate: AggregateKey::from_pk(pk)?,

@@ -175,7 +175,7 @@ impl EventStore {
     ///
     /// A query beside a transaction may see some of its rows and not others. What is missing is there a moment later, so
     /// it is looked for again; what stays missing is an error.
-    async fn fold_on(
+    pub(crate) async fn fold_on(
         &self,
         model: &dyn Model,
         key: &AggregateKey,
@@ -273,9 +273,13 @@ fn fold(model: &dyn Model, key: &AggregateKey, onto: Folded, events: &[RecordedE
 /// An item as the SDK has it.
 pub(crate) type Item = std::collections::HashMap<String, AttributeValue>;
 
+/// The text of an attribute; empty when it is none.
+pub(crate) fn text<'a>(item: &'a Item, name: &str) -> &'a str {
+    item.get(name).and_then(|value| value.as_s().ok()).map(String::as_str).unwrap_or_default()
+}
+
 /// The item as an event.
 pub(crate) fn event_item(item: Item) -> Result<EventItem, StoreError> {
-    let name = |attribute| item.get(attribute).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
-    let keys = format!("item {} {}", name(attributes::PK), name(attributes::SK));
+    let keys = format!("item {} {}", text(&item, attributes::PK), text(&item, attributes::SK));
     serde_dynamo::from_item(item).map_err(|fault| StoreError::Corrupt { item: keys, source: Cause::from(fault) })
 }

@@ -5,7 +5,7 @@ use table::trace::is_trace_header;
 use table::{AggregateKey, OutboxItem, attributes, keys};
 
 use crate::error::StoreError;
-use crate::load::Item;
+use crate::load::{Item, text};
 use crate::store::EventStore;
 
 /// Some outbox rows of an aggregate.
@@ -41,16 +41,17 @@ impl EventStore {
         last: u64,
         after: Option<String>,
     ) -> Result<OutboxPage, StoreError> {
-        let text = |text: String| AttributeValue::S(text);
-        let start = after
-            .map(|sk| Item::from([(attributes::PK.to_owned(), text(key.pk())), (attributes::SK.to_owned(), text(sk))]));
+        let start = after.map(|sk| {
+            let keys = [(attributes::PK, key.pk()), (attributes::SK, sk)];
+            Item::from(keys.map(|(name, key)| (name.to_owned(), AttributeValue::S(key))))
+        });
         let page = self
             .rows_between(key, keys::outbox_sk(first, 0), keys::outbox_end(last))
             .set_exclusive_start_key(start)
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read outbox rows", fault))?;
-        let sk = |item: &Item| item.get(attributes::SK).and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
+        let sk = |item: &Item| text(item, attributes::SK).to_owned();
         let mut found = OutboxPage { next: page.last_evaluated_key.as_ref().map(sk), ..OutboxPage::default() };
         for item in page.items.unwrap_or_default() {
             let sk = sk(&item);
@@ -73,13 +74,8 @@ impl EventStore {
             return Ok(Some(0));
         }
         let answer = self
-            .client
-            .get_item()
-            .table_name(&self.settings.table_name)
-            .key(attributes::PK, AttributeValue::S(key.pk()))
-            .key(attributes::SK, AttributeValue::S(keys::event_sk(seq_num)))
+            .row(key, keys::event_sk(seq_num))
             .projection_expression(attributes::MESSAGE_SEQ)
-            .consistent_read(true)
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read an event's count of messages", fault))?;
@@ -90,8 +86,7 @@ impl EventStore {
 
 fn read(mut item: Item) -> Result<OutboxItem, String> {
     // Tracing never costs a message.
-    let header = item.get(attributes::TRACE_HEADER).and_then(|header| header.as_s().ok());
-    if !header.is_some_and(|header| is_trace_header(header)) {
+    if !is_trace_header(text(&item, attributes::TRACE_HEADER)) {
         item.remove(attributes::TRACE_HEADER);
     }
     serde_dynamo::from_item(item).map_err(|fault| fault.to_string())

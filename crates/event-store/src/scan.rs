@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use table::attributes;
 
 use crate::error::StoreError;
-use crate::load::Item;
+use crate::load::{Item, text};
 use crate::store::EventStore;
 
 /// Where a scan goes on: the keys of the last row that it saw.
@@ -33,9 +33,9 @@ impl EventStore {
     ///
     /// See [`StoreError`].
     pub async fn partitions(&self, after: Option<ScanKey>) -> Result<Partitions, StoreError> {
-        let text = |text: String| AttributeValue::S(text);
-        let start = after.map(|key| {
-            Item::from([(attributes::PK.to_owned(), text(key.pk)), (attributes::SK.to_owned(), text(key.sk))])
+        let start = after.map(|ScanKey { pk, sk }| {
+            let keys = [(attributes::PK, pk), (attributes::SK, sk)];
+            Item::from(keys.map(|(name, key)| (name.to_owned(), AttributeValue::S(key))))
         });
         let page = self
             .client
@@ -46,14 +46,12 @@ impl EventStore {
             .send()
             .await
             .map_err(|fault| StoreError::of_call("scan the table", fault))?;
-        let named =
-            |item: &Item, name: &str| item.get(name).and_then(|key| key.as_s().ok()).cloned().unwrap_or_default();
-        let rows = page.items.unwrap_or_default();
-        let mut pks: Vec<_> = rows.iter().map(|item| named(item, attributes::PK)).collect();
+        let pk = |item: &Item| text(item, attributes::PK).to_owned();
+        let mut pks: Vec<_> = page.items.unwrap_or_default().iter().map(pk).collect();
         // The rows of a partition come one after the other.
         pks.dedup();
         let next = page.last_evaluated_key;
-        let next = next.map(|key| ScanKey { pk: named(&key, attributes::PK), sk: named(&key, attributes::SK) });
+        let next = next.map(|key| ScanKey { pk: pk(&key), sk: text(&key, attributes::SK).to_owned() });
         Ok(Partitions { pks, next })
     }
 }

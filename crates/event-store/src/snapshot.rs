@@ -6,10 +6,12 @@
 //! - What one release replaces, another may still need: a snapshot of another state version is set aside among the kept
 //!   ones first, for as long as a release may be rolled back.
 //!
-//! In reading order: taking one; `put`: where one may be put; `kept`: how many stay; `base`: what a fold goes on from.
+//! In reading order: taking one; `put`: where one may be put; `kept`: how many stay; `base`: what a fold goes on from;
+//! `mend`: the cure for kept ones that are wrong.
 
 mod base;
 mod kept;
+mod mend;
 mod put;
 
 use decider::record::timestamp;
@@ -63,7 +65,7 @@ impl EventStore {
     }
 
     /// The same, folded from the first event whatever snapshots say, and put even over one that is as new: the cure for
-    /// a snapshot that is wrong.
+    /// a snapshot that is wrong. Kept ones that are wrong are put right too, and deleted where they cannot be.
     ///
     /// # Errors
     ///
@@ -77,7 +79,12 @@ impl EventStore {
         if model.full_history() {
             return Ok(SnapshotOutcome::NotNeeded);
         }
+        // Before the events: a snapshot that is beyond them then is of one that is not there.
+        let kept = self.kept(key).await?;
         let loaded = self.rebuild(model, key).await?;
+        if loaded.version() > 0 {
+            self.mend_kept(model, key, kept, &loaded, now).await?;
+        }
         self.store_snapshot(model, key, &loaded, Place::AsNew, now).await
     }
 

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use table::{AggregateKey, attributes, keys};
 
 use crate::error::StoreError;
-use crate::load::Item;
+use crate::load::{Item, text};
 use crate::store::EventStore;
 
 /// How far an aggregate is.
@@ -48,10 +48,10 @@ impl EventStore {
             .map_err(|fault| StoreError::of_call("read how far an aggregate is", fault))?;
         let mut standing = Standing::default();
         for item in page.items.unwrap_or_default() {
-            let sk = item.get(attributes::SK).and_then(|sk| sk.as_s().ok()).map(String::as_str);
-            if sk == Some(keys::METADATA) {
+            let sk = text(&item, attributes::SK);
+            if sk == keys::METADATA {
                 standing.version = number(&item, attributes::CURRENT_SEQ_NUM);
-            } else if sk == Some(keys::SNAPSHOT) {
+            } else if sk == keys::SNAPSHOT {
                 let state_version = u32::try_from(number(&item, attributes::STATE_VERSION)).unwrap_or_default();
                 let version = number(&item, attributes::LAST_SEQ_NUM);
                 standing.snapshot = Some(SnapshotStanding { version, state_version });

@@ -5,10 +5,12 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::operation::get_item::builders::GetItemFluentBuilder;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use startup::{Environment, SdkConfig, SettingError, in_full};
-use table::{AggregateKey, attributes};
+use table::{AggregateKey, attributes, keys};
+use ulid::Ulid;
 
 use crate::cache::Cache;
 
@@ -69,6 +71,16 @@ impl EventStore {
         Self { cache, ..self }
     }
 
+    /// One row of an aggregate.
+    pub(crate) fn row(&self, key: &AggregateKey, sk: String) -> GetItemFluentBuilder {
+        self.client
+            .get_item()
+            .table_name(&self.settings.table_name)
+            .key(attributes::PK, AttributeValue::S(key.pk()))
+            .key(attributes::SK, AttributeValue::S(sk))
+            .consistent_read(true)
+    }
+
     /// The rows of an aggregate from one sort key to another, both included.
     pub(crate) fn rows_between(&self, key: &AggregateKey, first: String, last: String) -> QueryFluentBuilder {
         let (pk, sk) = (attributes::PK, attributes::SK);
@@ -80,6 +92,19 @@ impl EventStore {
             .expression_attribute_values(":first", AttributeValue::S(first))
             .expression_attribute_values(":last", AttributeValue::S(last))
             .consistent_read(true)
+    }
+
+    /// The events of an index partition from one id to another, both included. An index cannot be read consistently.
+    pub(crate) fn index_between(&self, partition: String, first: Ulid, last: Ulid) -> QueryFluentBuilder {
+        let (pk, sk) = (attributes::GSI1PK, attributes::GSI1SK);
+        self.client
+            .query()
+            .table_name(&self.settings.table_name)
+            .index_name(attributes::GSI1)
+            .key_condition_expression(format!("{pk} = :pk AND {sk} BETWEEN :first AND :last"))
+            .expression_attribute_values(":pk", AttributeValue::S(partition))
+            .expression_attribute_values(":first", AttributeValue::S(keys::gsi1sk(first)))
+            .expression_attribute_values(":last", AttributeValue::S(keys::gsi1sk(last)))
     }
 }
 

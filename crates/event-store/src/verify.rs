@@ -25,7 +25,7 @@ pub use self::finding::{Fault, Finding};
 use self::messages::Messages;
 use self::snapshots::Snapshots;
 use crate::error::StoreError;
-use crate::load::Item;
+use crate::load::{Item, text};
 use crate::store::EventStore;
 
 /// A query beside a transaction may see some of its rows and not others, so what is wrong must be so at every look.
@@ -123,12 +123,7 @@ impl EventStore {
 
     async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
         let answer = self
-            .client
-            .get_item()
-            .table_name(&self.settings.table_name)
-            .key(attributes::PK, AttributeValue::S(key.pk()))
-            .key(attributes::SK, AttributeValue::S(keys::METADATA.to_owned()))
-            .consistent_read(true)
+            .row(key, keys::METADATA.to_owned())
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read an aggregate's metadata", fault))?;
@@ -150,7 +145,7 @@ struct Look<'a> {
 impl Look<'_> {
     fn row(&mut self, row: Item) {
         self.verified.rows += 1;
-        let sk = text(&row, attributes::SK);
+        let sk = text(&row, attributes::SK).to_owned();
         if sk == keys::METADATA {
             match MetadataRow::read(row) {
                 Ok(metadata) => {
@@ -215,7 +210,7 @@ impl MetadataRow {
     fn read(row: Item) -> Result<Self, String> {
         let names =
             [attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID, attributes::CREATED_AT, attributes::UPDATED_AT];
-        let texts = names.map(|name| (name, text(&row, name)));
+        let texts = names.map(|name| (name, text(&row, name).to_owned()));
         let metadata: Metadata = serde_dynamo::from_item(row).map_err(|fault| fault.to_string())?;
         let Metadata { current_seq_num, message_seq, deleted } = metadata;
         Ok(Self { current_seq_num, message_seq, deleted, texts })
@@ -244,11 +239,6 @@ impl MetadataRow {
         }
         faults
     }
-}
-
-/// What an attribute says; nothing when it is no text.
-fn text(row: &Item, name: &str) -> String {
-    row.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default()
 }
 
 /// The number at the front of what follows a sort key's prefix.

@@ -2,7 +2,10 @@
 //! a test tells it to, as the service or the network would.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -112,6 +115,35 @@ impl Wire {
     /// Fails the next call of `operation` that has no fault waiting before it.
     pub fn fail_next(&self, operation: &'static str, fault: Fault) {
         lock(&self.line.faults).push_back((operation, fault));
+    }
+
+    /// Holds a run once its calls are those: between these and its next step, others have all the time that they need. It
+    /// goes on when it is awaited. The calls, with those since they were last taken, are taken.
+    ///
+    /// # Panics
+    ///
+    /// When the run ends before.
+    pub async fn hold<T>(&self, run: impl Future<Output = T> + Unpin, are_those: impl Fn(&[Call]) -> bool) {
+        assert!(self.advance(run, are_those).await.is_none(), "it ended before");
+    }
+
+    /// The same of a run that may end before; then, what it came to.
+    pub async fn advance<T>(
+        &self,
+        mut run: impl Future<Output = T> + Unpin,
+        are_those: impl Fn(&[Call]) -> bool,
+    ) -> Option<T> {
+        let mut calls = Vec::new();
+        poll_fn(|context| {
+            calls.extend(self.take_calls());
+            if are_those(&calls) {
+                return Poll::Ready(None);
+            }
+            // Nothing else tells of a call.
+            context.waker().wake_by_ref();
+            Pin::new(&mut run).poll(context).map(Some)
+        })
+        .await
     }
 }
 

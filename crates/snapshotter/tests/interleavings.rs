@@ -7,10 +7,8 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use decider::{Folded, Json};
 use proptest::collection::vec;
@@ -81,17 +79,7 @@ impl Run {
     /// Goes on until another call has been answered. `true` when it has ended.
     async fn advance(&mut self, bench: &Bench) -> bool {
         bench.wire.take_calls();
-        poll_fn(|context| {
-            if self.0.as_mut().poll(context).is_ready() {
-                return Poll::Ready(true);
-            }
-            if !bench.wire.take_calls().is_empty() {
-                return Poll::Ready(false);
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await
+        bench.wire.advance(&mut self.0, |calls| !calls.is_empty()).await.is_some()
     }
 }
 

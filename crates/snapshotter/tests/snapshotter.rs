@@ -89,19 +89,8 @@ async fn an_invocation_that_was_overtaken_does_not_move_the_snapshot_back() {
     let due = bench.due_records(&key, 1).await;
     let slow = bench.snapshotter();
     let mut slow = pin!(handle(&slow, &due));
-    let has_read = async {
-        let mut reads = 0;
-        while reads < 2 {
-            reads += bench.wire.take_calls().len();
-            tokio::task::yield_now().await;
-        }
-    };
-    // It goes on only when it is polled: between its reads and its write the others have all the time that they need.
-    tokio::select! {
-        biased;
-        () = has_read => {}
-        _ = &mut slow => panic!("it ended with its reads"),
-    }
+    // It has read, and has not written yet.
+    bench.wire.hold(&mut slow, |calls| calls.len() == 2).await;
     bench.account("a", EVERY * 2).await;
     assert_eq!(checkpoint(handle(&bench.snapshotter_round_the_wire(), &due).await), None);
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 2));

@@ -83,10 +83,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Does what the mapping says with the records that come in, until no more can come.
+    /// Does what the mapping says with the records that come in, until no more can come and all of them are done with.
     pub(super) async fn run(self, mut records: Receiver<Record>) {
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, Outcome)>> = FuturesUnordered::new();
+        let mut ended = false;
         loop {
             let wake = loop {
                 match mapping.poll(now()) {
@@ -104,6 +105,9 @@ impl Worker {
                     Step::Wait { until } => break until,
                 }
             };
+            if ended && running.is_empty() && wake.is_none() {
+                return;
+            }
             let woken = async {
                 match wake {
                     Some(until) => tokio::time::sleep(until.saturating_sub(now())).await,
@@ -112,10 +116,10 @@ impl Worker {
             };
             tokio::select! {
                 Some((batch, outcome)) = running.next(), if !running.is_empty() => mapping.settle(batch, outcome, now()),
-                record = records.recv() => match record {
+                record = records.recv(), if !ended => match record {
                     // A record that is refused is one that a reader, starting over, sent before.
                     Some(record) => drop(mapping.push(record, now())),
-                    None => return,
+                    None => ended = true,
                 },
                 () = woken => {}
             }

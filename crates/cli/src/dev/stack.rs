@@ -29,7 +29,8 @@ use tokio::task::JoinSet;
 
 use super::functions::{Discards, Function, Worker};
 use super::options::Options;
-use super::{endpoints, environment, stream};
+use super::stream::Stream;
+use super::{endpoints, environment};
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 
 /// How long requests may take to finish once it is stopped.
@@ -303,7 +304,7 @@ fn serve(servers: &mut JoinSet<()>, listener: TcpListener, router: Router, stopp
     });
 }
 
-/// Puts a function behind the mappings that the template declares for it, one worker a shard.
+/// Puts a function behind the mappings that the template declares for it, a worker for each shard.
 async fn follow_stream(
     workers: &mut JoinSet<()>,
     dynamodb: &SdkConfig,
@@ -312,23 +313,29 @@ async fn follow_stream(
     function: &Function,
     discards: &Discards,
 ) -> Result<(), DevError> {
-    let client = StreamsClient::new(dynamodb);
-    let stream = stream::of_table(&client, table_name).await?;
+    let stream = Stream::of_table(StreamsClient::new(dynamodb), table_name).await?;
     for event in declared.streams.values().filter(|event| event.enabled) {
-        for shard in &stream.shards {
-            let (sender, records) = mpsc::channel(READ_AHEAD);
-            let worker = Worker {
-                function: function.clone(),
-                timeout: declared.timeout,
-                event: event.clone(),
-                stream_arn: stream.arn.clone(),
-                shard: shard.clone(),
-                discards: discards.clone(),
-            };
-            workers.spawn(worker.run(records));
-            let (client, arn, shard) = (client.clone(), stream.arn.clone(), shard.clone());
-            workers.spawn(async move { stream::follow(&client, &arn, &shard, &sender).await });
-        }
+        let work_off = {
+            let (stream, event) = (stream.clone(), event.clone());
+            let (function, timeout, discards) = (function.clone(), declared.timeout, discards.clone());
+            move |shard: String| {
+                let stream = stream.clone();
+                let worker = Worker {
+                    function: function.clone(),
+                    timeout,
+                    event: event.clone(),
+                    stream_arn: stream.arn.clone(),
+                    shard: shard.clone(),
+                    discards: discards.clone(),
+                };
+                async move {
+                    let (sender, records) = mpsc::channel(READ_AHEAD);
+                    tokio::join!(worker.run(records), stream.read(&shard, sender));
+                }
+            }
+        };
+        let stream = stream.clone();
+        workers.spawn(async move { stream.follow(work_off).await });
     }
     Ok(())
 }

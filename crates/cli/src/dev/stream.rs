@@ -1,12 +1,16 @@
-//! The table's stream, read as Lambda's pollers do: every shard from its beginning, records in order.
+//! The table's stream, read as Lambda's pollers do: every shard from its beginning, records in order, and a shard only once
+//! the one that it follows on is done with.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::{OperationType, Record as StreamRecord, ShardIteratorType, StreamViewType};
 use event_source_mapping::Record;
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
+use tokio::task::JoinSet;
 
 use super::stack::DevError;
 
@@ -16,29 +20,101 @@ const IDLE: Duration = Duration::from_millis(50);
 /// How long a reader waits after a fault.
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 
-/// A stream and its shards.
-#[derive(Clone, Debug)]
-pub(super) struct Stream {
-    pub(super) arn: String,
-    pub(super) shards: Vec<String>,
-}
+/// How long what follows on a shard is waited for before the shards are listed again.
+const NO_CHILD: Duration = Duration::from_secs(1);
+
+/// The shards of a stream, each with the one that it follows on.
+type Shards = BTreeMap<String, Option<String>>;
 
 /// The stream of a table.
-pub(super) async fn of_table(client: &Client, table_name: &str) -> Result<Stream, DevError> {
-    let streams = client.list_streams().table_name(table_name).send().await.map_err(DevError::stream)?;
-    let arn = streams.streams.unwrap_or_default().into_iter().find_map(|stream| stream.stream_arn);
-    let arn = arn.ok_or_else(|| DevError::stream("the table has none"))?;
-    let described = client.describe_stream().stream_arn(&arn).send().await.map_err(DevError::stream)?;
-    let shards = described.stream_description.and_then(|stream| stream.shards).unwrap_or_default();
-    Ok(Stream { arn, shards: shards.into_iter().filter_map(|shard| shard.shard_id).collect() })
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    client: Client,
+    pub(super) arn: String,
 }
 
-/// Sends the records of a shard, from the oldest on, until nobody takes them any more. After a fault it starts over, so
-/// records may come twice.
-pub(super) async fn follow(client: &Client, arn: &str, shard: &str, records: &Sender<Record>) {
-    while let Err(error) = read_on(client, arn, shard, records).await {
-        tracing::warn!(error = startup::in_full(&error), "the stream is read from its beginning again");
-        tokio::time::sleep(AFTER_FAULT).await;
+impl Stream {
+    /// That of a table.
+    pub(super) async fn of_table(client: Client, table_name: &str) -> Result<Self, DevError> {
+        let streams = client.list_streams().table_name(table_name).send().await.map_err(DevError::stream)?;
+        let arn = streams.streams.unwrap_or_default().into_iter().find_map(|stream| stream.stream_arn);
+        let stream = Self { client, arn: arn.ok_or_else(|| DevError::stream("the table has none"))? };
+        // Who may not list them learns it here.
+        stream.shards().await?;
+        Ok(stream)
+    }
+
+    async fn shards(&self) -> Result<Shards, DevError> {
+        let mut shards = Shards::new();
+        let mut after = None;
+        loop {
+            let page = self.client.describe_stream().stream_arn(&self.arn).set_exclusive_start_shard_id(after);
+            let page = page.send().await.map_err(DevError::stream)?.stream_description;
+            let Some(page) = page else { return Ok(shards) };
+            let found = page.shards.unwrap_or_default().into_iter();
+            shards.extend(found.filter_map(|shard| Some((shard.shard_id?, shard.parent_shard_id))));
+            after = page.last_evaluated_shard_id;
+            if after.is_none() {
+                return Ok(shards);
+            }
+        }
+    }
+
+    /// Has each shard worked off: those that are there, then those that follow on them. For ever, since a table that takes
+    /// writes always has an open shard.
+    pub(super) async fn follow<F>(&self, work_off: impl Fn(String) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());
+        let mut working = JoinSet::new();
+        loop {
+            let (ready, wait) = match self.shards().await {
+                Ok(shards) => {
+                    let follows = |parent: &String| shards.values().flatten().any(|of| of == parent);
+                    let is_ready = |parent: &Option<String>| {
+                        // One that is not listed is older than the stream remembers.
+                        parent.as_ref().is_none_or(|parent| done.contains(parent) || !shards.contains_key(parent))
+                    };
+                    let wait = done.iter().any(|shard| shards.contains_key(shard) && !follows(shard));
+                    let ready = shards.iter().filter(|(shard, parent)| !begun.contains(*shard) && is_ready(parent));
+                    (ready.map(|(shard, _)| shard.clone()).collect(), wait.then_some(NO_CHILD))
+                }
+                Err(error) => {
+                    tracing::warn!(error = startup::in_full(&error), "the stream's shards are listed again");
+                    (Vec::new(), Some(AFTER_FAULT))
+                }
+            };
+            for shard in ready {
+                begun.insert(shard.clone());
+                working.spawn(work_off(shard.clone()).map(|()| shard));
+            }
+            let again = async {
+                match wait {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(ended) = working.join_next() => match ended {
+                    Ok(shard) => {
+                        tracing::info!(shard, "a shard of the stream has ended");
+                        done.insert(shard);
+                    }
+                    Err(error) => tracing::error!(%error, "a shard of the stream is not read any more"),
+                },
+                () = again => {}
+            }
+        }
+    }
+
+    /// Sends the records of a shard, from the oldest on, until its end or until nobody takes them any more. After a fault it
+    /// starts over, so records may come twice.
+    pub(super) async fn read(&self, shard: &str, records: Sender<Record>) {
+        while let Err(error) = read_on(&self.client, &self.arn, shard, &records).await {
+            tracing::warn!(error = startup::in_full(&error), "the stream is read from its beginning again");
+            tokio::time::sleep(AFTER_FAULT).await;
+        }
     }
 }
 

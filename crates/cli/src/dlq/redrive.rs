@@ -13,6 +13,7 @@ use stream_relay::Outcome;
 use super::letters::{Filter, LOOK, Queue, Received};
 use crate::operate::progress::Progress;
 use crate::operate::target::{BusOptions, QueueOptions};
+use crate::operate::unsent::Unsent;
 use crate::operate::{Exit, OperateError, Operator};
 
 /// Letters that are sent before those that were taken are deleted.
@@ -94,10 +95,10 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
 
     let progress = Progress::of(messages.len());
     let mut left: Vec<Received> = Vec::new();
-    let mut last = None;
+    let mut unsent = Unsent::default();
     for some in messages.chunks(AT_ONCE) {
-        // Nobody would read what becomes of more.
-        if last.is_some() || lines.failure.is_some() || operator.interrupt.is_set() {
+        // What comes after one that was not sent would overtake it, and nobody would read what becomes of more.
+        if unsent.any() || lines.failure.is_some() || operator.interrupt.is_set() {
             left.extend(some.iter().flatten().cloned());
             continue;
         }
@@ -118,7 +119,7 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
                 }
                 Outcome::Unsent(refusal) => {
                     left.extend_from_slice(letters);
-                    last = last.or(refusal.map(|refusal| refusal.to_string()));
+                    unsent.add(refusal);
                 }
             }
         }
@@ -132,22 +133,22 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
     queue.put_back(&left).await;
     lines.end()?;
     let Tally { sent, refused, kept, not_whole } = tally;
-    let unsent = messages.len() - sent - refused;
+    let rest = messages.len() - sent - refused;
     let not_deleted = if kept > 0 { format!(" but for {kept} letters, which SQS kept") } else { String::new() };
     let text = format!(
         "{sent} messages sent and deleted from the queue{not_deleted}; left there: {refused} that the bus refuses, \
-         {not_whole} no whole messages, {unsent} not sent{not_seen}"
+         {not_whole} no whole messages, {rest} not sent{not_seen}"
     );
     let summary = json!({
-        "sent": sent, "refused": refused, "kept": kept, "notWhole": not_whole, "unsent": unsent, "hidden": hidden,
+        "sent": sent, "refused": refused, "kept": kept, "notWhole": not_whole, "unsent": rest, "hidden": hidden,
     });
     let go_on = operator.interrupt.is_set().then_some("run it again");
     operator.sum_up(options.json, &text, summary, go_on)?;
     if operator.interrupt.is_set() {
         return Ok(Exit::Interrupted);
     }
-    if let Some(cause) = last {
-        return Err(OperateError::Bus { cause, next: "the rest is in the queue, run it again".to_owned() });
+    if let Some(error) = unsent.into_error("the rest is in the queue, run it again".to_owned()) {
+        return Err(error);
     }
     Ok(if refused + kept + not_whole == 0 { Exit::Clean } else { Exit::Findings })
 }

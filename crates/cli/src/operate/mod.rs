@@ -12,12 +12,14 @@
 //! - [`selection`]: which aggregates.
 //! - [`pacing`], [`progress`], [`interrupt`]: how fast, how far, and until when.
 //! - `walk`: over aggregates, with all of these.
+//! - `unsent`: what the bus did not take.
 
 pub mod interrupt;
 pub mod pacing;
 pub mod progress;
 pub mod selection;
 pub mod target;
+pub(crate) mod unsent;
 pub(crate) mod walk;
 
 use std::io::{self, Write};

@@ -203,7 +203,7 @@ impl<'a> Listing<'a> {
                 let mut page = store.partitions(after.take()).await?;
                 *ended = page.next.is_none();
                 *after = page.next;
-                if page.pks.first() == last.as_ref() {
+                if last.is_some() && page.pks.first() == last.as_ref() {
                     page.pks.drain(..1);
                 }
                 *last = page.pks.last().cloned().or(last.take());

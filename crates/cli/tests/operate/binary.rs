@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bench::Bench;
 
-const DEV: [&str; 9] = [
+pub(crate) const DEV: [&str; 9] = [
     "dev",
     "--port",
     "0",

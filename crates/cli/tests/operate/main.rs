@@ -7,5 +7,6 @@ mod binary;
 mod dlq;
 mod documents;
 mod republish;
+mod shards;
 mod snapshot;
 mod verify;

@@ -174,6 +174,54 @@ async fn a_row_that_cannot_be_read_is_named_and_the_others_go() {
     let lines = bench.daybook(&format!("{ALWAYS} --aggregate todo/2 --yes")).await.expect(Exit::Findings);
     assert!(lines[0].starts_with("unreadable todo/2 OUTBOX#000000000001#0: "), "{lines:?}");
     assert_eq!(bench.sent(), ids(&bench.outbox_of("todo/2", 2).await));
+    // It is there, so it is not gone.
+    assert_eq!(lines[2], "2 events in the window: 1 messages sent, 0 refused, 1 unreadable, 0 gone");
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_not_named_when_its_event_is_not_asked_for() {
+    let bench = bench().await;
+    let mut event = bench.rows("todo/1", "EVENT#000000000005").await.remove(0);
+    event.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
+    bench.put(event).await;
+    let mut row = bench.rows("todo/1", "OUTBOX#000000000005").await.remove(0);
+    row.insert("messageSeq".to_owned(), AttributeValue::S("five".to_owned()));
+    bench.put(row).await;
+    let lines = bench.daybook(&format!("{ALWAYS} --aggregate todo/1")).await.expect(Exit::Clean);
+    assert_eq!(lines.len(), 12, "{lines:?}");
+}
+
+/// The rows of one event end a page: by their sort keys 0, 1, 10, 11, 2 and so on. What is sent together ends there too.
+#[tokio::test]
+async fn the_messages_of_an_event_go_in_their_order_over_the_end_of_a_page() {
+    let bench = Bench::new().await;
+    bench.todo("0", 490).await;
+    bench.todo("large", 1).await;
+    let mut event = bench.rows("todo/large", "EVENT#").await.remove(0);
+    event.insert("messageSeq".to_owned(), AttributeValue::N("12".to_owned()));
+    bench.put(event).await;
+    let first = bench.outbox("todo/large").await.remove(0);
+    for index in 0..12_usize {
+        let mut detail: Value = serde_json::from_str(&first.detail).unwrap();
+        detail["metadata"]["messageId"] = index.to_string().into();
+        detail["padding"] = "x".repeat(100 * 1024).into();
+        let row = OutboxItem {
+            sk: table::keys::outbox_sk(1, index),
+            message_seq: index as u64 + 1,
+            message_id: index.to_string(),
+            detail: detail.to_string(),
+            ..first.clone()
+        };
+        bench.put(serde_dynamo::to_item(row).unwrap()).await;
+    }
+    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    assert_eq!(lines.last().unwrap(), "491 events in the window: 502 messages sent, 0 refused, 0 unreadable, 0 gone");
+    let entries = bench.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/large"]);
+    let ids = entries.map(|entry| {
+        let detail: Value = serde_json::from_str(&entry.detail).unwrap();
+        detail["metadata"]["messageId"].as_str().unwrap().parse::<usize>().unwrap()
+    });
+    assert_eq!(ids.collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
 }
 
 #[tokio::test]

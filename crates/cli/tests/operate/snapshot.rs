@@ -77,6 +77,31 @@ async fn a_snapshot_that_is_wrong_is_cured_by_force() {
 }
 
 #[tokio::test]
+async fn a_kept_snapshot_that_is_wrong_is_cured_by_force() {
+    let mut bench = Bench::with(&[("SNAPSHOT_EVERY", "5")]).await;
+    bench.settings.push(("SNAPSHOT_KEEP", "3".to_owned()));
+    bench.todo("1", 5).await;
+    bench.daybook("snapshot rebuild --aggregate todo/1").await.expect(Exit::Clean);
+    let update = |n: usize| ("UpdateTodo", json!({"title": format!("later/{n}"), "message": ""}));
+    bench.commands("todo/1", &(6..=11).map(update).collect::<Vec<_>>()).await;
+    bench.daybook("snapshot rebuild --aggregate todo/1").await.expect(Exit::Clean);
+    let mut row = bench.rows("todo/1", "SNAPSHOT#000000000005").await.remove(0);
+    let state = row["state"].as_s().unwrap().replace("1/4", "x");
+    row.insert("state".to_owned(), AttributeValue::S(state));
+    row.insert("ttl".to_owned(), AttributeValue::N("4000000000".to_owned()));
+    bench.put(row).await;
+    let found = bench.daybook("verify todo/1").await.expect(Exit::Findings);
+    assert_eq!(found[0], r#"todo/1 SNAPSHOT#000000000005 differs: state/title is "x", expected "1/4""#);
+
+    let lines = bench.daybook("snapshot rebuild --aggregate todo/1 --force").await.expect(Exit::Clean);
+    assert_eq!(lines[0], "taken todo/1 at event 11");
+    let verified = bench.daybook("verify todo/1").await.expect(Exit::Clean);
+    assert!(verified[0].contains(" 3 snapshots "), "{verified:?}");
+    let kept = bench.rows("todo/1", "SNAPSHOT#000000000005").await.remove(0);
+    assert_eq!(kept["ttl"].as_n().unwrap(), "4000000000");
+}
+
+#[tokio::test]
 async fn a_snapshot_of_an_event_that_is_not_there_counts_as_none() {
     let bench = bench().await;
     bench.daybook(REBUILD).await.expect(Exit::Clean);

@@ -72,6 +72,12 @@ async fn an_aggregate_without_its_first_event_is_found_by_a_scan() {
 }
 
 #[tokio::test]
+async fn a_scan_of_an_empty_table_finds_nothing() {
+    let lines = Bench::new().await.daybook("verify --scan").await.expect(Exit::Clean);
+    assert!(lines[0].starts_with("verified 0 aggregates"), "{lines:?}");
+}
+
+#[tokio::test]
 async fn what_does_not_exist_is_said() {
     let bench = bench().await;
     let lines = bench.daybook("verify todo/3").await.expect(Exit::Findings);

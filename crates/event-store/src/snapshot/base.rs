@@ -54,12 +54,7 @@ impl EventStore {
 
     async fn newest_snapshot(&self, key: &AggregateKey) -> Result<Option<Item>, StoreError> {
         let answer = self
-            .client
-            .get_item()
-            .table_name(&self.settings.table_name)
-            .key(attributes::PK, AttributeValue::S(key.pk()))
-            .key(attributes::SK, AttributeValue::S(keys::SNAPSHOT.to_owned()))
-            .consistent_read(true)
+            .row(key, keys::SNAPSHOT.to_owned())
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read a snapshot", fault))?;

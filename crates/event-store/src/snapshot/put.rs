@@ -143,25 +143,28 @@ impl EventStore {
     }
 
     /// Puts a snapshot over the one that was looked at, and no other.
-    fn put_over(&self, item: Item, there: &Item) -> PutItemFluentBuilder {
-        let mut put = self.put(item);
-        let mut unchanged = Vec::new();
-        for name in [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION, attributes::TAKEN_AT] {
-            match there.get(name) {
-                None => unchanged.push(format!("attribute_not_exists({name})")),
-                Some(value) => {
-                    unchanged.push(format!("{name} = :{name}"));
-                    put = put.expression_attribute_values(format!(":{name}"), value.clone());
-                }
-            }
-        }
+    pub(super) fn put_over(&self, item: Item, there: &Item) -> PutItemFluentBuilder {
+        let (unchanged, values) = unchanged(there);
         // Whoever has deleted it meanwhile has not made it newer.
-        put.condition_expression(format!("attribute_not_exists({}) OR ({})", attributes::PK, unchanged.join(" AND ")))
+        self.put(item)
+            .condition_expression(format!("attribute_not_exists({}) OR ({unchanged})", attributes::PK))
+            .set_expression_attribute_values((!values.is_empty()).then_some(values))
     }
 }
 
+/// The condition that a snapshot is the one that was looked at, and its values.
+pub(super) fn unchanged(there: &Item) -> (String, Item) {
+    let names = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION, attributes::TAKEN_AT];
+    let condition = names.map(|name| match there.get(name) {
+        None => format!("attribute_not_exists({name})"),
+        Some(_) => format!("{name} = :{name}"),
+    });
+    let values = names.into_iter().filter_map(|name| Some((format!(":{name}"), there.get(name)?.clone())));
+    (condition.join(" AND "), values.collect())
+}
+
 /// Nothing when the item was put, what is there when the condition failed.
-async fn outcome(put: PutItemFluentBuilder) -> Result<Option<Item>, StoreError> {
+pub(super) async fn outcome(put: PutItemFluentBuilder) -> Result<Option<Item>, StoreError> {
     match put.send().await {
         Ok(_) => Ok(None),
         Err(fault) => match fault.as_service_error() {

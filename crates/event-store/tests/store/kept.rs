@@ -9,7 +9,7 @@ use serde_json::json;
 use table::keys;
 
 use crate::notebook::Notebook;
-use crate::support::{Bench, Subject, after, balance, ledger, now, number, settings, state};
+use crate::support::{Bench, Subject, balance, ledger, now, number, settings, state};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
     store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
@@ -213,7 +213,7 @@ async fn a_crash_in_between_leaves_none_behind() {
     let store = keeping(&bench, 0);
     ledger(&store, "1", 50).await;
     let mut run = pin!(store.take_snapshot(account.model(), &account.key, now()));
-    after(&bench, |calls| calls.iter().filter(|call| call.operation == "UpdateItem").count() == 2, run.as_mut()).await;
+    bench.wire.hold(&mut run, |calls| calls.iter().filter(|call| call.operation == "UpdateItem").count() == 2).await;
     bench.wire.fail_next("UpdateItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
     run.await.unwrap_err();
     assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![10, 20]), "the oldest first");
@@ -229,7 +229,7 @@ async fn one_that_is_taken_late_goes_at_once() {
     let slow = keeping(&bench, 1);
     bench.wire.take_calls();
     let mut run = pin!(slow.take_snapshot(account.model(), &account.key, now()));
-    after(&bench, |calls| calls.len() == 2, run.as_mut()).await;
+    bench.wire.hold(&mut run, |calls| calls.len() == 2).await;
     let fast =
         EventStore::new(&startup::aws_config_at(bench.engine.url()), Settings { snapshot_keep: 1, ..settings() });
     for version in [20, 30, 40] {
@@ -291,4 +291,42 @@ async fn one_that_cannot_be_used_hides_no_older_one() {
     bench.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
     let at = account.load(&bench.store()).await;
     assert_eq!((at.version(), &state(&at)["balance"]), (400, &json!(balance(400))));
+}
+
+#[tokio::test]
+async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() {
+    let bench = Bench::new().await;
+    let account = account_with(&bench, 9, &[10, 20, 30, 40, 50, 60]).await;
+    for event in 51..=60 {
+        bench.delete(&account.key, &keys::event_sk(event)).await;
+    }
+    let row = async |version| bench.row(&account.key, &keys::kept_snapshot_sk(version)).await;
+    let good = [row(10).await, row(20).await];
+    let wrong = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":77,"minimumBalance":-1000}"#;
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let number_of = |number: &str| AttributeValue::N(number.to_owned());
+    for (version, name, value) in [
+        (20, "state", text(wrong)),
+        (30, "state", text("no JSON")),
+        (40, "messageSeq", number_of("77")),
+        (50, "stateVersion", number_of("7")),
+    ] {
+        bench.tamper(&account.key, &keys::kept_snapshot_sk(version), [(name, value)]).await;
+    }
+    bench.tamper(&account.key, &keys::kept_snapshot_sk(40), [("ttl", number_of("4000000000"))]).await;
+    assert_eq!(state(&account.load_at(&bench.store(), 25).await)["balance"], json!(77 + balance(25) - balance(20)));
+
+    let outcome = keeping(&bench, 9).rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
+    assert_eq!(outcome, SnapshotOutcome::Taken { version: 50 });
+    assert_eq!(row(10).await, good[0], "it was right");
+    let mended = row(20).await.unwrap();
+    assert_eq!(mended["state"], good[1].clone().unwrap()["state"]);
+    assert_eq!((row(30).await, row(60).await), (None, None));
+    assert_eq!(number(&row(40).await.unwrap(), "ttl"), 4_000_000_000);
+    assert_eq!(number(&row(50).await.unwrap(), "stateVersion"), 7, "another release's is left alone");
+    for version in [15, 25, 35, 45] {
+        assert_eq!(state(&account.load_at(&bench.store(), version).await)["balance"], balance(version));
+    }
+    let verified = bench.store().verify(account.model(), &account.key, now()).await.unwrap();
+    assert!(verified.findings.iter().all(|finding| !finding.item.contains("SNAPSHOT")), "{:?}", verified.findings);
 }

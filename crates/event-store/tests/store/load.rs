@@ -8,7 +8,7 @@ use local_dynamodb::{Call, Fault};
 use serde_json::json;
 use table::keys;
 
-use crate::support::{Bench, Subject, after, balance, large_ledger, ledger, now, reads, settings, state};
+use crate::support::{Bench, Subject, balance, large_ledger, ledger, now, reads, settings, state};
 
 /// The whole text of a fault that must be [`StoreError::Corrupt`].
 fn corrupt(error: StoreError) -> String {
@@ -358,7 +358,7 @@ async fn an_append_whose_end_comes_late_is_seen_whole() {
     bench.wire.take_calls();
     let mut load = pin!(account.load(&store));
     let queries = |calls: &[Call]| calls.iter().filter(|call| call.operation == "Query").count();
-    after(&bench, |calls| queries(calls) == 3, load.as_mut()).await;
+    bench.wire.hold(&mut load, |calls| queries(calls) == 3).await;
     bench.put(last).await;
     assert_eq!(load.await.version(), 3);
 }
@@ -376,7 +376,7 @@ async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
     bench.wire.fail_next("Query", Fault::ShortPage { items: 2 });
     let store = bench.store();
     let mut rebuild = pin!(account.rebuild(&store));
-    after(&bench, |calls| calls.len() == 2, rebuild.as_mut()).await;
+    bench.wire.hold(&mut rebuild, |calls| calls.len() == 2).await;
     bench.put(last).await;
     assert_eq!(rebuild.await.version(), 3);
 }

@@ -186,18 +186,7 @@ async fn append_around(
     bench.wire.fail_next(APPEND, first_call);
     let store = bench.store();
     let mut append = pin!(subject.append(&store, before, decided));
-    let first_call_is_over = async {
-        while bench.wire.take_calls().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    // The append goes on only when it is polled: between its first call and its second the other writer has all the
-    // time that it needs.
-    tokio::select! {
-        biased;
-        () = first_call_is_over => {}
-        _ = &mut append => panic!("the append ended with its first call"),
-    }
+    bench.wire.hold(&mut append, |calls| !calls.is_empty()).await;
     meanwhile.await;
     append.await
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use table::keys;
 
 use crate::notebook::Notebook;
-use crate::support::{Bench, Item, Subject, after, balance, ledger, notation, now, number, settings, state, text};
+use crate::support::{Bench, Item, Subject, balance, ledger, notation, now, number, settings, state, text};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
     store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
@@ -101,7 +101,7 @@ async fn a_snapshot_that_was_taken_between_the_reads_of_a_load_is_no_lie() {
     let store = bench.store();
     bench.wire.take_calls();
     let mut load = pin!(account.load(&store));
-    after(&bench, |calls| calls.len() == 2, load.as_mut()).await;
+    bench.wire.hold(&mut load, |calls| calls.len() == 2).await;
     for row in hidden {
         bench.put(row).await;
     }

@@ -1,10 +1,7 @@
 //! What the tests share: a table of their own behind a wire, an aggregate to work on, and a clock that only goes on.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -134,25 +131,6 @@ impl Bench {
     }
 }
 
-/// Lets a run go on until its calls are those, and no further.
-pub(crate) async fn after<T>(
-    bench: &Bench,
-    are_those: impl Fn(&[Call]) -> bool,
-    mut run: Pin<&mut impl Future<Output = T>>,
-) {
-    let mut calls = Vec::new();
-    poll_fn(|context| {
-        calls.extend(bench.wire.take_calls());
-        if are_those(&calls) {
-            return Poll::Ready(());
-        }
-        assert!(run.as_mut().poll(context).is_pending(), "it ended before");
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 /// What a row's attribute says, when it is a text.
 pub(crate) fn text<'a>(row: &'a Item, name: &str) -> &'a str {
     row[name].as_s().unwrap()
@@ -165,16 +143,7 @@ pub(crate) fn number(row: &Item, name: &str) -> u64 {
 
 /// A row in the notation of DynamoDB's own documents: `{"seqNum": {"N": "1"}}`.
 pub(crate) fn notation(row: &Item) -> Value {
-    fn of(value: &AttributeValue) -> Value {
-        match value {
-            AttributeValue::S(text) => json!({ "S": text }),
-            AttributeValue::N(number) => json!({ "N": number }),
-            AttributeValue::Bool(is) => json!({ "BOOL": is }),
-            AttributeValue::M(map) => json!({ "M": notation(map) }),
-            other => panic!("no row holds {other:?}"),
-        }
-    }
-    row.iter().map(|(name, value)| (name.clone(), of(value))).collect()
+    serde_json::to_value(serde_dynamo::Item::from(row.clone())).unwrap()
 }
 
 /// The calls that read the table itself.

@@ -11,7 +11,7 @@ use serde_json::json;
 use table::{attributes, keys};
 
 use crate::notebook::Notebook;
-use crate::support::{Bench, Item, Subject, after, now, settings, text};
+use crate::support::{Bench, Item, Subject, now, settings, text};
 
 fn keeping() -> Settings {
     Settings { snapshot_keep: 5, ..settings() }
@@ -405,7 +405,7 @@ async fn rows_that_come_a_moment_later_are_not_missing() {
     bench.delete(&notebook.key, &keys::event_sk(5)).await;
     bench.wire.take_calls();
     let mut verified = pin!(verify(&store, &notebook));
-    after(&bench, a_look, verified.as_mut()).await;
+    bench.wire.hold(&mut verified, a_look).await;
     bench.put(late).await;
     assert_eq!(lines(&verified.await), [""; 0]);
 }
@@ -423,7 +423,7 @@ async fn what_only_one_look_misses_is_not_missing() {
     bench.wire.take_calls();
     let mut verified = pin!(verify(&store, &notebook));
     for looks in 0..2 {
-        after(&bench, a_look, verified.as_mut()).await;
+        bench.wire.hold(&mut verified, a_look).await;
         bench.delete(&notebook.key, text(&late[looks + 1], "sk")).await;
         bench.put(late[looks].clone()).await;
     }

@@ -170,8 +170,9 @@ impl Bench {
     /// Stream records of everything that the aggregate has in the table, as if all of it were new, with the sequence
     /// numbers `first`, `first + 1`, …
     pub(crate) async fn records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
-        let rows = self.rows(key, "").await;
-        rows.iter().zip(first..).map(|(row, sequence_number)| insert(sequence_number, notation(row))).collect()
+        let image = |row: Item| serde_json::to_value(serde_dynamo::Item::from(row)).unwrap();
+        let rows = self.rows(key, "").await.into_iter();
+        rows.zip(first..).map(|(row, sequence_number)| insert(sequence_number, image(row))).collect()
     }
 
     /// Of these, the ones that the mapping's filter passes.
@@ -250,18 +251,4 @@ pub(crate) fn text<'a>(row: &'a Item, name: &str) -> &'a str {
 
 pub(crate) fn number(row: &Item, name: &str) -> u64 {
     row[name].as_n().unwrap().parse().unwrap()
-}
-
-/// A row in the notation of the stream.
-fn notation(row: &Item) -> Value {
-    fn of(value: &AttributeValue) -> Value {
-        match value {
-            AttributeValue::S(text) => json!({ "S": text }),
-            AttributeValue::N(number) => json!({ "N": number }),
-            AttributeValue::Bool(is) => json!({ "BOOL": is }),
-            AttributeValue::M(map) => json!({ "M": notation(map) }),
-            other => panic!("no row holds {other:?}"),
-        }
-    }
-    row.iter().map(|(name, value)| (name.clone(), of(value))).collect()
 }
