@@ -9,6 +9,7 @@ use std::time::Duration;
 use cli::dev::{Options, Stack};
 use document::Document;
 use local_bus::Delivered;
+use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -34,15 +35,46 @@ pub struct Answer {
     /// The status.
     pub status: StatusCode,
     /// The headers.
-    pub headers: reqwest::header::HeaderMap,
+    pub headers: HeaderMap,
     /// The body; null when it is empty.
     pub body: Value,
+    /// The body as it came.
+    pub text: String,
 }
 
 impl Answer {
+    /// What came back.
+    ///
+    /// # Panics
+    ///
+    /// When the body is no JSON.
+    pub fn new(status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
+        let text = String::from_utf8(body.into()).expect("the body is a text");
+        let read = || serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
+        let body = if text.is_empty() { Value::Null } else { read() };
+        Self { status, headers, body, text }
+    }
+
+    /// Expects it to be one that the API's document has for the request.
+    ///
+    /// # Panics
+    ///
+    /// When it is not.
+    #[track_caller]
+    pub fn expect_documented(self, method: &Method, path: &str) -> Self {
+        let judged = Document::get().check(method.as_str(), path, self.status.as_u16(), &self.headers, &self.body);
+        judged.unwrap_or_else(|misfit| panic!("{method} {path}: {misfit}"));
+        self
+    }
+
     /// A header's text; empty when it is not there.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Where the next page is, when there is one.
+    pub fn next(&self) -> Option<&str> {
+        self.header("link").strip_prefix('<')?.strip_suffix(">; rel=\"next\"")
     }
 
     /// Expects a status.
@@ -107,17 +139,8 @@ impl Suite {
         }
         let response = request.send().await.expect("the API answers");
         let (status, headers) = (response.status(), response.headers().clone());
-        let bytes = response.bytes().await.expect("the answer has a body");
-        let body = if bytes.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
-        };
-        if !path.starts_with("/_dev/") {
-            let conforms = Document::get().check(method.as_str(), path, status.as_u16(), &headers, &body);
-            conforms.unwrap_or_else(|misfit| panic!("{method} {path}: {misfit}"));
-        }
-        Answer { status, headers, body }
+        let answer = Answer::new(status, headers, &response.bytes().await.expect("the answer has a body"));
+        if path.starts_with("/_dev/") { answer } else { answer.expect_documented(&method, path) }
     }
 
     /// `GET`.

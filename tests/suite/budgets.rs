@@ -3,12 +3,12 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::instance::Instance;
+use crate::instance::{Instance, send};
 
 /// Sends a request that succeeds; the calls that it took, and their units of the table and of the index.
 async fn cost(instance: &Instance, method: Method, path: &str, body: Option<Value>) -> (Vec<String>, f64, f64) {
-    let answer = instance.send(method, path, body).await;
-    assert!(answer.status().is_success(), "{}", answer.status());
+    let answer = send(&instance.router, method, path, &[], body).await;
+    assert!(answer.status.is_success(), "{}", answer.text);
     let calls = instance.wire.take_calls();
     let units = |of: fn(&local_dynamodb::Call) -> f64| calls.iter().map(of).sum();
     let (table, index) = (units(|call| call.table_units), units(|call| call.index_units));
@@ -48,7 +48,7 @@ async fn who_sent_it_and_its_trace_cost_nothing() {
     ] {
         request = request.header(name, value);
     }
-    assert_eq!(warm.answer(request.body(body.into()).unwrap()).await.status(), 201);
+    warm.ask(request.body(body.into()).unwrap()).await.expect(201);
     let calls = warm.wire.take_calls();
     let (table, index): (Vec<_>, Vec<_>) = calls.iter().map(|call| (call.table_units, call.index_units)).unzip();
     assert_eq!((table, index), (vec![6.0], vec![1.0]));

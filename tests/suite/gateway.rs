@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use axum::body::{Body, to_bytes};
-use axum::http::{Method, Request};
+use axum::body::Body;
+use axum::http::Request;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::fixtures::{call_api, read};
-use crate::instance::{Instance, answer};
+use crate::instance::{Instance, answer, whole};
 
 /// An instance that has the to-do `t9`.
 async fn instance() -> Instance {
     let instance = Instance::start().await;
     let todo = json!({"id": "t9", "title": "x", "message": "y"});
-    assert_eq!(instance.send(Method::POST, "/todo", Some(todo)).await.status(), 201);
+    instance.post("/todo", todo).await.expect(201);
     instance
 }
 
@@ -42,11 +42,9 @@ async fn through_the_gateway(instance: &Instance, event: &Value) -> Answer {
 
 async fn over_http(instance: &Instance, path_and_query: &str) -> Answer {
     let request = Request::get(path_and_query).header("x-correlation-id", "here").body(Body::empty()).unwrap();
-    let (parts, body) = answer(&instance.router, request).await.into_parts();
-    let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
-    let headers = headers.collect::<BTreeMap<_, _>>();
-    let body = to_bytes(body, usize::MAX).await.unwrap();
-    (parts.status.as_u16().into(), json!(headers), String::from_utf8(body.into()).unwrap())
+    let answer = whole(answer(&instance.router, request).await).await;
+    let headers = answer.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+    (answer.status.as_u16().into(), json!(headers.collect::<BTreeMap<_, _>>()), answer.text)
 }
 
 /// A segment as a client may write it: with an escape for all but letters and digits.
@@ -202,5 +200,5 @@ async fn what_is_no_id_deletes_nothing() {
         let (status, _, body) = through_the_gateway(&instance, &event).await;
         assert!([400, 404].contains(&status), "{path}: {status} {body}");
     }
-    assert_eq!(instance.send(Method::GET, "/todo/t9", None).await.headers()["etag"], "\"1\"");
+    assert_eq!(instance.get("/todo/t9").await.header("etag"), "\"1\"");
 }

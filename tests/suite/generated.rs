@@ -15,8 +15,8 @@ use local_bus::Server;
 use reqwest::Method;
 use serde_json::Value;
 use startup::Environment;
-use suite_tests::Suite;
 use suite_tests::document::Document;
+use suite_tests::{Answer, Suite};
 use ulid::Ulid;
 
 use self::requests::{Made, Requests};
@@ -29,17 +29,9 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }
 
-/// What came back.
-struct Answer {
-    status: u16,
-    headers: reqwest::header::HeaderMap,
-    body: Value,
-}
-
-impl Answer {
-    fn version(&self) -> Option<usize> {
-        self.headers.get("etag")?.to_str().unwrap().trim_matches('"').parse().ok()
-    }
+/// The version that an answer tells.
+fn version(answer: &Answer) -> Option<usize> {
+    answer.header("etag").trim_matches('"').parse().ok()
 }
 
 /// Where the API answers.
@@ -59,10 +51,8 @@ impl Endpoint {
             request = request.header(*name, value);
         }
         let answer = request.body(made.body.clone()).send().await.unwrap();
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let bytes = answer.bytes().await.unwrap();
-        let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
-        Answer { status, headers, body }
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        Answer::new(status, headers, &answer.bytes().await.unwrap())
     }
 
     async fn get(&self, path: String) -> Answer {
@@ -81,7 +71,7 @@ impl Acknowledged {
             return;
         }
         let replayed = answer.headers.contains_key("idempotency-replayed");
-        match answer.status {
+        match answer.status.as_u16() {
             200 | 201 => {
                 let type_name = made.path.split(['/', '?']).nth(1).unwrap();
                 let stream = self.0.entry(format!("/{type_name}/{}", answer.body["id"].as_str().unwrap())).or_default();
@@ -95,11 +85,11 @@ impl Acknowledged {
                     }
                 }
                 if !replayed {
-                    assert_eq!(answer.version(), Some(stream.len()));
+                    assert_eq!(version(answer), Some(stream.len()));
                 }
             }
             422 if !replayed && answer.body["rejection"].is_string() => {
-                let Some(version) = answer.version() else { return };
+                let Some(version) = version(answer) else { return };
                 let path = made.path.split('?').next().unwrap().trim_end_matches("/commands");
                 let stream = self.0.entry(path.to_owned()).or_default();
                 stream.resize(version.max(stream.len()), None);
@@ -113,11 +103,10 @@ impl Acknowledged {
 async fn all(api: &Endpoint, mut path: String) -> Vec<Value> {
     let mut entries = Vec::new();
     loop {
-        let page = api.get(path).await;
-        assert_eq!(page.status, 200, "{}", page.body);
+        let page = api.get(path).await.expect(200);
         entries.extend(page.body["events"].as_array().unwrap().iter().cloned());
-        let Some(link) = page.headers.get("link") else { return entries };
-        path = link.to_str().unwrap().trim_start_matches('<').split('>').next().unwrap().to_owned();
+        let Some(next) = page.next() else { return entries };
+        path = next.to_owned();
     }
 }
 
@@ -150,7 +139,7 @@ async fn compare(api: &Endpoint, registry: &Registry, path: &str, acknowledged: 
         if model.is_deleted(&folded) {
             assert_eq!(answer.status, 410, "{path}");
         } else {
-            assert_eq!((answer.status, answer.version()), (200, Some(events.len())), "{path}");
+            assert_eq!((answer.status.as_u16(), version(&answer)), (200, Some(events.len())), "{path}");
             assert_eq!(answer.body["state"], expected, "{path}");
         }
     }
@@ -169,13 +158,13 @@ async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
     for n in 0..count {
         let made = requests.next();
         let answer = api.send(&made).await;
-        let judged =
-            Document::get().check(made.method.as_str(), &made.path, answer.status, &answer.headers, &answer.body);
+        let status = answer.status.as_u16();
+        let judged = Document::get().check(made.method.as_str(), &made.path, status, &answer.headers, &answer.body);
         judged.unwrap_or_else(|misfit| panic!("request {n} of seed {seed}, {made:?}: {misfit}\n{}", answer.body));
-        assert!(answer.status < 500, "request {n} of seed {seed}, {made:?}: {}", answer.body);
+        assert!(status < 500, "request {n} of seed {seed}, {made:?}: {}", answer.body);
         acknowledged.note(&made, &answer);
-        requests.learn(&made, answer.version());
-        *statuses.entry(answer.status).or_default() += 1;
+        requests.learn(&made, version(&answer));
+        *statuses.entry(status).or_default() += 1;
     }
     println!("seed {seed}: {statuses:?}, {} aggregates", acknowledged.0.len());
     for status in [200, 201, 304, 400, 404, 405, 409, 410, 413, 415, 422] {

@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Answer, Suite};
 
-use crate::instance::{Instance, answer};
+use crate::instance::{Instance, ask, request, send};
 
 async fn post(suite: &Suite, path: &str, key: &str, body: &Value) -> Answer {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
@@ -141,13 +141,11 @@ async fn that_there_was_nothing_to_do_is_kept_on_no_old_state() {
     let instance = Instance::start().await;
     let say = |message: &str| json!({"title": "A", "message": message});
     let create = json!({"id": "1", "title": "A", "message": "B"});
-    instance.send(axum::http::Method::POST, "/todo", Some(create)).await;
+    instance.post("/todo", create).await.expect(201);
     // This one knows nothing of what another does.
-    let request = Request::post("/todo/1").header("content-type", "application/json");
-    answer(&instance.beside(), request.body(Body::from(say("C").to_string())).unwrap()).await;
-    let request = Request::post("/todo/1").header("content-type", "application/json").header("idempotency-key", "k");
-    let answer = instance.answer(request.body(Body::from(say("B").to_string())).unwrap()).await;
-    assert_eq!((answer.status().as_u16(), &answer.headers()["etag"]), (200, &"\"3\"".parse().unwrap()));
+    send(&instance.beside(), Method::POST, "/todo/1", &[], Some(say("C"))).await.expect(200);
+    let keyed = request(Method::POST, "/todo/1", &[("idempotency-key", "k")], Some(say("B")));
+    assert_eq!(instance.ask(keyed).await.expect(200).header("etag"), "\"3\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,35 +196,31 @@ async fn a_key_that_cannot_be_one_is_refused() {
 
 /// A request under a key, to one instance.
 fn keyed(amount: i64) -> Request<Body> {
-    let request = Request::post("/account/1/commands").header("content-type", "application/json");
-    request.header("idempotency-key", "k").body(Body::from(transaction(amount).to_string())).unwrap()
+    request(Method::POST, "/account/1/commands", &[("idempotency-key", "k")], Some(transaction(amount)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_costs_no_read_on_the_way_in() {
     let instance = Instance::start().await;
-    instance.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.wire.take_calls();
-    assert_eq!(instance.answer(keyed(5)).await.status(), 200);
+    instance.ask(keyed(5)).await.expect(200);
     let operations =
         |calls: Vec<local_dynamodb::Call>| calls.into_iter().map(|call| call.operation).collect::<Vec<_>>();
     assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
     // Nor does a repetition: the transaction that fails returns the answer.
-    let again = instance.answer(keyed(5)).await;
-    assert_eq!((again.status().as_u16(), &again.headers()["idempotency-replayed"]), (200, &"true".parse().unwrap()));
+    assert_eq!(instance.ask(keyed(5)).await.expect(200).header("idempotency-replayed"), "true");
     assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
     let instance = Instance::start().await;
-    instance.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.wire.fail_next("TransactWriteItems", Fault::BreakAfter);
-    let first = instance.answer(keyed(5)).await;
-    assert_eq!(first.status(), 200);
-    assert_eq!(instance.answer(keyed(5)).await.headers()["idempotency-replayed"], "true");
-    let state = instance.send(axum::http::Method::GET, "/account/1", None).await;
-    assert_eq!(state.headers()["etag"], "\"2\"");
+    instance.ask(keyed(5)).await.expect(200);
+    assert_eq!(instance.ask(keyed(5)).await.header("idempotency-replayed"), "true");
+    assert_eq!(instance.get("/account/1").await.header("etag"), "\"2\"");
 }
 
 /// A creation under a key, as API Gateway hands it on for a session of a role.
@@ -239,47 +233,42 @@ fn created_by(user_id: &str, session: &str) -> Request<Body> {
         }},
         "timeEpoch": 0,
     });
-    let body = json!({"title": "TODO", "message": ""}).to_string();
-    let request = Request::post("/todo").header("content-type", "application/json").header("idempotency-key", "k");
     let context = serde_json::from_value(context).unwrap();
-    request.body(Body::from(body)).unwrap().with_request_context(RequestContext::ApiGatewayV2(context))
+    let request =
+        request(Method::POST, "/todo", &[("idempotency-key", "k")], Some(json!({"title": "TODO", "message": ""})));
+    request.with_request_context(RequestContext::ApiGatewayV2(context))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_may_come_from_another_session_but_not_from_somebody_else() {
     let instance = Instance::start().await;
-    let first = instance.answer(created_by("AROA1", "task-1")).await;
-    assert_eq!(first.status(), 201);
-    let again = instance.answer(created_by("AROA1", "task-2")).await;
-    assert_eq!((again.status().as_u16(), &again.headers()["location"]), (201, &first.headers()["location"]));
-    assert_eq!(again.headers()["idempotency-replayed"], "true");
+    let first = instance.ask(created_by("AROA1", "task-1")).await.expect(201);
+    let again = instance.ask(created_by("AROA1", "task-2")).await.expect(201);
+    assert_eq!((again.header("location"), again.header("idempotency-replayed")), (first.header("location"), "true"));
 
-    let somebody_else = instance.answer(created_by("AROA2", "task-1")).await;
-    assert_eq!(somebody_else.status(), 201);
-    assert_ne!(somebody_else.headers()["location"], first.headers()["location"]);
+    let somebody_else = instance.ask(created_by("AROA2", "task-1")).await.expect(201);
+    assert_ne!(somebody_else.header("location"), first.header("location"));
     // Federated users are named by what is behind the account.
     let [ann, bob] = ["ann", "bob"].map(|name| created_by("123456789012", name));
-    let (ann, bob) = (instance.answer(ann).await, instance.answer(bob).await);
-    assert_eq!((ann.status().as_u16(), bob.status().as_u16()), (201, 201));
-    assert_ne!(ann.headers()["location"], bob.headers()["location"]);
+    let (ann, bob) = (instance.ask(ann).await.expect(201), instance.ask(bob).await.expect(201));
+    assert_ne!(ann.header("location"), bob.header("location"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
     let instance = Instance::start().await;
-    instance.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    instance.post("/account", json!({"id": "1"})).await.expect(201);
     let keyed = || {
         let mut request = keyed(5);
         request.headers_mut().insert("if-match", "\"1\"".parse().unwrap());
         request
     };
     // It arrives at another instance first, so this one's cache is behind.
-    assert_eq!(answer(&instance.beside(), keyed()).await.status(), 200);
+    ask(&instance.beside(), keyed()).await.expect(200);
     // The service may tell of the version alone.
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
     instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes });
-    let again = instance.answer(keyed()).await;
-    assert_eq!((again.status().as_u16(), &again.headers()["idempotency-replayed"]), (200, &"true".parse().unwrap()));
+    assert_eq!(instance.ask(keyed()).await.expect(200).header("idempotency-replayed"), "true");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -287,19 +276,16 @@ async fn instances_that_know_nothing_of_each_other_give_one_answer_to_one_key() 
     // One that is accepted, and one whose refusal is put on record.
     for amount in [5, -5000] {
         let first = Instance::start().await;
-        first.send(axum::http::Method::POST, "/account", Some(json!({"id": "1"}))).await;
+        first.post("/account", json!({"id": "1"})).await.expect(201);
         let instances = [first.beside(), first.beside(), first.beside(), first.beside()];
         let send = async |n: usize| {
-            let answer = answer(&instances[n % 4], keyed(amount)).await;
-            let (status, etag) = (answer.status(), answer.headers()["etag"].clone());
-            let replayed = answer.headers().contains_key("idempotency-replayed");
-            let body = axum::body::to_bytes(answer.into_body(), 10_000).await.unwrap();
-            (replayed, (status, etag, body))
+            let answer = ask(&instances[n % 4], keyed(amount)).await;
+            let replayed = answer.headers.contains_key("idempotency-replayed");
+            (replayed, (answer.status, answer.headers["etag"].clone(), answer.text))
         };
         let answers = futures_util::future::join_all((0..32).map(send)).await;
         assert!(answers.iter().all(|(_, answer)| *answer == answers[0].1), "{answers:?}");
         assert_eq!(answers.iter().filter(|(replayed, _)| !replayed).count(), 1);
-        let state = first.send(axum::http::Method::GET, "/account/1", None).await;
-        assert_eq!(state.headers()["etag"], "\"2\"");
+        assert_eq!(first.get("/account/1").await.header("etag"), "\"2\"");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response};
 use command_handler::{Api, Settings, router};
 use decider::Registry;
@@ -11,6 +11,8 @@ use lambda_http::{Context, RequestExt};
 use local_dynamodb::{LocalDynamoDb, Wire};
 use serde_json::Value;
 use startup::Environment;
+use suite_tests::Answer;
+use suite_tests::document::Document;
 use tower::ServiceExt;
 
 /// Those of a function that sets nothing.
@@ -70,15 +72,48 @@ impl Instance {
         router(Api::new(aggregates::registry().unwrap(), store, settings()))
     }
 
-    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Response<Body> {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        self.answer(request.body(body).unwrap()).await
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        send(&self.router, Method::GET, path, &[], None).await
     }
 
-    pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        answer(&self.router, request).await
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        send(&self.router, Method::POST, path, &[], Some(body)).await
     }
+
+    pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
+        ask(&self.router, request).await
+    }
+}
+
+pub(crate) fn request(method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(body.map_or_else(Body::empty, |body| Body::from(body.to_string()))).unwrap()
+}
+
+pub(crate) async fn send(
+    router: &axum::Router,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<Value>,
+) -> Answer {
+    ask(router, request(method, path, headers, body)).await
+}
+
+/// The answer, which is one that the API's document has, where it has the path.
+pub(crate) async fn ask(router: &axum::Router, request: Request<Body>) -> Answer {
+    let (method, path) = (request.method().clone(), request.uri().to_string());
+    let answer = whole(answer(router, request).await).await;
+    if Document::get().path(&path).is_some() { answer.expect_documented(&method, &path) } else { answer }
+}
+
+/// The whole of an answer.
+pub(crate) async fn whole(answer: Response<Body>) -> Answer {
+    let (parts, body) = answer.into_parts();
+    Answer::new(parts.status, parts.headers, &to_bytes(body, usize::MAX).await.unwrap())
 }
 
 /// The answer to a request that has all the time in the world, unless it says otherwise: a machine that is busy with

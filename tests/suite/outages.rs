@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use axum::body::{Body, to_bytes};
-use axum::http::{Method, Request, Response};
+use axum::body::Body;
+use axum::http::{Method, Request};
 use command_handler::Settings;
 use lambda_http::{Context, RequestExt};
 use local_dynamodb::{Fault, LocalDynamoDb};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::instance::{Instance, answer, settings, time_left};
+use crate::instance::{Instance, request, send, settings, time_left};
 
 /// What Lambda says of an invocation that has little time left.
 pub(crate) fn in_a_hurry() -> Context {
@@ -18,12 +18,7 @@ pub(crate) fn in_a_hurry() -> Context {
 }
 
 fn create(id: &str) -> Request<Body> {
-    let body = json!({"id": id, "title": "TODO", "message": ""}).to_string();
-    Request::post("/todo").header("content-type", "application/json").body(Body::from(body)).unwrap()
-}
-
-async fn problem(answer: Response<Body>) -> Value {
-    serde_json::from_slice(&to_bytes(answer.into_body(), 10_000).await.unwrap()).unwrap()
+    request(Method::POST, "/todo", &[], Some(json!({"id": id, "title": "TODO", "message": ""})))
 }
 
 #[tokio::test]
@@ -32,9 +27,8 @@ async fn contention_and_throttling_that_pass_are_not_noticed() {
     instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes: vec!["None", "TransactionConflict", "None"] });
     instance.wire.fail_next("TransactWriteItems", Fault::Refuse { status: 400, code: "ThrottlingException" });
     instance.wire.fail_next("TransactWriteItems", Fault::BreakAfter);
-    assert_eq!(instance.answer(create("1")).await.status(), 201);
-    let state = instance.send(Method::GET, "/todo/1", None).await;
-    assert_eq!((state.status().as_u16(), &state.headers()["etag"]), (200, &"\"1\"".parse().unwrap()));
+    instance.ask(create("1")).await.expect(201);
+    assert_eq!(instance.get("/todo/1").await.expect(200).header("etag"), "\"1\"");
 }
 
 #[tokio::test]
@@ -43,21 +37,18 @@ async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
     for _ in 0..100 {
         instance.wire.fail_next("TransactWriteItems", Fault::Refuse { status: 400, code: "ThrottlingException" });
     }
-    let answer = instance.answer(create("1").with_lambda_context(in_a_hurry())).await;
-    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
-    let problem = problem(answer).await;
-    assert_eq!(problem["type"], "urn:daybook:problem:unavailable");
-    assert!(!problem.to_string().contains("Throttling"), "{problem}");
-    assert_eq!(instance.send(Method::GET, "/todo/1", None).await.status(), 404);
+    let answer = instance.ask(create("1").with_lambda_context(in_a_hurry())).await.expect_problem(503, "unavailable");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert!(!answer.text.contains("Throttling"), "{}", answer.text);
+    instance.get("/todo/1").await.expect(404);
 }
 
 #[tokio::test]
 async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
     let instance = Instance::start().await;
     instance.wire.fail_next("TransactWriteItems", Fault::Refuse { status: 400, code: "AccessDeniedException" });
-    let answer = instance.answer(create("1")).await;
-    assert_eq!(answer.status(), 500);
-    assert!(!problem(answer).await.to_string().contains("AccessDenied"));
+    let answer = instance.ask(create("1")).await.expect(500);
+    assert!(!answer.text.contains("AccessDenied"));
 }
 
 /// No writer was faster, so nobody is told to come back: somebody has to look.
@@ -65,21 +56,18 @@ async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
 async fn a_damaged_aggregate_is_told_from_a_busy_one() {
     for lost in ["EVENT#000000000002", "#METADATA"] {
         let first = Instance::start().await;
-        assert_eq!(first.answer(create("1")).await.status(), 201);
-        let update = |message| Some(json!({"title": "TODO", "message": message}));
-        assert_eq!(first.send(Method::POST, "/todo/1", update("Make coffee")).await.status(), 200);
+        first.ask(create("1")).await.expect(201);
+        let update = |message| json!({"title": "TODO", "message": message});
+        first.post("/todo/1", update("Make coffee")).await.expect(200);
         let table = aws_sdk_dynamodb::Client::new(&startup::aws_config_at(first.engine.url()));
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let deletion = table.delete_item().table_name("daybook-test").key("pk", text("AGGREGATE#todo#1"));
         deletion.key("sk", text(lost)).send().await.unwrap();
 
         for path in ["/todo/1", "/todo/1?rebuild=true"] {
-            let router = first.beside();
-            let body = Body::from(update("Drink coffee").unwrap().to_string());
-            let request = Request::post(path).header("content-type", "application/json").body(body).unwrap();
-            let answer = answer(&router, request).await;
-            assert_eq!(answer.status(), 500, "{path} without {lost}");
-            assert_eq!(problem(answer).await["type"], "urn:daybook:problem:internal");
+            let answer = send(&first.beside(), Method::POST, path, &[], Some(update("Drink coffee"))).await;
+            assert_eq!(answer.status, 500, "{path} without {lost}");
+            answer.expect_problem(500, "internal");
         }
     }
 }
@@ -89,16 +77,12 @@ async fn a_write_must_say_what_it_saw_where_that_is_required() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let settings = Settings { require_if_match: true, ..settings() };
     let instance = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
-    assert_eq!(instance.answer(create("1")).await.status(), 201);
+    instance.ask(create("1")).await.expect(201);
 
     let update = json!({"title": "TODO", "message": "Make coffee"});
-    let without = instance.send(Method::POST, "/todo/1", Some(update.clone())).await;
-    assert_eq!(without.status(), 428);
-    assert_eq!(problem(without).await["type"], "urn:daybook:problem:if-match-required");
-    assert_eq!(instance.send(Method::DELETE, "/todo/1", None).await.status(), 428);
-
-    let with = Request::post("/todo/1").header("content-type", "application/json").header("if-match", "1");
-    assert_eq!(instance.answer(with.body(Body::from(update.to_string())).unwrap()).await.status(), 200);
+    instance.post("/todo/1", update.clone()).await.expect_problem(428, "if-match-required");
+    instance.ask(request(Method::DELETE, "/todo/1", &[], None)).await.expect(428);
+    instance.ask(request(Method::POST, "/todo/1", &[("if-match", "1")], Some(update))).await.expect(200);
 }
 
 #[tokio::test]
@@ -109,11 +93,10 @@ async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
             instance.wire.fail_next(operation, Fault::Hang);
         }
     }
-    let read = Request::get("/todo/1").body(Body::empty()).unwrap();
-    for request in [read, create("1")] {
-        let answer = instance.answer(request.with_lambda_context(in_a_hurry())).await;
-        assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
-        assert!(answer.headers().contains_key("x-correlation-id"));
+    for request in [request(Method::GET, "/todo/1", &[], None), create("1")] {
+        let answer = instance.ask(request.with_lambda_context(in_a_hurry())).await.expect(503);
+        assert_eq!(answer.header("retry-after"), "1");
+        assert!(answer.headers.contains_key("x-correlation-id"));
     }
 }
 
@@ -121,25 +104,21 @@ async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
 async fn a_commit_whose_answer_was_lost_is_no_conflict_with_itself() {
     let unknown = || [Fault::BreakAfter, Fault::Refuse { status: 500, code: "InternalServerError" }];
     for first in unknown() {
-        for if_match in [None, Some("\"1\"")] {
+        for if_match in [&[][..], &[("if-match", "\"1\"")]] {
             let instance = Instance::start().await;
-            assert_eq!(instance.answer(create("1")).await.status(), 201);
+            instance.ask(create("1")).await.expect(201);
             instance.wire.fail_next("TransactWriteItems", first.clone());
             // As DynamoDB answers where it has forgotten the token, if the first attempt was carried out.
             if matches!(first, Fault::BreakAfter) {
                 let codes = vec!["ConditionalCheckFailed", "ConditionalCheckFailed", "ConditionalCheckFailed"];
                 instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes });
             }
-            let mut update = Request::post("/todo/1").header("content-type", "application/json");
-            if let Some(version) = if_match {
-                update = update.header("if-match", version);
-            }
-            let body = json!({"title": "TODO", "message": "Make coffee"}).to_string();
-            let answer = instance.answer(update.body(Body::from(body)).unwrap()).await;
-            assert_eq!((answer.status().as_u16(), &answer.headers()["etag"]), (200, &"\"2\"".parse().unwrap()));
-            let told = problem(answer).await["events"].take();
-            let events = problem(instance.send(Method::GET, "/todo/1/events?after=1", None).await).await;
-            assert_eq!(events["events"], told, "exactly what was answered is there, {first:?} {if_match:?}");
+            let update = json!({"title": "TODO", "message": "Make coffee"});
+            let told = instance.ask(request(Method::POST, "/todo/1", if_match, Some(update))).await.expect(200);
+            assert_eq!(told.header("etag"), "\"2\"");
+            let stored = instance.get("/todo/1/events?after=1").await.body;
+            let (told, stored) = (&told.body["events"], &stored["events"]);
+            assert_eq!(stored, told, "exactly what was answered is there, {first:?} {if_match:?}");
         }
     }
 }

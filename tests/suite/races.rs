@@ -1,13 +1,11 @@
 //! Writers that race.
 
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
 use lambda_http::{Context, RequestExt};
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::Suite;
 
-use crate::instance::Instance;
+use crate::instance::{Instance, request};
 use crate::outages::in_a_hurry;
 
 const WRITERS: i64 = 64;
@@ -86,22 +84,20 @@ async fn of_racing_writers_that_saw_the_same_version_one_wins() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_aggregate_without_time_is_a_503_and_never_a_wrong_answer() {
     let instance = Instance::start().await;
-    instance.send(axum::http::Method::POST, "/account", Some(json!({"id": "hot"}))).await;
+    instance.post("/account", json!({"id": "hot"})).await.expect(201);
     let write = async |amount: i64, time_left: Option<Context>| -> Option<Value> {
         let command = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}});
-        let request = Request::post("/account/hot/commands").header("content-type", "application/json");
-        let request = request.header("idempotency-key", format!("k-{amount}"));
-        let mut request = request.body(Body::from(command.to_string())).unwrap();
+        let key = format!("k-{amount}");
+        let headers = [("idempotency-key", key.as_str())];
+        let mut request = request(Method::POST, "/account/hot/commands", &headers, Some(command));
         if let Some(time_left) = time_left {
             request = request.with_lambda_context(time_left);
         }
-        let answer = instance.answer(request).await;
-        let (status, retry_after) = (answer.status().as_u16(), answer.headers().get("retry-after").cloned());
-        let body: Value = serde_json::from_slice(&to_bytes(answer.into_body(), 10_000).await.unwrap()).unwrap();
-        if status == 200 {
-            return Some(body["events"][0].clone());
+        let mut answer = instance.ask(request).await;
+        if answer.status == 200 {
+            return Some(answer.body["events"][0].take());
         }
-        assert_eq!((status, retry_after.unwrap().as_bytes()), (503, &b"1"[..]), "{body}");
+        assert_eq!(answer.expect(503).header("retry-after"), "1");
         None
     };
     // All begin at once and in a hurry. Whoever is told to come back does, under the same key, and with more time.
@@ -124,7 +120,5 @@ async fn a_hot_aggregate_without_time_is_a_503_and_never_a_wrong_answer() {
     assert!(turned_away > 0, "nobody was in anybody's way");
     // Each wrote once, and what its answer says.
     done.sort_by_key(|event| event["seqNum"].as_u64());
-    let events = instance.send(axum::http::Method::GET, "/account/hot/events?after=1", None).await;
-    let events: Value = serde_json::from_slice(&to_bytes(events.into_body(), 1_000_000).await.unwrap()).unwrap();
-    assert_eq!(events["events"], Value::from(done));
+    assert_eq!(instance.get("/account/hot/events?after=1").await.body["events"], Value::from(done));
 }

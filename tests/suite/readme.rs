@@ -153,7 +153,7 @@ async fn its_aggregate_is_served_once_it_is_registered() {
     let engine = local_dynamodb::LocalDynamoDb::in_memory().await.unwrap();
     let registry = decider::Registry::new().with::<Counter>().unwrap();
     let instance = Instance::with(engine, registry, settings()).await;
-    let post = async |path, body| instance.send(axum::http::Method::POST, path, Some(body)).await.status();
+    let post = async |path, body| instance.post(path, body).await.status;
     assert_eq!(post("/counter", json!({"id": "1", "from": 1})).await, 201);
     assert_eq!(post("/counter/1/commands", json!({"command": "Tick"})).await, 200);
     assert_eq!(post("/counter/1/commands", json!({"command": "Tick"})).await, 422);

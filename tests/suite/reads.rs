@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::body::to_bytes;
 use axum::http::HeaderMap;
 use jiff::Timestamp;
 use local_dynamodb::LocalDynamoDb;
@@ -14,11 +13,6 @@ use crate::instance::{Instance, sharded};
 
 fn transaction(amount: i64) -> Value {
     json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}})
-}
-
-/// Where a `Link` leads.
-fn next(link: &str) -> Option<String> {
-    Some(link.strip_prefix('<')?.split_once(">; rel=\"next\"")?.0.to_owned())
 }
 
 async fn head(suite: &Suite, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -116,7 +110,7 @@ async fn pages_of_events_are_bounded_and_lead_on() {
     };
     let first = suite.get("/account/1/events").await.expect(200);
     assert_eq!(numbers(&first.body), (1..=100).collect::<Vec<_>>());
-    let second = suite.get(&next(first.header("link")).unwrap()).await.expect(200);
+    let second = suite.get(first.next().unwrap()).await.expect(200);
     assert_eq!(numbers(&second.body), (101..=181).collect::<Vec<_>>());
     assert_eq!(second.header("link"), "");
     let all = suite.get("/account/1/events?limit=1000").await.expect(200);
@@ -153,7 +147,7 @@ async fn pages_of_events_miss_nothing_while_others_append() {
                     seen += 1;
                     assert_eq!(event["seqNum"], seen, "{here}");
                 }
-                path = next(page.header("link"));
+                path = page.next().map(str::to_owned);
             }
         }
     };
@@ -162,12 +156,10 @@ async fn pages_of_events_miss_nothing_while_others_append() {
 
 /// A page as one instance answers it.
 async fn page(instance: &Instance, path: &str) -> (Vec<String>, Option<String>) {
-    let answer = instance.send(axum::http::Method::GET, path, None).await;
-    assert_eq!(answer.status(), 200, "{path}");
-    let next = answer.headers().get("link").and_then(|link| next(link.to_str().unwrap()));
-    let body: Value = serde_json::from_slice(&to_bytes(answer.into_body(), 1_000_000).await.unwrap()).unwrap();
+    let page = instance.get(path).await.expect(200);
     let (entries, name) = if path.starts_with("/events") { ("events", "aggregateId") } else { ("aggregates", "id") };
-    (body[entries].as_array().unwrap().iter().map(|entry| entry[name].as_str().unwrap().to_owned()).collect(), next)
+    let entries = page.body[entries].as_array().unwrap().iter();
+    (entries.map(|entry| entry[name].as_str().unwrap().to_owned()).collect(), page.next().map(str::to_owned))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,7 +173,7 @@ async fn a_cursor_goes_on_after_a_restart_and_over_any_number_of_shards() {
                 tokio::task::yield_now().await;
             }
             let id = json!({"id": format!("a{n:02}")});
-            assert_eq!(instance.send(axum::http::Method::POST, "/account", Some(id)).await.status(), 201);
+            instance.post("/account", id).await.expect(201);
         };
         let mut seen = Vec::new();
         let mut path = Some(beginning.to_owned());

@@ -4,12 +4,9 @@
 mod instances;
 mod parcel;
 
-use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
 
-use axum::body::Body;
-use axum::http::Request;
+use axum::http::Method;
 use event_store::{SnapshotOutcome, StoreError};
 use local_bus::{Bus, Server};
 use serde_json::{Value, json};
@@ -19,6 +16,7 @@ use tokio::time::{Duration, Instant};
 
 use self::instances::{EVERY, Item, Table, first_events, inserted, key};
 use self::parcel::Release::{New, Old, Rash};
+use crate::instance::request;
 
 /// More than anything here takes.
 fn in_time() -> Instant {
@@ -70,11 +68,10 @@ async fn a_release_that_does_not_read_ahead_says_that_a_newer_one_wrote_it() {
         assert!(source.to_string().starts_with(event), "{source}");
     }
     // To a caller it is a matter of a moment: the next request may reach the new release.
-    let (answer, problem) = table.instance(Rash).get("/parcel/1").await;
-    assert_eq!((answer.status().as_u16(), &problem["status"]), (503, &json!(503)));
-    assert!(answer.headers().contains_key("retry-after"));
-    let (answer, read) = table.instance(New).get("/parcel/1").await;
-    assert_eq!((answer.status().as_u16(), &read["state"]), (200, &new_state(&["Bern"])));
+    let answer = table.instance(Rash).get("/parcel/1").await.expect_problem(503, "newer-release");
+    assert!(answer.headers.contains_key("retry-after"));
+    let read = table.instance(New).get("/parcel/1").await.expect(200);
+    assert_eq!(read.body["state"], new_state(&["Bern"]));
 }
 
 #[tokio::test]
@@ -120,17 +117,17 @@ async fn both_list_every_aggregate_whatever_its_first_event_was_called() {
     }
     for reader in [Old, New] {
         let mut found = Vec::new();
-        let mut next = "/parcel?limit=1".to_owned();
+        let mut path = "/parcel?limit=1".to_owned();
         loop {
-            let (answer, page) = table.instance(reader).get(&next).await;
-            found.extend(page["aggregates"].as_array().unwrap().iter().map(|entry| entry["id"].clone()));
-            let Some(link) = answer.headers().get("link") else { break };
-            next = link.to_str().unwrap().trim_start_matches('<').split('>').next().unwrap().to_owned();
+            let page = table.instance(reader).get(&path).await;
+            found.extend(page.body["aggregates"].as_array().unwrap().iter().map(|entry| entry["id"].clone()));
+            let Some(next) = page.next() else { break };
+            path = next.to_owned();
         }
         assert_eq!(found, ["a", "b", "c", "d"], "{reader:?}");
         // And the feed of either name can be read.
         for (name, ids) in [("ParcelSent", ["a", "c"]), ("ParcelPosted", ["b", "d"])] {
-            let (_, feed) = table.instance(reader).get(&format!("/events?type={name}")).await;
+            let feed = table.instance(reader).get(&format!("/events?type={name}")).await.body;
             let found: Vec<_> = feed["events"].as_array().unwrap().iter().map(|event| &event["aggregateId"]).collect();
             assert_eq!(found, ids);
         }
@@ -212,18 +209,8 @@ async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_
     let late = table.instance(Old);
     table.wire.take_calls();
     let mut late = pin!(late.take_snapshot("1"));
-    let mut calls = 0;
-    poll_fn(|context| {
-        calls += table.wire.take_calls().len();
-        // It has read, and has not written yet.
-        if calls == 2 {
-            return Poll::Ready(());
-        }
-        assert!(late.as_mut().poll(context).is_pending(), "it ended with its reads");
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    // It has read, and has not written yet.
+    table.wire.hold(&mut late, |calls| calls.len() == 2).await;
     old.scan("1", "Bern").await;
     assert_eq!(new.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
     let newest = table.rows("1", keys::SNAPSHOT).await;
@@ -309,17 +296,13 @@ async fn a_cached_state_that_cannot_go_on_appends_nothing() {
 
 #[tokio::test]
 async fn what_one_release_answered_the_other_answers_again_under_the_same_key() {
-    let post = || {
-        let request = Request::post("/parcel").header("content-type", "application/json");
-        request.header("idempotency-key", "k").body(Body::from(json!({"id": "1", "to": "Ann"}).to_string())).unwrap()
-    };
+    let post = || request(Method::POST, "/parcel", &[("idempotency-key", "k")], Some(json!({"id": "1", "to": "Ann"})));
     for [first, second] in [[Old, New], [New, Old], [New, Rash]] {
         let table = Table::new().await;
-        let (answered, body) = table.instance(first).ask(post()).await;
-        assert_eq!(answered.status().as_u16(), 201);
-        let (replayed, again) = table.instance(second).ask(post()).await;
-        assert_eq!((replayed.status().as_u16(), again), (201, body), "{first:?} then {second:?}");
-        assert_eq!(replayed.headers()["idempotency-replayed"], "true");
+        let answered = table.instance(first).ask(post()).await.expect(201);
+        let replayed = table.instance(second).ask(post()).await.expect(201);
+        assert_eq!(replayed.body, answered.body, "{first:?} then {second:?}");
+        assert_eq!(replayed.header("idempotency-replayed"), "true");
         assert_eq!(table.rows("1", keys::EVENT_PREFIX).await.len(), 1);
     }
 }

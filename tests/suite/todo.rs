@@ -92,10 +92,7 @@ async fn todos_are_listed_by_creation_page_by_page() {
         let page = suite.get(&path).await.expect(200);
         let entries = page.body["aggregates"].as_array().unwrap();
         ids.extend(entries.iter().map(|entry| entry["id"].as_str().unwrap().to_owned()));
-        let Some(next) = page.header("link").strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\""))
-        else {
-            break;
-        };
+        let Some(next) = page.next() else { break };
         path = next.to_owned();
     }
     assert_eq!(ids, ["c", "a", "b", "e", "d"]);

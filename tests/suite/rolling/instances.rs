@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use axum::body::{Body, to_bytes};
-use axum::http::{Request, Response};
+use axum::body::Body;
+use axum::http::{Method, Request};
 use command_handler::{Api, router};
 use decider::{Circumstances, CommandRequest, Json, Meta, Registry};
 use event_store::{AppendError, EventStore, Loaded, SnapshotOutcome, StoreError};
@@ -15,12 +15,13 @@ use local_dynamodb::{Call, LocalDynamoDb, Wire};
 use serde_json::{Value, json};
 use snapshotter::Snapshotter;
 use startup::Environment;
+use suite_tests::Answer;
 use table::AggregateKey;
 use tokio::time::Instant;
 use ulid::Ulid;
 
 use super::parcel::Release;
-use crate::instance::{answer, settings};
+use crate::instance::{answer, request, settings, whole};
 
 /// A snapshot is due every so many events.
 pub(crate) const EVERY: u64 = 10;
@@ -137,15 +138,13 @@ impl Instance {
     }
 
     /// Asks the command handler of this release, over HTTP.
-    pub(crate) async fn ask(&self, request: Request<Body>) -> (Response<()>, Value) {
+    pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
         let router = router(Api::new(self.release.registry(), store(&self.url), settings()));
-        let (parts, body) = answer(&router, request).await.into_parts();
-        let body = to_bytes(body, 1_000_000).await.unwrap();
-        (Response::from_parts(parts, ()), serde_json::from_slice(&body).unwrap())
+        whole(answer(&router, request).await).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> (Response<()>, Value) {
-        self.ask(Request::get(path).body(Body::empty()).unwrap()).await
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask(request(Method::GET, path, &[], None)).await
     }
 }
 
@@ -158,18 +157,7 @@ pub(crate) fn first_events(calls: &[Call]) -> Vec<&str> {
 
 /// The stream record of a row.
 pub(crate) fn inserted(row: &Item, sequence_number: u64) -> Value {
-    fn notation(value: &AttributeValue) -> Value {
-        match value {
-            AttributeValue::S(text) => json!({ "S": text }),
-            AttributeValue::N(number) => json!({ "N": number }),
-            AttributeValue::Bool(is) => json!({ "BOOL": is }),
-            AttributeValue::M(map) => {
-                json!({"M": map.iter().map(|(name, value)| (name.clone(), notation(value))).collect::<Value>()})
-            }
-            other => panic!("no row holds {other:?}"),
-        }
-    }
-    let image: Value = row.iter().map(|(name, value)| (name.clone(), notation(value))).collect();
+    let image = serde_json::to_value(serde_dynamo::Item::from(row.clone())).unwrap();
     json!({
         "eventID": sequence_number.to_string(), "eventName": "INSERT", "eventVersion": "1.1",
         "eventSource": "aws:dynamodb", "awsRegion": "us-east-1", "eventSourceARN": "arn:stream",
