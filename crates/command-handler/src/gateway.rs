@@ -2,8 +2,9 @@
 //!
 //! An HTTP API tells the path decoded and the query as the client wrote it, and `lambda_http` makes a URL of both as they
 //! stand. There a `#` in an id would end the path, `..` would climb it, and a quote in the query would end the process,
-//! because no URL has one. So both are encoded first, and a path means in Lambda what it means elsewhere. The one
-//! exception is an encoded slash: by the time it comes here, it is a slash like any other.
+//! because no URL has one. So both are encoded first, and a path means in Lambda what it means elsewhere. The
+//! exceptions are an encoded slash, which is a slash like any other by the time it comes here, and an encoded question mark,
+//! at which API Gateway is said to end the path.
 
 use std::convert::Infallible;
 

@@ -3,6 +3,8 @@
 //! What is wrong with a request is told after what is wrong with its path: a resource that is not there, or does not take
 //! the method, says so whatever else was sent.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -12,6 +14,7 @@ use event_store::limits::TooLarge;
 use event_store::{AppendError, Keep, KeptAnswer};
 use jiff::Timestamp;
 use table::AggregateKey;
+use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::answer::{self, Answer, WriteAnswer};
@@ -119,6 +122,9 @@ enum Done<'a> {
     Before(KeptAnswer, &'a Idempotency),
 }
 
+/// For so long metadata may be behind events that are being committed.
+const BESIDE_A_COMMIT: Duration = Duration::from_secs(1);
+
 /// Decides on the aggregate and appends, anew whenever another writer was faster.
 async fn decide_and_append<'a>(
     api: &Api,
@@ -137,6 +143,8 @@ async fn decide_and_append<'a>(
     let mut next = guess.map(|guess| (guess, false, Extent::Whole));
     // How many events there are at least, by the writer that was faster.
     let mut end = 0;
+    // Since when the metadata have been behind the events.
+    let mut behind = None;
     loop {
         let (before, certain, extent) = match next.take() {
             Some(next) => next,
@@ -173,9 +181,14 @@ async fn decide_and_append<'a>(
                 let idempotency = request.idempotency.as_ref().expect("only an append with a key meets a kept answer");
                 return Ok(Done::Before(kept, idempotency));
             }
-            Err(AppendError::Conflict { actual }) if certain && actual < version => {
-                let cause = format!("{key} is corrupt: its metadata are at {actual}, and its events go to {version}");
-                return Err(Problem::Internal { cause });
+            // No writer was faster. Beside a commit that passes; what lasts is damage.
+            Err(AppendError::Conflict { actual }) if actual < version => {
+                let since = *behind.get_or_insert_with(Instant::now);
+                if certain && (since.elapsed() >= BESIDE_A_COMMIT || !races.wait().await) {
+                    let cause =
+                        format!("{key} is corrupt: its metadata are at {actual}, and its events go to {version}");
+                    return Err(Problem::Internal { cause });
+                }
             }
             // With a key, the writer that was faster may have been this very request.
             Err(AppendError::Conflict { actual }) if request.if_match.is_none() || request.idempotency.is_some() => {
