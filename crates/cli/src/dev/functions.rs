@@ -1,10 +1,12 @@
 //! A stream function behind its event source mapping.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use event_source_mapping::template::StreamEvent;
 use event_source_mapping::{Batch, Mapping, Outcome, Record, Source, Step};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
@@ -21,7 +23,7 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// One invocation, ended at `timeout` as Lambda would.
+    /// One invocation. It ends at `timeout`, and with a panic, as it would in Lambda.
     async fn invoke(&self, payload: String, timeout: Duration) -> Outcome {
         let answer = async {
             match self {
@@ -36,9 +38,15 @@ impl Function {
                 }
             }
         };
+        // Whatever it was about is loaded anew by the next one.
+        let answer = AssertUnwindSafe(answer).catch_unwind();
         match tokio::time::timeout(timeout, answer).await {
-            Ok(Ok(response)) => Outcome::Returned(response),
-            Ok(Err(error)) => {
+            Ok(Ok(Ok(response))) => Outcome::Returned(response),
+            Ok(Err(_panic)) => {
+                tracing::error!(function = self.name(), "the function panicked");
+                Outcome::FunctionError
+            }
+            Ok(Ok(Err(error))) => {
                 let error: Box<dyn std::error::Error + Send + Sync> = error;
                 tracing::error!(function = self.name(), error, "the function failed");
                 Outcome::FunctionError
@@ -135,4 +143,99 @@ impl Worker {
 /// The time since 1970, which is what the mapping reckons in.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use decider::{
+        Aggregate, Circumstances, CommandRequest, Commands, Context, Decision, EventType, Json, Meta, Registry,
+    };
+    use event_store::{EventStore, Settings};
+    use jiff::Timestamp;
+    use local_dynamodb::LocalDynamoDb;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use serde_json::json;
+    use table::AggregateKey;
+    use ulid::Ulid;
+
+    use super::*;
+
+    /// Counts, until its rules have a fault.
+    struct Overflow;
+
+    static FAULTY: AtomicBool = AtomicBool::new(false);
+
+    #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+    struct State {
+        count: u32,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "command", content = "data", deny_unknown_fields)]
+    enum Command {
+        Count {},
+    }
+
+    #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+    #[serde(tag = "type", content = "data")]
+    enum Event {
+        Counted {},
+    }
+
+    impl Aggregate for Overflow {
+        const TYPE: &'static str = "overflow";
+        const STATE_VERSION: u32 = 1;
+        const COMMANDS: Commands = Commands { create: "Count", update: None, delete: None };
+        const EVENTS: &'static [EventType] = &[EventType::new("Counted", 1)];
+
+        type State = State;
+        type Command = Command;
+        type Event = Event;
+
+        fn decide(_: &State, Command::Count {}: Command, _: &Context<'_, Event>) -> Decision<Event> {
+            Ok(vec![Event::Counted {}])
+        }
+
+        fn evolve(state: State, Event::Counted {}: &Event) -> State {
+            assert!(!FAULTY.load(Ordering::Relaxed), "a fault in the rules");
+            State { count: state.count + 1 }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_failed_invocation() {
+        let engine = LocalDynamoDb::in_memory().await.unwrap();
+        let settings = Settings::read(&[("TABLE_NAME", "daybook-test")].into_iter().collect()).unwrap();
+        let store = EventStore::new(&startup::aws_config_at(engine.url()), settings.clone());
+        store.create_table().await.unwrap();
+        let registry = Registry::new().with::<Overflow>().unwrap();
+        let (model, key) = (registry.get("overflow").unwrap(), AggregateKey::new("overflow", "1"));
+        let circumstances = Circumstances { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
+        let count = CommandRequest { command: "Count".to_owned(), data: Json::of(&json!({})).unwrap() };
+        let decided = model.decide(&model.before_first_event(), "1", &[count], &circumstances).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        store.append(model, &key, 0, &decided, None, deadline).await.unwrap();
+
+        let cold = EventStore::new(&startup::aws_config_at(engine.url()), settings);
+        let function = Function::Snapshotter(Arc::new(Snapshotter::new(registry, cold)));
+        let keys = json!({"pk": {"S": key.pk()}, "sk": {"S": "EVENT#000000000001"}});
+        let mut image = keys.clone();
+        image["snapshotDue"] = json!({"BOOL": true});
+        let due = json!({"Records": [{
+            "eventID": "1", "eventName": "INSERT", "eventVersion": "1.1", "eventSource": "aws:dynamodb",
+            "awsRegion": "eu-west-1", "eventSourceARN": "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/1",
+            "dynamodb": {
+                "ApproximateCreationDateTime": 1_700_000_000, "Keys": keys, "NewImage": image,
+                "SequenceNumber": "1", "SizeBytes": 26, "StreamViewType": "NEW_IMAGE",
+            },
+        }]});
+        FAULTY.store(true, Ordering::Relaxed);
+        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, Outcome::FunctionError);
+        FAULTY.store(false, Ordering::Relaxed);
+        let answer = Outcome::Returned(r#"{"batchItemFailures":[]}"#.to_owned());
+        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, answer);
+    }
 }
