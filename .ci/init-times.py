@@ -2,8 +2,8 @@
 
 Lambda's Runtime API is a small server here. Each function is started in two ways: with AWS's endpoints refusing any
 connection, so that what is measured is its own work, which has the budget of 3 times an empty function of its kind; and
-with a server that answers its warm-up call at once, which shows what that call adds. Whatever else the machine does can
-only make a start longer, so the fastest of several is what counts; and only a gross excess fails.
+with a server that answers its warm-up call at once, which shows what that call adds, and that there is one. Whatever else
+the machine does can only make a start longer, so the fastest of several is what counts; and only a gross excess fails.
 """
 
 import http.server
@@ -106,6 +106,8 @@ def main():
             line += f", {ratio:.1f} x {BASELINES[function]}" + (f": over {BUDGET:.0f} x" if ratio > BUDGET else "")
             line += f"; with {calls[function]} call to AWS {called:.2f} ms, {called / base:.1f} x"
             gross |= ratio > GROSS
+            if calls[function] != 1:
+                sys.exit(f"{function} makes {calls[function]} calls before its first event, and not the one that warms it up")
         print(line)
     if gross:
         sys.exit(f"an initialisation takes more than {GROSS:.0f} times an empty function's")

@@ -74,6 +74,27 @@ async fn the_functions_answer_alike_outside_of_this_process() {
     }
 }
 
+/// What lets `sam local` do without flags.
+#[test]
+fn samconfig_gives_the_functions_the_endpoints_of_the_dev_stack() {
+    let samconfig = std::fs::read_to_string(workspace().join("samconfig.toml")).unwrap();
+    for command in ["local_invoke", "local_start_api"] {
+        let section = samconfig.split(&format!("[default.{command}.parameters]\n")).nth(1).unwrap();
+        let section = section.split("\n[").next().unwrap();
+        let setting = |name: &str| {
+            let line = section.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = ")).unwrap();
+            line.trim_matches(['[', ']']).trim_matches('"').to_owned()
+        };
+        let functions: Value =
+            serde_json::from_str(&read(setting("env_vars").strip_prefix("events/").unwrap())).unwrap();
+        let host = setting("add_host").split(':').next().unwrap().to_owned();
+        let variables = functions.as_object().unwrap().values().flat_map(|of| of.as_object().unwrap());
+        for (name, url) in variables.filter(|(name, _)| name.ends_with("_URL") || name.contains("ENDPOINT")) {
+            assert!(url.as_str().unwrap().starts_with(&format!("http://{host}:")), "{name} is {url}");
+        }
+    }
+}
+
 /// Puts the API's events to a router, whatever it answers.
 pub(crate) async fn run_api(api: &axum::Router) {
     for event in in_order(&API) {
