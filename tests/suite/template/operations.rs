@@ -1,6 +1,6 @@
 //! What an operator relies on: alarms that say what to do, nothing lost when a stack goes, deployments that go back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use suite_tests::workspace;
@@ -33,23 +33,44 @@ fn watching(function: &Value) -> BTreeSet<String> {
     found
 }
 
+/// What keeps a section of the runbook from healing its alarm.
+fn lacking(section: &str) -> Option<&'static str> {
+    if !section.contains("**At risk:**") {
+        return Some("**At risk:**");
+    }
+    if !section.contains("**Look at**") {
+        return Some("**Look at**");
+    }
+    let Some((_, cure)) = section.split_once("**Cure") else { return Some("**Cure**") };
+    let typed = ["aws ", "sam ", "daybook "];
+    let block =
+        cure.lines().filter_map(|line| line.strip_prefix("$ ")).any(|line| typed.iter().any(|t| line.starts_with(t)));
+    let inline = typed.iter().any(|command| cure.contains(&format!("`{command}")));
+    let none = cure.split_whitespace().collect::<Vec<_>>().join(" ").contains("nothing to type");
+    (!block && !inline && !none).then_some("a command that heals it, or \"nothing to type\"")
+}
+
 #[test]
 fn every_alarm_is_explained_shown_and_heard() {
     let template = plain(&text());
     let alarms = resources(&template, "AWS::CloudWatch::Alarm");
     assert!(alarms.len() > 15, "{}", alarms.len());
     let runbook = std::fs::read_to_string(workspace().join("docs/runbook.md")).unwrap();
-    let sections: BTreeSet<_> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    // A chapter's heading ends its last section.
+    let chapters = runbook.split("\n# ").flat_map(|chapter| chapter.split("\n## ").skip(1));
+    let sections: BTreeMap<_, _> = chapters.filter_map(|section| section.split_once('\n')).collect();
     let dashboard = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"].as_str().unwrap();
     let of_deployments: BTreeSet<_> =
         resources(&template, FUNCTION).iter().flat_map(|(_, function)| watching(function)).collect();
+    let mut missing = BTreeSet::new();
     for (name, alarm) in &alarms {
         let properties = &alarm["Properties"];
         let alarm_name = properties["AlarmName"].as_str().unwrap().strip_prefix("${AWS::StackName}-").unwrap();
         let description = properties["AlarmDescription"].as_str().unwrap();
         let (advice, section) = description.trim().rsplit_once(" docs/runbook.md#").unwrap();
         assert!(advice.ends_with('.') && advice.len() > 60, "{name}: {advice}");
-        assert!(sections.contains(section), "{name}: docs/runbook.md has no section {section}");
+        let Some(told) = sections.get(section) else { panic!("{name}: docs/runbook.md has no section {section}") };
+        missing.extend(lacking(told).map(|lacking| format!("{section}: {lacking}")));
         // No data is no trouble: an idle API measures nothing.
         assert_eq!(properties["TreatMissingData"], "notBreaching", "{name}");
         if properties.get("AlarmActions").is_some() {
@@ -61,6 +82,7 @@ fn every_alarm_is_explained_shown_and_heard() {
             assert!(of_deployments.contains(name), "nobody hears of {name}");
         }
     }
+    assert!(missing.is_empty(), "docs/runbook.md lacks {missing:#?}");
 }
 
 /// What the functions say in lines of level ERROR. The crate `cli` is no function.
