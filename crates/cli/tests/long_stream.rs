@@ -2,7 +2,7 @@
 //! units, counted between the stack and its table.
 //!
 //! In the normal run the long stream has 20,000 events. `LONG_STREAM=1000000 cargo test -p cli --test long_stream --
-//! --nocapture` takes a million, and prints the table; to put them there takes some minutes.
+//! --nocapture` takes a million, as `.ci/run` does, and prints the table; to put them there takes a minute or two.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
