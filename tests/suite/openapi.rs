@@ -2,14 +2,17 @@
 //!
 //! That every answer of the other tests is one of the document's, `Suite::send` sees to.
 
-use axum::http::Method;
+use axum::body::Body;
+use axum::http::{Method, Request};
+use command_handler::Settings;
 use decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
+use local_dynamodb::LocalDynamoDb;
 use serde_json::{Value, json};
 use suite_tests::document::{Document, escaped};
 use suite_tests::{Suite, workspace};
 
 use crate::counter::{Command, Counter, Event, State};
-use crate::instance::{Instance, answer, request, send};
+use crate::instance::{Instance, answer, request, send, settings};
 
 const METHODS: [Method; 8] = [
     Method::GET,
@@ -110,6 +113,133 @@ fn every_example_fits_its_schema() {
     assert!(seen > 30, "{seen}");
 }
 
+/// What a part of the document is, which may refer to another; and its place.
+fn resolved(place: String) -> (String, &'static Value) {
+    let part = Document::get().json().pointer(&place).unwrap_or_else(|| panic!("there is no {place}"));
+    match part["$ref"].as_str() {
+        Some(reference) => resolved(reference.trim_start_matches('#').to_owned()),
+        None => (place, part),
+    }
+}
+
+/// The parts of an object, each resolved.
+fn parts_of(place: &str) -> Vec<(String, &'static Value)> {
+    let members = Document::get().json().pointer(place).and_then(Value::as_object).into_iter().flatten();
+    members.map(|(name, _)| resolved(format!("{place}/{}", escaped(name)))).collect()
+}
+
+#[test]
+fn every_problem_header_and_parameter_has_an_example() {
+    let document = Document::get();
+    let (mut problems, mut headers, mut parameters) = (0, 0, 0);
+    for (place, schema) in parts_of("/components/schemas") {
+        let urn = schema["properties"]["type"]["const"].as_str().unwrap_or_default();
+        if urn.starts_with("urn:daybook:problem:") {
+            let [example] = schema["examples"].as_array().unwrap().as_slice() else { panic!("{place}") };
+            document.fits(&place, example).unwrap();
+        }
+    }
+    let mut answers = parts_of("/components/responses");
+    for (path, method, operation) in operations() {
+        let place = format!("/paths/{}/{method}", escaped(path));
+        answers.extend(parts_of(&format!("{place}/responses")));
+        for index in 0..operation["parameters"].as_array().unwrap().len() {
+            let (place, parameter) = resolved(format!("{place}/parameters/{index}"));
+            let example = parameter.get("example").unwrap_or_else(|| panic!("{place} has no example"));
+            document.fits(&format!("{place}/schema"), example).unwrap();
+            parameters += 1;
+        }
+    }
+    for (place, answer) in answers {
+        for (place, header) in parts_of(&format!("{place}/headers")) {
+            let example = header.get("example").unwrap_or_else(|| panic!("{place} has no example"));
+            document.fits(&format!("{place}/schema"), example).unwrap();
+            headers += 1;
+        }
+        // A success has none where the rules refuse the simplest values.
+        let shared = answer["content"].as_object().filter(|_| place.starts_with("/components/"));
+        for (media_type, content) in shared.into_iter().flatten() {
+            let place = format!("{place}/content/{}", escaped(media_type));
+            let examples = parts_of(&format!("{place}/examples"));
+            if media_type == "application/problem+json" {
+                // One of each kind that the answer can be of.
+                let kinds = content["schema"]["oneOf"].as_array().map_or(1, Vec::len);
+                assert_eq!(examples.len(), kinds, "{place}");
+                problems += kinds;
+            }
+            assert!(!examples.is_empty(), "{place} has no example");
+            for (_, example) in examples {
+                document.fits(&format!("{place}/schema"), &example["value"]).unwrap();
+            }
+        }
+    }
+    assert!(problems > 100 && headers > 100 && parameters > 100, "{problems} {headers} {parameters}");
+}
+
+#[tokio::test]
+async fn every_problem_is_told_as_shown() {
+    let settings = Settings { require_if_match: true, ..settings() };
+    let engine = LocalDynamoDb::in_memory().await.unwrap();
+    let strict = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
+    let instance = Instance::start().await;
+    let todo = json!({"title": "TODO", "message": "Make coffee"});
+    let update = |title: &str| json!({"title": title, "message": "Make coffee"});
+    let pay = json!({"command": "RecordTransaction", "data": {"desc": "Rent", "amount": -1001}});
+    let transaction = json!({"command": "RecordTransaction", "data": {"desc": "Wage", "amount": 1}});
+    for (path, body) in [
+        ("/todo", json!({"id": "123", "title": "TODO", "message": "Make coffee"})),
+        ("/todo/123", update("2")),
+        ("/todo/123", update("3")),
+        ("/todo", json!({"id": "gone", "title": "TODO", "message": "Make coffee"})),
+        ("/account", json!({"id": "123"})),
+    ] {
+        instance.post(path, body).await.expect(if path.matches('/').count() == 1 { 201 } else { 200 });
+    }
+    send(&instance.router, Method::DELETE, "/todo/gone", &[], None).await.expect(200);
+    let key = ("idempotency-key", "once");
+    send(&instance.router, Method::POST, "/todo", &[key], Some(todo.clone())).await.expect(201);
+
+    let post = |path: &str, headers: &[(&str, &str)], body: Value| request(Method::POST, path, headers, Some(body));
+    let get = |path: &str| request(Method::GET, path, &[], None);
+    let broken = Request::post("/todo").header("content-type", "application/json").body(Body::from("{")).unwrap();
+    let cases = [
+        ("MalformedJson", broken),
+        ("BadId", get("/todo/two%20words")),
+        ("BadQuery", get("/todo?limit=0")),
+        ("BadHeader", post("/todo/123", &[("if-match", "three")], update("4"))),
+        ("UnknownRoute", get("/one/two/three")),
+        ("UnknownType", get("/nothing")),
+        ("UnknownEventType", get("/events?type=NothingHappened")),
+        ("NotFound", get("/todo/1")),
+        ("NoSuchVersion", get("/todo/123?version=4")),
+        ("MethodNotAllowed", request(Method::PUT, "/events", &[], None)),
+        ("VersionConflict", post("/todo/123", &[("if-match", "\"2\"")], update("4"))),
+        ("AlreadyExists", post("/todo", &[], json!({"id": "123", "title": "TODO", "message": ""}))),
+        ("Deleted", get("/todo/gone")),
+        ("TooLarge", post("/account/123/commands", &[], vec![transaction; 100].into())),
+        ("NotJson", Request::post("/todo").body(Body::from("title=TODO")).unwrap()),
+        ("BadBody", post("/todo", &[], json!([]))),
+        ("UnknownCommand", post("/todo/123/commands", &[], json!({"command": "DoNothing"}))),
+        ("InvalidCommand", post("/todo", &[], json!({"colour": "red"}))),
+        ("Refused", post("/account/123/commands", &[], pay)),
+        ("KeyReused", post("/todo", &[key], update("other"))),
+    ];
+    let shown = |kind: &str| &Document::get().json()["components"]["examples"][kind]["value"];
+    for (kind, request) in cases {
+        let told = instance.ask(request).await;
+        assert_eq!(&told.body, shown(kind), "{kind}");
+        if matches!(kind, "VersionConflict" | "AlreadyExists") {
+            assert_eq!(told.header("etag"), "\"3\"");
+        }
+        if kind == "MethodNotAllowed" {
+            let elsewhere = &Document::get().json()["components"]["responses"][kind];
+            assert_eq!(told.header("allow"), elsewhere["headers"]["Allow"]["example"]);
+        }
+    }
+    strict.post("/todo", json!({"id": "123", "title": "TODO", "message": "Make coffee"})).await.expect(201);
+    assert_eq!(&strict.post("/todo/123", update("2")).await.body, shown("IfMatchRequired"));
+}
+
 #[tokio::test]
 async fn every_example_is_answered_as_shown() {
     let registry = aggregates::registry().unwrap();
@@ -135,6 +265,25 @@ async fn every_example_is_answered_as_shown() {
         let shown = example(&command["responses"]["200"], "several");
         ask(Method::POST, format!("/{name}/123/commands"), example(&command["requestBody"], "several"), shown).await;
     }
+}
+
+#[test]
+fn every_operation_tells_what_the_gateway_answers() {
+    for (path, method, operation) in operations() {
+        for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("429", "TooManyRequests")] {
+            let answer = &operation["responses"][status];
+            let shared = &Document::get().json()["components"]["responses"][name];
+            if method == "head" {
+                assert_eq!((&answer["description"], answer.get("content")), (&shared["description"], None), "{path}");
+            } else {
+                assert_eq!(answer["$ref"], format!("#/components/responses/{name}"), "{method} {path}");
+            }
+        }
+    }
+    // It is told from a problem by what it lacks.
+    let fits = |answer: &Value| Document::get().fits("/components/schemas/GatewayAnswer", answer).is_ok();
+    assert!(fits(&json!({"message": "Forbidden"})));
+    assert!(!fits(&json!({"message": "Forbidden", "type": "urn:daybook:problem:not-found"})));
 }
 
 #[test]

@@ -5,7 +5,9 @@
 
 mod calls;
 mod examples;
+mod gateway;
 mod headers;
+mod problems;
 mod schemas;
 
 use axum::extract::State;
@@ -38,7 +40,11 @@ pub(crate) async fn endpoint(State(api): State<Api>, _: Parameters<NoQuery>) -> 
 pub fn document(registry: &Registry) -> Value {
     let mut schemas = Schemas::default();
     let mut tags = Vec::new();
+    let (name, answer) = gateway::schema();
+    let answer = schemas.add(name, answer);
     let mut paths = Paths::default();
+    let of_gateway = gateway::STATUSES.map(|status| (name_of(status), gateway::answer(status, &answer)));
+    paths.shared.extend(of_gateway);
     let subjects: Vec<_> = registry.iter().map(|model| Subject::new(model, &mut schemas)).collect();
     for subject in &subjects {
         tags.push(json!({"name": subject.type_name, "description": subject.resource.description}));
@@ -52,9 +58,9 @@ pub fn document(registry: &Registry) -> Value {
         paths.add(call, &suite);
     }
     for kind in Kind::ALL {
-        schemas.add_problem(kind);
+        schemas.add_problem(kind, registry);
     }
-    let elsewhere = json!({
+    let mut elsewhere = json!({
         "UnknownPath": problems_answer(StatusCode::NOT_FOUND, &[Kind::UnknownRoute, Kind::UnknownType], &[]),
         "MethodNotAllowed": problems_answer(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -62,7 +68,15 @@ pub fn document(registry: &Registry) -> Value {
             &[(Header::Allow, true)],
         ),
     });
-    paths.problems.extend(elsewhere.as_object().cloned().unwrap_or_default());
+    // No operation can refer to these, so they say whose they are.
+    for (name, whose) in [
+        ("UnknownPath", "Of a path that is not in this document."),
+        ("MethodNotAllowed", "Of a path that is in this document, with a method that it does not have here."),
+    ] {
+        let told = elsewhere[name]["description"].as_str().unwrap_or_default();
+        elsewhere[name]["description"] = format!("{whose}\n\n{told}").into();
+    }
+    paths.shared.extend(elsewhere.as_object().cloned().unwrap_or_default());
     json!({
         "openapi": "3.1.1",
         "info": {
@@ -78,8 +92,9 @@ pub fn document(registry: &Registry) -> Value {
         "paths": paths.all,
         "components": {
             "schemas": schemas.into_all(),
-            "responses": paths.problems,
+            "responses": paths.shared,
             "parameters": headers::parameters(),
+            "examples": problems::examples(registry),
             "securitySchemes": headers::security_schemes(),
         },
     })
@@ -232,16 +247,17 @@ impl Target for Suite {
         let mut parameters = call.query.map(|schema| query_parameters(schema())).unwrap_or_default();
         for parameter in parameters.iter_mut().filter(|parameter| parameter["name"] == "type") {
             parameter["schema"]["enum"] = json!(self.event_types);
+            parameter["example"] = json!(self.event_types.first());
         }
         parameters
     }
 }
 
-/// The paths as they are gathered, and the answers of problems that they refer to.
+/// The paths as they are gathered, and the answers that they refer to.
 #[derive(Default)]
 struct Paths {
     all: Map<String, Value>,
-    problems: Map<String, Value>,
+    shared: Map<String, Value>,
 }
 
 impl Paths {
@@ -258,7 +274,12 @@ impl Paths {
             let name = format!("{:?}{}", call.verb, name_of(status));
             let answer = problems_answer(status, &kinds, &headers);
             heads.insert(status.as_str().to_owned(), without_body(&answer));
-            self.problems.insert(name.clone(), answer);
+            self.shared.insert(name.clone(), answer);
+            answers.insert(status.as_str().to_owned(), json!({"$ref": format!("#/components/responses/{name}")}));
+        }
+        for status in gateway::STATUSES {
+            let name = name_of(status);
+            heads.insert(status.as_str().to_owned(), without_body(&self.shared[&name]));
             answers.insert(status.as_str().to_owned(), json!({"$ref": format!("#/components/responses/{name}")}));
         }
         let (name, tag) = target.names();
@@ -293,14 +314,37 @@ impl Paths {
 }
 
 fn success(call: &Call, target: &impl Target, status: StatusCode, headers: &[(Header, bool)]) -> Value {
-    let mut answer = json!({"description": success_description(call, status), "headers": headers::of_answer(headers)});
-    if let Some((schema, examples)) = target.answer(call, status) {
+    let body = target.answer(call, status);
+    let shown = body.as_ref().and_then(|(_, examples)| examples.as_object()?.values().next());
+    let version = shown.and_then(|shown| shown["value"]["version"].as_u64());
+    let path = target.path(call).replace("{id}", examples::ID);
+    let examples = |header| match header {
+        Header::ETag => version.map(headers::tag),
+        // A creation is sent to the type, or as commands to what it creates.
+        Header::Location if call.verb == Verb::Create => Some(format!("{path}/{}", examples::ID)),
+        Header::Location => Some(path.trim_end_matches("/commands").to_owned()),
+        Header::Link => Some(next_page(&path, &target.query(call))),
+        _ => None,
+    };
+    let headers = headers::of_answer(headers, examples);
+    let mut answer = json!({"description": success_description(call, status), "headers": headers});
+    if let Some((schema, examples)) = body {
         answer["content"] = content(schema, examples);
     }
     if let Some(links) = target.links(call) {
         answer["links"] = links;
     }
     answer
+}
+
+/// A link with the examples of the parameters that make a page.
+fn next_page(path: &str, query: &[Value]) -> String {
+    let value = |name: &str| {
+        let example = &query.iter().find(|parameter| parameter["name"] == name)?["example"];
+        Some(format!("{name}={}", example.as_str().map_or_else(|| example.to_string(), str::to_owned)))
+    };
+    let query: Vec<_> = ["type", "after", "limit"].into_iter().filter_map(value).collect();
+    format!("<{path}?{}>; rel=\"next\"", query.join("&"))
 }
 
 /// JSON of a schema, with the examples that there are.
@@ -327,8 +371,8 @@ fn problems_answer(status: StatusCode, kinds: &[Kind], headers: &[(Header, bool)
     let reason = status.canonical_reason().unwrap_or_default();
     json!({
         "description": format!("{reason}:\n{}", told.join("\n")),
-        "headers": headers::of_answer(headers),
-        "content": {"application/problem+json": {"schema": schema}},
+        "headers": headers::of_answer(headers, |_| None),
+        "content": {"application/problem+json": {"schema": schema, "examples": problems::references(kinds)}},
     })
 }
 

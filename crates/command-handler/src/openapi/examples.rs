@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use decider::record::timestamp;
-use decider::{Circumstances, CommandRequest, Folded, Json, Meta, Model, RecordedEvent};
+use decider::{Circumstances, CommandRequest, Folded, Json, Meta, Model, RecordedEvent, Registry};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,6 +11,7 @@ use ulid::Ulid;
 use super::calls::Verb;
 use crate::answer::{StateAnswer, WriteAnswer};
 use crate::feeds::{AggregateEntry, Aggregates, Events, Feed, FeedEntry};
+use crate::problem::Problem;
 
 /// The id in all examples.
 pub(super) const ID: &str = "123";
@@ -135,6 +136,36 @@ fn json_of(value: &impl Serialize) -> Option<Value> {
     serde_json::to_value(value).ok()
 }
 
+/// A ULID as the clock of the examples makes it: the same at every run.
+pub(super) fn ulid(random: u128) -> String {
+    Ulid::from_parts(now().1, random).to_string()
+}
+
+/// The time of all examples, and in milliseconds since 1970.
+fn now() -> (Timestamp, u64) {
+    let now = Timestamp::from_second(NOW).unwrap_or_default();
+    (now, u64::try_from(now.as_millisecond()).unwrap_or_default())
+}
+
+/// What is answered to a command that no type has.
+pub(super) fn unknown_command(registry: &Registry) -> Option<Problem> {
+    turned_away(registry.iter().last()?, "DoNothing", &json!({}))
+}
+
+/// What is answered to a creation with a field that there is not.
+pub(super) fn invalid_command(registry: &Registry) -> Option<Problem> {
+    let model = registry.iter().last()?;
+    turned_away(model, model.commands().create, &json!({"colour": "red"}))
+}
+
+/// What is answered to a command that does not reach the rules.
+fn turned_away(model: &dyn Model, command: &str, data: &Value) -> Option<Problem> {
+    let commands = [CommandRequest { command: command.to_owned(), data: Json::of(data).ok()? }];
+    let circumstances = Circumstances { now: now().0, seed: Ulid::nil(), meta: Meta::default() };
+    let error = model.decide(&model.before_first_event(), ID, &commands, &circumstances).err()?;
+    Some(Problem::of_command(error, 0))
+}
+
 /// What the commands come to; none where the rules refuse them or nothing happens.
 fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<Done> {
     let request = |command: &Value| {
@@ -144,11 +175,10 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<D
         })
     };
     let commands: Vec<_> = commands.iter().map(request).collect::<Option<_>>()?;
-    let now = Timestamp::from_second(NOW).unwrap_or_default();
-    let millisecond = u64::try_from(now.as_millisecond()).unwrap_or_default();
+    let (now, millisecond) = now();
     // The random half of a ULID: the same at every run, and different before and after the creation.
     let seed = Ulid::from_parts(millisecond, (1 + u128::from(before.version())) << 64);
-    let meta = Meta { correlation_id: Some(Ulid::from_parts(millisecond, 0).to_string()), ..Meta::default() };
+    let meta = Meta { correlation_id: Some(ulid(0)), ..Meta::default() };
     let decided = model.decide(before, ID, &commands, &Circumstances { now, seed, meta }).ok()?;
     if decided.refusal.is_some() || decided.events.is_empty() {
         return None;

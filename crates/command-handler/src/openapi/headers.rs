@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::examples::{ID, ulid};
+use super::problems::CURRENT;
+
 /// A header of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Header {
@@ -15,7 +18,20 @@ pub(super) enum Header {
 }
 
 impl Header {
-    /// Its name, what it tells, and what it looks like.
+    /// What it looks like where an answer does not say.
+    fn example(self) -> Value {
+        match self {
+            Self::ETag => tag(CURRENT).into(),
+            Self::Location => format!("/todo/{ID}").into(),
+            Self::Link => format!("</todo?after={}&limit=100>; rel=\"next\"", ulid(1)).into(),
+            Self::RetryAfter => 1.into(),
+            Self::Allow => "GET,HEAD".into(),
+            Self::CorrelationId => ulid(0).into(),
+            Self::IdempotencyReplayed => "true".into(),
+        }
+    }
+
+    /// Its name, what it tells, and what it can look like.
     fn described(self) -> (&'static str, &'static str, Value) {
         let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
         match self {
@@ -38,11 +54,18 @@ impl Header {
     }
 }
 
-/// The headers of an answer, each with whether it is always there. One every answer has.
-pub(super) fn of_answer(headers: &[(Header, bool)]) -> Value {
+/// A version as an `ETag`.
+pub(super) fn tag(version: u64) -> String {
+    format!("\"{version}\"")
+}
+
+/// The headers of an answer, each with whether it is always there; and what some look like there. One every answer has.
+pub(super) fn of_answer(headers: &[(Header, bool)], examples: impl Fn(Header) -> Option<String>) -> Value {
     let described = headers.iter().chain(&[(Header::CorrelationId, true)]).map(|&(header, required)| {
         let (name, description, schema) = header.described();
-        (name.to_owned(), json!({"description": description, "required": required, "schema": schema}))
+        let example = examples(header).map_or_else(|| header.example(), Value::from);
+        let told = json!({"description": description, "required": required, "schema": schema, "example": example});
+        (name.to_owned(), told)
     });
     described.collect::<Map<_, _>>().into()
 }
@@ -58,13 +81,14 @@ pub(super) fn id_schema() -> Value {
         "minLength": 1,
         "maxLength": table::keys::MAX_ID,
         "not": {"enum": [".", ".."]},
-        "examples": [super::examples::ID],
+        "examples": [ID],
     })
 }
 
 /// The parameters that calls refer to by name.
 pub(super) fn parameters() -> Value {
-    let header = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema});
+    let header = |name: &str, description: &str, example: &str, schema: Value| json!({"name": name, "in": "header", "required": false, "description": description, "example": example, "schema": schema});
+    let (seen, correlation_id, causation_id) = (tag(CURRENT), ulid(0), ulid(2));
     let token = json!({"type": "string", "pattern": TOKEN});
     json!({
         "Id": {
@@ -72,6 +96,7 @@ pub(super) fn parameters() -> Value {
             "in": "path",
             "required": true,
             "description": "The id of the aggregate.",
+            "example": ID,
             "schema": id_schema(),
         },
         "IfMatch": header(
@@ -79,11 +104,13 @@ pub(super) fn parameters() -> Value {
             "The version that the caller saw, as the `ETag` told it; the quotes are optional. The write happens on this \
              version or not at all. Without it, or with `*`, a lost race is decided again on fresh state. An aggregate \
              that does not exist is at version 0. A write takes no `If-None-Match`: a creation never overwrites.",
+            &seen,
             json!({"type": "string", "pattern": r#"^("[0-9]{1,19}"|[0-9]{1,19}|\*)$"#}),
         ),
         "IfNoneMatch": header(
             "If-None-Match",
             "Versions that the caller has: an `ETag`, several with commas in between, or `*`.",
+            &seen,
             json!({"type": "string"}),
         ),
         "IdempotencyKey": header(
@@ -93,6 +120,7 @@ pub(super) fn parameters() -> Value {
              nothing to append. What was refused without an event is decided anew. A key belongs to one aggregate; there \
              it is an error (422) with another request, another caller's included. An answer that is too large to be kept \
              has no `state`, or neither `state` nor `events` nor `messages`.",
+            "8e03978e-40d5-43e8-bc93-6894a57f9324",
             json!({
                 "type": "string",
                 "pattern": r#"^("[!-~]{1,255}"|[!-~]{1,255})$"#,
@@ -103,30 +131,35 @@ pub(super) fn parameters() -> Value {
             "X-Correlation-Id",
             "What the request belongs to. It is kept with the events and told with the messages; a new one is made where \
              there is none.",
+            &correlation_id,
             token.clone(),
         ),
         "ReadCorrelationId": header(
             "X-Correlation-Id",
             "What the request belongs to. The answer tells it again, or a new one in the place of none and of one that is \
              not 1 to 128 visible characters.",
+            &correlation_id,
             json!({"type": "string"}),
         ),
         "XCausationId": header(
             "X-Causation-Id",
             "The message or request that caused this one. It is kept with the events and told with the messages.",
+            &causation_id,
             token,
         ),
         "Traceparent": header(
             "traceparent",
             "The trace that the request belongs to, by W3C trace context. It is kept with the events and told with the \
              messages. One that is not of that form is ignored.",
-            json!({"type": "string", "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]}),
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            json!({"type": "string"}),
         ),
         "XAmznTraceId": header(
             "X-Amzn-Trace-Id",
             "The same by AWS X-Ray, which Lambda sets by itself where it runs the API. It is kept with the events, told \
              with the messages, and handed to the bus, which goes on from it. One that is not of that form is ignored.",
-            json!({"type": "string", "examples": ["Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"]}),
+            "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1",
+            json!({"type": "string"}),
         ),
     })
 }

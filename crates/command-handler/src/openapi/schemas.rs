@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use decider::Model;
+use decider::{Model, Registry};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
+use super::examples::ulid;
 use super::headers::id_schema;
+use super::problems;
 use crate::answer::{EventAnswer, MessageAnswer, StateAnswer, WriteAnswer};
 use crate::feeds::{Aggregates, Events, Feed, FeedEntry};
 use crate::problem::Kind;
@@ -86,7 +88,7 @@ impl Schemas {
     }
 
     /// Adds a schema under this name, or under another where the name is taken by a different schema.
-    fn add(&mut self, name: &str, schema: Value) -> Value {
+    pub(super) fn add(&mut self, name: &str, schema: Value) -> Value {
         let mut name = name.to_owned();
         while self.0.get(&name).is_some_and(|taken| *taken != schema) {
             name.push('_');
@@ -215,10 +217,10 @@ impl Schemas {
     }
 
     /// The body of a problem.
-    pub(super) fn add_problem(&mut self, kind: Kind) {
+    pub(super) fn add_problem(&mut self, kind: Kind, registry: &Registry) {
         let mut members = json!({
             "type": {"type": "string", "const": kind.urn()},
-            "title": {"type": "string", "examples": [kind.title()]},
+            "title": {"type": "string"},
             "status": {"type": "integer", "const": kind.status().as_u16()},
             "detail": {"type": "string", "description": "What was wrong in this case, for a person."},
         });
@@ -238,7 +240,11 @@ impl Schemas {
         }
         let required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
         let schema = json!({
-            "type": "object", "description": kind.when(), "properties": members, "required": required,
+            "type": "object",
+            "description": kind.when(),
+            "properties": members,
+            "required": required,
+            "examples": [problems::body(kind, registry)],
         });
         self.0.insert(problem_name(kind), schema);
     }
@@ -271,11 +277,27 @@ pub(super) fn query_parameters(schema: Schema) -> Vec<Value> {
             {
                 member.remove("default");
             }
-            json!({
+            let mut parameter = json!({
                 "name": name, "in": "query", "required": required(name), "description": description, "schema": member,
-            })
+            });
+            if let Some(example) = parameter_example(name, &parameter["schema"]) {
+                parameter["example"] = example;
+            }
+            parameter
         })
         .collect()
+}
+
+/// What a query parameter looks like. That of an event type is one of those that there are.
+fn parameter_example(name: &str, schema: &Value) -> Option<Value> {
+    Some(match name {
+        "after" if schema["type"] == "integer" => 100.into(),
+        "after" => ulid(1).into(),
+        "limit" => 100.into(),
+        "version" => 2.into(),
+        "rebuild" => true.into(),
+        _ => return None,
+    })
 }
 
 /// A variant of an enum that is written as name and data.

@@ -1,0 +1,56 @@
+//! What a gateway answers by itself, in front of the API. A machine of one's own has none.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+/// The statuses.
+pub(super) const STATUSES: [StatusCode; 3] =
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
+
+/// The name of the schema of all of them, and it. It knows `type` so that a typed client can match on that before it knows
+/// who answered; what a missing one stands for is told by RFC 9457.
+pub(super) fn schema() -> (&'static str, Value) {
+    let schema = json!({
+        "type": "object",
+        "description": "What the gateway in front of the API answers by itself. Unlike a problem, it has no `type`.",
+        "properties": {
+            "message": {"type": "string"},
+            "type": {"const": "about:blank", "description": "Not sent; a problem without one is `about:blank`."},
+        },
+        "required": ["message"],
+        "examples": [{"message": "Forbidden"}],
+    });
+    ("GatewayAnswer", schema)
+}
+
+/// The answer of a status, whose body is of this schema.
+pub(super) fn answer(status: StatusCode, schema: &Value) -> Value {
+    let (name, when) = match status {
+        StatusCode::UNAUTHORIZED => {
+            ("unauthorized", "the API is deployed with a token issuer, and the token is missing or none that it takes")
+        }
+        StatusCode::FORBIDDEN => (
+            "forbidden",
+            "the API is deployed without a token issuer, and the signature is missing, wrong or of somebody who may not \
+             call",
+        ),
+        _ => ("throttled", "there are more requests than are let through; wait a little and repeat it"),
+    };
+    let reason = status.canonical_reason().unwrap_or_default();
+    let mut answer = json!({
+        "description": format!("{reason}, of the gateway in front of the API: {when}."),
+        "content": {"application/json": {
+            "schema": schema,
+            "examples": {name: {"value": {"message": reason}}},
+        }},
+    });
+    if status == StatusCode::UNAUTHORIZED {
+        answer["headers"] = json!({"WWW-Authenticate": {
+            "description": "That a token is asked for, and what was wrong with one that came.",
+            "required": false,
+            "schema": {"type": "string"},
+            "example": "Bearer",
+        }});
+    }
+    answer
+}
