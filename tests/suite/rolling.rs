@@ -15,8 +15,11 @@ use table::keys;
 use tokio::time::{Duration, Instant};
 
 use self::instances::{EVERY, Item, Table, first_events, inserted, key};
-use self::parcel::Release::{New, Old, Rash};
+use self::parcel::Release::{self, New, Old, Rash};
 use crate::instance::request;
+
+/// Who wrote, and who reads it.
+const PAIRS: [(Release, Release); 4] = [(Old, Old), (New, Old), (Old, New), (New, New)];
 
 /// More than anything here takes.
 fn in_time() -> Instant {
@@ -29,6 +32,11 @@ fn old_state(towns: &[&str]) -> Value {
 
 fn new_state(towns: &[&str]) -> Value {
     json!({"to": "Ann", "seen": towns.iter().map(|town| json!({"town": town, "country": "CH"})).collect::<Vec<_>>()})
+}
+
+/// The state as it is in a release.
+fn state_in(release: Release, towns: &[&str]) -> Value {
+    if release == New { new_state(towns) } else { old_state(towns) }
 }
 
 // Events.
@@ -110,21 +118,13 @@ async fn a_rollback_to_the_release_that_reads_ahead_loses_nothing() {
 }
 
 #[tokio::test]
-async fn both_list_every_aggregate_whatever_its_first_event_was_called() {
+async fn a_list_has_every_aggregate_by_each_name_of_its_first_event_that_a_release_knows() {
     let table = Table::new().await;
     for (id, writer) in [("a", Old), ("b", New), ("c", Old), ("d", New)] {
         table.instance(writer).send(id, "Ann").await;
     }
     for reader in [Old, New] {
-        let mut found = Vec::new();
-        let mut path = "/parcel?limit=1".to_owned();
-        loop {
-            let page = table.instance(reader).get(&path).await;
-            found.extend(page.body["aggregates"].as_array().unwrap().iter().map(|entry| entry["id"].clone()));
-            let Some(next) = page.next() else { break };
-            path = next.to_owned();
-        }
-        assert_eq!(found, ["a", "b", "c", "d"], "{reader:?}");
+        assert_eq!(listed(&table, reader).await, ["a", "b", "c", "d"], "{reader:?}");
         // And the feed of either name can be read.
         for (name, ids) in [("ParcelSent", ["a", "c"]), ("ParcelPosted", ["b", "d"])] {
             let feed = table.instance(reader).get(&format!("/events?type={name}")).await.body;
@@ -132,13 +132,28 @@ async fn both_list_every_aggregate_whatever_its_first_event_was_called() {
             assert_eq!(found, ids);
         }
     }
+    // Not reading ahead, it has never heard of the other name.
+    assert_eq!(listed(&table, Rash).await, ["a", "c"]);
+    table.instance(Rash).get("/events?type=ParcelPosted").await.expect_problem(404, "unknown-event-type");
+}
+
+/// The ids that the list of parcels has, page by page.
+async fn listed(table: &Table, reader: Release) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut path = "/parcel?limit=1".to_owned();
+    loop {
+        let page = table.instance(reader).get(&path).await;
+        found.extend(page.body["aggregates"].as_array().unwrap().iter().map(|entry| entry["id"].clone()));
+        let Some(next) = page.next() else { return found };
+        path = next.to_owned();
+    }
 }
 
 // Snapshots.
 
 #[tokio::test]
 async fn a_snapshot_is_used_by_its_own_release_only() {
-    for (writer, reader) in [(Old, Old), (Old, New), (New, Old), (New, New)] {
+    for (writer, reader) in PAIRS {
         let table = Table::new().await;
         table.instance(Old).send("1", "Ann").await;
         let towns: Vec<_> = (0..2 * EVERY).map(|number| number.to_string()).collect();
@@ -150,7 +165,7 @@ async fn a_snapshot_is_used_by_its_own_release_only() {
         table.instance(writer).take_snapshot("1").await.unwrap();
         table.wire.take_calls();
         let state = table.instance(reader).state("1").await;
-        assert_eq!(state, if reader == New { new_state(&towns) } else { old_state(&towns) });
+        assert_eq!(state, state_in(reader, &towns));
         let calls = table.wire.take_calls();
         let expected: &[String] = if writer == reader { &[] } else { &[keys::event_sk(1)] };
         assert_eq!(first_events(&calls), expected, "{writer:?} for {reader:?}");
@@ -224,6 +239,26 @@ async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_
 }
 
 #[tokio::test]
+async fn a_snapshotter_takes_what_either_release_wrote() {
+    for (writer, reader) in PAIRS {
+        let table = Table::new().await;
+        let instance = table.instance(writer);
+        instance.send("1", "Ann").await;
+        for _ in 1..EVERY {
+            instance.scan("1", "Bern").await;
+        }
+        let mut due = table.rows("1", keys::EVENT_PREFIX).await;
+        due.retain(|row| row.contains_key("snapshotDue"));
+        let batch = serde_json::from_value(json!({"Records": [inserted(&due[0], 1)]})).unwrap();
+        let answer = table.snapshotter(reader).handle(batch, in_time()).await.unwrap();
+        assert_eq!(answer.checkpoint(), None);
+        let taken = table.rows("1", keys::SNAPSHOT).await.pop().unwrap();
+        let state: Value = serde_json::from_str(taken["state"].as_s().unwrap()).unwrap();
+        assert_eq!(state, state_in(reader, &["Bern"; EVERY as usize - 1]), "{writer:?} for {reader:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
     let table = Table::new().await;
     let rash = table.instance(Rash);
@@ -256,27 +291,22 @@ async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
 // Cached states.
 
 #[tokio::test]
-async fn a_cached_state_of_the_old_release_goes_on_with_events_of_the_new_one() {
-    let table = Table::new().await;
-    let old = table.instance(Old);
-    old.send("1", "Ann").await;
-    table.instance(New).scan("1", "Bern").await;
-    // It decides on what it remembers, finds out that it was overtaken, and reads ahead.
-    table.wire.take_calls();
-    let after = old.scan("1", "Chur").await;
-    assert_eq!(after.state.read::<Value>().unwrap(), old_state(&["Bern", "Chur"]));
-    let calls: Vec<_> = table.wire.take_calls().into_iter().map(|call| call.operation).collect();
-    assert_eq!(calls, ["TransactWriteItems", "Query", "TransactWriteItems"]);
-}
-
-#[tokio::test]
-async fn a_cached_state_of_the_new_release_goes_on_with_events_of_the_old_one() {
-    let table = Table::new().await;
-    let new = table.instance(New);
-    new.send("1", "Ann").await;
-    table.instance(Old).scan("1", "Bern").await;
-    let after = new.scan("1", "Chur").await;
-    assert_eq!(after.state.read::<Value>().unwrap(), new_state(&["Bern", "Chur"]));
+async fn a_cached_state_goes_on_with_the_events_of_either_release() {
+    for (writer, reader) in PAIRS {
+        let table = Table::new().await;
+        let warm = table.instance(reader);
+        warm.send("1", "Ann").await;
+        table.instance(writer).scan("1", "Bern").await;
+        // It decides on what it remembers, finds out that it was overtaken, and reads what is new.
+        table.wire.take_calls();
+        let after = warm.scan("1", "Chur").await;
+        let state: Value = after.state.read().unwrap();
+        assert_eq!(state, state_in(reader, &["Bern", "Chur"]), "{writer:?} for {reader:?}");
+        let calls = table.wire.take_calls();
+        let operations: Vec<_> = calls.iter().map(|call| call.operation.as_str()).collect();
+        assert_eq!(operations, ["TransactWriteItems", "Query", "TransactWriteItems"], "{writer:?} for {reader:?}");
+        assert_eq!(first_events(&calls), [keys::event_sk(2)]);
+    }
 }
 
 #[tokio::test]
@@ -297,7 +327,7 @@ async fn a_cached_state_that_cannot_go_on_appends_nothing() {
 #[tokio::test]
 async fn what_one_release_answered_the_other_answers_again_under_the_same_key() {
     let post = || request(Method::POST, "/parcel", &[("idempotency-key", "k")], Some(json!({"id": "1", "to": "Ann"})));
-    for [first, second] in [[Old, New], [New, Old], [New, Rash]] {
+    for (first, second) in PAIRS.into_iter().chain([(Rash, New), (New, Rash)]) {
         let table = Table::new().await;
         let answered = table.instance(first).ask(post()).await.expect(201);
         let replayed = table.instance(second).ask(post()).await.expect(201);
@@ -383,7 +413,7 @@ async fn a_store_reads_rows_of_older_and_of_newer_releases() {
     for reader in [Old, New] {
         let instance = table.instance(reader);
         let towns: &[&str] = &["Bern", "Chur"];
-        assert_eq!(instance.state("1").await, if reader == New { new_state(towns) } else { old_state(towns) });
+        assert_eq!(instance.state("1").await, state_in(reader, towns));
     }
     // And what it does not know, an append leaves in the metadata as it was.
     old.scan("1", "Thun").await;

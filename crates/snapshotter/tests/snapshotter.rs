@@ -10,7 +10,7 @@ use std::time::Duration;
 use local_dynamodb::Fault;
 use serde_json::json;
 use snapshotter::NoCheckpoint;
-use support::{Bench, EVERY, checkpoint, due, handle, handle_within, insert, number, operations, text};
+use support::{Bench, EVERY, checkpoint, due, handle, handle_within, insert, log, number, operations, text};
 use table::{AggregateKey, keys};
 
 const THROTTLED: Fault = Fault::Refuse { status: 400, code: "ThrottlingException" };
@@ -361,13 +361,7 @@ async fn a_row_that_is_no_event_is_passed_by() {
 #[tokio::test]
 async fn a_state_that_is_too_large_is_passed_by_and_the_aggregate_works_on() {
     let bench = Bench::new().await;
-    let key = AggregateKey::new("notebook", "1");
-    bench.command(&key, "Begin", json!({})).await;
-    // Text of chance compresses to no less than three quarters.
-    let page = || std::iter::repeat_with(fastrand::alphanumeric).take(150 * 1024).collect::<String>();
-    for _ in 0..4 {
-        bench.command(&key, "Write", json!({"page": page()})).await;
-    }
+    let key = bench.large_notebook("1").await;
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &[due(1, &key)]).await), None);
     assert_eq!(bench.snapshot(&key).await, None);
     assert_eq!(bench.take_count("PutItem"), 0);
@@ -404,4 +398,44 @@ async fn a_modified_or_removed_event_is_not_due() {
         assert_eq!(checkpoint(handle(&bench.snapshotter(), &[record]).await), None);
     }
     assert_eq!(bench.wire.take_calls(), []);
+}
+
+// What an operator reads of it.
+
+#[tokio::test]
+async fn a_batch_is_a_line_of_the_log_and_what_came_of_each_aggregate_another() {
+    let bench = Bench::new().await;
+    let [taken, torn] = [bench.account("taken", EVERY).await, bench.account("torn", EVERY).await];
+    let ahead = bench.account("ahead", EVERY).await;
+    bench.delete_event(&torn, 5).await;
+    bench.tamper(&ahead, 5, "eventType", "MoneyLent").await;
+    let large = bench.large_notebook("large").await;
+    let unknown = AggregateKey::new("unknown", "1");
+    let batch = [due(1, &taken), due(2, &torn), due(3, &ahead), due(4, &large), due(5, &unknown), json!("odd")];
+    log::take();
+    assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
+
+    let mut lines = log::take();
+    let last = lines.pop().unwrap();
+    assert_eq!((&last["level"], &last["message"]), (&json!("INFO"), &json!("batch")));
+    assert_eq!(["records", "aggregates", "failed"].map(|name| last[name].as_u64()), [6, 5, 0].map(Some));
+    // They are folded side by side.
+    lines.sort_unstable_by_key(|line| line["aggregate"].as_str().unwrap_or_default().to_owned());
+    let fields = |line: &serde_json::Value| ["level", "message", "aggregate"].map(|name| line[name].clone());
+    let told: Vec<_> = lines.iter().map(fields).collect();
+    let impossible = "no snapshot can be taken";
+    let expected = [
+        [json!("ERROR"), json!(impossible), json!(null)],
+        ["WARN", "left to the newer release", "account/ahead"].map(Into::into),
+        ["INFO", "snapshot taken", "account/taken"].map(Into::into),
+        ["ERROR", impossible, "account/torn"].map(Into::into),
+        ["WARN", "state too large for a snapshot", "notebook/large"].map(Into::into),
+        ["WARN", "no aggregate of this type is registered, no snapshot taken", "unknown/1"].map(Into::into),
+    ];
+    assert_eq!(told, expected);
+    assert!(lines[0]["error"].as_str().unwrap().starts_with("the record cannot be read"), "{}", lines[0]);
+    assert_eq!(lines[2]["version"], EVERY);
+    assert_eq!(lines[3]["sequence_number"], "2");
+    assert!(lines[3]["error"].as_str().unwrap().contains("event 5 is missing"), "{}", lines[3]);
+    assert!(lines[4]["bytes"].as_u64().unwrap() > 400 * 1024, "{}", lines[4]);
 }

@@ -44,4 +44,12 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     assert!(lags.iter().all(|lag| lag.as_f64().unwrap() >= 0.0));
 
     assert_eq!(lines(metrics), Vec::<Value>::new(), "a line tells what happened since the last");
+
+    let setup = support::setup(json!({"entries": [{"containing": "a-1", "code": "AccessDeniedException"}]})).await;
+    assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "a", 2)]).await.as_deref(), Some("1"));
+    let written = lines(metrics);
+    let [line] = written.as_slice() else { panic!("{written:?}") };
+    let unit = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().iter();
+    let unit = unit.filter(|metric| metric["Name"] == "MessagesHeldBack").map(|metric| &metric["Unit"]);
+    assert_eq!((&line["MessagesHeldBack"], unit.collect::<Vec<_>>()), (&json!(2), vec![&json!("Count")]));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stream_relay::{Pace, RelayError};
-use support::{detail, insert, insert_detail, message_id, setup, setup_at_pace};
+use support::{detail, insert, insert_detail, log, message_id, setup, setup_at_pace};
 
 #[tokio::test]
 async fn a_row_goes_to_the_bus_as_it_is() {
@@ -389,4 +389,101 @@ async fn the_same_id_on_another_item_is_another_message() {
     other["dynamodb"]["NewImage"]["messageId"]["S"] = json!("a-1");
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1), other, insert(3, "a", 1)]).await, None);
     assert_eq!(setup.delivered(), ["a-1", "b-1"]);
+}
+
+// What an operator reads of it.
+
+/// The level and the message of a log line.
+fn told(line: &Value) -> (&str, &str) {
+    (line["level"].as_str().unwrap(), line["message"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_batch_is_one_line_of_the_log() {
+    let setup = setup(json!({})).await;
+    log::take();
+    let mut other = insert(4, "d", 1);
+    other["eventName"] = json!("REMOVE");
+    let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "a", 1), other];
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!(setup.checkpoint(&[]).await, None);
+
+    let fields = ["records", "relevant", "sent", "retried", "parked", "held", "calls"];
+    let lines = log::take();
+    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), [("INFO", "relayed"); 2]);
+    assert_eq!(fields.map(|name| lines[0][name].as_u64()), [4, 3, 2, 0, 0, 0, 1].map(Some));
+    assert_eq!(fields.map(|name| lines[1][name].as_u64()), [Some(0); 7]);
+}
+
+#[tokio::test]
+async fn the_log_names_what_was_sent_more_than_once() {
+    let failing = json!([{"index": 0, "code": "InternalFailure"}, {"index": 2, "code": "ThrottlingException"}]);
+    let again = json!([{"index": 1, "code": "InternalFailure"}]);
+    let setup = setup(json!({"putEvents": [{ "failEntries": failing }, { "failEntries": again }]})).await;
+    log::take();
+    let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "c", 1)];
+    assert_eq!(setup.checkpoint(&records).await, None);
+
+    let lines = log::take();
+    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), [("INFO", "relayed"), ("INFO", "sent more than once")]);
+    assert_eq!((&lines[0]["sent"], &lines[0]["retried"], &lines[0]["calls"]), (&json!(3), &json!(3), &json!(3)));
+    assert_eq!((&lines[1]["retried"], &lines[1]["ids"]), (&json!(3), &json!("a-1 c-1")), "each is named once");
+}
+
+#[tokio::test]
+async fn the_log_names_what_was_parked_and_why() {
+    let setup = setup(json!({"entries": [{"containing": "b-1", "code": "MalformedDetail"}]})).await;
+    log::take();
+    assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1), json!("odd")]).await, None);
+
+    let (mut parked, others): (Vec<_>, Vec<_>) = log::take().into_iter().partition(|line| line["level"] == "WARN");
+    parked.sort_unstable_by_key(|line| line["id"].to_string());
+    assert!(parked.iter().all(|line| line["message"] == "parked in the dead-letter queue"), "{parked:#?}");
+    let named: Vec<_> = parked.iter().map(|line| (line["id"].as_str(), line["code"].as_str())).collect();
+    assert_eq!(named, [(Some("?"), Some("UnreadableRecord")), (Some("b-1"), Some("MalformedDetail"))]);
+    assert!(parked.iter().all(|line| !line["text"].as_str().unwrap().is_empty()));
+    assert_eq!(others.iter().map(told).collect::<Vec<_>>(), [("INFO", "relayed")]);
+    assert_eq!((&others[0]["sent"], &others[0]["parked"]), (&json!(1), &json!(2)));
+}
+
+#[tokio::test]
+async fn the_log_names_what_is_held_back_and_why() {
+    let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
+    log::take();
+    let records = [insert(1, "b", 1), insert_detail(2, "a", 1, "malformed"), insert(3, "a", 2)];
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("2"));
+
+    let lines = log::take();
+    let expected = [
+        ("ERROR", "the dead-letter queue did not take this"),
+        ("INFO", "relayed"),
+        ("ERROR", "held back, to come again"),
+    ];
+    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!((&lines[0]["id"], &lines[0]["code"]), (&json!("a-1"), &json!("MalformedDetail")));
+    assert_eq!((&lines[1]["sent"], &lines[1]["parked"], &lines[1]["held"]), (&json!(1), &json!(0), &json!(2)));
+    assert_eq!((&lines[2]["held"], &lines[2]["ids"]), (&json!(2), &json!("a-1 a-2")));
+    assert_eq!(lines[2]["code"], "NotParked");
+}
+
+#[tokio::test]
+async fn a_refused_deployment_is_told_once_and_of_what_it_holds_back_a_hundred_are_named() {
+    let setup = setup(json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]})).await;
+    log::take();
+    let records: Vec<_> = (1..=120).map(|n| insert(n, &n.to_string(), 1)).collect();
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
+
+    let lines = log::take();
+    let expected = [
+        ("ERROR", "the bus refuses this deployment, nothing more is sent"),
+        ("INFO", "relayed"),
+        ("ERROR", "held back, to come again"),
+    ];
+    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!((&lines[1]["sent"], &lines[1]["held"]), (&json!(0), &json!(120)));
+    assert_eq!(lines[2]["ids"].as_str().unwrap().split(' ').count(), 100);
+    assert_eq!(
+        (&lines[0]["code"], &lines[2]["code"]),
+        (&json!("AccessDeniedException"), &json!("AccessDeniedException"))
+    );
 }

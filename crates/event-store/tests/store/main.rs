@@ -8,6 +8,7 @@ mod feed;
 mod idempotency;
 mod kept;
 mod load;
+mod log;
 mod notebook;
 mod outages;
 mod properties;

@@ -12,6 +12,7 @@ use flate2::write::GzEncoder;
 use serde_json::json;
 use table::keys;
 
+use crate::log;
 use crate::notebook::Notebook;
 use crate::support::{Bench, Item, Subject, balance, ledger, notation, now, number, settings, state, text};
 
@@ -187,6 +188,43 @@ async fn a_snapshot_that_cannot_be_read_is_ignored() {
         let loaded = account.load(&cold).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (12, &json!(balance(12))), "{attribute} {value:?}");
         assert_eq!(state(&account.load_at(&cold, 12).await)["balance"], balance(12), "{attribute} {value:?}");
+    }
+}
+
+/// A state that is right all the same, only later, shows none of this to anybody but the operator.
+#[tokio::test]
+async fn a_snapshot_that_is_ignored_is_a_warning_that_names_its_aggregate() {
+    let bench = Bench::new().await;
+    let account = ledger(&bench.store(), "1", 5).await;
+    take(&bench.store(), &account).await;
+    let good = snapshot(&bench, &account).await;
+    log::take();
+    account.load(&bench.store()).await;
+    assert_eq!(log::take(), [json!(null); 0], "a good one is used without a word");
+
+    let number = |value: &str| AttributeValue::N(value.to_owned());
+    for (attribute, value, message, fields) in [
+        ("state", AttributeValue::S("no JSON".into()), "ignoring a snapshot that cannot be read", json!({})),
+        (
+            "stateVersion",
+            number("7"),
+            "ignoring a snapshot of another state version",
+            json!({"version": 5, "state_version": 7}),
+        ),
+        ("lastSeqNum", number("9"), "ignoring a snapshot that is ahead of the events", json!({"version": 9})),
+    ] {
+        bench.put(good.clone()).await;
+        bench.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;
+        log::take();
+        assert_eq!(account.load(&bench.store()).await.version(), 5);
+        let lines = log::take();
+        let [line] = lines.as_slice() else { panic!("{lines:#?}") };
+        assert_eq!((&line["level"], &line["message"]), (&json!("WARN"), &json!(message)));
+        assert_eq!(line["aggregate"], "account/1");
+        for (name, value) in fields.as_object().unwrap() {
+            assert_eq!(&line[name], value, "{message}");
+        }
+        assert_eq!(line["fault"].is_string(), attribute == "state", "why it cannot be read");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the tests share: a table behind a wire, aggregates that write to it, and its stream as the function is handed it.
 
+pub(crate) mod log;
 mod notebook;
 
 use std::collections::HashMap;
@@ -117,6 +118,18 @@ impl Bench {
             _ => ("RecordTransaction", json!({"desc": "payment", "amount": number})),
         });
         self.commands(&key, commands.collect()).await;
+        key
+    }
+
+    /// A notebook at version 5 whose state is too large for a snapshot.
+    pub(crate) async fn large_notebook(&self, id: &str) -> AggregateKey {
+        let key = AggregateKey::new("notebook", id);
+        self.command(&key, "Begin", json!({})).await;
+        // Text of chance compresses to no less than three quarters.
+        let page = || std::iter::repeat_with(fastrand::alphanumeric).take(150 * 1024).collect::<String>();
+        for _ in 0..4 {
+            self.command(&key, "Write", json!({"page": page()})).await;
+        }
         key
     }
 

@@ -1,5 +1,7 @@
 //! A relay over a local bus, and stream records for it.
 
+pub(crate) mod log;
+
 use std::time::Duration;
 
 use local_bus::{Bus, Faults, Server};

@@ -1,0 +1,44 @@
+//! The metrics of invocations, as CloudWatch reads them. They are collected for the whole process, so this is its only test.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod support;
+
+use serde_json::{Value, json};
+use startup::{Environment, Metrics};
+use support::{Bench, EVERY, checkpoint, due, handle};
+
+/// What one line of metrics counts; nothing where no line was written.
+fn counted(metrics: Metrics) -> Option<[Value; 3]> {
+    let mut written = Vec::new();
+    metrics.write_to(&mut written);
+    let lines: Vec<Value> = String::from_utf8(written).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    assert!(lines.len() <= 1, "{lines:?}");
+    let line = lines.into_iter().next()?;
+    let directive = &line["_aws"]["CloudWatchMetrics"][0];
+    assert_eq!((&directive["Namespace"], &directive["Dimensions"]), (&json!("Daybook/test"), &json!([[]])));
+    assert!(directive["Metrics"].as_array().unwrap().iter().all(|metric| metric["Unit"] == "Count"), "{directive}");
+    Some(["SnapshotsTaken", "SnapshotTooLarge", "SnapshotImpossible"].map(|name| line[name].clone()))
+}
+
+#[tokio::test]
+async fn what_was_taken_what_is_too_large_and_what_is_impossible_is_counted() {
+    let metrics = Metrics::collect(&Environment::from_iter([("METRICS_NAMESPACE", "Daybook/test")]));
+    let bench = Bench::new().await;
+    let snapshotter = bench.snapshotter();
+    let [one, other, torn] =
+        [bench.account("a", EVERY).await, bench.account("b", EVERY).await, bench.account("torn", EVERY).await];
+    bench.delete_event(&torn, 5).await;
+    let large = bench.large_notebook("1").await;
+
+    let batch = [due(1, &one), due(2, &other), due(3, &large), due(4, &torn), json!("odd")];
+    assert_eq!(checkpoint(handle(&snapshotter, &batch).await), None);
+    assert_eq!(counted(metrics), Some([json!(2), json!(1), json!(2)]));
+
+    // What there is already, is not taken, and what did not happen is not written.
+    assert_eq!(checkpoint(handle(&snapshotter, &batch[..2]).await), None);
+    assert_eq!(counted(metrics), None);
+    assert_eq!(checkpoint(handle(&snapshotter, &[due(5, &large)]).await), None);
+    assert_eq!(counted(metrics), Some([json!(null), json!(1), json!(null)]));
+}
