@@ -167,8 +167,11 @@ async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
         *statuses.entry(status).or_default() += 1;
     }
     println!("seed {seed}: {statuses:?}, {} aggregates", acknowledged.0.len());
-    for status in [200, 201, 304, 400, 404, 405, 409, 410, 413, 415, 422] {
-        assert!(statuses.contains_key(&status), "none of the requests came to a {status}: {statuses:?}");
+    // With types of your own the seed makes other requests, and may miss what is rare.
+    if registry.iter().map(Model::type_name).eq(["account", "order", "todo"]) {
+        for status in [200, 201, 304, 400, 404, 405, 409, 410, 413, 415, 422] {
+            assert!(statuses.contains_key(&status), "none of the requests came to a {status}: {statuses:?}");
+        }
     }
 
     let streams: Vec<_> = acknowledged.0.into_iter().filter(|(_, stream)| !stream.is_empty()).collect();
