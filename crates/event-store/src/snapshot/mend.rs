@@ -11,7 +11,7 @@ use super::put::{outcome, unchanged};
 use super::{Stored, corrupt_state, decode, encode, to_item};
 use crate::error::StoreError;
 use crate::limits;
-use crate::load::{Item, Loaded};
+use crate::load::{Item, Loaded, text};
 use crate::store::EventStore;
 
 impl EventStore {
@@ -86,7 +86,7 @@ impl EventStore {
             .delete_item()
             .table_name(&self.settings.table_name)
             .key(attributes::PK, AttributeValue::S(key.pk()))
-            .key(attributes::SK, row.get(attributes::SK).cloned().unwrap_or(AttributeValue::Null(true)))
+            .key(attributes::SK, AttributeValue::S(text(row, attributes::SK).to_owned()))
             .condition_expression(unchanged)
             .set_expression_attribute_values((!values.is_empty()).then_some(values))
             .send()

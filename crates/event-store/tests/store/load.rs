@@ -8,7 +8,7 @@ use local_dynamodb::{Call, Fault};
 use serde_json::json;
 use table::keys;
 
-use crate::support::{Bench, Subject, balance, large_ledger, ledger, now, reads, settings, state};
+use crate::support::{Bench, Item, Subject, balance, large_ledger, ledger, now, reads, settings, state};
 
 /// The whole text of a fault that must be [`StoreError::Corrupt`].
 fn corrupt(error: StoreError) -> String {
@@ -345,15 +345,21 @@ async fn an_append_whose_end_never_comes_is_an_error() {
     }
 }
 
-/// Not at the second look, and not at the third.
-#[tokio::test]
-async fn an_append_whose_end_comes_late_is_seen_whole() {
-    let bench = Bench::new().await;
+/// An account of three events, the last two of one append, and the last of these, which the table does not have yet.
+async fn half_an_append(bench: &Bench) -> (Subject, Item) {
     let account = ledger(&bench.store(), "1", 1).await;
     let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
     account.commands(&bench.store(), &[transaction.clone(), transaction]).await;
     let last = bench.row(&account.key, &keys::event_sk(3)).await.unwrap();
     bench.delete(&account.key, &keys::event_sk(3)).await;
+    (account, last)
+}
+
+/// Not at the second look, and not at the third.
+#[tokio::test]
+async fn an_append_whose_end_comes_late_is_seen_whole() {
+    let bench = Bench::new().await;
+    let (account, last) = half_an_append(&bench).await;
     let store = bench.store();
     bench.wire.take_calls();
     let mut load = pin!(account.load(&store));
@@ -367,11 +373,7 @@ async fn an_append_whose_end_comes_late_is_seen_whole() {
 #[tokio::test]
 async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
     let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 1).await;
-    let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
-    account.commands(&bench.store(), &[transaction.clone(), transaction]).await;
-    let last = bench.row(&account.key, &keys::event_sk(3)).await.unwrap();
-    bench.delete(&account.key, &keys::event_sk(3)).await;
+    let (account, last) = half_an_append(&bench).await;
     bench.wire.take_calls();
     bench.wire.fail_next("Query", Fault::ShortPage { items: 2 });
     let store = bench.store();

@@ -8,6 +8,7 @@ mod feed;
 mod idempotency;
 mod kept;
 mod load;
+#[path = "../../../../tests/log.rs"]
 mod log;
 mod notebook;
 mod outages;

@@ -1,5 +1,6 @@
 //! What the tests share: a table behind a wire, aggregates that write to it, and its stream as the function is handed it.
 
+#[path = "../../../../tests/log.rs"]
 pub(crate) mod log;
 mod notebook;
 

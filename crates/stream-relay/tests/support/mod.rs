@@ -1,5 +1,6 @@
 //! A relay over a local bus, and stream records for it.
 
+#[path = "../../../../tests/log.rs"]
 pub(crate) mod log;
 
 use std::time::Duration;

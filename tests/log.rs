@@ -1,4 +1,5 @@
-//! What the code under test logs on a thread, hence for one test, however many run side by side.
+//! What the package under test logs on a thread, hence for one test, however many run side by side. A module of the tests
+//! of each package whose lines are tested.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -28,7 +29,8 @@ impl Write for OfThread {
 pub(crate) fn take() -> Vec<Value> {
     static LISTENING: Once = Once::new();
     LISTENING.call_once(|| {
-        let log = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter("stream_relay=info");
+        let filter = format!("{}=info", env!("CARGO_PKG_NAME").replace('-', "_"));
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter);
         // One for the process: the places that log remember whether anybody listens, and not on which thread.
         tracing::subscriber::set_global_default(log.with_writer(|| OfThread).finish()).unwrap();
         tracing::callsite::rebuild_interest_cache();
