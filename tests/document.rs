@@ -28,7 +28,7 @@ impl Document {
         static DOCUMENT: OnceLock<Document> = OnceLock::new();
         DOCUMENT.get_or_init(|| {
             let registry = aggregates::registry().expect("the aggregates fit with each other");
-            Self { json: command_handler::openapi::document(&registry), validators: Mutex::default() }
+            Self { json: daybook_command_handler::openapi::document(&registry), validators: Mutex::default() }
         })
     }
 

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cli::dev::{Options, Stack};
+use daybook_cli::dev::{Options, Stack};
+use daybook_local_aws::messaging::Delivered;
 use document::Document;
-use local_bus::Delivered;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -184,6 +184,6 @@ impl Suite {
 
     /// A client for the table itself.
     pub fn table(&self) -> aws_sdk_dynamodb::Client {
-        aws_sdk_dynamodb::Client::new(&startup::aws_config_at(self.stack.dynamodb_url()))
+        aws_sdk_dynamodb::Client::new(&daybook_function_runtime::aws_config_at(self.stack.dynamodb_url()))
     }
 }

@@ -1,6 +1,6 @@
 //! A bell that announces each of its strokes: several messages for one event, or none, and large ones.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Message};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use local_bus::Bus;
+use daybook_local_aws::messaging::Bus;
+use daybook_table::AggregateKey;
 use serde_json::Value;
-use table::AggregateKey;
 
 use crate::database::Database;
 use crate::ledger::plain;

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use daybook_function_runtime::SdkConfig;
+use daybook_stream_relay::{Pace, Relay, RelaySettings, StreamBatch, clients};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
-use startup::SdkConfig;
-use stream_relay::{Pace, Relay, Settings, StreamBatch, clients};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::clock::in_virtual_time;
@@ -59,7 +59,7 @@ impl Service for Counting {
 }
 
 pub(crate) fn relay(config: &SdkConfig) -> Relay {
-    let settings = Settings {
+    let settings = RelaySettings {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://in.process/1/dlq".into(),

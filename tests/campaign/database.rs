@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::dynamodb::Engine;
 use futures_util::future::{BoxFuture, FutureExt};
-use local_dynamodb::Engine;
 use serde_json::{Value, json};
-use startup::SdkConfig;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
@@ -19,7 +19,7 @@ pub(crate) const TABLE: &str = "daybook-campaign";
 
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum InjectedFault {
     /// 400: nothing was done.
     Throttled,
     /// A transaction is cancelled for another that holds one of its items.
@@ -44,22 +44,23 @@ pub(crate) enum Fault {
     Late,
 }
 
-const FAULTS: [Fault; 11] = [
-    Fault::Throttled,
-    Fault::Conflict,
-    Fault::Exceeded,
-    Fault::InProgress,
-    Fault::FailedBefore,
-    Fault::FailedAfter,
-    Fault::LostBefore,
-    Fault::LostAfter,
-    Fault::HangsBefore,
-    Fault::HangsAfter,
-    Fault::Late,
+const FAULTS: [InjectedFault; 11] = [
+    InjectedFault::Throttled,
+    InjectedFault::Conflict,
+    InjectedFault::Exceeded,
+    InjectedFault::InProgress,
+    InjectedFault::FailedBefore,
+    InjectedFault::FailedAfter,
+    InjectedFault::LostBefore,
+    InjectedFault::LostAfter,
+    InjectedFault::HangsBefore,
+    InjectedFault::HangsAfter,
+    InjectedFault::Late,
 ];
 
 /// Those that a read can meet: what it meets after it was done makes no difference to anybody.
-const FAULTS_OF_READS: [Fault; 4] = [Fault::Throttled, Fault::FailedBefore, Fault::LostBefore, Fault::HangsBefore];
+const FAULTS_OF_READS: [InjectedFault; 4] =
+    [InjectedFault::Throttled, InjectedFault::FailedBefore, InjectedFault::LostBefore, InjectedFault::HangsBefore];
 
 /// The table and its wire.
 #[derive(Clone, Debug)]
@@ -77,7 +78,7 @@ struct State {
     dice: Dice,
     /// How many calls in a hundred go wrong, and how.
     rate: f64,
-    kinds: Vec<Fault>,
+    kinds: Vec<InjectedFault>,
     reads_failed: u32,
 }
 
@@ -176,20 +177,22 @@ impl Service for Connection {
             let (there, back) = database.latency();
             database.log.tell(|| format!("{} {}", call.operation, fault.map_or(String::new(), |f| format!("{f:?}"))));
             let arrives = match fault {
-                Some(Fault::LostBefore) => {
+                Some(InjectedFault::LostBefore) => {
                     sleep(there).await;
                     return Err(Lost);
                 }
-                Some(Fault::HangsBefore) => return std::future::pending().await,
-                Some(Fault::Throttled) => return Ok(refusal(400, "ThrottlingException", None)),
-                Some(Fault::InProgress) => return Ok(refusal(400, "TransactionInProgressException", None)),
-                Some(Fault::FailedBefore) => return Ok(refusal(500, "InternalServerError", None)),
-                Some(Fault::Conflict) => return Ok(cancelled(&call, "TransactionConflict", database.pick(&call))),
-                Some(Fault::Exceeded) => {
+                Some(InjectedFault::HangsBefore) => return std::future::pending().await,
+                Some(InjectedFault::Throttled) => return Ok(refusal(400, "ThrottlingException", None)),
+                Some(InjectedFault::InProgress) => return Ok(refusal(400, "TransactionInProgressException", None)),
+                Some(InjectedFault::FailedBefore) => return Ok(refusal(500, "InternalServerError", None)),
+                Some(InjectedFault::Conflict) => {
+                    return Ok(cancelled(&call, "TransactionConflict", database.pick(&call)));
+                }
+                Some(InjectedFault::Exceeded) => {
                     return Ok(cancelled(&call, "ProvisionedThroughputExceeded", database.pick(&call)));
                 }
-                Some(Fault::Late) => there + database.lateness(),
-                Some(Fault::FailedAfter | Fault::LostAfter | Fault::HangsAfter) | None => there,
+                Some(InjectedFault::Late) => there + database.lateness(),
+                Some(InjectedFault::FailedAfter | InjectedFault::LostAfter | InjectedFault::HangsAfter) | None => there,
             };
             // What is on the wire arrives, whatever becomes of its sender.
             let service = Arc::clone(&database);
@@ -199,7 +202,7 @@ impl Service for Connection {
                 service.log.tell(|| format!("{} done: {}", call.operation, answer.status));
                 Reply { status: answer.status, body: answer.body }
             });
-            if fault == Some(Fault::Late) {
+            if fault == Some(InjectedFault::Late) {
                 return std::future::pending().await;
             }
             let reply = effect.await.map_err(|_| Lost)?;
@@ -208,9 +211,9 @@ impl Service for Connection {
             }
             sleep(back).await;
             match fault {
-                Some(Fault::FailedAfter) => Ok(refusal(500, "InternalServerError", None)),
-                Some(Fault::LostAfter) => Err(Lost),
-                Some(Fault::HangsAfter) => std::future::pending().await,
+                Some(InjectedFault::FailedAfter) => Ok(refusal(500, "InternalServerError", None)),
+                Some(InjectedFault::LostAfter) => Err(Lost),
+                Some(InjectedFault::HangsAfter) => std::future::pending().await,
                 _ => Ok(reply),
             }
         }
@@ -219,7 +222,7 @@ impl Service for Connection {
 }
 
 impl Inner {
-    fn draw(&self, operation: &str) -> Option<Fault> {
+    fn draw(&self, operation: &str) -> Option<InjectedFault> {
         let mut state = self.state.lock().unwrap();
         let State { dice, rate, kinds, reads_failed } = &mut *state;
         let writes = operation == "TransactWriteItems";

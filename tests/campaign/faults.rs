@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use local_bus::EntryFault;
+use daybook_local_aws::messaging::EntryFault;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use event_source_mapping::outcome::Outcome;
+use daybook_event_source_mapping::outcome::Outcome;
+use daybook_stream_relay::{Pace, Relay, RelaySettings, StreamBatch, clients};
 use serde_json::{Value, json};
-use stream_relay::{Pace, Relay, Settings, StreamBatch, clients};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::dice::Dice;
@@ -161,7 +161,7 @@ impl Inner {
     fn instance(&self) -> Instance {
         let (life, ledger) = (Arc::new(Life::default()), Arc::default());
         let config = self.services.config(Arc::clone(&life), Arc::clone(&ledger));
-        let settings = Settings {
+        let settings = RelaySettings {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "http://in.process/1/dlq".into(),

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_source_mapping::outcome::Outcome;
+use daybook_event_source_mapping::outcome::Outcome;
+use daybook_stream_relay::SequenceNumber;
 use serde_json::{Value, json};
-use stream_relay::SequenceNumber;
 use tokio::time::Instant;
 
 use crate::log::Log;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use event_source_mapping::outcome::Outcome;
-use event_source_mapping::template::{Function, StreamEvent, Template};
-use event_source_mapping::{Mapping, Record, Step};
+use daybook_event_source_mapping::outcome::Outcome;
+use daybook_event_source_mapping::template::{Function, StreamEvent, Template};
+use daybook_event_source_mapping::{Mapping, Record, Step};
+use daybook_stream_relay::Relay;
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
-use stream_relay::Relay;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::clock::{Clock, in_virtual_time};
@@ -203,7 +203,7 @@ fn in_order(taken: &[(String, Instant)], count: usize) {
 fn an_hour_without_a_bus_loses_nothing_and_the_backlog_drains_by_itself() {
     let (function, event) = declared();
     // An invocation uses its time, and waits a little after a failure; one that is denied gives up at once.
-    let longest_delay = event_source_mapping::mapping::LONGEST_DELAY;
+    let longest_delay = daybook_event_source_mapping::mapping::LONGEST_DELAY;
     let at_most = |seconds: Duration| usize::try_from(HOUR.as_secs() / seconds.as_secs()).unwrap() + 20;
     for down in [Down::Unreachable, Down::Silent, Down::Failing, Down::Throttling, Down::Denying] {
         let outage = outage(down);

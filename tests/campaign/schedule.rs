@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_source_mapping::{Filter, Settings};
-use event_store::EventStore;
-use table::AggregateKey;
+use daybook_event_source_mapping::{Filter, MappingSettings};
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_table::AggregateKey;
 use tokio::time::{Instant, sleep};
 
 use crate::bell::Bell;
@@ -29,11 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 const LONGER_THAN_ROWS_STAY: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
 /// Carries out the schedule of a seed, and tells what came of it.
-pub(crate) fn run(seed: u64, in_full: bool) -> Told {
+pub(crate) fn run(seed: u64, with_causes: bool) -> Told {
     in_virtual_time(async {
         fastrand::seed(seed);
         let clock = Clock::start();
-        let log = Arc::new(Log::new(clock, in_full));
+        let log = Arc::new(Log::new(clock, with_causes));
         let mut dice = Dice::new(seed, "schedule");
         let database = Database::new(seed, clock, Arc::clone(&log));
         let (work, attempts) = write(seed, &mut dice, clock, &log, &database).await;
@@ -99,8 +99,7 @@ async fn verify(work: &Work, log: &Log) {
 
 /// A store on a wire that nothing happens to.
 fn store(database: &Database) -> EventStore {
-    let environment = [("TABLE_NAME", TABLE)].into_iter().collect();
-    EventStore::new(&database.config(Arc::default()), event_store::Settings::read(&environment).unwrap())
+    EventStore::new(&database.config(Arc::default()), StoreSettings::new(TABLE))
 }
 
 /// The relay's part.
@@ -196,7 +195,7 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
             false,
         ),
         services: services.clone(),
-        settings: Settings { report_batch_item_failures: true, ..Settings::default() },
+        settings: MappingSettings { report_batch_item_failures: true, ..MappingSettings::default() },
         messages: Arc::clone(messages),
         dice: Dice::new(seed, "expiry"),
         restarts: vec![],
@@ -207,9 +206,9 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
 }
 
 /// A mapping's settings, within what they may be.
-fn settings(dice: &mut Dice) -> Settings {
+fn settings(dice: &mut Dice) -> MappingSettings {
     let patterns = ["{\"eventName\":[\"INSERT\"],\"dynamodb\":{\"Keys\":{\"sk\":{\"S\":[{\"prefix\":\"OUTBOX#\"}]}}}}"];
-    Settings {
+    MappingSettings {
         batch_size: dice.one_of(&[1, 2, 3, 10, 25, 100]),
         batching_window: dice.one_of(&[
             Duration::ZERO,
@@ -223,7 +222,7 @@ fn settings(dice: &mut Dice) -> Settings {
         maximum_record_age: dice.chance(0.1).then(|| Duration::from_secs(60)),
         report_batch_item_failures: true,
         filter: if dice.chance(0.6) { Filter::compile(patterns).unwrap() } else { Filter::default() },
-        ..Settings::default()
+        ..MappingSettings::default()
     }
 }
 

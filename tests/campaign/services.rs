@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::messaging::{Bus, CallFault, Faults, Rule};
 use futures_util::future::{BoxFuture, FutureExt};
-use local_bus::{Bus, CallFault, Faults, Rule};
 use serde_json::Value;
-use startup::SdkConfig;
 use tokio::time::sleep;
 use tower::ServiceExt;
 

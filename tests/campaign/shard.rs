@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_source_mapping::outcome::Outcome;
-use event_source_mapping::{Batch, Mapping, Position, Settings, Step};
+use daybook_event_source_mapping::outcome::Outcome;
+use daybook_event_source_mapping::{Batch, Mapping, MappingSettings, Position, Step};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep_until};
@@ -24,7 +24,7 @@ pub(crate) struct Poller {
     pub(crate) log: Arc<Log>,
     pub(crate) function: Function,
     pub(crate) services: Services,
-    pub(crate) settings: Settings,
+    pub(crate) settings: MappingSettings,
     pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) dice: Dice,
     /// When pollers start over: each time either where the mapping says, or at the first record.

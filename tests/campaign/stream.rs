@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_source_mapping::Record;
+use daybook_event_source_mapping::Record;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;

@@ -8,8 +8,8 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
+use daybook_function_runtime::SdkConfig;
 use futures_util::future::BoxFuture;
-use startup::SdkConfig;
 
 /// A call on its way.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) trait Service: Debug + Send + Sync + 'static {
 pub(crate) fn config(service: impl Service) -> SdkConfig {
     let connector = SharedHttpConnector::new(Line(Arc::new(service)));
     let client = http_client_fn(move |_, _| connector.clone());
-    startup::aws_config_at("http://in.process").into_builder().http_client(client).build()
+    daybook_function_runtime::aws_config_at("http://in.process").into_builder().http_client(client).build()
 }
 
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use decider::{Circumstances, CommandRequest, Decided, Json, Meta, Model, OutboxMessage, Registry};
-use event_store::{AppendError, EventStore, Settings, StoreError};
+use daybook_decider::{CommandRequest, Decided, DecisionInput, Json, Meta, Model, OutboxMessage, Registry};
+use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
+use daybook_table::AggregateKey;
 use serde_json::json;
-use table::AggregateKey;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
@@ -145,9 +145,9 @@ impl Writer {
 /// A new instance: an empty memory.
 fn process(work: &Work, dice: &mut Dice) -> (Arc<Life>, Arc<EventStore>) {
     let life = Arc::new(Life::default());
-    let every = dice.one_of(&["2", "5", "100"]);
-    let environment = [("TABLE_NAME", TABLE), ("SNAPSHOT_EVERY", every)].into_iter().collect();
-    let store = EventStore::new(&work.database.config(Arc::clone(&life)), Settings::read(&environment).unwrap());
+    let snapshot_every = dice.one_of(&[2, 5, 100]);
+    let settings = StoreSettings { snapshot_every, ..StoreSettings::new(TABLE) };
+    let store = EventStore::new(&work.database.config(Arc::clone(&life)), settings);
     (life, Arc::new(store))
 }
 
@@ -204,7 +204,7 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
             },
         };
         let now = work.clock.timestamp();
-        let circumstances = Circumstances {
+        let circumstances = DecisionInput {
             now,
             seed: Ulid::from_parts(u64::try_from(now.as_millisecond()).unwrap(), request.dice.bits() >> 1),
             meta: Meta { actor: Some(format!("writer-{number}")), ..Meta::default() },
@@ -231,7 +231,7 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
         };
         work.log.met(&format!("append {told:?}"));
         work.log.tell(|| {
-            let outcome = outcome.as_ref().map(event_store::Loaded::version).map_err(ToString::to_string);
+            let outcome = outcome.as_ref().map(daybook_event_store::Loaded::version).map_err(ToString::to_string);
             format!("writer {number} appends to {key} after {}: {outcome:?}", before.version())
         });
         attempts.lock().unwrap()[at].told = told;

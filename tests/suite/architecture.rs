@@ -9,33 +9,57 @@ use suite_tests::workspace;
 /// Which crates of the workspace each crate may use. Those that only serve development and tests are not named on the
 /// right: no crate that is deployed may use one.
 const ARROWS: [(&str, &[&str]); 14] = [
-    ("decider", &[]),
-    ("startup", &[]),
-    ("stream-batch", &[]),
-    ("aggregates", &["decider"]),
-    ("table", &["decider"]),
-    ("event-store", &["decider", "startup", "table"]),
-    ("command-handler", &["aggregates", "decider", "event-store", "startup", "table"]),
-    ("stream-relay", &["decider", "startup", "stream-batch", "table"]),
-    ("snapshotter", &["aggregates", "decider", "event-store", "startup", "stream-batch", "table"]),
-    ("event-source-mapping", &["stream-batch"]),
-    ("local-bus", &[]),
-    ("local-dynamodb", &[]),
+    ("daybook-decider", &[]),
+    ("daybook-settings", &[]),
+    ("daybook-stream-batch", &[]),
+    ("aggregates", &["daybook-decider"]),
+    ("daybook-function-runtime", &["daybook-settings"]),
+    ("daybook-table", &["daybook-decider"]),
+    ("daybook-event-store", &["daybook-decider", "daybook-table"]),
     (
-        "cli",
+        "daybook-command-handler",
         &[
             "aggregates",
-            "command-handler",
-            "decider",
-            "event-source-mapping",
-            "event-store",
-            "local-bus",
-            "local-dynamodb",
-            "snapshotter",
-            "startup",
-            "stream-batch",
-            "stream-relay",
-            "table",
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-settings",
+            "daybook-table",
+        ],
+    ),
+    (
+        "daybook-stream-relay",
+        &["daybook-decider", "daybook-function-runtime", "daybook-settings", "daybook-stream-batch", "daybook-table"],
+    ),
+    (
+        "daybook-snapshotter",
+        &[
+            "aggregates",
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-settings",
+            "daybook-stream-batch",
+            "daybook-table",
+        ],
+    ),
+    ("daybook-event-source-mapping", &["daybook-stream-batch"]),
+    ("daybook-local-aws", &[]),
+    (
+        "daybook-cli",
+        &[
+            "aggregates",
+            "daybook-command-handler",
+            "daybook-decider",
+            "daybook-event-source-mapping",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-local-aws",
+            "daybook-settings",
+            "daybook-snapshotter",
+            "daybook-stream-batch",
+            "daybook-stream-relay",
+            "daybook-table",
         ],
     ),
     // Tests may use everything.
@@ -76,7 +100,7 @@ fn dependencies_follow_the_arrows() {
 
 #[test]
 fn the_kernel_knows_neither_aws_nor_waiting() {
-    for name in ["decider", "aggregates"] {
+    for name in ["daybook-decider", "aggregates"] {
         for used in &dependencies()[name] {
             let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
             assert!(!foreign.iter().any(|prefix| used.starts_with(prefix)), "{name} uses {used}");
@@ -91,7 +115,7 @@ fn only_the_event_store_owns_a_dynamodb_client() {
         .filter(|(name, uses)| name != "suite-tests" && uses.contains("aws-sdk-dynamodb"))
         .map(|(name, _)| name)
         .collect();
-    assert_eq!(owners, ["event-store"]);
+    assert_eq!(owners, ["daybook-event-store"]);
 }
 
 #[test]
@@ -145,7 +169,7 @@ fn the_functions_read_json_as_the_tests_do() {
         all.lines().find(|line| line.starts_with("serde_json v")).unwrap().replace(" (*)", "")
     };
     let in_tests = of(&["--workspace"]);
-    for function in ["command-handler", "snapshotter", "stream-relay"] {
+    for function in ["daybook-command-handler", "daybook-snapshotter", "daybook-stream-relay"] {
         assert_eq!(of(&["--package", function, "--edges", "normal"]), in_tests, "{function}");
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Json, Meta, RecordedEvent};
+use daybook_decider::{Json, Meta, RecordedEvent};
+use daybook_table::{AggregateKey, EventItem};
 use serde_json::{Value, json};
 use suite_tests::document::Document;
 use suite_tests::{Suite, workspace};
-use table::{AggregateKey, EventItem};
 use ulid::Ulid;
 
 /// Puts a stream into the table as an earlier release left it: events of these names, versions and data.

@@ -151,12 +151,12 @@ fn stream_images_are_items_of_the_table() {
         let poison = path == "stream-relay/poison.json" && sk == "OUTBOX#000000000002#0";
         let image: serde_dynamo::Item = serde_json::from_value(image.clone()).unwrap();
         let read = match sk.split_once('#').unwrap().0 {
-            "OUTBOX" => same_item::<table::OutboxItem>(&image),
-            "EVENT" => same_item::<table::EventItem>(&image),
-            "SNAPSHOT" => same_item::<table::SnapshotItem>(&image),
-            "IDEMPOTENCY" => same_item::<table::IdempotencyItem>(&image),
-            "" if sk == "#SNAPSHOT" => same_item::<table::SnapshotItem>(&image),
-            "" => serde_dynamo::from_item::<_, table::Metadata>(image.clone()).is_ok(),
+            "OUTBOX" => same_item::<daybook_table::OutboxItem>(&image),
+            "EVENT" => same_item::<daybook_table::EventItem>(&image),
+            "SNAPSHOT" => same_item::<daybook_table::SnapshotItem>(&image),
+            "IDEMPOTENCY" => same_item::<daybook_table::IdempotencyItem>(&image),
+            "" if sk == "#SNAPSHOT" => same_item::<daybook_table::SnapshotItem>(&image),
+            "" => serde_dynamo::from_item::<_, daybook_table::Metadata>(image.clone()).is_ok(),
             other => panic!("{path}: no item is called {other}"),
         };
         assert_eq!(read, !poison, "{path}: {sk}");
@@ -176,7 +176,7 @@ fn stream_records_are_as_lambda_delivers_them() {
         let stream = record["eventSourceARN"].as_str().unwrap().to_owned();
         assert!(stream.starts_with("arn:aws:dynamodb:") && stream.contains("/stream/"), "{path}: {stream}");
         // What Lambda adds is there already, so nothing changes.
-        let delivered = event_source_mapping::Record::from_stream(record.clone(), &stream).unwrap();
+        let delivered = daybook_event_source_mapping::Record::from_stream(record.clone(), &stream).unwrap();
         assert_eq!(delivered.json(), &record, "{path}");
         for key in ["pk", "sk"] {
             let image = &record["dynamodb"]["NewImage"][key];

@@ -8,13 +8,12 @@ mod requests;
 
 use std::collections::BTreeMap;
 
-use command_handler::Api;
-use decider::{Json, Meta, Model, RecordedEvent, Registry};
-use event_store::EventStore;
-use local_bus::Server;
+use daybook_command_handler::Api;
+use daybook_decider::{Json, Meta, Model, RecordedEvent, Registry};
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_local_aws::messaging::Server;
 use reqwest::Method;
 use serde_json::Value;
-use startup::Environment;
 use suite_tests::document::Document;
 use suite_tests::{Answer, Suite};
 use ulid::Ulid;
@@ -179,10 +178,9 @@ async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
         compare(&api, &registry, path, stream).await;
     }
     // A new instance has nothing in its cache.
-    let environment: Environment = [("TABLE_NAME", suite.stack.table_name())].into_iter().collect();
-    let of_store = event_store::Settings::read(&environment).unwrap();
-    let store = EventStore::new(&startup::aws_config_at(suite.stack.dynamodb_url()), of_store);
-    let router = command_handler::router(Api::new(aggregates::registry().unwrap(), store, settings()));
+    let of_store = StoreSettings::new(suite.stack.table_name());
+    let store = EventStore::new(&daybook_function_runtime::aws_config_at(suite.stack.dynamodb_url()), of_store);
+    let router = daybook_command_handler::router(Api::new(aggregates::registry().unwrap(), store, settings()));
     let server = Server::start(router).await.unwrap();
     let cold = Endpoint::at(server.url());
     for (path, stream) in &streams {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::Request;
+use daybook_local_aws::dynamodb::InjectedFault;
 use lambda_http::RequestExt;
 use lambda_http::request::RequestContext;
-use local_dynamodb::Fault;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Answer, Suite};
@@ -205,8 +205,9 @@ async fn a_key_costs_no_read_on_the_way_in() {
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.wire.take_calls();
     instance.ask(keyed(5)).await.expect(200);
-    let operations =
-        |calls: Vec<local_dynamodb::Call>| calls.into_iter().map(|call| call.operation).collect::<Vec<_>>();
+    let operations = |calls: Vec<daybook_local_aws::dynamodb::RecordedCall>| {
+        calls.into_iter().map(|call| call.operation).collect::<Vec<_>>()
+    };
     assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
     // Nor does a repetition: the transaction that fails returns the answer.
     assert_eq!(instance.ask(keyed(5)).await.expect(200).header("idempotency-replayed"), "true");
@@ -217,7 +218,7 @@ async fn a_key_costs_no_read_on_the_way_in() {
 async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
-    instance.wire.fail_next("TransactWriteItems", Fault::BreakAfter);
+    instance.wire.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
     instance.ask(keyed(5)).await.expect(200);
     assert_eq!(instance.ask(keyed(5)).await.header("idempotency-replayed"), "true");
     assert_eq!(instance.get("/account/1").await.header("etag"), "\"2\"");
@@ -267,7 +268,7 @@ async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
     ask(&instance.beside(), keyed()).await.expect(200);
     // The service may tell of the version alone.
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
-    instance.wire.fail_next("TransactWriteItems", Fault::Cancel { codes });
+    instance.wire.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
     assert_eq!(instance.ask(keyed()).await.expect(200).header("idempotency-replayed"), "true");
 }
 

@@ -1,11 +1,11 @@
 //! Who sent a command, from where, and what it belongs to: in the event, on the bus, and nowhere that it should not be.
 
-use command_handler::{Api, router};
-use event_store::EventStore;
-use local_bus::Delivered;
+use daybook_command_handler::{Api, router};
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_function_runtime::aws_config_at;
+use daybook_local_aws::messaging::Delivered;
 use reqwest::Method;
 use serde_json::{Value, json};
-use startup::{Environment, aws_config_at};
 use suite_tests::Suite;
 
 use crate::fixtures::run_api_event;
@@ -67,8 +67,7 @@ async fn what_is_no_trace_is_no_reason_to_refuse() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_actor_is_whom_the_authorizer_names() {
     let suite = Suite::start().await;
-    let environment: Environment = [("TABLE_NAME", suite.stack.table_name())].into_iter().collect();
-    let of_store = event_store::Settings::read(&environment).unwrap();
+    let of_store = StoreSettings::new(suite.stack.table_name());
     let store = EventStore::new(&aws_config_at(suite.stack.dynamodb_url()), of_store);
     let api = router(Api::new(aggregates::registry().unwrap(), store, settings()));
     // By IAM, and by a JWT.

@@ -4,20 +4,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response};
-use command_handler::{Api, Settings, router};
-use decider::Registry;
-use event_store::EventStore;
+use daybook_command_handler::{Api, ApiSettings, router};
+use daybook_decider::Registry;
+use daybook_event_store::EventStore;
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_settings::Environment;
 use lambda_http::{Context, RequestExt};
-use local_dynamodb::{LocalDynamoDb, Wire};
 use serde_json::Value;
-use startup::Environment;
 use suite_tests::Answer;
 use suite_tests::document::Document;
 use tower::ServiceExt;
 
 /// Those of a function that sets nothing.
-pub(crate) fn settings() -> Settings {
-    Settings::read(&Environment::default()).unwrap()
+pub(crate) fn settings() -> ApiSettings {
+    ApiSettings::read(&Environment::default()).unwrap()
 }
 
 /// What Lambda says of an invocation that has so much time left.
@@ -30,7 +30,7 @@ pub(crate) fn time_left(time: Duration) -> Context {
 
 pub(crate) struct Instance {
     pub(crate) router: axum::Router,
-    pub(crate) wire: Wire,
+    pub(crate) wire: FaultProxy,
     pub(crate) engine: LocalDynamoDb,
 }
 
@@ -45,20 +45,20 @@ impl Instance {
         Self::with(engine, aggregates::registry().unwrap(), settings()).await
     }
 
-    pub(crate) async fn with(engine: LocalDynamoDb, registry: Registry, settings: Settings) -> Self {
+    pub(crate) async fn with(engine: LocalDynamoDb, registry: Registry, settings: ApiSettings) -> Self {
         Self::with_environment(engine, registry, settings, &[]).await
     }
 
     async fn with_environment(
         engine: LocalDynamoDb,
         registry: Registry,
-        settings: Settings,
+        settings: ApiSettings,
         environment: &[(&str, &str)],
     ) -> Self {
-        let wire = Wire::to(engine.url()).await.unwrap();
+        let wire = FaultProxy::to(engine.url()).await.unwrap();
         let environment = [("TABLE_NAME", "daybook-test")].iter().chain(environment).copied().collect();
-        let of_store = event_store::Settings::read(&environment).unwrap();
-        let store = EventStore::new(&startup::aws_config_at(wire.url()), of_store);
+        let of_store = daybook_command_handler::store_settings(&environment).unwrap();
+        let store = EventStore::new(&daybook_function_runtime::aws_config_at(wire.url()), of_store);
         store.create_table().await.unwrap();
         wire.take_calls();
         Self { router: router(Api::new(registry, store, settings)), wire, engine }
@@ -67,8 +67,8 @@ impl Instance {
     /// Another instance over the same table, with a cache of its own.
     pub(crate) fn beside(&self) -> axum::Router {
         let environment: Environment = [("TABLE_NAME", "daybook-test")].into_iter().collect();
-        let of_store = event_store::Settings::read(&environment).unwrap();
-        let store = EventStore::new(&startup::aws_config_at(self.engine.url()), of_store);
+        let of_store = daybook_command_handler::store_settings(&environment).unwrap();
+        let store = EventStore::new(&daybook_function_runtime::aws_config_at(self.engine.url()), of_store);
         router(Api::new(aggregates::registry().unwrap(), store, settings()))
     }
 

@@ -1,8 +1,8 @@
 //! States that have grown too large for an answer: writes go on, and a read says what to do.
 
 use axum::http::Method;
-use decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
-use local_dynamodb::LocalDynamoDb;
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use daybook_local_aws::dynamodb::LocalDynamoDb;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -64,7 +64,7 @@ impl Aggregate for Heap {
         }
     }
 
-    fn announce(_: &State, _: &Event, _: &State) -> Vec<decider::Message> {
+    fn announce(_: &State, _: &Event, _: &State) -> Vec<daybook_decider::Message> {
         vec![]
     }
 }

@@ -4,9 +4,9 @@
 
 use axum::body::Body;
 use axum::http::{Method, Request};
-use command_handler::Settings;
-use decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
-use local_dynamodb::LocalDynamoDb;
+use daybook_command_handler::ApiSettings;
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
+use daybook_local_aws::dynamodb::LocalDynamoDb;
 use serde_json::{Value, json};
 use suite_tests::document::{Document, escaped};
 use suite_tests::{Suite, workspace};
@@ -37,7 +37,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
 fn the_copy_is_what_the_code_makes() {
     let checked_in = std::fs::read_to_string(workspace().join("docs/openapi.json")).unwrap_or_default();
     assert!(
-        checked_in == cli::openapi::text().unwrap(),
+        checked_in == daybook_cli::openapi::text().unwrap(),
         "docs/openapi.json is not what the code makes; look at the difference after\n\
          cargo run -- openapi > docs/openapi.json"
     );
@@ -178,7 +178,7 @@ fn every_problem_header_and_parameter_has_an_example() {
 
 #[tokio::test]
 async fn every_problem_is_told_as_shown() {
-    let settings = Settings { require_if_match: true, ..settings() };
+    let settings = ApiSettings { require_if_match: true, ..settings() };
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let strict = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
     let instance = Instance::start().await;
@@ -328,7 +328,7 @@ impl Aggregate for LaterCounter {
 
 #[test]
 fn it_describes_any_aggregate() {
-    let document = command_handler::openapi::document(&Registry::new().with::<LaterCounter>().unwrap());
+    let document = daybook_command_handler::openapi::document(&Registry::new().with::<LaterCounter>().unwrap());
     let (paths, schemas) = (&document["paths"], &document["components"]["schemas"]);
     let examples = |call: &Value| call["requestBody"]["content"]["application/json"]["examples"].clone();
     // Without examples of its own, the simplest values are those.
@@ -373,7 +373,7 @@ impl Aggregate for LongCounter {
 
 #[test]
 fn what_the_rules_refuse_is_no_example() {
-    let document = command_handler::openapi::document(&Registry::new().with::<LongCounter>().unwrap());
+    let document = daybook_command_handler::openapi::document(&Registry::new().with::<LongCounter>().unwrap());
     let paths = &document["paths"];
     for (call, status) in [
         (&paths["/long-counter"]["post"], "201"),

@@ -150,8 +150,8 @@ fn its_aggregate_is_the_one_that_is_tested() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_aggregate_is_served_once_it_is_registered() {
-    let engine = local_dynamodb::LocalDynamoDb::in_memory().await.unwrap();
-    let registry = decider::Registry::new().with::<Counter>().unwrap();
+    let engine = daybook_local_aws::dynamodb::LocalDynamoDb::in_memory().await.unwrap();
+    let registry = daybook_decider::Registry::new().with::<Counter>().unwrap();
     let instance = Instance::with(engine, registry, settings()).await;
     let post = async |path, body| instance.post(path, body).await.status;
     assert_eq!(post("/counter", json!({"id": "1", "from": 1})).await, 201);

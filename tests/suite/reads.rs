@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
+use daybook_local_aws::dynamodb::LocalDynamoDb;
 use jiff::Timestamp;
-use local_dynamodb::LocalDynamoDb;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Answer, Suite};

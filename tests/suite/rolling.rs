@@ -7,11 +7,11 @@ mod parcel;
 use std::pin::pin;
 
 use axum::http::Method;
-use event_store::{SnapshotOutcome, StoreError};
-use local_bus::{Bus, Server};
+use daybook_event_store::{SnapshotOutcome, StoreError};
+use daybook_local_aws::messaging::{Bus, Server};
+use daybook_stream_relay::{Pace, Relay, clients};
+use daybook_table::keys;
 use serde_json::{Value, json};
-use stream_relay::{Pace, Relay, clients};
-use table::keys;
 use tokio::time::{Duration, Instant};
 
 use self::instances::{EVERY, Item, Table, first_events, inserted, key};
@@ -343,8 +343,8 @@ async fn what_one_release_answered_the_other_answers_again_under_the_same_key() 
 async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
     let bus = Bus::new();
     let server = Server::start(bus.router()).await.unwrap();
-    let config = startup::aws_config_at(server.url());
-    let settings = stream_relay::Settings {
+    let config = daybook_function_runtime::aws_config_at(server.url());
+    let settings = daybook_stream_relay::RelaySettings {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),

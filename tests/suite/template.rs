@@ -8,16 +8,17 @@ mod roles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use event_source_mapping::template::{Function, Setting};
-use event_source_mapping::{Filter, Settings, StartingPosition, Template};
-use event_store::EventStore;
-use local_bus::{Bus, Server};
-use local_dynamodb::{LocalDynamoDb, Wire};
+use daybook_event_source_mapping::template::{Function, Setting};
+use daybook_event_source_mapping::{Filter, MappingSettings, StartingPosition, Template};
+use daybook_event_store::EventStore;
+use daybook_function_runtime::aws_config_at;
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_local_aws::messaging::{Bus, Server};
+use daybook_settings::{Environment, SettingError};
+use daybook_snapshotter::Snapshotter;
+use daybook_stream_relay::Relay;
 use serde_json::{Value, json};
 use serde_yaml_ng::Value as Yaml;
-use snapshotter::Snapshotter;
-use startup::{Environment, SettingError, aws_config_at};
-use stream_relay::Relay;
 use suite_tests::workspace;
 use tokio::time::Instant;
 
@@ -52,7 +53,7 @@ fn function(id: &str) -> Function {
 }
 
 /// A function's only mapping.
-fn mapping(id: &str) -> Settings {
+fn mapping(id: &str) -> MappingSettings {
     let streams = function(id).streams;
     assert_eq!(streams.len(), 1, "{id}");
     streams.into_values().next().unwrap().settings
@@ -62,20 +63,20 @@ fn mapping(id: &str) -> Settings {
 
 #[test]
 fn mappings_lose_nothing() {
-    let common = Settings {
+    let common = MappingSettings {
         batch_size: 100,
         starting_position: StartingPosition::TrimHorizon,
         bisect_batch_on_function_error: true,
         maximum_retry_attempts: None,
         maximum_record_age: Some(Duration::from_secs(23 * 60 * 60)),
         report_batch_item_failures: true,
-        ..Settings::default()
+        ..MappingSettings::default()
     };
     let (relay, snapshotter) = (mapping("StreamRelay"), mapping("Snapshotter"));
-    assert_eq!(relay, Settings { filter: relay.filter.clone(), ..common.clone() });
+    assert_eq!(relay, MappingSettings { filter: relay.filter.clone(), ..common.clone() });
     assert_eq!(
         snapshotter,
-        Settings {
+        MappingSettings {
             filter: snapshotter.filter.clone(),
             batching_window: Duration::from_secs(1),
             parallelization_factor: 2,
@@ -126,8 +127,8 @@ async fn the_relay_acts_on_what_its_filter_passes() {
     let bus = Bus::new();
     let server = Server::start(bus.router()).await.unwrap();
     let config = aws_config_at(server.url());
-    let clients = (stream_relay::clients::eventbridge(&config), stream_relay::clients::sqs(&config));
-    let settings = stream_relay::Settings::read(&fixtures::environment("StreamRelay")).unwrap();
+    let clients = (daybook_stream_relay::clients::eventbridge(&config), daybook_stream_relay::clients::sqs(&config));
+    let settings = daybook_stream_relay::RelaySettings::read(&fixtures::environment("StreamRelay")).unwrap();
     let relay = Relay::new(clients.0, clients.1, settings);
     let mut acted_on = Vec::new();
     for record in records() {
@@ -143,7 +144,7 @@ async fn the_relay_acts_on_what_its_filter_passes() {
 #[tokio::test]
 async fn the_snapshotter_acts_on_what_its_filter_passes() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
-    let wire = Wire::to(engine.url()).await.unwrap();
+    let wire = FaultProxy::to(engine.url()).await.unwrap();
     let store = store(&wire, &fixtures::environment("Snapshotter"));
     store.create_table().await.unwrap();
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store);
@@ -159,8 +160,8 @@ async fn the_snapshotter_acts_on_what_its_filter_passes() {
     assert_agree(&mapping("Snapshotter").filter, &acted_on);
 }
 
-fn store(wire: &Wire, environment: &Environment) -> EventStore {
-    EventStore::new(&aws_config_at(wire.url()), event_store::Settings::read(environment).unwrap())
+fn store(wire: &FaultProxy, environment: &Environment) -> EventStore {
+    EventStore::new(&aws_config_at(wire.url()), daybook_snapshotter::store_settings(environment).unwrap())
 }
 
 // What a function is configured by.
@@ -190,11 +191,11 @@ fn of_libraries(id: &str) -> &'static [&'static str] {
 fn read_settings(id: &str, environment: &Environment) -> Result<(), SettingError> {
     match id {
         "CommandHandler" => {
-            event_store::Settings::read(environment)?;
-            command_handler::Settings::read(environment).map(drop)
+            daybook_command_handler::store_settings(environment)?;
+            daybook_command_handler::ApiSettings::read(environment).map(drop)
         }
-        "Snapshotter" => event_store::Settings::read(environment).map(drop),
-        "StreamRelay" => stream_relay::Settings::read(environment).map(drop),
+        "Snapshotter" => daybook_snapshotter::store_settings(environment).map(drop),
+        "StreamRelay" => daybook_stream_relay::RelaySettings::read(environment).map(drop),
         other => panic!("no function is called {other}"),
     }
 }
@@ -254,10 +255,8 @@ fn the_local_environment_sets_what_is_known_only_once_deployed() {
 #[test]
 fn every_variable_that_is_read_is_set_somewhere() {
     let mut read = BTreeSet::new();
-    for (crate_name, file) in
-        [("command-handler", "api.rs"), ("event-store", "store.rs"), ("stream-relay", "settings.rs")]
-    {
-        let path = workspace().join(format!("crates/{crate_name}/src/{file}"));
+    for crate_name in ["command-handler", "snapshotter", "stream-relay"] {
+        let path = workspace().join(format!("crates/{crate_name}/src/settings.rs"));
         let code: String = std::fs::read_to_string(path).unwrap().split_whitespace().collect();
         for getter in [".required(\"", ".optional(\"", ".number(\"", ".flag(\""] {
             read.extend(code.split(getter).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));

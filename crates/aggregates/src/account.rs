@@ -2,7 +2,7 @@
 //! refused, and the refusal goes on record. The world hears of two things only: that the account became overdrawn, and
 //! that a transaction failed.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -196,7 +196,7 @@ impl Aggregate for Account {
 
 #[cfg(test)]
 mod tests {
-    use decider::given::{ID, given};
+    use daybook_decider::given::{ID, given};
     use serde_json::json;
 
     use super::*;

@@ -12,7 +12,7 @@ pub mod order;
 pub mod todo;
 
 pub use account::Account;
-use decider::{RegistrationError, Registry};
+use daybook_decider::{RegistrationError, Registry};
 pub use order::Order;
 pub use todo::Todo;
 

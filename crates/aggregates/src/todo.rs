@@ -1,6 +1,6 @@
 //! Something to do: created, updated, deleted. The smallest aggregate, and the world is told of every event.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -127,7 +127,7 @@ fn a_title(title: String) -> Result<String, Rejection<Event>> {
 
 #[cfg(test)]
 mod tests {
-    use decider::given::{ID, given};
+    use daybook_decider::given::{ID, given};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! AWS configuration for a service at an endpoint of its own.
 
-use startup::{Environment, SdkConfig};
+use daybook_function_runtime::SdkConfig;
+use daybook_settings::Environment;
 
 /// The variables that name an endpoint, as AWS's own tools know them.
 pub(crate) const DYNAMODB_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
@@ -13,8 +14,8 @@ pub(crate) async fn at_endpoint(environment: &Environment, variable: &str) -> Op
     let url = environment.optional(variable)?;
     let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
     Some(if has_credentials || !url.starts_with("http://") {
-        startup::aws_config().await.to_builder().endpoint_url(url).build()
+        daybook_function_runtime::aws_config().await.to_builder().endpoint_url(url).build()
     } else {
-        startup::aws_config_at(&url)
+        daybook_function_runtime::aws_config_at(&url)
     })
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::Command;
+use daybook_cli::Command;
 use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
@@ -16,7 +16,7 @@ async fn main() -> ExitCode {
     match Command::parse().run().await {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("daybook: {}", startup::in_full(&error));
+            eprintln!("daybook: {}", daybook_function_runtime::with_causes(&error));
             error.exit_code()
         }
     }

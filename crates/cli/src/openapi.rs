@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use decider::RegistrationError;
+use daybook_decider::RegistrationError;
 
 use crate::operate::{Exit, OperateError};
 
@@ -12,7 +12,7 @@ use crate::operate::{Exit, OperateError};
 ///
 /// When the aggregates cannot be registered.
 pub fn text() -> Result<String, RegistrationError> {
-    Ok(format!("{:#}\n", command_handler::openapi::document(&aggregates::registry()?)))
+    Ok(format!("{:#}\n", daybook_command_handler::openapi::document(&aggregates::registry()?)))
 }
 
 /// Prints it.

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::num::NonZeroU32;
 
 use clap::Args;
-use decider::{Model, Registry};
-use event_store::{EventStore, StoreError};
+use daybook_decider::{Model, Registry};
+use daybook_event_store::{EventStore, StoreError};
+use daybook_stream_relay::{Outcome, Resend};
+use daybook_table::{AggregateKey, OutboxItem, keys};
 use jiff::Timestamp;
 use serde_json::json;
-use stream_relay::{Outcome, Resend};
-use table::{AggregateKey, OutboxItem, keys};
 use ulid::Ulid;
 
 use crate::operate::progress::Progress;

@@ -3,11 +3,11 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
-use decider::Model;
-use event_store::{EventStore, SnapshotOutcome, SnapshotStanding, Standing, StoreError};
+use daybook_decider::Model;
+use daybook_event_store::{AggregateProgress, EventStore, SnapshotOutcome, SnapshotProgress, StoreError};
+use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use serde_json::json;
-use table::AggregateKey;
 
 use crate::operate::pacing::Pacer;
 use crate::operate::selection::{AggregateName, Found, Selection};
@@ -160,12 +160,12 @@ async fn one(
     key: &AggregateKey,
     Wanted { least, force }: Wanted,
 ) -> Result<Rebuilt, StoreError> {
-    let Standing { version, snapshot } = store.standing(key).await?;
+    let AggregateProgress { version, snapshot } = store.progress(key).await?;
     if model.full_history() {
         return Ok(if version == 0 { Rebuilt::Missing } else { Rebuilt::Short });
     }
     // One of an event that is not there is none that a load uses.
-    let is_usable = |snapshot: &SnapshotStanding| {
+    let is_usable = |snapshot: &SnapshotProgress| {
         snapshot.state_version == model.state_version() && (1..=version).contains(&snapshot.version)
     };
     let usable = snapshot.filter(is_usable);
@@ -191,7 +191,7 @@ async fn one(
         Ok(SnapshotOutcome::NotNeeded) => Ok(if version == 0 { Rebuilt::Missing } else { lost(0) }),
         Ok(SnapshotOutcome::TooLarge { bytes }) => Ok(Rebuilt::TooLarge { bytes }),
         Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => {
-            Ok(Rebuilt::Failed(startup::in_full(&error)))
+            Ok(Rebuilt::Failed(daybook_function_runtime::with_causes(&error)))
         }
         Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => Err(error),
     }

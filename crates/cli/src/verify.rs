@@ -4,8 +4,8 @@ use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
-use decider::Model;
-use event_store::{EventStore, StoreError, Verified};
+use daybook_decider::Model;
+use daybook_event_store::{EventStore, StoreError, Verified};
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use daybook_table::{attributes, keys};
 use serde_json::{Value, json};
-use table::{attributes, keys};
 
 /// Acknowledged writes before each kill.
 const WRITES: usize = 60;
@@ -134,7 +134,7 @@ async fn nothing_acknowledged_is_lost_and_every_outbox_row_is_sent() {
         assert!(event_ids.is_subset(&stored), "{id}: {:?}", event_ids.difference(&stored));
     }
 
-    let client = aws_sdk_dynamodb::Client::new(&startup::aws_config_at(&daybook.dynamodb));
+    let client = aws_sdk_dynamodb::Client::new(&daybook_function_runtime::aws_config_at(&daybook.dynamodb));
     let rows = client.scan().table_name("daybook-dev").into_paginator().items().send().try_collect().await.unwrap();
     let is_outbox = |row: &std::collections::HashMap<String, aws_sdk_dynamodb::types::AttributeValue>| {
         row[attributes::SK].as_s().unwrap().starts_with(keys::OUTBOX_PREFIX)

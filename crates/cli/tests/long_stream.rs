@@ -11,13 +11,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use decider::{Json, Meta, RecordedEvent};
+use daybook_decider::{Json, Meta, RecordedEvent};
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
+use daybook_table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
 use dynoxide::{Database, ImportOptions};
-use event_store::{EventStore, Settings};
 use jiff::Timestamp;
-use local_dynamodb::{Call, LocalDynamoDb, Wire};
 use serde_json::{Value, json};
-use table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
 use ulid::Ulid;
 
 const TABLE: &str = "daybook-dev";
@@ -37,12 +37,12 @@ fn key(id: &str) -> AggregateKey {
 }
 
 fn store(endpoint: &str) -> EventStore {
-    let settings = Settings::read(&[("TABLE_NAME", TABLE)].into_iter().collect()).unwrap();
-    EventStore::new(&startup::aws_config_at(endpoint), settings)
+    let settings = StoreSettings::new(TABLE);
+    EventStore::new(&daybook_function_runtime::aws_config_at(endpoint), settings)
 }
 
 /// The binary over the table behind a wire.
-fn daybook(wire: &Wire, arguments: &[&str]) -> Command {
+fn daybook(wire: &FaultProxy, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
     command.args(arguments).env("AWS_ENDPOINT_URL_DYNAMODB", wire.url()).env("TABLE_NAME", TABLE);
     command
@@ -55,7 +55,7 @@ struct Stack {
 }
 
 impl Stack {
-    fn start(wire: &Wire) -> Self {
+    fn start(wire: &FaultProxy) -> Self {
         let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
         let arguments = ["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
         let mut process = daybook(wire, &arguments).stdout(Stdio::piped()).spawn().unwrap();
@@ -165,7 +165,7 @@ struct Cost {
 
 impl Cost {
     /// Of the calls that name the aggregate's partition since they were last taken.
-    fn of(calls: &[Call], id: &str) -> Self {
+    fn of(calls: &[RecordedCall], id: &str) -> Self {
         let pk = key(id).pk();
         let of_it: Vec<_> = calls.iter().filter(|call| call.request.to_string().contains(&format!("{pk}\""))).collect();
         let mut calls: Vec<_> = of_it.iter().map(|call| call.operation.clone()).collect();
@@ -193,9 +193,9 @@ impl std::fmt::Display for Cost {
 }
 
 /// What the streams cost, each in the same order: what was done, and for which cost.
-async fn measure(wire: &Wire, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
+async fn measure(wire: &FaultProxy, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
     let mut costs = Vec::new();
-    let mut cost = |what, calls: &[Call]| costs.push((what, Cost::of(calls, id)));
+    let mut cost = |what, calls: &[RecordedCall]| costs.push((what, Cost::of(calls, id)));
     wire.take_calls();
     let balance = |version: u64| json!(version - 1);
 
@@ -245,7 +245,7 @@ async fn a_long_stream_costs_what_a_short_one_costs() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let engine = LocalDynamoDb::start(Some(&data), listener).unwrap();
     store(engine.url()).create_table().await.unwrap();
-    let wire = Wire::to(engine.url()).await.unwrap();
+    let wire = FaultProxy::to(engine.url()).await.unwrap();
 
     let mut sides = Vec::new();
     for (id, version) in [("short", SHORT), ("lengthy", long())] {

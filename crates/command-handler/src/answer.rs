@@ -3,11 +3,11 @@
 use axum::http::header::InvalidHeaderValue;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use decider::record::timestamp;
-use decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use daybook_table::AggregateKey;
 use schemars::JsonSchema;
 use serde::Serialize;
-use table::AggregateKey;
 
 use crate::problem::Problem;
 

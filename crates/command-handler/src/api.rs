@@ -1,7 +1,6 @@
 //! The routes.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -9,17 +8,17 @@ use axum::extract::{DefaultBodyLimit, MatchedPath, RawPathParams, State};
 use axum::http::{Method, Uri};
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
-use decider::{Model, Registry};
-use event_store::EventStore;
-use startup::{Environment, SettingError};
-use table::AggregateKey;
-use table::keys::is_id;
+use daybook_decider::{Model, Registry};
+use daybook_event_store::EventStore;
+use daybook_table::AggregateKey;
+use daybook_table::keys::is_id;
 
 use crate::problem::Problem;
+use crate::settings::ApiSettings;
 use crate::{bounds, feeds, openapi, read, write};
 
 /// A request's body at most: what the largest transaction holds, in bytes.
-pub(crate) const MAX_BODY: usize = event_store::limits::MAX_TRANSACTION;
+pub(crate) const MAX_BODY: usize = daybook_event_store::limits::MAX_TRANSACTION;
 
 /// The route of an aggregate.
 const AGGREGATE: &str = "/{type}/{id}";
@@ -31,38 +30,14 @@ pub struct Api(Arc<Parts>);
 struct Parts {
     registry: Registry,
     store: EventStore,
-    settings: Settings,
+    settings: ApiSettings,
     /// Written when it is first asked for: a cold start has no time for it.
     document: OnceLock<String>,
 }
 
-/// What an operator can set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Whether a write to an existing aggregate must say which version it saw.
-    pub require_if_match: bool,
-    /// How long an answer is kept under its idempotency key.
-    pub idempotency_ttl: Duration,
-}
-
-impl Settings {
-    /// From `REQUIRE_IF_MATCH` (`true` or `false`; false) and `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24).
-    ///
-    /// # Errors
-    ///
-    /// When one is something else.
-    pub fn read(environment: &Environment) -> Result<Self, SettingError> {
-        let hours: u32 = environment.number("IDEMPOTENCY_TTL_HOURS", 24, 1..=8_760)?;
-        Ok(Self {
-            require_if_match: environment.flag("REQUIRE_IF_MATCH")?,
-            idempotency_ttl: Duration::from_secs(u64::from(hours) * 60 * 60),
-        })
-    }
-}
-
 impl Api {
     /// The API of these aggregates over that store.
-    pub fn new(registry: Registry, store: EventStore, settings: Settings) -> Self {
+    pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
         Self(Arc::new(Parts { registry, store, settings, document: OnceLock::new() }))
     }
 
@@ -74,7 +49,7 @@ impl Api {
         &self.0.store
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &ApiSettings {
         &self.0.settings
     }
 

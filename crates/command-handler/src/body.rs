@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use decider::Json;
+use daybook_decider::Json;
 use serde_json::value::RawValue;
 
 use crate::problem::Problem;

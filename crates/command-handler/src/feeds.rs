@@ -3,8 +3,8 @@
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use decider::record::timestamp;
-use event_store::FeedEvent;
+use daybook_decider::record::timestamp;
+use daybook_event_store::FeedEvent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;

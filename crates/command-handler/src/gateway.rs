@@ -16,7 +16,7 @@ use lambda_http::{Adapter, LambdaEvent};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
-/// What stands for itself in a segment of a path is what [`table::keys::is_id`] knows, and nothing else.
+/// What stands for itself in a segment of a path is what [`daybook_table::keys::is_id`] knows, and nothing else.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
 
 /// What the query of a URI cannot hold. A percent sign can be there: the client has encoded what it meant to.

@@ -3,10 +3,10 @@
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use decider::Json;
-use event_store::KeptAnswer;
+use daybook_decider::Json;
+use daybook_event_store::StoredResponse;
+use daybook_table::AggregateKey;
 use sha2::{Digest, Sha256};
-use table::AggregateKey;
 
 use crate::answer::Answer;
 use crate::body::canonical;
@@ -59,8 +59,8 @@ impl Idempotency {
     }
 
     /// An answer as it is to be kept.
-    pub(crate) fn keep(&self, answer: &Answer) -> KeptAnswer {
-        KeptAnswer {
+    pub(crate) fn keep(&self, answer: &Answer) -> StoredResponse {
+        StoredResponse {
             digest: self.digest.clone(),
             status: answer.status.as_u16(),
             version: answer.version,
@@ -69,7 +69,7 @@ impl Idempotency {
     }
 
     /// The answer that was kept, if it was to this request.
-    pub(crate) fn replay(&self, kept: KeptAnswer, key: &AggregateKey) -> Result<Response, Problem> {
+    pub(crate) fn replay(&self, kept: StoredResponse, key: &AggregateKey) -> Result<Response, Problem> {
         if kept.digest != self.digest {
             return Err(Problem::KeyReused);
         }

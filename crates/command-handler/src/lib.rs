@@ -23,6 +23,7 @@
 //! - [`answer`]: the JSON of answers.
 //! - [`problem`]: errors as `application/problem+json`.
 //! - [`openapi`]: the document of it all.
+//! - [`settings`]: the environment variables.
 
 pub mod answer;
 pub mod api;
@@ -36,8 +37,10 @@ pub mod problem;
 pub mod query;
 pub mod read;
 pub mod request;
+pub mod settings;
 pub mod trace;
 pub mod write;
 
-pub use api::{Api, Settings, router};
+pub use api::{Api, router};
 pub use problem::Problem;
+pub use settings::{ApiSettings, store_settings};

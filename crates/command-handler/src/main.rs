@@ -2,22 +2,22 @@
 
 use std::process::ExitCode;
 
-use command_handler::{Api, Settings, gateway, router};
-use event_store::EventStore;
-use startup::Environment;
+use daybook_command_handler::{Api, ApiSettings, gateway, router, store_settings};
+use daybook_event_store::EventStore;
+use daybook_settings::Environment;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    startup::logs();
-    startup::end(run().await)
+    daybook_function_runtime::logs();
+    daybook_function_runtime::end(run().await)
 }
 
 async fn run() -> Result<(), lambda_http::Error> {
     let environment = Environment::of_process();
-    let settings = Settings::read(&environment)?;
-    let config = startup::aws_config_in_lambda(&environment).await;
-    let store = EventStore::new(&config, event_store::Settings::read(&environment)?);
-    store.warm().await;
+    let settings = ApiSettings::read(&environment)?;
+    let config = daybook_function_runtime::aws_config_in_lambda(&environment).await;
+    let store = EventStore::new(&config, store_settings(&environment)?);
+    daybook_function_runtime::log_cold(store.warm().await);
     let api = Api::new(aggregates::registry()?, store, settings);
     lambda_http::lambda_runtime::run(gateway::function(router(api))).await
 }

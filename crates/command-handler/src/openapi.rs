@@ -13,7 +13,7 @@ mod schemas;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use decider::{Model, Registry};
+use daybook_decider::{Model, Registry};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -125,7 +125,7 @@ trait Target {
 /// A type of aggregate.
 struct Subject<'a> {
     type_name: &'static str,
-    commands: decider::Commands,
+    commands: daybook_decider::Commands,
     resource: Resource,
     examples: Examples<'a>,
 }

@@ -6,9 +6,9 @@ mod tests;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use decider::{CommandError, Refusal};
-use event_store::limits::TooLarge;
-use event_store::{AppendError, StoreError};
+use daybook_decider::{CommandError, DomainRejection};
+use daybook_event_store::limits::TooLarge;
+use daybook_event_store::{AppendError, StoreError};
 use serde::Serialize;
 
 use crate::answer::{PROBLEM, etag};
@@ -137,7 +137,7 @@ pub enum Problem {
     /// The aggregate's rules refuse.
     Refused {
         /// Why.
-        refusal: Refusal,
+        refusal: DomainRejection,
         /// The version after what the refusal recorded.
         version: u64,
     },
@@ -354,7 +354,7 @@ impl IntoResponse for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let cause = startup::in_full(&error);
+        let cause = daybook_function_runtime::with_causes(&error);
         match error {
             StoreError::Unavailable { .. } => Self::Unavailable { cause },
             StoreError::Newer { .. } => Self::NewerRelease { cause },
@@ -383,7 +383,7 @@ impl Problem {
     pub(crate) fn of_append(error: AppendError, expected: u64) -> Self {
         match error {
             AppendError::Conflict { actual } => Self::Conflict { expected, actual },
-            AppendError::Kept(_) => Self::KeyReused,
+            AppendError::AlreadyAnswered(_) => Self::KeyReused,
             AppendError::TooLarge(limit) => Self::TooLarge(limit),
             AppendError::Store(error) => error.into(),
         }

@@ -3,8 +3,8 @@
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
+use daybook_table::trace::is_trace_header;
 use lambda_http::RequestExt;
-use table::trace::is_trace_header;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const AMZN_TRACE_ID: HeaderName = HeaderName::from_static("x-amzn-trace-id");

@@ -8,12 +8,12 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use decider::{Circumstances, CommandRequest, Decided, Folded, Json, Model};
-use event_store::backoff::Backoff;
-use event_store::limits::TooLarge;
-use event_store::{AppendError, Keep, KeptAnswer};
+use daybook_decider::{CommandRequest, Decided, DecisionInput, Folded, Json, Model};
+use daybook_event_store::backoff::Backoff;
+use daybook_event_store::limits::TooLarge;
+use daybook_event_store::{AppendError, ResponseToStore, StoredResponse};
+use daybook_table::AggregateKey;
 use jiff::Timestamp;
-use table::AggregateKey;
 use tokio::time::Instant;
 use ulid::Ulid;
 
@@ -119,7 +119,7 @@ enum Done<'a> {
     /// By what it did.
     Now(Answer),
     /// By what the same request did before.
-    Before(KeptAnswer, &'a Idempotency),
+    Before(StoredResponse, &'a Idempotency),
 }
 
 /// For so long metadata may be behind events that are being committed.
@@ -161,14 +161,14 @@ async fn decide_and_append<'a>(
             _ if !certain => continue,
             otherwise => {
                 if let Some(idempotency) = &request.idempotency
-                    && let Some(kept) = api.store().kept_answer(key, &idempotency.key, circumstances.now).await?
+                    && let Some(kept) = api.store().stored_response(key, &idempotency.key, circumstances.now).await?
                 {
                     return Ok(Done::Before(kept, idempotency));
                 }
                 return otherwise.map(|(_, answer)| Done::Now(answer));
             }
         };
-        let keep = request.idempotency.as_ref().map(|idempotency| Keep {
+        let keep = request.idempotency.as_ref().map(|idempotency| ResponseToStore {
             key: &idempotency.key,
             answer: idempotency.keep(&answer),
             now: circumstances.now,
@@ -177,7 +177,7 @@ async fn decide_and_append<'a>(
         let version = before.version();
         match api.store().append(model, key, version, &decided, keep, request.deadline).await {
             Ok(_) => return Ok(Done::Now(answer)),
-            Err(AppendError::Kept(kept)) => {
+            Err(AppendError::AlreadyAnswered(kept)) => {
                 let idempotency = request.idempotency.as_ref().expect("only an append with a key meets a kept answer");
                 return Ok(Done::Before(kept, idempotency));
             }
@@ -244,10 +244,10 @@ fn first_guess(api: &Api, model: &dyn Model, key: &AggregateKey, creates: bool) 
 }
 
 /// A fresh time and seed for each decision.
-fn circumstances(request: &WriteRequest) -> Circumstances {
+fn circumstances(request: &WriteRequest) -> DecisionInput {
     let seed = Ulid::generate();
     let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap_or_default()).unwrap_or_default();
-    Circumstances { now, seed, meta: request.meta.clone() }
+    DecisionInput { now, seed, meta: request.meta.clone() }
 }
 
 /// What would be appended to the aggregate as it is, and the answer to that: what cannot be answered is not written
@@ -258,7 +258,7 @@ fn plan(
     before: &Folded,
     commands: &[CommandRequest],
     request: &WriteRequest,
-    (circumstances, extent): (&Circumstances, Extent),
+    (circumstances, extent): (&DecisionInput, Extent),
 ) -> Result<(Decided, Answer), Problem> {
     let decided = model
         .decide(before, &key.id, commands, circumstances)

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::aggregate::{Aggregate, Ids};
 use crate::erased::Held;
 use crate::json::tagged;
-use crate::model::{Circumstances, CommandError, Decided, Folded, Refusal};
+use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Folded};
 use crate::record::{OutboxMessage, RecordedEvent};
 use crate::registry::MAX_NAME;
 
 /// The events and messages of a decision while it is being made.
 pub(crate) struct Draft<'a, A: Aggregate> {
     id: &'a str,
-    circumstances: &'a Circumstances,
+    circumstances: &'a DecisionInput,
     ids: &'a Ids,
     pub(crate) held: Held<A>,
     before: &'a Folded,
@@ -27,7 +27,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         before: &'a Folded,
         held: &Held<A>,
         id: &'a str,
-        circumstances: &'a Circumstances,
+        circumstances: &'a DecisionInput,
         ids: &'a Ids,
     ) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         Ok(())
     }
 
-    pub(crate) fn finish(self, refusal: Option<Refusal>) -> Decided {
+    pub(crate) fn finish(self, refusal: Option<DomainRejection>) -> Decided {
         let after = Folded {
             version: self.version(),
             message_seq: self.message_seq,

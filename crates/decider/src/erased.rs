@@ -10,7 +10,7 @@ use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids};
 use crate::draft::Draft;
 use crate::json::{Json, tagged};
 use crate::model::{
-    Circumstances, CommandError, CommandRequest, Decided, Folded, Model, Refusal, Schemas, UnreadableEvent,
+    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, Schemas, UnreadableEvent,
     UnreadableKind,
 };
 use crate::reading::{read_command, read_event, unreadable};
@@ -138,7 +138,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
         before: &Folded,
         id: &str,
         commands: &[CommandRequest],
-        circumstances: &Circumstances,
+        circumstances: &DecisionInput,
     ) -> Result<Decided, CommandError> {
         let commands = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
         let ids = Ids::from_seed(circumstances.seed);
@@ -162,7 +162,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
                     if draft.version() > 0 {
                         draft.extend(rejection.recorded)?;
                     }
-                    return Ok(draft.finish(Some(Refusal { name: rejection.name, detail: rejection.detail })));
+                    return Ok(draft.finish(Some(DomainRejection { name: rejection.name, detail: rejection.detail })));
                 }
             }
         }

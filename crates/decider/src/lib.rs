@@ -27,7 +27,8 @@ pub mod registry;
 pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 pub use json::Json;
 pub use model::{
-    Circumstances, CommandError, CommandRequest, Decided, Folded, Model, Refusal, UnreadableEvent, UnreadableKind,
+    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, UnreadableEvent,
+    UnreadableKind,
 };
 pub use record::{Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};

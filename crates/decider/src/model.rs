@@ -90,7 +90,7 @@ pub trait Model: Send + Sync {
         before: &Folded,
         id: &str,
         commands: &[CommandRequest],
-        circumstances: &Circumstances,
+        circumstances: &DecisionInput,
     ) -> Result<Decided, CommandError>;
 }
 
@@ -120,7 +120,7 @@ pub struct CommandRequest {
 
 /// Everything that a decision would otherwise have to ask the world for.
 #[derive(Clone, Debug)]
-pub struct Circumstances {
+pub struct DecisionInput {
     /// The time.
     pub now: Timestamp,
     /// Where new ids start: a ULID of `now` with fresh randomness.
@@ -139,12 +139,12 @@ pub struct Decided {
     /// The aggregate with these events.
     pub after: Folded,
     /// Why the commands were refused; `events` then holds only what records it.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<DomainRejection>,
 }
 
 /// Why the rules refuse a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct DomainRejection {
     /// Its name, such as `InsufficientFunds`.
     pub name: &'static str,
     /// What was wrong, for the caller.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
-use stream_batch::SequenceNumber;
+use daybook_stream_batch::SequenceNumber;
 
 /// A synchronous invocation takes a payload of 6 MB at most.
 pub const MAX_PAYLOAD_BYTES: usize = 6 * 1024 * 1024;

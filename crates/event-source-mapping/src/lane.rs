@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::event::{ENVELOPE_BYTES, MAX_PAYLOAD_BYTES, Record};
 use crate::outcome::Verdict;
-use crate::settings::Settings;
-use stream_batch::SequenceNumber;
+use crate::settings::MappingSettings;
+use daybook_stream_batch::SequenceNumber;
 
 /// The delay before a failed batch comes again: this long after the first failure in a row, then doubling. Lambda does
 /// not document its own.
@@ -55,7 +55,7 @@ impl Lane {
         self.fresh.push_back((now, record));
     }
 
-    pub(crate) fn next(&mut self, now: Duration, settings: &Settings) -> Next {
+    pub(crate) fn next(&mut self, now: Duration, settings: &MappingSettings) -> Next {
         if self.in_flight.is_some() {
             return Next::Wait(None);
         }
@@ -88,7 +88,7 @@ impl Lane {
     }
 
     /// The records of the next batch, once it is full or its window is over; otherwise when that will be.
-    fn gather(&mut self, now: Duration, settings: &Settings) -> Result<Vec<Record>, Option<Duration>> {
+    fn gather(&mut self, now: Duration, settings: &MappingSettings) -> Result<Vec<Record>, Option<Duration>> {
         let (oldest, _) = self.fresh.front().ok_or(None)?;
         let window_ends = (*oldest).max(self.idle_since) + settings.batching_window;
 
@@ -112,7 +112,7 @@ impl Lane {
         mut work: Work,
         verdict: Verdict,
         now: Duration,
-        settings: &Settings,
+        settings: &MappingSettings,
     ) -> Option<Work> {
         self.in_flight = None;
         self.idle_since = now;

@@ -12,13 +12,13 @@
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use event_source_mapping::{Mapping, Outcome, Record, Settings, Step};
+//! # use daybook_event_source_mapping::{Mapping, Outcome, Record, MappingSettings, Step};
 //! # fn invoke(payload: &str) -> Outcome { Outcome::Returned("null".into()) }
 //! # let now = Duration::from_secs(1_700_000_000);
 //! # let stream_arn = "arn:aws:dynamodb:local:000000000000:table/daybook/stream/1";
 //! # let from_get_records = serde_json::json!({"dynamodb": {
 //! #     "SequenceNumber": "100", "Keys": {"pk": {"S": "a"}}, "ApproximateCreationDateTime": 1_700_000_000}});
-//! let mut mapping = Mapping::new(Settings::default());
+//! let mut mapping = Mapping::new(MappingSettings::default());
 //! mapping.push(Record::from_stream(from_get_records, stream_arn)?, now)?;
 //! loop {
 //!     match mapping.poll(now) {
@@ -52,11 +52,11 @@ pub mod settings;
 mod stream_event;
 pub mod template;
 
+pub use daybook_stream_batch::SequenceNumber;
 pub use destination::{Discarded, Reason, Source};
 pub use event::Record;
 pub use filter::Filter;
 pub use mapping::{Batch, Mapping, Position, Step};
 pub use outcome::Outcome;
-pub use settings::{Settings, StartingPosition};
-pub use stream_batch::SequenceNumber;
+pub use settings::{MappingSettings, StartingPosition};
 pub use template::Template;

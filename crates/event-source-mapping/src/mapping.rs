@@ -10,8 +10,8 @@ use crate::event::{self, Record};
 pub use crate::lane::{FIRST_DELAY, LONGEST_DELAY};
 use crate::lane::{Lane, Next, Work};
 use crate::outcome::Outcome;
-use crate::settings::Settings;
-use stream_batch::SequenceNumber;
+use crate::settings::MappingSettings;
+use daybook_stream_batch::SequenceNumber;
 
 /// An event source mapping's work on one shard, for one function.
 ///
@@ -27,7 +27,7 @@ use stream_batch::SequenceNumber;
 /// - Before every delivery, records older than `maximum_record_age` are discarded.
 #[derive(Debug)]
 pub struct Mapping {
-    settings: Settings,
+    settings: MappingSettings,
     lanes: Vec<Lane>,
     last: Option<SequenceNumber>,
     discarded: VecDeque<Discarded>,
@@ -87,7 +87,7 @@ pub enum Position {
 
 impl Mapping {
     /// A mapping that has seen nothing. A parallelization factor of 0 is taken for 1, and a batch size of 0 too.
-    pub fn new(mut settings: Settings) -> Self {
+    pub fn new(mut settings: MappingSettings) -> Self {
         settings.batch_size = settings.batch_size.max(1);
         let lanes = (0..settings.parallelization_factor.max(1)).map(|_| Lane::default()).collect();
         Self { settings, lanes, last: None, discarded: VecDeque::new() }

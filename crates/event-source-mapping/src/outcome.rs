@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::event::Record;
-use stream_batch::SequenceNumber;
+use daybook_stream_batch::SequenceNumber;
 
 /// How an invocation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

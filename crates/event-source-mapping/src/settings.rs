@@ -6,7 +6,7 @@ use crate::filter::Filter;
 
 /// The settings of one mapping. The default is what Lambda does with a mapping that sets nothing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct MappingSettings {
     /// Records in a batch, at most: 1 to 10,000.
     pub batch_size: usize,
     /// How long to gather records for a batch that is not full: 0 to 300 s.
@@ -28,7 +28,7 @@ pub struct Settings {
     pub filter: Filter,
 }
 
-impl Default for Settings {
+impl Default for MappingSettings {
     fn default() -> Self {
         Self {
             batch_size: 100,

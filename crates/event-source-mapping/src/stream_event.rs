@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::filter::Filter;
 use crate::node::Node;
-use crate::settings::{Settings, StartingPosition};
+use crate::settings::{MappingSettings, StartingPosition};
 use crate::template::{Setting, TemplateError};
 
 /// Five filters are the default quota; AWS raises it to ten on request.
@@ -20,7 +20,7 @@ pub struct StreamEvent {
     /// `DestinationConfig.OnFailure`.
     pub on_failure: Option<OnFailure>,
     /// How the mapping behaves.
-    pub settings: Settings,
+    pub settings: MappingSettings,
 }
 
 /// Where discarded records go.
@@ -62,7 +62,7 @@ impl StreamEvent {
             stream: event.required("Stream")?.setting()?,
             enabled: flag("Enabled", true)?,
             on_failure: on_failure(event)?,
-            settings: Settings {
+            settings: MappingSettings {
                 batch_size: event.get("BatchSize")?.map_or(Ok(100), |node| node.number(1..=10_000))?,
                 batching_window: Duration::from_secs(window),
                 parallelization_factor: event

@@ -1,7 +1,7 @@
 //! The rules of `FilterCriteria`, one by one.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
-use event_source_mapping::Filter;
+use daybook_event_source_mapping::Filter;
 use serde_json::{Value, json};
 
 #[track_caller]

@@ -5,9 +5,9 @@ mod shard;
 
 use std::time::Duration;
 
-use event_source_mapping::mapping::{FIRST_DELAY, LONGEST_DELAY};
-use event_source_mapping::{
-    Batch, Discarded, Filter, Mapping, Outcome, Position, Reason, SequenceNumber, Settings, Source, Step,
+use daybook_event_source_mapping::mapping::{FIRST_DELAY, LONGEST_DELAY};
+use daybook_event_source_mapping::{
+    Batch, Discarded, Filter, Mapping, MappingSettings, Outcome, Position, Reason, SequenceNumber, Source, Step,
 };
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn success() -> Outcome {
 }
 
 /// A mapping that has got `count` records, each of an item of its own.
-fn mapping(settings: Settings, count: usize) -> Mapping {
+fn mapping(settings: MappingSettings, count: usize) -> Mapping {
     let mut mapping = Mapping::new(settings);
     (0..count).for_each(|place| mapping.push(record_of(place, place, 0), START).unwrap());
     mapping
@@ -73,13 +73,13 @@ fn run(mapping: &mut Mapping, function: impl Fn(&[usize]) -> Outcome) -> (Vec<Ve
 
 #[test]
 fn a_batch_holds_at_most_batch_size_records() {
-    let mut mapping = mapping(Settings { batch_size: 2, ..Settings::default() }, 5);
+    let mut mapping = mapping(MappingSettings { batch_size: 2, ..MappingSettings::default() }, 5);
     assert_eq!(run(&mut mapping, |_| success()).0, [vec![0, 1], vec![2, 3], vec![4]]);
 }
 
 #[test]
 fn a_batch_holds_at_most_6_mb() {
-    let mut mapping = Mapping::new(Settings::default());
+    let mut mapping = Mapping::new(MappingSettings::default());
     (0..20).for_each(|place| mapping.push(record_of(place, 0, 400_000), START).unwrap());
     let first = batch(&mut mapping, START);
     assert_eq!(first.records().len(), 15);
@@ -88,14 +88,14 @@ fn a_batch_holds_at_most_6_mb() {
 
 #[test]
 fn a_full_payload_does_not_wait_for_its_window() {
-    let mut mapping = Mapping::new(Settings { batching_window: SECOND, ..Settings::default() });
+    let mut mapping = Mapping::new(MappingSettings { batching_window: SECOND, ..MappingSettings::default() });
     (0..16).for_each(|place| mapping.push(record_of(place, 0, 400_000), START).unwrap());
     assert_eq!(batch(&mut mapping, START).records().len(), 15);
 }
 
 #[test]
 fn a_record_that_is_too_large_by_itself_goes_alone() {
-    let mut mapping = Mapping::new(Settings::default());
+    let mut mapping = Mapping::new(MappingSettings::default());
     mapping.push(record_of(0, 0, 7_000_000), START).unwrap();
     mapping.push(record_of(1, 0, 0), START).unwrap();
     assert_eq!(run(&mut mapping, |_| success()).0, [vec![0], vec![1]]);
@@ -103,13 +103,13 @@ fn a_record_that_is_too_large_by_itself_goes_alone() {
 
 #[test]
 fn without_a_window_records_go_at_once() {
-    let mut mapping = mapping(Settings::default(), 1);
+    let mut mapping = mapping(MappingSettings::default(), 1);
     assert_eq!(places(&batch(&mut mapping, START)), [0]);
 }
 
 #[test]
 fn a_window_gathers_until_it_is_over_or_the_batch_is_full() {
-    let settings = Settings { batch_size: 3, batching_window: 5 * SECOND, ..Settings::default() };
+    let settings = MappingSettings { batch_size: 3, batching_window: 5 * SECOND, ..MappingSettings::default() };
     let mut gathering = mapping(settings.clone(), 1);
     assert_eq!(waits(&mut gathering, START), Some(START + 5 * SECOND));
     gathering.push(record_of(1, 1, 0), START + 4 * SECOND).unwrap();
@@ -122,7 +122,8 @@ fn a_window_gathers_until_it_is_over_or_the_batch_is_full() {
 
 #[test]
 fn the_next_window_begins_when_the_invocation_ends() {
-    let mut mapping = mapping(Settings { batch_size: 2, batching_window: 5 * SECOND, ..Settings::default() }, 3);
+    let mut mapping =
+        mapping(MappingSettings { batch_size: 2, batching_window: 5 * SECOND, ..MappingSettings::default() }, 3);
     let first = batch(&mut mapping, START);
     mapping.settle(first, success(), START + 20 * SECOND);
     assert_eq!(waits(&mut mapping, START + 20 * SECOND), Some(START + 25 * SECOND));
@@ -130,7 +131,7 @@ fn the_next_window_begins_when_the_invocation_ends() {
 
 #[test]
 fn one_lane_has_one_batch_out_at_a_time() {
-    let mut mapping = mapping(Settings { batch_size: 1, ..Settings::default() }, 2);
+    let mut mapping = mapping(MappingSettings { batch_size: 1, ..MappingSettings::default() }, 2);
     let first = batch(&mut mapping, START);
     assert_eq!(waits(&mut mapping, START), None);
     mapping.settle(first, success(), START);
@@ -139,7 +140,7 @@ fn one_lane_has_one_batch_out_at_a_time() {
 
 #[test]
 fn several_lanes_have_batches_out_side_by_side_and_keep_each_item_in_one() {
-    let mut mapping = Mapping::new(Settings { parallelization_factor: 10, ..Settings::default() });
+    let mut mapping = Mapping::new(MappingSettings { parallelization_factor: 10, ..MappingSettings::default() });
     (0..100).for_each(|place| mapping.push(record_of(place, place % 50, 0), START).unwrap());
     let batches: Vec<_> = (0..10).map(|_| batch(&mut mapping, START)).collect();
     assert_eq!(waits(&mut mapping, START), None);
@@ -152,14 +153,14 @@ fn several_lanes_have_batches_out_side_by_side_and_keep_each_item_in_one() {
 #[test]
 fn a_record_that_no_filter_matches_is_dropped_and_counts_as_processed() {
     let filter = Filter::compile([r#"{"eventName":["REMOVE"]}"#]).unwrap();
-    let mut mapping = mapping(Settings { filter, ..Settings::default() }, 3);
+    let mut mapping = mapping(MappingSettings { filter, ..MappingSettings::default() }, 3);
     assert_eq!(waits(&mut mapping, START), None);
     assert_eq!(mapping.position(), Position::After(SequenceNumber::parse(&number(2)).unwrap()));
 }
 
 #[test]
 fn a_batch_that_fails_comes_again_whole_before_anything_behind_it() {
-    let mut mapping = mapping(Settings { batch_size: 2, ..Settings::default() }, 4);
+    let mut mapping = mapping(MappingSettings { batch_size: 2, ..MappingSettings::default() }, 4);
     for attempt in 1..=3 {
         let again = batch(&mut mapping, START + attempt * 10 * SECOND);
         assert_eq!((places(&again), again.attempt()), (vec![0, 1], attempt));
@@ -169,7 +170,7 @@ fn a_batch_that_fails_comes_again_whole_before_anything_behind_it() {
 
 #[test]
 fn what_is_before_the_checkpoint_is_done() {
-    let mut mapping = mapping(Settings { report_batch_item_failures: true, ..Settings::default() }, 5);
+    let mut mapping = mapping(MappingSettings { report_batch_item_failures: true, ..MappingSettings::default() }, 5);
     let first = batch(&mut mapping, START);
     mapping.settle(first, Outcome::Returned(failures([4, 2])), START);
     let again = batch(&mut mapping, START + SECOND);
@@ -178,13 +179,13 @@ fn what_is_before_the_checkpoint_is_done() {
 
 #[test]
 fn without_report_batch_item_failures_a_response_means_success() {
-    let mut mapping = mapping(Settings::default(), 2);
+    let mut mapping = mapping(MappingSettings::default(), 2);
     assert_eq!(run(&mut mapping, |_| Outcome::Returned(failures([0]))).0, [[0, 1]]);
 }
 
 #[test]
 fn retries_wait_twice_as_long_each_time_up_to_a_bound() {
-    let mut mapping = mapping(Settings::default(), 1);
+    let mut mapping = mapping(MappingSettings::default(), 1);
     let (mut now, mut delays) = (START, Vec::new());
     for _ in 0..10 {
         let again = batch(&mut mapping, now);
@@ -199,7 +200,7 @@ fn retries_wait_twice_as_long_each_time_up_to_a_bound() {
 
 #[test]
 fn after_a_success_the_delay_begins_anew() {
-    let mut mapping = mapping(Settings { batch_size: 1, ..Settings::default() }, 2);
+    let mut mapping = mapping(MappingSettings { batch_size: 1, ..MappingSettings::default() }, 2);
     let mut now = START;
     for outcome in [Outcome::FunctionError, Outcome::FunctionError, success(), Outcome::FunctionError] {
         now += SECOND;
@@ -211,7 +212,7 @@ fn after_a_success_the_delay_begins_anew() {
 
 #[test]
 fn infinite_retries_never_discard() {
-    let mut mapping = mapping(Settings::default(), 1);
+    let mut mapping = mapping(MappingSettings::default(), 1);
     for attempt in 1..=500 {
         let again = batch(&mut mapping, START + attempt * LONGEST_DELAY);
         mapping.settle(again, Outcome::FunctionError, START + attempt * LONGEST_DELAY);
@@ -222,7 +223,8 @@ fn infinite_retries_never_discard() {
 #[test]
 fn a_batch_is_discarded_when_its_retries_are_used_up() {
     for (quota, invocations) in [(0, 1), (2, 3)] {
-        let settings = Settings { batch_size: 2, maximum_retry_attempts: Some(quota), ..Settings::default() };
+        let settings =
+            MappingSettings { batch_size: 2, maximum_retry_attempts: Some(quota), ..MappingSettings::default() };
         let mut mapping = mapping(settings, 4);
         let function = |given: &[usize]| if given[0] == 0 { Outcome::FunctionError } else { success() };
         let (given, gone) = run(&mut mapping, function);
@@ -237,8 +239,11 @@ fn a_batch_is_discarded_when_its_retries_are_used_up() {
 
 #[test]
 fn a_partial_failure_uses_up_a_retry_and_only_what_is_left_is_discarded() {
-    let settings =
-        Settings { report_batch_item_failures: true, maximum_retry_attempts: Some(2), ..Settings::default() };
+    let settings = MappingSettings {
+        report_batch_item_failures: true,
+        maximum_retry_attempts: Some(2),
+        ..MappingSettings::default()
+    };
     let (given, gone) = run(&mut mapping(settings, 3), |_| Outcome::Returned(failures([1])));
     assert_eq!(given, [vec![0, 1, 2], vec![1, 2], vec![1, 2]]);
     assert_eq!(gone[0].records.iter().map(place).collect::<Vec<_>>(), [1, 2]);
@@ -246,8 +251,11 @@ fn a_partial_failure_uses_up_a_retry_and_only_what_is_left_is_discarded() {
 
 #[test]
 fn bisection_delivers_every_good_record_and_isolates_the_bad_one() {
-    let settings =
-        Settings { bisect_batch_on_function_error: true, maximum_retry_attempts: Some(1), ..Settings::default() };
+    let settings = MappingSettings {
+        bisect_batch_on_function_error: true,
+        maximum_retry_attempts: Some(1),
+        ..MappingSettings::default()
+    };
     let function = |given: &[usize]| if given.contains(&5) { Outcome::FunctionError } else { success() };
     let (given, gone) = run(&mut mapping(settings, 8), function);
     assert_eq!(
@@ -270,11 +278,11 @@ fn bisection_delivers_every_good_record_and_isolates_the_bad_one() {
 
 #[test]
 fn with_bisection_a_partial_failure_is_split_at_the_checkpoint() {
-    let settings = Settings {
+    let settings = MappingSettings {
         bisect_batch_on_function_error: true,
         report_batch_item_failures: true,
         maximum_retry_attempts: Some(0),
-        ..Settings::default()
+        ..MappingSettings::default()
     };
     let function =
         |given: &[usize]| Outcome::Returned(if given.contains(&2) { failures([2]) } else { "null".to_owned() });
@@ -285,8 +293,11 @@ fn with_bisection_a_partial_failure_is_split_at_the_checkpoint() {
 
 #[test]
 fn a_function_that_could_not_be_invoked_uses_up_no_retry_and_splits_nothing() {
-    let settings =
-        Settings { bisect_batch_on_function_error: true, maximum_retry_attempts: Some(0), ..Settings::default() };
+    let settings = MappingSettings {
+        bisect_batch_on_function_error: true,
+        maximum_retry_attempts: Some(0),
+        ..MappingSettings::default()
+    };
     let mut mapping = mapping(settings, 2);
     for attempt in 0..5 {
         let again = batch(&mut mapping, START + attempt * LONGEST_DELAY);
@@ -297,7 +308,8 @@ fn a_function_that_could_not_be_invoked_uses_up_no_retry_and_splits_nothing() {
 
 #[test]
 fn a_record_older_than_the_maximum_age_is_not_delivered() {
-    let mut mapping = mapping(Settings { maximum_record_age: Some(60 * SECOND), ..Settings::default() }, 2);
+    let mut mapping =
+        mapping(MappingSettings { maximum_record_age: Some(60 * SECOND), ..MappingSettings::default() }, 2);
     let first = batch(&mut mapping, START + 60 * SECOND);
     mapping.settle(first, Outcome::FunctionError, START + 60 * SECOND);
     let gone = discarded(&mut mapping, START + 62 * SECOND);
@@ -307,7 +319,8 @@ fn a_record_older_than_the_maximum_age_is_not_delivered() {
 
 #[test]
 fn only_the_records_that_are_too_old_are_discarded() {
-    let mut mapping = mapping(Settings { maximum_record_age: Some(60 * SECOND), ..Settings::default() }, 2);
+    let mut mapping =
+        mapping(MappingSettings { maximum_record_age: Some(60 * SECOND), ..MappingSettings::default() }, 2);
     let gone = discarded(&mut mapping, START + 61 * SECOND);
     assert_eq!(gone.records.iter().map(place).collect::<Vec<_>>(), [0]);
     assert_eq!(places(&batch(&mut mapping, START + 61 * SECOND)), [1]);
@@ -321,7 +334,7 @@ fn a_queue_gets_the_place_of_the_records_and_a_bucket_the_records() {
         shard_id: "shardId-00000001573689847184-864758bb",
         request_id: "316aa6d0-8154-4c63-9af7-85d5f4a6bc81",
     };
-    let mut mapping = mapping(Settings { maximum_retry_attempts: Some(0), ..Settings::default() }, 2);
+    let mut mapping = mapping(MappingSettings { maximum_retry_attempts: Some(0), ..MappingSettings::default() }, 2);
     let first = batch(&mut mapping, START);
     let event = first.payload();
     mapping.settle(first, Outcome::FunctionError, START + Duration::from_millis(1500));
@@ -352,7 +365,7 @@ fn a_queue_gets_the_place_of_the_records_and_a_bucket_the_records() {
 
 #[test]
 fn records_must_come_in_the_order_of_their_numbers() {
-    let mut mapping = mapping(Settings::default(), 6);
+    let mut mapping = mapping(MappingSettings::default(), 6);
     let error = mapping.push(record_of(4, 0, 0), START).unwrap_err();
     assert_eq!(error.to_string(), "record 99 does not come after 100");
     assert!(mapping.push(record_of(5, 0, 0), START).is_err());
@@ -362,9 +375,9 @@ fn records_must_come_in_the_order_of_their_numbers() {
 #[test]
 fn the_position_is_the_first_record_that_is_not_done() {
     let at = |place: usize| SequenceNumber::parse(&number(place)).unwrap();
-    assert_eq!(Mapping::new(Settings::default()).position(), Position::Start);
+    assert_eq!(Mapping::new(MappingSettings::default()).position(), Position::Start);
 
-    let settings = Settings { batch_size: 2, report_batch_item_failures: true, ..Settings::default() };
+    let settings = MappingSettings { batch_size: 2, report_batch_item_failures: true, ..MappingSettings::default() };
     let mut mapping = mapping(settings, 4);
     assert_eq!(mapping.position(), Position::At(at(0)));
     let first = batch(&mut mapping, START);

@@ -7,7 +7,9 @@ mod shard;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use event_source_mapping::{Batch, Filter, Mapping, Outcome, Position, Record, SequenceNumber, Settings, Step};
+use daybook_event_source_mapping::{
+    Batch, Filter, Mapping, MappingSettings, Outcome, Position, Record, SequenceNumber, Step,
+};
 use proptest::prelude::*;
 
 use shard::{START, failures, number, place, record_of};
@@ -25,7 +27,7 @@ enum Ending {
 /// A run of the caller's loop.
 #[derive(Clone, Debug)]
 struct Run {
-    settings: Settings,
+    settings: MappingSettings,
     /// The item of each record.
     items: Vec<usize>,
     /// Used up one by one, each with which of the open invocations it ends and after how many milliseconds; then every
@@ -52,9 +54,9 @@ fn endings() -> impl Strategy<Value = Vec<(Ending, usize, u64)>> {
     prop::collection::vec((ending, 0..8_usize, 0..30_000_u64), 0..60)
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = MappingSettings> {
     (1..8_usize, 1..5_usize, 0..3_u64, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(batch_size, parallelization_factor, window, bisect, report, filtered)| Settings {
+        |(batch_size, parallelization_factor, window, bisect, report, filtered)| MappingSettings {
             batch_size,
             parallelization_factor,
             batching_window: Duration::from_secs(window),
@@ -65,7 +67,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             } else {
                 Filter::default()
             },
-            ..Settings::default()
+            ..MappingSettings::default()
         },
     )
 }
@@ -79,7 +81,7 @@ prop_compose! {
 prop_compose! {
     fn runs_with_limits()(run in runs(), retries in 0..4_u32, age in prop::option::of(60..120_u64)) -> Run {
         let maximum_record_age = age.map(Duration::from_secs);
-        Run { settings: Settings { maximum_retry_attempts: Some(retries), maximum_record_age, ..run.settings }, ..run }
+        Run { settings: MappingSettings { maximum_retry_attempts: Some(retries), maximum_record_age, ..run.settings }, ..run }
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use event_source_mapping::template::{Function, OnFailure, Setting, StreamEvent};
-use event_source_mapping::{Filter, Settings, StartingPosition, Template};
+use daybook_event_source_mapping::template::{Function, OnFailure, Setting, StreamEvent};
+use daybook_event_source_mapping::{Filter, MappingSettings, StartingPosition, Template};
 
 fn suite() -> Template {
     Template::parse(include_str!("../../../template.yaml")).unwrap()
@@ -54,7 +54,7 @@ fn the_suites_relay_gets_outbox_rows() {
                 destination: unresolved("!GetAtt DiscardedRecords.Arn"),
                 kind: Some("S3".to_owned()),
             }),
-            settings: Settings {
+            settings: MappingSettings {
                 batch_size: 100,
                 batching_window: Duration::ZERO,
                 parallelization_factor: 1,
@@ -107,7 +107,7 @@ Resources:
 }
 
 #[track_caller]
-fn settings(properties: &str) -> Settings {
+fn settings(properties: &str) -> MappingSettings {
     Template::parse(&with(properties)).unwrap().functions["F"].streams["E"].settings.clone()
 }
 
@@ -118,7 +118,7 @@ fn error(properties: &str) -> String {
 
 #[test]
 fn what_is_not_set_is_lambdas_default() {
-    let expected = Settings { starting_position: StartingPosition::Latest, ..Settings::default() };
+    let expected = MappingSettings { starting_position: StartingPosition::Latest, ..MappingSettings::default() };
     assert_eq!(settings(""), expected);
     assert_eq!(settings("MaximumRetryAttempts: -1, MaximumRecordAgeInSeconds: -1"), expected);
     let function = &Template::parse(&with("")).unwrap().functions["F"];

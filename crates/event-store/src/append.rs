@@ -9,15 +9,14 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
     Update,
 };
-use decider::record::timestamp;
-use decider::{Decided, Model, RecordedEvent};
-use startup::in_full;
-use table::{AggregateKey, EventItem, Metadata, OutboxItem, attributes, keys};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Decided, Model, RecordedEvent};
+use daybook_table::{AggregateKey, EventItem, Metadata, OutboxItem, attributes, keys};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backoff::Backoff;
-use crate::error::{Cause, StoreError, is_throttling};
-use crate::idempotency::{self, Keep, KeptAnswer};
+use crate::error::{Cause, StoreError, cause, is_throttling};
+use crate::idempotency::{self, ResponseToStore, StoredResponse};
 use crate::limits::{TooLarge, check_transaction};
 use crate::load::{Item, Loaded};
 use crate::store::EventStore;
@@ -38,7 +37,7 @@ pub enum AppendError {
     },
     /// The idempotency key was used before.
     #[error("the idempotency key was used before")]
-    Kept(KeptAnswer),
+    AlreadyAnswered(StoredResponse),
     /// DynamoDB would not take it.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -65,7 +64,7 @@ impl EventStore {
         key: &AggregateKey,
         before: u64,
         decided: &Decided,
-        keep: Option<Keep<'_>>,
+        keep: Option<ResponseToStore<'_>>,
         deadline: Instant,
     ) -> Result<Loaded, AppendError> {
         if !decided.events.is_empty() || keep.is_some() {
@@ -82,7 +81,7 @@ impl EventStore {
         key: &AggregateKey,
         before: u64,
         decided: &Decided,
-        keep: Option<&Keep<'_>>,
+        keep: Option<&ResponseToStore<'_>>,
     ) -> Result<Vec<TransactWriteItem>, AppendError> {
         let due =
             |event: &RecordedEvent| !model.full_history() && event.seq_num.is_multiple_of(self.settings.snapshot_every);
@@ -204,18 +203,18 @@ impl EventStore {
                 .customize()
                 .config_override(aws_sdk_dynamodb::config::Config::builder().retry_config(RetryConfig::disabled()))
                 .send();
-            let fault = match timeout_at(deadline + OVERRUN, attempt).await {
+            let error = match timeout_at(deadline + OVERRUN, attempt).await {
                 Ok(Ok(_)) => return Ok(()),
-                Ok(Err(fault)) => Fault::of(key, keeps, &fault),
-                Err(elapsed) => Fault::Unknown(elapsed.into()),
+                Ok(Err(error)) => AttemptError::of(key, keeps, error),
+                Err(elapsed) => AttemptError::Unknown(elapsed.into()),
             };
-            let cause = match fault {
+            let cause = match error {
                 // The conflict may be with our own earlier attempt.
-                Fault::Final(error) => {
+                AttemptError::Final(error) => {
                     return if in_doubt && self.is_stored(key, first).await? { Ok(()) } else { Err(error) };
                 }
-                Fault::NotWritten(cause) => cause,
-                Fault::Unknown(cause) => {
+                AttemptError::NotWritten(cause) => cause,
+                AttemptError::Unknown(cause) => {
                     in_doubt = true;
                     cause
                 }
@@ -273,7 +272,7 @@ fn metadata_item(key: &AggregateKey, decided: &Decided, deleted: bool) -> Item {
 }
 
 /// What a failed attempt means.
-enum Fault {
+enum AttemptError {
     /// Decided: trying again changes nothing.
     Final(AppendError),
     /// Nothing was written and trying again may help.
@@ -282,26 +281,27 @@ enum Fault {
     Unknown(Cause),
 }
 
-impl Fault {
-    fn of(key: &AggregateKey, keeps: bool, fault: &SdkError<TransactWriteItemsError>) -> Self {
-        let cause = || Cause::from(in_full(fault));
-        let refused = || Self::Final(StoreError::Refused { doing: "append", source: cause() }.into());
-        let SdkError::ServiceError(answer) = fault else {
-            return match fault {
-                SdkError::ConstructionFailure(_) => refused(),
-                _ => Self::Unknown(cause()),
-            };
+impl AttemptError {
+    fn of(key: &AggregateKey, keeps: bool, error: SdkError<TransactWriteItemsError>) -> Self {
+        let refused = |source| Self::Final(StoreError::Refused { doing: "append", source }.into());
+        let meaning: fn(Cause) -> Self = match &error {
+            SdkError::ConstructionFailure(_) => refused,
+            SdkError::ServiceError(answer) => match answer.err() {
+                TransactWriteItemsError::TransactionCanceledException(cancelled) => {
+                    match Self::of_reasons(key, keeps, cancelled.cancellation_reasons()) {
+                        Some(known) => return known,
+                        None => refused,
+                    }
+                }
+                // Our own earlier attempt is still at work.
+                TransactWriteItemsError::TransactionInProgressException(_) => Self::Unknown,
+                error if error.code().is_some_and(is_throttling) => Self::NotWritten,
+                _ if answer.raw().status().is_server_error() => Self::Unknown,
+                _ => refused,
+            },
+            _ => Self::Unknown,
         };
-        match answer.err() {
-            TransactWriteItemsError::TransactionCanceledException(cancelled) => {
-                Self::of_reasons(key, keeps, cancelled.cancellation_reasons()).unwrap_or_else(refused)
-            }
-            // Our own earlier attempt is still at work.
-            TransactWriteItemsError::TransactionInProgressException(_) => Self::Unknown(cause()),
-            error if error.code().is_some_and(is_throttling) => Self::NotWritten(cause()),
-            _ if answer.raw().status().is_server_error() => Self::Unknown(cause()),
-            _ => refused(),
-        }
+        meaning(cause(error))
     }
 
     /// Reads a cancelled transaction item by item. The metadata is the first, and only its condition is about versions;
@@ -311,7 +311,7 @@ impl Fault {
         let kept = reasons.last().filter(|reason| keeps && reason.code() == Some("ConditionalCheckFailed"));
         if let Some(item) = kept.and_then(CancellationReason::item) {
             return Some(Self::Final(match idempotency::read(key, item.clone()) {
-                Ok((kept, _)) => AppendError::Kept(kept),
+                Ok((kept, _)) => AppendError::AlreadyAnswered(kept),
                 Err(error) => error.into(),
             }));
         }

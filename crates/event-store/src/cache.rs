@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use daybook_table::AggregateKey;
 use lru::LruCache;
-use table::AggregateKey;
 
 use crate::load::Loaded;
 

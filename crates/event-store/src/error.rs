@@ -3,9 +3,8 @@
 use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use decider::{UnreadableEvent, UnreadableKind};
-use startup::in_full;
-use table::UnreadableItem;
+use daybook_decider::{UnreadableEvent, UnreadableKind};
+use daybook_table::UnreadableItem;
 
 /// A fault with its cause.
 pub type Cause = Box<dyn Error + Send + Sync>;
@@ -61,8 +60,7 @@ impl StoreError {
             }
             _ => false,
         };
-        // The SDK's error types are not `Sync` as a whole, their text says the same.
-        let source = Cause::from(in_full(&fault));
+        let source = cause(fault);
         if passing { Self::Unavailable { doing, source } } else { Self::Refused { doing, source } }
     }
 
@@ -79,6 +77,11 @@ impl From<UnreadableItem> for StoreError {
     fn from(item: UnreadableItem) -> Self {
         Self::Corrupt { item: item.item.clone(), source: item.into() }
     }
+}
+
+/// What is behind an error of the SDK, which as a whole holds an answer and is not `Sync`.
+pub(crate) fn cause<E: Error + Send + Sync + 'static>(error: SdkError<E>) -> Cause {
+    error.into_source().unwrap_or_else(|error| error.to_string().into())
 }
 
 /// Whether an error code says "slower".

@@ -1,9 +1,9 @@
 //! Feeds: the events of one aggregate in order, and the events of one type across all aggregates by time.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use decider::{Meta, RecordedEvent};
+use daybook_decider::{Meta, RecordedEvent};
+use daybook_table::{AggregateKey, keys};
 use futures_util::future::try_join_all;
-use table::{AggregateKey, keys};
 use ulid::Ulid;
 
 use crate::error::StoreError;

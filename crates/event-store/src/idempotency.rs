@@ -1,8 +1,8 @@
 //! Answers that are kept under an idempotency key, in the transaction that they answer.
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, ReturnValuesOnConditionCheckFailure};
+use daybook_table::{AggregateKey, IdempotencyItem, attributes, keys};
 use jiff::Timestamp;
-use table::{AggregateKey, IdempotencyItem, attributes, keys};
 
 use crate::error::{Cause, StoreError};
 use crate::load::Item;
@@ -11,7 +11,7 @@ use crate::store::EventStore;
 
 /// An answer, and what tells its request from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptAnswer {
+pub struct StoredResponse {
     /// SHA-256 of the request, in hexadecimal digits.
     pub digest: String,
     /// The HTTP status.
@@ -24,11 +24,11 @@ pub struct KeptAnswer {
 
 /// An answer to be kept.
 #[derive(Clone, Debug)]
-pub struct Keep<'a> {
+pub struct ResponseToStore<'a> {
     /// The idempotency key.
     pub key: &'a str,
     /// The answer, if the append succeeds.
-    pub answer: KeptAnswer,
+    pub answer: StoredResponse,
     /// Now.
     pub now: Timestamp,
     /// When the key can be used anew.
@@ -41,12 +41,12 @@ impl EventStore {
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn kept_answer(
+    pub async fn stored_response(
         &self,
         key: &AggregateKey,
         idempotency_key: &str,
         now: Timestamp,
-    ) -> Result<Option<KeptAnswer>, StoreError> {
+    ) -> Result<Option<StoredResponse>, StoreError> {
         let answer = self
             .row(key, keys::idempotency_sk(idempotency_key))
             .send()
@@ -57,7 +57,7 @@ impl EventStore {
     }
 
     /// The row of a kept answer.
-    pub(crate) fn idempotency_row(&self, key: &AggregateKey, keep: &Keep<'_>) -> Result<Item, StoreError> {
+    pub(crate) fn idempotency_row(&self, key: &AggregateKey, keep: &ResponseToStore<'_>) -> Result<Item, StoreError> {
         let unwritable = |fault: Cause| StoreError::Corrupt { item: format!("an answer of {key}"), source: fault };
         let item = IdempotencyItem {
             pk: key.pk(),
@@ -86,9 +86,9 @@ impl EventStore {
 }
 
 /// The answer of a row, and when its time is past.
-pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(KeptAnswer, i64), StoreError> {
+pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
     let corrupt = |fault: Cause| StoreError::Corrupt { item: format!("a kept answer of {key}"), source: fault };
     let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|fault| corrupt(fault.into()))?;
     let body = unpack(item.body).map_err(|fault| corrupt(fault.into()))?;
-    Ok((KeptAnswer { digest: item.digest, status: item.status, version: item.version, body }, item.ttl))
+    Ok((StoredResponse { digest: item.digest, status: item.status, version: item.version, body }, item.ttl))
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use table::{AggregateKey, attributes, keys};
+use daybook_table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
 
 use crate::error::StoreError;

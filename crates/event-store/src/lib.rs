@@ -16,7 +16,7 @@
 //! - [`feed`]: events of one aggregate, events of a type.
 //! - [`index`]: where events are, without their data: the aggregates of a type, the events of a window.
 //! - [`outbox`]: outbox rows, to be sent again.
-//! - [`standing`]: how far an aggregate and its snapshot are. [`scan`]: every partition of the table.
+//! - [`progress`]: how far an aggregate and its snapshot are. [`scan`]: every partition of the table.
 //! - [`verify`]: whether all rows of an aggregate are what they should be.
 //! - [`limits`]: DynamoDB's limits, checked before the call.
 //! - [`cache`], [`backoff`], [`error`], and [`schema`] for local tables.
@@ -32,22 +32,22 @@ pub mod limits;
 pub mod load;
 pub mod outbox;
 mod packing;
+pub mod progress;
 pub mod scan;
 pub mod schema;
 pub mod snapshot;
-pub mod standing;
 pub mod store;
 pub mod verify;
 
 pub use append::AppendError;
 pub use error::StoreError;
 pub use feed::{FeedEvent, Page};
-pub use idempotency::{Keep, KeptAnswer};
+pub use idempotency::{ResponseToStore, StoredResponse};
 pub use index::{IndexEntry, IndexPartition};
 pub use load::Loaded;
 pub use outbox::{OutboxPage, UnreadableRow};
+pub use progress::{AggregateProgress, SnapshotProgress};
 pub use scan::{Partitions, ScanKey};
 pub use snapshot::SnapshotOutcome;
-pub use standing::{SnapshotStanding, Standing};
-pub use store::{EventStore, Settings};
-pub use verify::{Fault, Finding, Verified};
+pub use store::{EventStore, StoreSettings};
+pub use verify::{Discrepancy, Finding, Verified};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Folded, Json, Model, RecordedEvent};
+use daybook_decider::{Folded, Json, Model, RecordedEvent};
+use daybook_table::{AggregateKey, EventItem, attributes, keys};
 use futures_util::future::try_join;
-use table::{AggregateKey, EventItem, attributes, keys};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;

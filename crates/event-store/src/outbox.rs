@@ -1,8 +1,8 @@
 //! Outbox rows, as long as they are there: what was announced can be sent again with the same ids and the same bytes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use table::trace::is_trace_header;
-use table::{AggregateKey, OutboxItem, attributes, keys};
+use daybook_table::trace::is_trace_header;
+use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 
 use crate::error::StoreError;
 use crate::load::{Item, text};

@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 
+use daybook_table::StoredText;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_bytes::ByteBuf;
-use table::StoredText;
 
 /// Texts above this many bytes are compressed.
 const COMPRESS_ABOVE: usize = 8 * 1024;

@@ -1,7 +1,7 @@
 //! Every partition of the table, for the day when the index cannot be trusted to lead to it.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use table::attributes;
+use daybook_table::attributes;
 
 use crate::error::StoreError;
 use crate::load::{Item, text};

@@ -14,10 +14,10 @@ mod kept;
 mod mend;
 mod put;
 
-use decider::record::timestamp;
-use decider::{Folded, Json, Model};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Folded, Json, Model};
+use daybook_table::{AggregateKey, SnapshotItem, keys};
 use jiff::Timestamp;
-use table::{AggregateKey, SnapshotItem, keys};
 
 use self::put::Place;
 use crate::error::{Cause, StoreError};

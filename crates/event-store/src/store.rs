@@ -1,5 +1,6 @@
 //! The store itself: its client, its settings, its cache.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -8,11 +9,12 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::operation::get_item::builders::GetItemFluentBuilder;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use startup::{Environment, SdkConfig, SettingError, in_full};
-use table::{AggregateKey, attributes, keys};
+use aws_types::SdkConfig;
+use daybook_table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
 
 use crate::cache::Cache;
+use crate::error::StoreError;
 
 /// Reads are idempotent, so the SDK repeats them; an append has its own, more careful loop.
 const READ_ATTEMPTS: u32 = 4;
@@ -32,13 +34,13 @@ const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct EventStore {
     pub(crate) client: Client,
-    pub(crate) settings: Settings,
+    pub(crate) settings: StoreSettings,
     pub(crate) cache: Cache,
 }
 
 impl EventStore {
     /// A store over the table that `settings` names, at the endpoint that `aws` names.
-    pub fn new(aws: &SdkConfig, settings: Settings) -> Self {
+    pub fn new(aws: &SdkConfig, settings: StoreSettings) -> Self {
         let config = aws_sdk_dynamodb::config::Builder::from(aws)
             .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS).with_initial_backoff(READ_BACKOFF))
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
@@ -53,16 +55,19 @@ impl EventStore {
 
     /// Resolves credentials and opens a connection, so that the first request does not pay for it: a read of an item that
     /// does not exist, tried once. A failure is left for that request to meet.
-    pub async fn warm(&self) {
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn warm(&self) -> Result<(), StoreError> {
         let once = aws_sdk_dynamodb::config::Config::builder()
             .retry_config(RetryConfig::disabled())
             .timeout_config(TimeoutConfig::builder().operation_timeout(WARM_TIMEOUT).build());
         let key = |name: &str| AttributeValue::S(name.to_owned());
         let read = self.client.get_item().table_name(&self.settings.table_name);
         let read = read.key(attributes::PK, key("WARM")).key(attributes::SK, key("WARM"));
-        if let Err(fault) = read.customize().config_override(once).send().await {
-            tracing::warn!(fault = in_full(&fault), "DynamoDB could not be reached ahead of the first request");
-        }
+        let answer = read.customize().config_override(once).send().await;
+        answer.map(drop).map_err(|error| StoreError::of_call("open a connection", error))
     }
 
     /// The store with a cache of other bounds.
@@ -110,7 +115,7 @@ impl EventStore {
 
 /// What an operator can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct StoreSettings {
     /// The table.
     pub table_name: String,
     /// A snapshot is due every so many events.
@@ -123,21 +128,29 @@ pub struct Settings {
     pub event_type_shards: u32,
 }
 
-impl Settings {
-    /// From `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100), `SNAPSHOT_KEEP` (0 to 1,000; 0), `OUTBOX_TTL_DAYS`
-    /// (2 to 365; 7) and `EVENT_TYPE_SHARDS` (1 to 64; 1).
-    ///
-    /// # Errors
-    ///
-    /// When one is missing or out of its range.
-    pub fn read(environment: &Environment) -> Result<Self, SettingError> {
-        Ok(Self {
-            table_name: environment.required("TABLE_NAME")?,
-            snapshot_every: environment.number("SNAPSHOT_EVERY", 100, 1..=10_000)?,
-            snapshot_keep: environment.number("SNAPSHOT_KEEP", 0, 0..=1_000)?,
-            // A stream keeps records for a day: a row must outlive every attempt to relay it.
-            outbox_ttl_days: environment.number("OUTBOX_TTL_DAYS", 7, 2..=365)?,
-            event_type_shards: environment.number("EVENT_TYPE_SHARDS", 1, 1..=64)?,
-        })
+impl StoreSettings {
+    /// The values that [`snapshot_every`](Self::snapshot_every) may have.
+    pub const SNAPSHOT_EVERY: RangeInclusive<u64> = 1..=10_000;
+
+    /// The values that [`snapshot_keep`](Self::snapshot_keep) may have.
+    pub const SNAPSHOT_KEEP: RangeInclusive<usize> = 0..=1_000;
+
+    /// The values that [`outbox_ttl_days`](Self::outbox_ttl_days) may have. A stream keeps records for a day: a row must
+    /// outlive every attempt to relay it.
+    pub const OUTBOX_TTL_DAYS: RangeInclusive<i64> = 2..=365;
+
+    /// The values that [`event_type_shards`](Self::event_type_shards) may have.
+    pub const EVENT_TYPE_SHARDS: RangeInclusive<u32> = 1..=64;
+
+    /// The defaults, on this table: a snapshot every 100 events, none kept beside the newest, outbox rows for 7 days, one
+    /// index partition for each event type.
+    pub fn new(table_name: impl Into<String>) -> Self {
+        Self {
+            table_name: table_name.into(),
+            snapshot_every: 100,
+            snapshot_keep: 0,
+            outbox_ttl_days: 7,
+            event_type_shards: 1,
+        }
     }
 }

@@ -16,12 +16,12 @@ mod snapshots;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::Model;
+use daybook_decider::Model;
+use daybook_table::{AggregateKey, Metadata, attributes, keys};
 use jiff::Timestamp;
-use table::{AggregateKey, Metadata, attributes, keys};
 
 use self::events::Events;
-pub use self::finding::{Fault, Finding};
+pub use self::finding::{Discrepancy, Finding};
 use self::messages::Messages;
 use self::snapshots::Snapshots;
 use crate::error::StoreError;
@@ -152,7 +152,7 @@ impl Look<'_> {
                     self.events.follow(metadata.current_seq_num);
                     self.metadata = Some(metadata);
                 }
-                Err(reason) => self.find(sk, Fault::Unreadable { reason }),
+                Err(reason) => self.find(sk, Discrepancy::Unreadable { reason }),
             }
         } else if sk == keys::SNAPSHOT || sk.starts_with(keys::KEPT_SNAPSHOT_PREFIX) {
             self.snapshots.row(sk, row);
@@ -161,11 +161,11 @@ impl Look<'_> {
         } else if sk.starts_with(keys::OUTBOX_PREFIX) {
             self.messages.row(sk, row, &self.events);
         } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
-            self.find(sk, Fault::UnknownRow);
+            self.find(sk, Discrepancy::UnknownRow);
         }
     }
 
-    fn find(&mut self, item: String, fault: Fault) {
+    fn find(&mut self, item: String, fault: Discrepancy) {
         self.verified.findings.push(Finding { aggregate: self.key.clone(), item, fault });
     }
 
@@ -181,7 +181,7 @@ impl Look<'_> {
                 }
             }
             None if self.verified.findings.iter().any(|finding| finding.item == keys::METADATA) => {}
-            None => self.find(keys::METADATA.to_owned(), Fault::NoMetadata),
+            None => self.find(keys::METADATA.to_owned(), Discrepancy::NoMetadata),
         }
         self.messages.finish(&self.events);
         self.snapshots.finish(&self.events);
@@ -217,7 +217,7 @@ impl MetadataRow {
     }
 
     /// What it says otherwise than the events do. That there are fewer or more of them is found there.
-    fn faults(&self, key: &AggregateKey, events: &Events<'_>) -> Vec<Fault> {
+    fn faults(&self, key: &AggregateKey, events: &Events<'_>) -> Vec<Discrepancy> {
         let mut faults = Vec::new();
         let (first, last) = (events.fact(1), events.fact(self.current_seq_num));
         let expected = [
@@ -228,14 +228,14 @@ impl MetadataRow {
         ];
         for ((name, says), expected) in self.texts.iter().zip(expected) {
             if let Some(expected) = expected.filter(|expected| expected != says) {
-                faults.push(Fault::differs(*name, says, expected));
+                faults.push(Discrepancy::differs(*name, says, expected));
             }
         }
         if let Some(expected) = last.map(|event| event.message_seq).filter(|expected| *expected != self.message_seq) {
-            faults.push(Fault::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
+            faults.push(Discrepancy::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
         }
         if let Some(expected) = events.deleted().filter(|expected| *expected != self.deleted) {
-            faults.push(Fault::differs(attributes::DELETED, self.deleted, expected));
+            faults.push(Discrepancy::differs(attributes::DELETED, self.deleted, expected));
         }
         faults
     }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use aws_lambda_events::dynamodb::EventRecord;
+use daybook_stream_batch::SequenceNumber;
+use daybook_table::{AggregateKey, attributes, keys};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use stream_batch::SequenceNumber;
-use table::{AggregateKey, attributes, keys};
 
 use crate::park;
 

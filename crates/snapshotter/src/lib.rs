@@ -18,21 +18,24 @@
 //! An event of a newer release is not parked but left alone: the instances of that release, or this one's successor, take
 //! the snapshot at a later mark. Had it come again until then, a gradual deployment would hold up every shard.
 //!
-//! In reading order: [`Snapshotter`], then `due`: which aggregates a batch asks for.
+//! In reading order: [`Snapshotter`], then `due`: which aggregates a batch asks for. [`settings`]: the environment
+//! variables.
 
 mod due;
+pub mod settings;
 
 use std::time::{Duration, SystemTime};
 
-use decider::Registry;
-use event_store::{EventStore, SnapshotOutcome, StoreError};
+use daybook_decider::Registry;
+use daybook_event_store::{EventStore, SnapshotOutcome, StoreError};
+use daybook_function_runtime::with_causes;
+pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
+use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use lambda_runtime::LambdaEvent;
 use metrics::{Unit, counter, describe_counter};
-use startup::in_full;
-pub use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
-use table::AggregateKey;
+pub use settings::store_settings;
 use tokio::time::{Instant, timeout_at};
 
 /// What is left of an invocation's time for the answer.
@@ -128,13 +131,13 @@ impl Snapshotter {
                 tracing::warn!(aggregate = %key, bytes, "state too large for a snapshot");
             }
             Err(error @ StoreError::Newer { .. }) => {
-                tracing::warn!(aggregate = %key, error = in_full(&error), "left to the newer release");
+                tracing::warn!(aggregate = %key, error = with_causes(&error), "left to the newer release");
             }
             Err(error @ StoreError::Corrupt { .. }) => {
-                park(Some(key), first, &in_full(&error));
+                park(Some(key), first, &with_causes(&error));
             }
             Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => {
-                tracing::warn!(aggregate = %key, error = in_full(&error), "snapshot will be tried again");
+                tracing::warn!(aggregate = %key, error = with_causes(&error), "snapshot will be tried again");
                 return Err(error);
             }
         }

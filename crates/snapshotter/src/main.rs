@@ -2,23 +2,24 @@
 
 use std::process::ExitCode;
 
-use event_store::{EventStore, Settings};
+use daybook_event_store::EventStore;
+use daybook_function_runtime::Metrics;
+use daybook_settings::Environment;
+use daybook_snapshotter::{Snapshotter, StreamBatch, store_settings};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use snapshotter::{Snapshotter, StreamBatch};
-use startup::{Environment, Metrics};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    startup::logs();
-    startup::end(run().await)
+    daybook_function_runtime::logs();
+    daybook_function_runtime::end(run().await)
 }
 
 async fn run() -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
-    let settings = Settings::read(&environment)?;
-    let store = EventStore::new(&startup::aws_config_in_lambda(&environment).await, settings);
-    store.warm().await;
+    let settings = store_settings(&environment)?;
+    let store = EventStore::new(&daybook_function_runtime::aws_config_in_lambda(&environment).await, settings);
+    daybook_function_runtime::log_cold(store.warm().await);
     let snapshotter = Snapshotter::new(aggregates::registry()?, store);
     let snapshotter = &snapshotter;
     let invoke = async |event: LambdaEvent<StreamBatch>| {

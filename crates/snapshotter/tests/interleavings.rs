@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use decider::{Folded, Json};
+use daybook_decider::{Folded, Json};
+use daybook_table::{AggregateKey, SnapshotItem, StoredText, keys};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use support::{Bench, Item, handle, number};
-use table::{AggregateKey, SnapshotItem, StoredText, keys};
 
 /// A snapshot is due so often that nearly every command causes one.
 const EVERY: u64 = 2;

@@ -5,8 +5,9 @@
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod support;
 
+use daybook_function_runtime::Metrics;
+use daybook_settings::Environment;
 use serde_json::{Value, json};
-use startup::{Environment, Metrics};
 use support::{Bench, EVERY, checkpoint, due, handle};
 
 /// What one line of metrics counts; nothing where no line was written.

@@ -7,13 +7,13 @@ mod support;
 use std::pin::pin;
 use std::time::Duration;
 
-use local_dynamodb::Fault;
+use daybook_local_aws::dynamodb::InjectedFault;
+use daybook_snapshotter::NoCheckpoint;
+use daybook_table::{AggregateKey, keys};
 use serde_json::json;
-use snapshotter::NoCheckpoint;
 use support::{Bench, EVERY, checkpoint, due, handle, handle_within, insert, log, number, operations, text};
-use table::{AggregateKey, keys};
 
-const THROTTLED: Fault = Fault::Refuse { status: 400, code: "ThrottlingException" };
+const THROTTLED: InjectedFault = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
 
 #[tokio::test]
 async fn a_due_event_leads_to_a_snapshot_of_all_events() {
@@ -142,7 +142,7 @@ async fn a_store_that_fails_for_a_moment_is_asked_again() {
     for (operation, calls) in [("Query", 3), ("GetItem", 2), ("PutItem", 2)] {
         let bench = Bench::new().await;
         let key = bench.account("a", EVERY).await;
-        bench.wire.fail_next(operation, Fault::BreakBefore);
+        bench.wire.fail_next(operation, InjectedFault::BreakBefore);
         assert_eq!(checkpoint(handle(&bench.snapshotter(), &bench.due_records(&key, 1).await).await), None);
         assert_eq!(bench.take_count(operation), calls);
         assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
@@ -153,13 +153,13 @@ async fn a_store_that_fails_for_a_moment_is_asked_again() {
 async fn a_snapshot_whose_answer_got_lost_is_taken() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
-    bench.wire.fail_next("PutItem", Fault::BreakAfter);
+    bench.wire.fail_next("PutItem", InjectedFault::BreakAfter);
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &bench.due_records(&key, 1).await).await), None);
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
 }
 
 /// Whatever call fails for good, and however: the batch comes again from the first record of all.
-async fn assert_all_come_again(operation: &'static str, fault: Fault) {
+async fn assert_all_come_again(operation: &'static str, fault: InjectedFault) {
     let bench = Bench::new().await;
     let mut batch = Vec::new();
     for (id, first) in [("a", 30), ("b", 9), ("c", 100)] {
@@ -180,18 +180,18 @@ async fn while_events_cannot_be_read_the_batch_comes_again() {
 
 #[tokio::test]
 async fn while_snapshots_cannot_be_read_the_batch_comes_again() {
-    assert_all_come_again("GetItem", Fault::Refuse { status: 500, code: "InternalServerError" }).await;
+    assert_all_come_again("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" }).await;
 }
 
 #[tokio::test]
 async fn while_snapshots_cannot_be_written_the_batch_comes_again() {
-    assert_all_come_again("PutItem", Fault::BreakBefore).await;
+    assert_all_come_again("PutItem", InjectedFault::BreakBefore).await;
 }
 
 #[tokio::test]
 async fn while_permissions_are_missing_the_batch_comes_again() {
     for operation in ["Query", "GetItem", "PutItem"] {
-        assert_all_come_again(operation, Fault::Refuse { status: 400, code: "AccessDeniedException" }).await;
+        assert_all_come_again(operation, InjectedFault::Refuse { status: 400, code: "AccessDeniedException" }).await;
     }
 }
 
@@ -227,7 +227,7 @@ async fn one_aggregate_that_failed_is_where_the_batch_comes_again_from() {
         let key = bench.account(id, EVERY).await;
         batch.extend(bench.due_records(&key, first).await);
     }
-    bench.wire.fail_next("PutItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    bench.wire.fail_next("PutItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let from = checkpoint(handle(&bench.snapshotter(), &batch).await).unwrap();
     // Which one it is, is the order of the calls.
     for (id, first) in [("a", "30"), ("b", "9"), ("c", "100"), ("d", "1")] {
@@ -244,8 +244,8 @@ async fn without_a_sequence_number_to_go_on_from_the_whole_batch_comes_again() {
     batch.extend(bench.due_records(&b, 2).await);
     for number in [json!(null), json!(""), json!("one")] {
         batch[1]["dynamodb"]["SequenceNumber"] = number.clone();
-        bench.wire.fail_next("PutItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
-        bench.wire.fail_next("PutItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+        bench.wire.fail_next("PutItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
+        bench.wire.fail_next("PutItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
         assert_eq!(handle(&bench.snapshotter(), &batch).await, Err(NoCheckpoint), "{number}");
     }
     // It is missed only when it is needed.
@@ -265,7 +265,7 @@ async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_agai
         keys.push(key);
     }
     for _ in 0..8 {
-        bench.wire.fail_next("GetItem", Fault::Hang);
+        bench.wire.fail_next("GetItem", InjectedFault::Hang);
     }
     let short = Duration::from_millis(1_300);
     let answer = handle_within(short, &bench.snapshotter(), &batch).await;
@@ -288,7 +288,7 @@ async fn what_had_its_turn_late_comes_again() {
     let mut batch: Vec<_> = (1..=8).map(forgotten).collect();
     let key = bench.account("a", EVERY).await;
     batch.extend(bench.due_records(&key, 9).await);
-    bench.wire.fail_next("GetItem", Fault::Hang);
+    bench.wire.fail_next("GetItem", InjectedFault::Hang);
     let short = Duration::from_millis(1_300);
     let answer = handle_within(short, &bench.snapshotter(), &batch).await;
     assert_eq!(checkpoint(answer).as_deref(), Some("9"));

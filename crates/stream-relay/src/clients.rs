@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_eventbridge::config::retry::RetryConfig;
 use aws_sdk_eventbridge::config::timeout::TimeoutConfig;
-use startup::SdkConfig;
+use aws_types::SdkConfig;
 
 /// A connection is there by then or not at all.
 const CONNECT: Duration = Duration::from_secs(2);

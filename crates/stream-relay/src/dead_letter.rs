@@ -7,11 +7,11 @@
 use std::time::SystemTime;
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
+use daybook_table::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use table::OutboxItem;
 
-use crate::message::{Body, Message, Refusal};
+use crate::message::{Body, EntryError, Message};
 use crate::record::Coordinates;
 
 #[derive(Serialize)]
@@ -23,7 +23,7 @@ struct DeadLetter<'a> {
     /// The stream record, where it could not be read as an outbox row.
     #[serde(skip_serializing_if = "Option::is_none")]
     record: Option<&'a RawValue>,
-    error: Option<&'a Refusal>,
+    error: Option<&'a EntryError>,
     /// How often it was sent; 0 when its fault was plain to see.
     attempts: u32,
     stream: Option<&'a Coordinates>,
@@ -38,7 +38,7 @@ pub struct Letter {
     /// The outbox row; none where the record could not be read as one.
     pub message: Option<OutboxItem>,
     /// Why it was parked.
-    pub error: Option<Refusal>,
+    pub error: Option<EntryError>,
     /// How often it was sent.
     #[serde(default)]
     pub attempts: u32,
@@ -81,10 +81,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::settings::{Pace, Settings};
+    use crate::settings::{Pace, RelaySettings};
 
     fn parked(record: &Value) -> Message {
-        let settings = Settings {
+        let settings = RelaySettings {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "dlq".into(),
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_letter_holds_the_whole_row() {
         let mut message = parked(&record("{\"data\": 1.0}"));
-        message.refusal = Some(Refusal::new("MalformedDetail", "Detail is malformed."));
+        message.refusal = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
         let mut letter: Value = serde_json::from_str(&body(&message, 2).unwrap()).unwrap();
         let parked_at = letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
         assert!(parked_at.as_str().unwrap().ends_with('Z'), "{parked_at}");
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_letter_gives_the_row_back_to_the_byte() {
         let mut message = parked(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
-        message.refusal = Some(Refusal::new("MalformedDetail", "Detail is malformed."));
+        message.refusal = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
         let letter = Letter::read(&body(&message, 2).unwrap()).unwrap();
         let Body::Row { item, .. } = &message.body else { panic!("{message:?}") };
         assert_eq!((letter.message.as_ref(), letter.error, letter.attempts), (Some(item), message.refusal, 2));

@@ -7,10 +7,10 @@
 use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_events::{PutEventsError, PutEventsOutput};
 use aws_sdk_eventbridge::types::PutEventsResultEntry;
-use startup::in_full;
+use daybook_function_runtime::with_causes;
 
 use crate::lanes::Verdict;
-use crate::message::Refusal;
+use crate::message::EntryError;
 
 /// A message that failed with undocumented codes so often is parked.
 const MAX_UNKNOWN_FAILURES: u32 = 5;
@@ -35,12 +35,12 @@ pub(crate) enum Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) fault: Fault,
-    pub(crate) refusal: Refusal,
+    pub(crate) refusal: EntryError,
 }
 
 impl Failure {
     fn new(fault: Fault, code: &str, text: impl Into<String>) -> Self {
-        Self { fault, refusal: Refusal::new(code, text) }
+        Self { fault, refusal: EntryError::new(code, text) }
     }
 
     /// What it means for its entry, of which `unknown` counts the failures with undocumented codes; `again` where it is to be
@@ -97,10 +97,10 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
         SdkError::ServiceError(service) => service,
         // Nothing went out, and nothing will: the client is not set up.
         SdkError::ConstructionFailure(_) => {
-            return Failure::new(Fault::Deployment, "ConstructionFailure", in_full(error));
+            return Failure::new(Fault::Deployment, "ConstructionFailure", with_causes(error));
         }
         // No connection, a lost one, no answer in time, or none that can be read.
-        _ => return Failure::new(Fault::Transient, "NoAnswer", in_full(error)),
+        _ => return Failure::new(Fault::Transient, "NoAnswer", with_causes(error)),
     };
     let status = service.raw().status().as_u16();
     let code = service.err().code().unwrap_or("UnknownError");
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(faults(2, &output(1, [taken(), failed(code)])), [None, Some(fault)], "{code}");
         }
         let failure = of_entry(&failed("MalformedDetail")).unwrap_err();
-        assert_eq!(failure.refusal, Refusal::new("MalformedDetail", "why"));
+        assert_eq!(failure.refusal, EntryError::new("MalformedDetail", "why"));
     }
 
     #[test]

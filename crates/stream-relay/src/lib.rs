@@ -27,9 +27,9 @@ pub mod resend;
 pub mod settings;
 mod signals;
 
+pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 pub use dead_letter::Letter;
-pub use message::Refusal;
+pub use message::EntryError;
 pub use relay::{Relay, RelayError};
 pub use resend::{Outcome, Resend};
-pub use settings::{Pace, Settings};
-pub use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
+pub use settings::{Pace, RelaySettings};

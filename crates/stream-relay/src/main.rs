@@ -2,21 +2,22 @@
 
 use std::process::ExitCode;
 
+use daybook_function_runtime::Metrics;
+use daybook_settings::Environment;
+use daybook_stream_relay::{Relay, RelaySettings, StreamBatch, clients};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use startup::{Environment, Metrics};
-use stream_relay::{Relay, Settings, StreamBatch, clients};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    startup::logs();
-    startup::end(run().await)
+    daybook_function_runtime::logs();
+    daybook_function_runtime::end(run().await)
 }
 
 async fn run() -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
-    let settings = Settings::read(&environment)?;
-    let config = startup::aws_config_in_lambda(&environment).await;
+    let settings = RelaySettings::read(&environment)?;
+    let config = daybook_function_runtime::aws_config_in_lambda(&environment).await;
     let bus = clients::eventbridge(&config);
     clients::warm(&bus).await;
     let relay = Relay::new(bus, clients::sqs(&config), settings);

@@ -5,13 +5,13 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
+use daybook_table::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use table::OutboxItem;
 
 use crate::lanes::{Place, REQUEST_BYTES};
 use crate::record::{self, Content, Coordinates, OutboxRow, Unreadable};
-use crate::settings::Settings;
+use crate::settings::RelaySettings;
 
 /// EventBridge counts a `Time` as this many bytes.
 const TIME_BYTES: usize = 14;
@@ -25,7 +25,7 @@ pub(crate) struct Message {
     /// The records that are settled with it: more than one when the stream repeats itself within a batch.
     pub(crate) records: Vec<Coordinates>,
     /// Why it cannot be sent, once that is known.
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<EntryError>,
     /// How often it failed with a code that nobody has documented.
     pub(crate) unknown_failures: u32,
 }
@@ -40,14 +40,14 @@ pub(crate) enum Body {
 
 /// Why something failed, as an error code and in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct EntryError {
     /// EventBridge's error code, or one of the relay's own.
     pub code: String,
     /// The same in words.
     pub text: String,
 }
 
-impl Refusal {
+impl EntryError {
     pub(crate) fn new(code: &str, text: impl Into<String>) -> Self {
         Self { code: code.to_owned(), text: text.into() }
     }
@@ -58,14 +58,14 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for EntryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.text)
     }
 }
 
 /// The messages among the records, each once, in the order in which they came.
-pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &Settings) -> Vec<Message> {
+pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     let mut known: HashMap<[String; 3], usize> = HashMap::new();
     for raw in records {
@@ -75,7 +75,7 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &Settings) -> Vec<Me
             Content::Unreadable(Unreadable { pk, reason }) => messages.push(Message {
                 body: Body::Record { raw, pk },
                 records: vec![coordinates],
-                refusal: Some(Refusal::new("UnreadableRecord", reason)),
+                refusal: Some(EntryError::new("UnreadableRecord", reason)),
                 unknown_failures: 0,
             }),
             Content::Outbox(row) => match known.entry(identity(&row.item)) {
@@ -97,12 +97,12 @@ fn identity(item: &OutboxItem) -> [String; 3] {
 }
 
 impl Message {
-    fn new(row: OutboxRow, coordinates: Coordinates, settings: &Settings) -> Self {
+    fn new(row: OutboxRow, coordinates: Coordinates, settings: &RelaySettings) -> Self {
         Self { records: vec![coordinates], ..Self::of_row(row, settings) }
     }
 
     /// A row that no record of the stream asks for.
-    pub(crate) fn of_row(row: OutboxRow, settings: &Settings) -> Self {
+    pub(crate) fn of_row(row: OutboxRow, settings: &RelaySettings) -> Self {
         let entry = PutEventsRequestEntry::builder()
             .event_bus_name(&settings.event_bus_name)
             .source(&settings.event_source)
@@ -152,18 +152,21 @@ impl Message {
 }
 
 /// What EventBridge would refuse for certain, found out before it costs nine other entries their request.
-fn check(entry: &PutEventsRequestEntry) -> Result<(), Refusal> {
+fn check(entry: &PutEventsRequestEntry) -> Result<(), EntryError> {
     let detail_type = entry.detail_type().unwrap_or_default();
     if detail_type.is_empty() || entry.detail().unwrap_or_default().is_empty() {
-        return Err(Refusal::new("InvalidArgument", "DetailType or Detail is empty"));
+        return Err(EntryError::new("InvalidArgument", "DetailType or Detail is empty"));
     }
     if detail_type.chars().count() > MAX_DETAIL_TYPE {
-        return Err(Refusal::new("InvalidArgument", format!("DetailType is longer than {MAX_DETAIL_TYPE} characters")));
+        return Err(EntryError::new(
+            "InvalidArgument",
+            format!("DetailType is longer than {MAX_DETAIL_TYPE} characters"),
+        ));
     }
     let size = size(entry);
     if size >= REQUEST_BYTES {
         let text = format!("the entry counts {size} bytes, and a request is smaller than {REQUEST_BYTES}");
-        return Err(Refusal::new("OversizedEntry", text));
+        return Err(EntryError::new("OversizedEntry", text));
     }
     Ok(())
 }

@@ -3,12 +3,12 @@
 //! The mapping's filter passes outbox inserts only, but it is configuration, so everything is checked again.
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
+use daybook_stream_batch::SequenceNumber;
+use daybook_table::trace::is_trace_header;
+use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use stream_batch::SequenceNumber;
-use table::trace::is_trace_header;
-use table::{AggregateKey, OutboxItem, attributes, keys};
 
 /// Where a record was in the stream. Lambda does not tell the shard.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -2,17 +2,17 @@
 
 use std::time::SystemTime;
 
+use daybook_function_runtime::with_causes;
+use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use lambda_runtime::LambdaEvent;
-use startup::in_full;
-use stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::dead_letter;
 use crate::faults::{Failure, Fault, judge};
 use crate::lanes::{Lanes, Step, Verdict};
-use crate::message::{Message, Refusal, gather};
-use crate::settings::{Pace, Settings};
+use crate::message::{EntryError, Message, gather};
+use crate::settings::{Pace, RelaySettings};
 use crate::signals::{self, Tally};
 
 /// So often a letter is offered to the dead-letter queue.
@@ -23,7 +23,7 @@ const ATTEMPTS_TO_PARK: u32 = 3;
 pub struct Relay {
     bus: aws_sdk_eventbridge::Client,
     queue: aws_sdk_sqs::Client,
-    settings: Settings,
+    settings: RelaySettings,
 }
 
 /// An invocation that fails whole.
@@ -39,7 +39,7 @@ pub enum RelayError {
 
 impl Relay {
     /// A relay over clients that do not try again themselves, such as those of [`clients`](crate::clients).
-    pub fn new(bus: aws_sdk_eventbridge::Client, queue: aws_sdk_sqs::Client, settings: Settings) -> Self {
+    pub fn new(bus: aws_sdk_eventbridge::Client, queue: aws_sdk_sqs::Client, settings: RelaySettings) -> Self {
         signals::describe();
         Self { bus, queue, settings }
     }
@@ -135,7 +135,7 @@ impl Run<'_> {
             Step::Park(index) => {
                 let body = dead_letter::body(&self.messages[index], self.lanes.attempts(index));
                 let queue = self.relay.queue.clone();
-                let Settings { dlq_url, pace, .. } = self.relay.settings.clone();
+                let RelaySettings { dlq_url, pace, .. } = self.relay.settings.clone();
                 self.calls.spawn(async move {
                     let outcome = match body {
                         Ok(body) => park(&queue, &dlq_url, &body, pace).await,
@@ -182,7 +182,7 @@ impl Run<'_> {
         self.lanes.answer(verdicts);
     }
 
-    fn stop(&mut self, Refusal { code, text }: &Refusal) {
+    fn stop(&mut self, EntryError { code, text }: &EntryError) {
         if !self.stopped {
             tracing::error!(%code, %text, "the bus refuses this deployment, nothing more is sent");
         }
@@ -192,7 +192,7 @@ impl Run<'_> {
     fn parked(&mut self, index: usize, outcome: Result<(), String>) {
         let message = &self.messages[index];
         let id = message.id();
-        let (code, text) = Refusal::fields(message.refusal.as_ref());
+        let (code, text) = EntryError::fields(message.refusal.as_ref());
         match &outcome {
             Ok(()) => {
                 self.tally.parked += 1;
@@ -200,7 +200,7 @@ impl Run<'_> {
             }
             Err(error) => {
                 tracing::error!(id, code, text, error, "the dead-letter queue did not take this");
-                self.tally.last_failure = Some(Refusal::new("NotParked", error));
+                self.tally.last_failure = Some(EntryError::new("NotParked", error));
             }
         }
         self.lanes.parked(index, outcome.is_ok());
@@ -229,7 +229,7 @@ async fn park(queue: &aws_sdk_sqs::Client, url: &str, body: &str, pace: Pace) ->
         match queue.send_message().queue_url(url).message_body(body).send().await {
             Ok(_) => return Ok(()),
             Err(_) if attempts < ATTEMPTS_TO_PARK => sleep(pace.wait(attempts)).await,
-            Err(error) => return Err(in_full(&error)),
+            Err(error) => return Err(with_causes(&error)),
         }
         attempts += 1;
     }

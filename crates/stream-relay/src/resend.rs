@@ -5,15 +5,15 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use table::OutboxItem;
+use daybook_table::OutboxItem;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::faults::{Failure, Fault, judge};
 use crate::lanes::{Lanes, Step, Verdict};
-use crate::message::{Message, Refusal};
+use crate::message::{EntryError, Message};
 use crate::record::OutboxRow;
-use crate::settings::Settings;
+use crate::settings::RelaySettings;
 
 /// When the bus answers with nothing but failures for so long, it is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,16 +24,16 @@ pub enum Outcome {
     /// The bus took it.
     Sent,
     /// It can never be sent as it is.
-    Refused(Refusal),
+    Refused(EntryError),
     /// It was not sent, or nobody knows: it can be sent later. With the last failure, if there was one.
-    Unsent(Option<Refusal>),
+    Unsent(Option<EntryError>),
 }
 
 /// A sender at a bounded rate.
 #[derive(Debug)]
 pub struct Resend {
     bus: aws_sdk_eventbridge::Client,
-    settings: Settings,
+    settings: RelaySettings,
     per_second: NonZeroU32,
     patience: Duration,
     /// No request leaves before.
@@ -43,7 +43,7 @@ pub struct Resend {
 impl Resend {
     /// A sender of at most so many messages a second, over a client that does not try again itself, such as that of
     /// [`clients`](crate::clients).
-    pub fn new(bus: aws_sdk_eventbridge::Client, settings: Settings, per_second: NonZeroU32) -> Self {
+    pub fn new(bus: aws_sdk_eventbridge::Client, settings: RelaySettings, per_second: NonZeroU32) -> Self {
         Self { bus, settings, per_second, patience: PATIENCE, next_at: Instant::now() }
     }
 
@@ -66,7 +66,7 @@ impl Resend {
                     messages.push(Message::of_row(row, &self.settings));
                     places.push(place);
                 }
-                Err(reason) => outcomes.push(Outcome::Refused(Refusal::new("UnreadableRow", reason))),
+                Err(reason) => outcomes.push(Outcome::Refused(EntryError::new("UnreadableRow", reason))),
             }
         }
         let lanes = Lanes::new(messages.iter().map(Message::place));
@@ -141,7 +141,7 @@ impl Run {
             // It stays where it is, and holds up nothing: so it was when it was parked first.
             Step::Park(index) => {
                 let refusal = self.messages[index].refusal.clone();
-                let refusal = refusal.unwrap_or_else(|| Refusal::new("Refused", "the bus never takes it"));
+                let refusal = refusal.unwrap_or_else(|| EntryError::new("Refused", "the bus never takes it"));
                 self.outcomes[index] = Outcome::Refused(refusal);
                 self.lanes.parked(index, true);
             }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use startup::{Environment, SettingError};
+use daybook_settings::{Environment, SettingError};
 
 /// Where messages go, and how fast they are tried again.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct RelaySettings {
     /// `EVENT_BUS_NAME`: the name or ARN of the bus.
     pub event_bus_name: String,
     /// `EVENT_SOURCE`: the `Source` of every message.
@@ -29,7 +29,7 @@ pub struct Pace {
     pub margin: Duration,
 }
 
-impl Settings {
+impl RelaySettings {
     /// Reads the environment.
     ///
     /// # Errors
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn every_variable_is_required() {
-        let settings = Settings::read(&ALL.into_iter().collect()).unwrap();
+        let settings = RelaySettings::read(&ALL.into_iter().collect()).unwrap();
         assert_eq!((settings.event_bus_name.as_str(), settings.event_source.as_str()), ("main", "daybook"));
         for (missing, _) in ALL {
             let environment = ALL.into_iter().filter(|(name, _)| *name != missing).collect();
-            let error = Settings::read(&environment).unwrap_err();
+            let error = RelaySettings::read(&environment).unwrap_err();
             assert_eq!(error.to_string(), format!("environment variable {missing} is missing"));
         }
     }
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn the_sources_of_aws_are_its_own() {
         let environment = [ALL[0], ("EVENT_SOURCE", "aws.s3"), ALL[2]].into_iter().collect();
-        assert!(Settings::read(&environment).unwrap_err().to_string().contains("EVENT_SOURCE"));
+        assert!(RelaySettings::read(&environment).unwrap_err().to_string().contains("EVENT_SOURCE"));
     }
 
     #[test]
     fn a_bus_has_a_name_or_an_arn() {
-        let read = |bus| Settings::read(&[("EVENT_BUS_NAME", bus), ALL[1], ALL[2]].into_iter().collect());
+        let read = |bus| RelaySettings::read(&[("EVENT_BUS_NAME", bus), ALL[1], ALL[2]].into_iter().collect());
         for bus in ["default", "aws.partner/example.com/a", "arn:aws:events:eu-west-1:123456789012:event-bus/main"] {
             assert_eq!(read(bus).unwrap().event_bus_name, bus);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
-use crate::message::{Message, Refusal};
+use crate::message::{EntryError, Message};
 
 /// So many ids a log line names.
 const IDS_LOGGED: usize = 100;
@@ -23,7 +23,7 @@ pub(crate) struct Tally {
     /// Of each message that the bus took, how long after its event.
     pub(crate) lags: Vec<Duration>,
     /// Why something was not sent, most recently.
-    pub(crate) last_failure: Option<Refusal>,
+    pub(crate) last_failure: Option<EntryError>,
 }
 
 /// Names the units of the metrics.
@@ -59,7 +59,7 @@ impl Tally {
             tracing::info!(retried, ids = ids(&self.retried), "sent more than once");
         }
         if !held.is_empty() {
-            let (code, text) = Refusal::fields(self.last_failure.as_ref());
+            let (code, text) = EntryError::fields(self.last_failure.as_ref());
             tracing::error!(held = held.len(), ids = ids(held), code, text, "held back, to come again");
         }
 

@@ -5,8 +5,9 @@
 #[expect(dead_code, reason = "other tests use the rest")]
 mod support;
 
+use daybook_function_runtime::Metrics;
+use daybook_settings::Environment;
 use serde_json::{Value, json};
-use startup::{Environment, Metrics};
 use support::{insert, setup};
 
 #[tokio::test]

@@ -7,8 +7,8 @@ mod support;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use daybook_stream_relay::{Pace, RelayError};
 use serde_json::{Value, json};
-use stream_relay::{Pace, RelayError};
 use support::{detail, insert, insert_detail, log, message_id, setup, setup_at_pace};
 
 #[tokio::test]

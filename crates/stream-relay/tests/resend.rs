@@ -6,10 +6,10 @@ use std::future::pending;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use local_bus::{Bus, Faults, Server};
+use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_stream_relay::{EntryError, Outcome, Pace, RelaySettings, Resend, clients};
+use daybook_table::OutboxItem;
 use serde_json::{Value, json};
-use stream_relay::{Outcome, Pace, Refusal, Resend, Settings, clients};
-use table::OutboxItem;
 
 struct Setup {
     bus: Bus,
@@ -27,8 +27,8 @@ async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
     let server = Server::start(bus.router()).await.unwrap();
     let pace = Pace { first_wait: Duration::from_millis(1), longest_wait: Duration::from_millis(4), ..Pace::default() };
     let settings =
-        Settings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), pace };
-    let client = clients::eventbridge(&startup::aws_config_at(server.url()));
+        RelaySettings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), pace };
+    let client = clients::eventbridge(&daybook_function_runtime::aws_config_at(server.url()));
     let resend = Resend::new(client, settings, NonZeroU32::new(per_second).unwrap());
     Setup { bus, resend, _server: server }
 }
@@ -85,7 +85,7 @@ async fn only_what_failed_is_sent_again_and_what_is_refused_is_told() {
     let unreadable = OutboxItem { pk: "todo/d".to_owned(), ..row("d", 1) };
     let rows = vec![row("a", 1), row("b", 1), row("c", 1), row("c", 2), unreadable];
     let outcomes = setup.resend.send(rows, pending()).await;
-    let refused = |code: &str, text: &str| Outcome::Refused(Refusal { code: code.into(), text: text.into() });
+    let refused = |code: &str, text: &str| Outcome::Refused(EntryError { code: code.into(), text: text.into() });
     assert_eq!(
         outcomes,
         [

@@ -1,7 +1,7 @@
 //! The items. `serde_dynamo` turns them into attribute values and back.
 
-use decider::record::timestamp;
-use decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;

@@ -7,16 +7,15 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::{Method, Request};
-use command_handler::{Api, router};
-use decider::{Circumstances, CommandRequest, Json, Meta, Registry};
-use event_store::{AppendError, EventStore, Loaded, SnapshotOutcome, StoreError};
+use daybook_command_handler::{Api, router};
+use daybook_decider::{CommandRequest, DecisionInput, Json, Meta, Registry};
+use daybook_event_store::{AppendError, EventStore, Loaded, SnapshotOutcome, StoreError, StoreSettings};
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
+use daybook_snapshotter::Snapshotter;
+use daybook_table::AggregateKey;
 use jiff::Timestamp;
-use local_dynamodb::{Call, LocalDynamoDb, Wire};
 use serde_json::{Value, json};
-use snapshotter::Snapshotter;
-use startup::Environment;
 use suite_tests::Answer;
-use table::AggregateKey;
 use tokio::time::Instant;
 use ulid::Ulid;
 
@@ -33,7 +32,7 @@ pub(crate) type Item = std::collections::HashMap<String, AttributeValue>;
 
 /// One table.
 pub(crate) struct Table {
-    pub(crate) wire: Wire,
+    pub(crate) wire: FaultProxy,
     pub(crate) raw: Client,
     _engine: LocalDynamoDb,
 }
@@ -51,24 +50,23 @@ pub(crate) fn key(id: &str) -> AggregateKey {
 }
 
 /// A millisecond later at every call, so that ids sort in the order in which they were made.
-fn circumstances() -> Circumstances {
+fn circumstances() -> DecisionInput {
     static PASSED: AtomicU64 = AtomicU64::new(0);
     let milliseconds = BEGINNING + PASSED.fetch_add(1, Ordering::Relaxed);
     let now = Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap();
-    Circumstances { now, seed: Ulid::from_parts(milliseconds, fastrand::u128(..)), meta: Meta::default() }
+    DecisionInput { now, seed: Ulid::from_parts(milliseconds, fastrand::u128(..)), meta: Meta::default() }
 }
 
 fn store(url: &str) -> EventStore {
-    let environment: Environment =
-        [("TABLE_NAME", "daybook-test"), ("SNAPSHOT_EVERY", &EVERY.to_string())].into_iter().collect();
-    EventStore::new(&startup::aws_config_at(url), event_store::Settings::read(&environment).unwrap())
+    let settings = StoreSettings { snapshot_every: EVERY, ..StoreSettings::new("daybook-test") };
+    EventStore::new(&daybook_function_runtime::aws_config_at(url), settings)
 }
 
 impl Table {
     pub(crate) async fn new() -> Self {
         let engine = LocalDynamoDb::in_memory().await.unwrap();
-        let wire = Wire::to(engine.url()).await.unwrap();
-        let raw = Client::new(&startup::aws_config_at(engine.url()));
+        let wire = FaultProxy::to(engine.url()).await.unwrap();
+        let raw = Client::new(&daybook_function_runtime::aws_config_at(engine.url()));
         store(engine.url()).create_table().await.unwrap();
         Self { wire, raw, _engine: engine }
     }
@@ -149,10 +147,10 @@ impl Instance {
 }
 
 /// The first of the events that a query asked for, of those that ask for a range of them.
-pub(crate) fn first_events(calls: &[Call]) -> Vec<&str> {
+pub(crate) fn first_events(calls: &[RecordedCall]) -> Vec<&str> {
     let onwards = calls.iter().filter(|call| call.request["ScanIndexForward"] != false);
     let first = onwards.filter_map(|call| call.request["ExpressionAttributeValues"][":first"]["S"].as_str());
-    first.filter(|sk| sk.starts_with(table::keys::EVENT_PREFIX)).collect()
+    first.filter(|sk| sk.starts_with(daybook_table::keys::EVENT_PREFIX)).collect()
 }
 
 /// The stream record of a row.

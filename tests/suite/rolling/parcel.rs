@@ -2,7 +2,7 @@
 //! a second version, and the state another shape; the second reads ahead what the third writes. The first is what the
 //! second would be, had nobody thought of it.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Registry, StoredEvent, Upcast};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, StoredEvent, Upcast};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

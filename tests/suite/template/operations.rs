@@ -154,7 +154,10 @@ fn what_cannot_be_had_again_outlives_the_stack() {
     assert_eq!(table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], true);
     assert_eq!(table["SSESpecification"]["SSEEnabled"], true);
     assert_eq!(table["StreamSpecification"]["StreamViewType"], "NEW_IMAGE");
-    assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": table::attributes::TTL, "Enabled": true}));
+    assert_eq!(
+        table["TimeToLiveSpecification"],
+        json!({"AttributeName": daybook_table::attributes::TTL, "Enabled": true})
+    );
 
     let queue = &template["Resources"]["DeadLetterQueue"]["Properties"];
     assert_eq!(queue["MessageRetentionPeriod"], 14 * 24 * 60 * 60);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use cli::operate::OperateError;
-use cli::operate::target::{BusOptions, QueueOptions, TO_TAKE_SNAPSHOTS, TableOptions};
+use daybook_cli::operate::OperateError;
+use daybook_cli::operate::target::{BusOptions, QueueOptions, TO_TAKE_SNAPSHOTS, TableOptions};
+use daybook_settings::Environment;
 use serde_json::Value;
-use startup::Environment;
 
 use super::{plain, text};
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use command_handler::Api;
-use local_dynamodb::{LocalDynamoDb, Wire};
+use daybook_command_handler::Api;
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_settings::Environment;
+use daybook_snapshotter::Snapshotter;
 use serde_json::{Value, json};
-use snapshotter::Snapshotter;
-use startup::Environment;
 use tokio::time::Instant;
 
 use super::{plain, store, text};
@@ -154,13 +154,13 @@ fn nothing_is_allowed_by_wildcard_without_a_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_functions_call_is_what_their_roles_grant() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
-    let wire = Wire::to(engine.url()).await.unwrap();
+    let wire = FaultProxy::to(engine.url()).await.unwrap();
     let of_api = store(&wire, &fixtures::environment("CommandHandler"));
     of_api.create_table().await.unwrap();
     wire.take_calls();
 
-    let settings = command_handler::Settings::read(&fixtures::environment("CommandHandler")).unwrap();
-    let api = command_handler::router(Api::new(aggregates::registry().unwrap(), of_api, settings));
+    let settings = daybook_command_handler::ApiSettings::read(&fixtures::environment("CommandHandler")).unwrap();
+    let api = daybook_command_handler::router(Api::new(aggregates::registry().unwrap(), of_api, settings));
     let all: Environment = [("TABLE_NAME", "daybook-dev"), ("SNAPSHOT_KEEP", "1")].into_iter().collect();
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store(&wire, &all));
     let (mut by_api, mut by_snapshotter) = (BTreeSet::new(), BTreeSet::new());
@@ -193,7 +193,7 @@ async fn what_the_functions_call_is_what_their_roles_grant() {
 }
 
 /// The IAM actions that the calls since the last time took.
-fn actions(wire: &Wire) -> Vec<String> {
+fn actions(wire: &FaultProxy) -> Vec<String> {
     let mut actions = Vec::new();
     for call in wire.take_calls() {
         let items = call.request["TransactItems"].as_array().into_iter().flatten();

@@ -5,7 +5,7 @@
 //! - `OrderDispatched` was one event while the money was taken as the parcel left; now these are two.
 //! - `PaymentReminded` meant nothing to the order and is retired: no step, `RETIRED` names it.
 
-use decider::{StoredEvent, Upcast};
+use daybook_decider::{StoredEvent, Upcast};
 use serde::{Deserialize, Serialize};
 
 pub(super) fn upcast(event: StoredEvent) -> Upcast {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use decider::{Json, Meta, Model, RecordedEvent};
+use daybook_decider::{Json, Meta, Model, RecordedEvent};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;

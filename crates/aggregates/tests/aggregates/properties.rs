@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use aggregates::{account, order, todo};
-use decider::{
-    Aggregate, Circumstances, CommandRequest, Folded, Json, Meta, Model, OutboxMessage, RecordedEvent, Registry,
+use daybook_decider::{
+    Aggregate, CommandRequest, DecisionInput, Folded, Json, Meta, Model, OutboxMessage, RecordedEvent, Registry,
 };
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -109,7 +109,7 @@ fn play(model: &dyn Model, commands: &[Command]) -> Vec<Step> {
     let mut steps = Vec::new();
     for ((command, data), milliseconds) in commands.iter().zip(1_u64..) {
         let request = CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() };
-        let circumstances = Circumstances {
+        let circumstances = DecisionInput {
             now: Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap(),
             seed: Ulid::from_parts(milliseconds, 0),
             meta: Meta::default(),

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, put};
 use axum::{Json, Router};
-use local_bus::{Bus, Faults};
+use daybook_local_aws::messaging::{Bus, Faults};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -59,7 +59,7 @@ impl From<String> for Content {
 
 /// In order of arrival.
 fn delivered(bus: &Bus) -> Vec<OnTheBus> {
-    let entry = |entry: local_bus::Delivered| OnTheBus {
+    let entry = |entry: daybook_local_aws::messaging::Delivered| OnTheBus {
         event_bus_name: entry.event_bus_name,
         source: entry.source,
         detail_type: entry.detail_type,
@@ -73,7 +73,7 @@ fn delivered(bus: &Bus) -> Vec<OnTheBus> {
 
 /// In order of arrival.
 fn dead_letters(bus: &Bus) -> Vec<InTheQueue> {
-    let letter = |letter: local_bus::DeadLetter| InTheQueue {
+    let letter = |letter: daybook_local_aws::messaging::DeadLetter| InTheQueue {
         message_id: letter.message_id,
         queue_url: letter.queue_url,
         body: letter.body.into(),

@@ -1,8 +1,8 @@
 //! The functions' settings: what the template says, with the stack's own names for what exists only once it is deployed.
 
-use event_source_mapping::Template;
-use event_source_mapping::template::{Function, Setting};
-use startup::Environment;
+use daybook_event_source_mapping::Template;
+use daybook_event_source_mapping::template::{Function, Setting};
+use daybook_settings::Environment;
 
 use super::stack::DevError;
 

@@ -4,14 +4,14 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use event_source_mapping::template::StreamEvent;
-use event_source_mapping::{Batch, Mapping, Outcome, Record, Source, Step};
+use daybook_event_source_mapping::template::StreamEvent;
+use daybook_event_source_mapping::{Batch, Mapping, Outcome, Record, Source, Step};
+use daybook_snapshotter::Snapshotter;
+use daybook_stream_relay::Relay;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
-use snapshotter::Snapshotter;
-use stream_relay::Relay;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
@@ -149,16 +149,16 @@ fn now() -> Duration {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use decider::{
-        Aggregate, Circumstances, CommandRequest, Commands, Context, Decision, EventType, Json, Meta, Registry,
+    use daybook_decider::{
+        Aggregate, CommandRequest, Commands, Context, Decision, DecisionInput, EventType, Json, Meta, Registry,
     };
-    use event_store::{EventStore, Settings};
+    use daybook_event_store::{EventStore, StoreSettings};
+    use daybook_local_aws::dynamodb::LocalDynamoDb;
+    use daybook_table::AggregateKey;
     use jiff::Timestamp;
-    use local_dynamodb::LocalDynamoDb;
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
     use serde_json::json;
-    use table::AggregateKey;
     use ulid::Ulid;
 
     use super::*;
@@ -208,18 +208,18 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_a_failed_invocation() {
         let engine = LocalDynamoDb::in_memory().await.unwrap();
-        let settings = Settings::read(&[("TABLE_NAME", "daybook-test")].into_iter().collect()).unwrap();
-        let store = EventStore::new(&startup::aws_config_at(engine.url()), settings.clone());
+        let settings = StoreSettings::new("daybook-test");
+        let store = EventStore::new(&daybook_function_runtime::aws_config_at(engine.url()), settings.clone());
         store.create_table().await.unwrap();
         let registry = Registry::new().with::<Overflow>().unwrap();
         let (model, key) = (registry.get("overflow").unwrap(), AggregateKey::new("overflow", "1"));
-        let circumstances = Circumstances { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
+        let circumstances = DecisionInput { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
         let count = CommandRequest { command: "Count".to_owned(), data: Json::of(&json!({})).unwrap() };
         let decided = model.decide(&model.before_first_event(), "1", &[count], &circumstances).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         store.append(model, &key, 0, &decided, None, deadline).await.unwrap();
 
-        let cold = EventStore::new(&startup::aws_config_at(engine.url()), settings);
+        let cold = EventStore::new(&daybook_function_runtime::aws_config_at(engine.url()), settings);
         let function = Function::Snapshotter(Arc::new(Snapshotter::new(registry, cold)));
         let keys = json!({"pk": {"S": key.pk()}, "sk": {"S": "EVENT#000000000001"}});
         let mut image = keys.clone();

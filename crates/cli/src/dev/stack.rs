@@ -12,16 +12,17 @@ use axum::http::StatusCode;
 use axum::http::header::CONNECTION;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use command_handler::Api;
-use decider::RegistrationError;
-use event_source_mapping::Template;
-use event_source_mapping::template::{Function as TemplateFunction, TemplateError};
-use event_store::{EventStore, StoreError};
-use local_bus::{Bus, Delivered};
-use local_dynamodb::LocalDynamoDb;
-use snapshotter::Snapshotter;
-use startup::{Environment, SdkConfig, SettingError};
-use stream_relay::Relay;
+use daybook_command_handler::Api;
+use daybook_decider::RegistrationError;
+use daybook_event_source_mapping::Template;
+use daybook_event_source_mapping::template::{Function as TemplateFunction, TemplateError};
+use daybook_event_store::{EventStore, StoreError};
+use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_local_aws::messaging::{Bus, Delivered};
+use daybook_settings::{Environment, SettingError};
+use daybook_snapshotter::Snapshotter;
+use daybook_stream_relay::Relay;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
@@ -98,7 +99,7 @@ pub enum DevError {
     },
     /// The embedded engine.
     #[error(transparent)]
-    Database(#[from] local_dynamodb::StartError),
+    Database(#[from] daybook_local_aws::dynamodb::StartError),
     /// The table.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -166,7 +167,7 @@ impl Stack {
             Ok(environment::of_function(function, sqs.endpoint_url().unwrap_or_default()))
         };
         let of_api = settings("command-handler")?;
-        let store_settings = event_store::Settings::read(&of_api)?;
+        let store_settings = daybook_command_handler::store_settings(&of_api)?;
         let table_name = store_settings.table_name.clone();
         let store = EventStore::new(&dynamodb, store_settings);
         store.create_table().await.map_err(|source| match process.optional(DYNAMODB_ENDPOINT) {
@@ -175,11 +176,11 @@ impl Stack {
         })?;
 
         let relay = Relay::new(
-            stream_relay::clients::eventbridge(&eventbridge),
-            stream_relay::clients::sqs(&sqs),
-            stream_relay::Settings::read(&settings("stream-relay")?)?,
+            daybook_stream_relay::clients::eventbridge(&eventbridge),
+            daybook_stream_relay::clients::sqs(&sqs),
+            daybook_stream_relay::RelaySettings::read(&settings("stream-relay")?)?,
         );
-        let of_snapshotter = event_store::Settings::read(&settings("snapshotter")?)?;
+        let of_snapshotter = daybook_snapshotter::store_settings(&settings("snapshotter")?)?;
         let snapshotter = Snapshotter::new(aggregates::registry()?, EventStore::new(&dynamodb, of_snapshotter));
         let discards = Discards::default();
         for (binary, function) in [
@@ -190,8 +191,8 @@ impl Stack {
             follow_stream(&mut workers, &dynamodb, &table_name, declared, &function, &discards).await?;
         }
 
-        let api = Api::new(aggregates::registry()?, store, command_handler::Settings::read(&of_api)?);
-        let router = command_handler::router(api).merge(endpoints::router(bus.clone(), discards));
+        let api = Api::new(aggregates::registry()?, store, daybook_command_handler::ApiSettings::read(&of_api)?);
+        let router = daybook_command_handler::router(api).merge(endpoints::router(bus.clone(), discards));
         let router = router.layer(middleware::from_fn(read_whole));
         let listener = listen(&options, options.port, "--port").await?;
         let api_url = url_of(&listener)?;
@@ -269,7 +270,7 @@ impl Stack {
 async fn endpoint(process: &Environment, variable: &str, own: Option<&str>) -> SdkConfig {
     match crate::aws::at_endpoint(process, variable).await {
         Some(elsewhere) => elsewhere,
-        None => startup::aws_config_at(own.unwrap_or_default()),
+        None => daybook_function_runtime::aws_config_at(own.unwrap_or_default()),
     }
 }
 
@@ -280,7 +281,7 @@ async fn listen(options: &Options, port: u16, option: &'static str) -> Result<Tc
 }
 
 fn url_of(listener: &TcpListener) -> Result<String, DevError> {
-    Ok(format!("http://{}", listener.local_addr().map_err(local_dynamodb::StartError::from)?))
+    Ok(format!("http://{}", listener.local_addr().map_err(daybook_local_aws::dynamodb::StartError::from)?))
 }
 
 /// Reads a request to its end before it is answered, as API Gateway does. A connection on which an answer was faster would

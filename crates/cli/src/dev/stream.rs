@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::{OperationType, Record as StreamRecord, ShardIteratorType, StreamViewType};
-use event_source_mapping::Record;
+use daybook_event_source_mapping::Record;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
@@ -81,7 +81,10 @@ impl Stream {
                     (ready.map(|(shard, _)| shard.clone()).collect(), wait.then_some(NO_CHILD))
                 }
                 Err(error) => {
-                    tracing::warn!(error = startup::in_full(&error), "the stream's shards are listed again");
+                    tracing::warn!(
+                        error = daybook_function_runtime::with_causes(&error),
+                        "the stream's shards are listed again"
+                    );
                     (Vec::new(), Some(AFTER_FAULT))
                 }
             };
@@ -112,7 +115,10 @@ impl Stream {
     /// starts over, so records may come twice.
     pub(super) async fn read(&self, shard: &str, records: Sender<Record>) {
         while let Err(error) = read_on(&self.client, &self.arn, shard, &records).await {
-            tracing::warn!(error = startup::in_full(&error), "the stream is read from its beginning again");
+            tracing::warn!(
+                error = daybook_function_runtime::with_causes(&error),
+                "the stream is read from its beginning again"
+            );
             tokio::time::sleep(AFTER_FAULT).await;
         }
     }

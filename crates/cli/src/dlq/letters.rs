@@ -10,9 +10,9 @@ use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message, QueueAttributeName,
 };
 use clap::Args;
+use daybook_stream_relay::Letter;
+use daybook_table::{AggregateKey, OutboxItem};
 use serde_json::{Value, json};
-use stream_relay::Letter;
-use table::{AggregateKey, OutboxItem};
 
 use crate::operate::progress::Progress;
 use crate::operate::selection::AggregateName;
@@ -235,7 +235,7 @@ impl Queue {
             let call = self.client.change_message_visibility_batch().queue_url(&self.url);
             let entries = some.iter().enumerate().map(entry).collect();
             if let Err(error) = call.set_entries(Some(entries)).send().await {
-                let error = startup::in_full(&error);
+                let error = daybook_function_runtime::with_causes(&error);
                 tracing::warn!(error, "letters stay hidden for a while");
             }
         }
@@ -261,7 +261,7 @@ impl Queue {
                     Some((message.clone(), format!("{}: {text}", failed.code)))
                 })),
                 Err(error) => {
-                    let error = startup::in_full(&error);
+                    let error = daybook_function_runtime::with_causes(&error);
                     left.extend(some.iter().map(|message| (message.clone(), error.clone())));
                 }
             }
@@ -274,5 +274,5 @@ fn refused<E: std::error::Error + Send + Sync + 'static>(
     doing: &'static str,
     error: aws_sdk_sqs::error::SdkError<E>,
 ) -> OperateError {
-    OperateError::Queue { doing, cause: startup::in_full(&error) }
+    OperateError::Queue { doing, cause: daybook_function_runtime::with_causes(&error) }
 }

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
+use daybook_stream_relay::Outcome;
 use serde_json::json;
-use stream_relay::Outcome;
 
 use super::letters::{Filter, LOOK, Queue, Received};
 use crate::operate::progress::Progress;

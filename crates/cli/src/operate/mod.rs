@@ -26,10 +26,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use decider::{RegistrationError, Registry};
-use event_store::StoreError;
+use daybook_decider::{RegistrationError, Registry};
+use daybook_event_store::StoreError;
+use daybook_settings::{Environment, SettingError};
 use serde_json::{Value, json};
-use startup::{Environment, SettingError};
 
 pub use interrupt::Interrupt;
 

@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use clap::Args;
-use decider::{Model, Registry};
-use event_store::{EventStore, IndexPartition, ScanKey, StoreError};
+use daybook_decider::{Model, Registry};
+use daybook_event_store::{EventStore, IndexPartition, ScanKey, StoreError};
+use daybook_table::AggregateKey;
+use daybook_table::keys::is_id;
 use jiff::Timestamp;
-use table::AggregateKey;
-use table::keys::is_id;
 use ulid::Ulid;
 
 use super::OperateError;

@@ -9,9 +9,10 @@ use std::num::NonZeroU32;
 use aws_sdk_sqs::config::ProvideCredentials;
 use axum::http::Uri;
 use clap::Args;
-use event_store::EventStore;
-use startup::{Environment, SdkConfig, SettingError};
-use stream_relay::Resend;
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_function_runtime::SdkConfig;
+use daybook_settings::{Environment, SettingError};
+use daybook_stream_relay::Resend;
 
 use super::OperateError;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
@@ -83,11 +84,11 @@ impl TableOptions {
         &self,
         environment: &Environment,
         decisive: &[&'static str],
-    ) -> Result<event_store::Settings, OperateError> {
+    ) -> Result<StoreSettings, OperateError> {
         let options = [("TABLE_NAME", &self.table), ("EVENT_TYPE_SHARDS", &self.event_type_shards)];
         let given = with(environment, &options, &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]);
         let setting = |fault| setting(environment, &options, fault);
-        let settings = event_store::Settings::read(&given).map_err(setting)?;
+        let settings = store_settings(&given).map_err(setting)?;
         if !is_local(environment, DYNAMODB_ENDPOINT) {
             decisive.iter().try_for_each(|name| given.required(name).map(drop)).map_err(setting)?;
         }
@@ -115,9 +116,9 @@ impl BusOptions {
     /// # Errors
     ///
     /// When a setting is missing or wrong.
-    pub fn settings(&self, environment: &Environment) -> Result<stream_relay::Settings, OperateError> {
+    pub fn settings(&self, environment: &Environment) -> Result<daybook_stream_relay::RelaySettings, OperateError> {
         let options = [("EVENT_BUS_NAME", &self.event_bus), ("EVENT_SOURCE", &self.event_source)];
-        let settings = stream_relay::Settings::read_bus(&with(environment, &options, &[]));
+        let settings = daybook_stream_relay::RelaySettings::read_bus(&with(environment, &options, &[]));
         settings.map_err(|fault| setting(environment, &options, fault))
     }
 
@@ -129,7 +130,7 @@ impl BusOptions {
     pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperateError> {
         let settings = self.settings(environment)?;
         let aws = aws(environment, EVENTBRIDGE_ENDPOINT).await?;
-        Ok(Resend::new(stream_relay::clients::eventbridge(&aws), settings, per_second))
+        Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
     }
 }
 
@@ -175,7 +176,7 @@ fn is_local(environment: &Environment, variable: &str) -> bool {
 async fn aws(environment: &Environment, variable: &str) -> Result<SdkConfig, OperateError> {
     let config = match crate::aws::at_endpoint(environment, variable).await {
         Some(config) => config,
-        None => startup::aws_config().await,
+        None => daybook_function_runtime::aws_config().await,
     };
     if config.region().is_none() {
         return Err(OperateError::Usage(
@@ -183,7 +184,10 @@ async fn aws(environment: &Environment, variable: &str) -> Result<SdkConfig, Ope
         ));
     }
     let Some(provider) = config.credentials_provider() else { return Err(no_credentials("nobody gives any")) };
-    provider.provide_credentials().await.map_err(|fault| no_credentials(&startup::in_full(&fault)))?;
+    provider
+        .provide_credentials()
+        .await
+        .map_err(|fault| no_credentials(&daybook_function_runtime::with_causes(&fault)))?;
     Ok(config)
 }
 
@@ -238,4 +242,16 @@ mod tests {
             assert!(!local(url), "{url}");
         }
     }
+}
+
+/// The store's settings, as far as operator commands need them.
+fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
+    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
+    let (every, keep, shards) = (settings.snapshot_every, settings.snapshot_keep, settings.event_type_shards);
+    Ok(StoreSettings {
+        snapshot_every: environment.number("SNAPSHOT_EVERY", every, StoreSettings::SNAPSHOT_EVERY)?,
+        snapshot_keep: environment.number("SNAPSHOT_KEEP", keep, StoreSettings::SNAPSHOT_KEEP)?,
+        event_type_shards: environment.number("EVENT_TYPE_SHARDS", shards, StoreSettings::EVENT_TYPE_SHARDS)?,
+        ..settings
+    })
 }

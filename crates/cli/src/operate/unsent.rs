@@ -1,6 +1,6 @@
 //! Messages that the bus did not take, with or without a word of why.
 
-use stream_relay::Refusal;
+use daybook_stream_relay::EntryError;
 
 use super::OperateError;
 
@@ -13,7 +13,7 @@ pub(crate) struct Unsent {
 
 impl Unsent {
     /// Counts one.
-    pub(crate) fn add(&mut self, failure: Option<Refusal>) {
+    pub(crate) fn add(&mut self, failure: Option<EntryError>) {
         self.count += 1;
         self.cause = self.cause.take().or(failure.map(|failure| failure.to_string()));
     }

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::pin::pin;
 
-use decider::Model;
-use event_store::StoreError;
+use daybook_decider::Model;
+use daybook_event_store::StoreError;
 use futures_util::{StreamExt, stream};
 
 use super::progress::Progress;

@@ -8,15 +8,15 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
-use cli::operate::{Exit, Interrupt, OperateError, Operator, Verb};
-use decider::{Circumstances, CommandRequest, Json, Meta};
-use event_store::{EventStore, Settings};
+use daybook_cli::operate::{Exit, Interrupt, OperateError, Operator, Verb};
+use daybook_decider::{CommandRequest, DecisionInput, Json, Meta};
+use daybook_event_store::EventStore;
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_settings::Environment;
+use daybook_table::{AggregateKey, OutboxItem};
 use jiff::Timestamp;
-use local_bus::{Bus, Faults, Server};
-use local_dynamodb::{LocalDynamoDb, Wire};
 use serde_json::{Value, json};
-use startup::Environment;
-use table::{AggregateKey, OutboxItem};
 use tokio::sync::watch;
 use ulid::Ulid;
 
@@ -25,7 +25,7 @@ pub(crate) const TABLE: &str = "daybook-test";
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
 pub(crate) struct Bench {
-    pub(crate) wire: Wire,
+    pub(crate) wire: FaultProxy,
     _engine: LocalDynamoDb,
     pub(crate) bus: Bus,
     server: Server,
@@ -35,7 +35,7 @@ pub(crate) struct Bench {
     pub(crate) store: EventStore,
     /// More settings.
     pub(crate) settings: Vec<(&'static str, String)>,
-    registry: decider::Registry,
+    registry: daybook_decider::Registry,
 }
 
 /// What a verb printed, and how it ended.
@@ -68,13 +68,13 @@ impl Bench {
     /// With these settings of the writers.
     pub(crate) async fn with(settings: &[(&'static str, &str)]) -> Self {
         let engine = LocalDynamoDb::in_memory().await.unwrap();
-        let wire = Wire::to(engine.url()).await.unwrap();
+        let wire = FaultProxy::to(engine.url()).await.unwrap();
         let bus = Bus::new();
         let server = Server::start(bus.router()).await.unwrap();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
-        let store = Settings::read(&all.collect()).unwrap();
-        let local = startup::aws_config_at(engine.url());
+        let store = daybook_command_handler::store_settings(&all.collect()).unwrap();
+        let local = daybook_function_runtime::aws_config_at(engine.url());
         let store = EventStore::new(&local, store);
         store.create_table().await.unwrap();
         let raw = Client::new(&local);
@@ -149,7 +149,7 @@ impl Bench {
         let before = self.store.load(model, &key).await.unwrap();
         let seed = Ulid::generate();
         let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap()).unwrap();
-        let circumstances = Circumstances { now, seed, meta: Meta::default() };
+        let circumstances = DecisionInput { now, seed, meta: Meta::default() };
         let requests = commands
             .iter()
             .map(|(command, data)| CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() });

@@ -1,14 +1,16 @@
 //! `daybook dlq`.
 
-use cli::operate::{Exit, OperateError};
+use daybook_cli::operate::{Exit, OperateError};
+use daybook_table::OutboxItem;
 use serde_json::{Value, json};
-use table::OutboxItem;
 
 use crate::bench::Bench;
 
 /// Parks rows as the relay does.
 async fn park(bench: &Bench, rows: &[&OutboxItem], code: &str) {
-    let client = aws_sdk_sqs::Client::new(&startup::aws_config_at(bench.queue_url().split("/0000").next().unwrap()));
+    let client = aws_sdk_sqs::Client::new(&daybook_function_runtime::aws_config_at(
+        bench.queue_url().split("/0000").next().unwrap(),
+    ));
     for row in rows {
         let letter = json!({
             "message": row, "error": {"code": code, "text": "it was refused"}, "attempts": 1,
@@ -20,14 +22,18 @@ async fn park(bench: &Bench, rows: &[&OutboxItem], code: &str) {
 
 /// Receives all that there is, as another reader does, and keeps it.
 async fn take(bench: &Bench) -> usize {
-    let client = aws_sdk_sqs::Client::new(&startup::aws_config_at(bench.queue_url().split("/0000").next().unwrap()));
+    let client = aws_sdk_sqs::Client::new(&daybook_function_runtime::aws_config_at(
+        bench.queue_url().split("/0000").next().unwrap(),
+    ));
     let call =
         client.receive_message().queue_url(bench.queue_url()).max_number_of_messages(10).visibility_timeout(3600);
     call.send().await.unwrap().messages().len()
 }
 
 async fn park_text(bench: &Bench, text: &str) {
-    let client = aws_sdk_sqs::Client::new(&startup::aws_config_at(bench.queue_url().split("/0000").next().unwrap()));
+    let client = aws_sdk_sqs::Client::new(&daybook_function_runtime::aws_config_at(
+        bench.queue_url().split("/0000").next().unwrap(),
+    ));
     client.send_message().queue_url(bench.queue_url()).message_body(text).send().await.unwrap();
 }
 
@@ -238,7 +244,7 @@ async fn a_queue_that_refuses_says_so_in_a_line() {
     bench.fail(json!({"receiveMessage": [refusal]}));
     for verb in ["list", "show 1", "redrive"] {
         let error = bench.daybook(&format!("dlq {verb}")).await.ended.unwrap_err();
-        let text = startup::in_full(&error);
+        let text = daybook_function_runtime::with_causes(&error);
         assert!(text.starts_with("the queue does not give its messages: ") && text.contains("AccessDenied"), "{text}");
         // Not the whole answer with its headers.
         assert!(!text.contains("StatusCode") && !text.contains('\n'), "{text}");

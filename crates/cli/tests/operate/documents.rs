@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use cli::Command;
+use daybook_cli::Command;
 
 const VERBS: [&str; 4] = ["verify", "dlq", "republish", "snapshot"];
 

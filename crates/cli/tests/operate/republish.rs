@@ -1,10 +1,10 @@
 //! `daybook republish`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use cli::operate::{Exit, OperateError};
+use daybook_cli::operate::{Exit, OperateError};
+use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use table::OutboxItem;
 
 use crate::bench::Bench;
 
@@ -206,7 +206,7 @@ async fn the_messages_of_an_event_go_in_their_order_over_the_end_of_a_page() {
         detail["metadata"]["messageId"] = index.to_string().into();
         detail["padding"] = "x".repeat(100 * 1024).into();
         let row = OutboxItem {
-            sk: table::keys::outbox_sk(1, index),
+            sk: daybook_table::keys::outbox_sk(1, index),
             message_seq: index as u64 + 1,
             message_id: index.to_string(),
             detail: detail.to_string(),
@@ -266,12 +266,15 @@ async fn a_table_that_refuses_ends_it_and_it_goes_on_from_there() {
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoBegun".to_owned()));
     bench.put(row).await;
     bench.delete("todo/2", "OUTBOX#000000000002#0").await;
-    bench.wire.fail_next("GetItem", local_dynamodb::Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    bench.wire.fail_next(
+        "GetItem",
+        daybook_local_aws::dynamodb::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
+    );
 
     let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
     let error = printed.ended.unwrap_err();
     assert_eq!(error.exit_code(), 3);
-    let text = startup::in_full(&error);
+    let text = daybook_function_runtime::with_causes(&error);
     assert!(
         text.starts_with("ended before the end, go on with --after todo/1: ") && text.contains("AccessDenied"),
         "{text}"

@@ -8,9 +8,9 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
+use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use table::OutboxItem;
 
 use crate::bench::Bench;
 use crate::binary::DEV;

@@ -1,7 +1,7 @@
 //! `daybook verify`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use cli::operate::{Exit, OperateError};
+use daybook_cli::operate::{Exit, OperateError};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Item};
@@ -117,10 +117,17 @@ async fn an_end_before_the_end_says_how_to_go_on() {
 async fn a_table_that_does_not_answer_is_no_finding() {
     let bench = bench().await;
     for _ in 0..4 {
-        bench.wire.fail_next("Query", local_dynamodb::Fault::Refuse { status: 400, code: "AccessDeniedException" });
+        bench.wire.fail_next(
+            "Query",
+            daybook_local_aws::dynamodb::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
+        );
     }
     let printed = bench.daybook("verify").await;
     let error = printed.ended.unwrap_err();
     assert_eq!(error.exit_code(), 3);
-    assert!(startup::in_full(&error).contains("AccessDenied"), "{}", startup::in_full(&error));
+    assert!(
+        daybook_function_runtime::with_causes(&error).contains("AccessDenied"),
+        "{}",
+        daybook_function_runtime::with_causes(&error)
+    );
 }

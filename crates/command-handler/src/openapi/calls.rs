@@ -1,7 +1,7 @@
 //! The calls: what each takes and answers, as one table.
 
 use axum::http::StatusCode;
-use decider::Commands;
+use daybook_decider::Commands;
 use schemars::{Schema, schema_for};
 
 use super::headers::Header;

@@ -1,8 +1,8 @@
 //! Examples: each type carries out a sample of its commands, so what they show is what the code does.
 
 use axum::http::StatusCode;
-use decider::record::timestamp;
-use decider::{Circumstances, CommandRequest, Folded, Json, Meta, Model, RecordedEvent, Registry};
+use daybook_decider::record::timestamp;
+use daybook_decider::{CommandRequest, DecisionInput, Folded, Json, Meta, Model, RecordedEvent, Registry};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -161,7 +161,7 @@ pub(super) fn invalid_command(registry: &Registry) -> Option<Problem> {
 /// What is answered to a command that does not reach the rules.
 fn turned_away(model: &dyn Model, command: &str, data: &Value) -> Option<Problem> {
     let commands = [CommandRequest { command: command.to_owned(), data: Json::of(data).ok()? }];
-    let circumstances = Circumstances { now: now().0, seed: Ulid::nil(), meta: Meta::default() };
+    let circumstances = DecisionInput { now: now().0, seed: Ulid::nil(), meta: Meta::default() };
     let error = model.decide(&model.before_first_event(), ID, &commands, &circumstances).err()?;
     Some(Problem::of_command(error, 0))
 }
@@ -179,7 +179,7 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<D
     // The random half of a ULID: the same at every run, and different before and after the creation.
     let seed = Ulid::from_parts(millisecond, (1 + u128::from(before.version())) << 64);
     let meta = Meta { correlation_id: Some(ulid(0)), ..Meta::default() };
-    let decided = model.decide(before, ID, &commands, &Circumstances { now, seed, meta }).ok()?;
+    let decided = model.decide(before, ID, &commands, &DecisionInput { now, seed, meta }).ok()?;
     if decided.refusal.is_some() || decided.events.is_empty() {
         return None;
     }

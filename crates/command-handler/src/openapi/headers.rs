@@ -73,13 +73,13 @@ pub(super) fn of_answer(headers: &[(Header, bool)], examples: impl Fn(Header) ->
 /// What is kept as it came.
 const TOKEN: &str = "^[!-~]{1,128}$";
 
-/// An id, by the rule of [`table::keys::is_id`].
+/// An id, by the rule of [`daybook_table::keys::is_id`].
 pub(super) fn id_schema() -> Value {
     json!({
         "type": "string",
         "pattern": "^[A-Za-z0-9._~-]{1,128}$",
         "minLength": 1,
-        "maxLength": table::keys::MAX_ID,
+        "maxLength": daybook_table::keys::MAX_ID,
         "not": {"enum": [".", ".."]},
         "examples": [ID],
     })

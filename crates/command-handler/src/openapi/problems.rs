@@ -1,7 +1,7 @@
 //! An example of each kind of problem, told by the code that tells them to callers.
 
-use decider::{Refusal, Registry};
-use event_store::limits::TooLarge;
+use daybook_decider::{DomainRejection, Registry};
+use daybook_event_store::limits::TooLarge;
 use serde_json::{Map, Value, json};
 
 use super::examples;
@@ -42,7 +42,7 @@ fn example(kind: Kind, registry: &Registry) -> Problem {
         Kind::UnknownRoute => Problem::UnknownRoute { path: "/one/two/three".to_owned() },
         Kind::UnknownType => Problem::UnknownType {
             asked: "nothing".to_owned(),
-            known: registry.iter().map(decider::Model::type_name).collect(),
+            known: registry.iter().map(daybook_decider::Model::type_name).collect(),
         },
         Kind::UnknownEventType => Problem::UnknownEventType { asked: "NothingHappened".to_owned() },
         Kind::NotFound => Problem::NotFound,
@@ -59,7 +59,7 @@ fn example(kind: Kind, registry: &Registry) -> Problem {
         Kind::InvalidCommand => examples::invalid_command(registry)
             .unwrap_or_else(|| Problem::InvalidCommand { reason: "missing field `title`".to_owned() }),
         Kind::Refused => Problem::Refused {
-            refusal: Refusal {
+            refusal: DomainRejection {
                 name: "InsufficientFunds",
                 detail: "the balance would be -1001, it may not go below -1000".to_owned(),
             },

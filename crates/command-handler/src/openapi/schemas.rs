@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use decider::{Model, Registry};
+use daybook_decider::{Model, Registry};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};

@@ -35,7 +35,7 @@ fn after(problem: &Problem) -> Option<Problem> {
         Problem::NotJson => Problem::UnknownCommand { reason: text() },
         Problem::UnknownCommand { .. } => Problem::InvalidCommand { reason: text() },
         Problem::InvalidCommand { .. } => {
-            Problem::Refused { refusal: Refusal { name: "No", detail: text() }, version: 1 }
+            Problem::Refused { refusal: DomainRejection { name: "No", detail: text() }, version: 1 }
         }
         Problem::Refused { .. } => Problem::KeyReused,
         Problem::KeyReused => Problem::IfMatchRequired,

@@ -1,6 +1,6 @@
 //! Several commands at once: one after the other, all or nothing; and what a refusal leaves of them.
 
-use decider::{CommandError, Decided};
+use daybook_decider::{CommandError, Decided};
 use serde_json::{Value, json};
 
 use crate::counter::Counter;

@@ -1,6 +1,6 @@
 //! What a command must be to reach the rules.
 
-use decider::{CommandError, CommandRequest, Json};
+use daybook_decider::{CommandError, CommandRequest, Json};
 use serde_json::{Value, json};
 
 use crate::counter::Counter;

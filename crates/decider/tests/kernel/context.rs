@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use decider::{Aggregate, Circumstances, Commands, Context, Decision, EventType, Meta};
+use daybook_decider::{Aggregate, Commands, Context, Decision, DecisionInput, EventType, Meta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ impl Aggregate for Witness {
 #[test]
 fn it_gives_the_id_the_time_and_where_the_command_came_from() {
     let meta = Meta { actor: Some("alice".into()), correlation_id: Some("c-1".into()), ..Meta::default() };
-    let circumstances = Circumstances { meta: meta.clone(), ..circumstances() };
+    let circumstances = DecisionInput { meta: meta.clone(), ..circumstances() };
     let witness = Subject::of::<Witness>();
     let decided = witness.decide_under(&circumstances, &witness.unborn(), &[("Look", json!({}))]).unwrap();
     let seen: Value = decided.events[0].data.read().unwrap();

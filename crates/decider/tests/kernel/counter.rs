@@ -1,6 +1,6 @@
 //! The aggregate of most tests: several events a command, none to two messages an event, recorded refusals, an end.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! A state is the fold of what is stored, also of events whose JSON says less than they do.
 
-use decider::{Aggregate, CommandError, Commands, Context, Decision, EventType};
+use daybook_decider::{Aggregate, CommandError, Commands, Context, Decision, EventType};
 use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Folding: stored events into a state, from the first one or from a snapshot.
 
-use decider::{Json, RecordedEvent};
+use daybook_decider::{Json, RecordedEvent};
 use serde_json::{Value, json};
 
 use crate::counter::Counter;

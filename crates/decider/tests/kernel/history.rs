@@ -1,6 +1,6 @@
 //! An aggregate whose rules want all earlier events.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use decider::{Decided, Json};
+use daybook_decider::{Decided, Json};
 use serde_json::json;
 use ulid::Ulid;
 
@@ -12,7 +12,7 @@ use crate::support::{NOW, Subject, at, circumstances};
 /// The ids of events and messages, in the order in which they were decided.
 fn ids(decided: &Decided) -> Vec<Ulid> {
     let messages = |seq_num| decided.messages.iter().filter(move |message| message.seq_num == seq_num);
-    let of = |event: &decider::RecordedEvent| {
+    let of = |event: &daybook_decider::RecordedEvent| {
         std::iter::once(event.event_id).chain(messages(event.seq_num).map(|message| message.message_id))
     };
     decided.events.iter().flat_map(of).collect()

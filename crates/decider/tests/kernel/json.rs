@@ -1,6 +1,6 @@
 //! JSON text stays as it was written, all the way from a command into a message.
 
-use decider::{Aggregate, CommandRequest, Commands, Context, Decision, EventType, Json};
+use daybook_decider::{Aggregate, CommandRequest, Commands, Context, Decision, EventType, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

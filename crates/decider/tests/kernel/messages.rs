@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use decider::{Aggregate, Circumstances, CommandError, Commands, Context, Decision, EventType, Message, Meta};
+use daybook_decider::{Aggregate, CommandError, Commands, Context, Decision, DecisionInput, EventType, Message, Meta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ fn the_detail_has_every_member_in_its_place() {
         traceparent: Some("00-1-2-01".into()),
         trace_header: Some("Root=1-2-3".into()),
     };
-    let circumstances = Circumstances { meta, ..circumstances() };
+    let circumstances = DecisionInput { meta, ..circumstances() };
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
     let decided = counter.decide_under(&circumstances, &before, &[("Add", json!({"amounts": [0, 2]}))]).unwrap();

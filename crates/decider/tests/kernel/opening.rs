@@ -1,6 +1,6 @@
 //! A stream opens with the first of `EVENTS`, by which its aggregate is found.
 
-use decider::{Aggregate, CommandError, Commands, Context, Decision, EventType, Rejection};
+use daybook_decider::{Aggregate, CommandError, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! What holds for every sequence of commands.
 
-use decider::{Decided, Folded, Json, OutboxMessage, RecordedEvent};
+use daybook_decider::{Decided, Folded, Json, OutboxMessage, RecordedEvent};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};

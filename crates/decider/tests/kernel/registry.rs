@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, RegistrationError, Registry};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, RegistrationError, Registry};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ fn refused<A: Aggregate>() -> RegistrationError {
 #[test]
 fn what_is_registered_is_found_by_its_type_and_by_its_events() {
     let registry = Registry::new().with::<Shell<Good>>().unwrap().with::<Counter>().unwrap();
-    let types: Vec<_> = registry.iter().map(decider::Model::type_name).collect();
+    let types: Vec<_> = registry.iter().map(daybook_decider::Model::type_name).collect();
     assert_eq!(types, ["counter", "shell"]);
     assert_eq!(registry.get("counter").unwrap().state_version(), 3);
     assert_eq!(registry.get("counter").unwrap().commands(), Counter::COMMANDS);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 
-use decider::{Aggregate, CommandRequest, Commands, Context, Decision, EventType, Json};
+use daybook_decider::{Aggregate, CommandRequest, Commands, Context, Decision, EventType, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! What the tests share: one registered aggregate, put through decisions and folds.
 
-use decider::record::timestamp;
-use decider::{
-    Aggregate, Circumstances, CommandError, CommandRequest, Decided, Folded, Json, Meta, Model, RecordedEvent, Registry,
+use daybook_decider::record::timestamp;
+use daybook_decider::{
+    Aggregate, CommandError, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, RecordedEvent, Registry,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -15,12 +15,12 @@ pub(crate) const ID: &str = "7";
 pub(crate) const NOW: u64 = 1_795_255_200_123;
 pub(crate) const NOW_TEXT: &str = "2026-11-21T10:00:00.123Z";
 
-pub(crate) fn at(milliseconds: u64, random: u128) -> Circumstances {
+pub(crate) fn at(milliseconds: u64, random: u128) -> DecisionInput {
     let now = Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap();
-    Circumstances { now, seed: Ulid::from_parts(milliseconds, random), meta: Meta::default() }
+    DecisionInput { now, seed: Ulid::from_parts(milliseconds, random), meta: Meta::default() }
 }
 
-pub(crate) fn circumstances() -> Circumstances {
+pub(crate) fn circumstances() -> DecisionInput {
     at(NOW, 42)
 }
 
@@ -64,7 +64,7 @@ impl Subject {
 
     pub(crate) fn decide_under(
         &self,
-        circumstances: &Circumstances,
+        circumstances: &DecisionInput,
         before: &Folded,
         commands: &[(&str, Value)],
     ) -> Result<Decided, CommandError> {

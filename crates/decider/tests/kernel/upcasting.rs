@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use decider::{
+use daybook_decider::{
     Aggregate, Commands, Context, Decision, EventType, StoredEvent, UnreadableEvent, UnreadableKind, Upcast,
 };
 use schemars::JsonSchema;

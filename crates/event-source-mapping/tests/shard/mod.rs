@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use event_source_mapping::Record;
+use daybook_event_source_mapping::Record;
 use serde_json::json;
 
 /// When the shard's first record is written. The others follow, one a second.

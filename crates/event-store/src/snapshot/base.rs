@@ -2,8 +2,8 @@
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Folded, Model};
-use table::{AggregateKey, attributes, keys};
+use daybook_decider::{Folded, Model};
+use daybook_table::{AggregateKey, attributes, keys};
 
 use super::{Stored, decode};
 use crate::error::StoreError;

@@ -1,9 +1,9 @@
 //! How many kept snapshots stay.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::Model;
+use daybook_decider::Model;
+use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
-use table::{AggregateKey, attributes, keys};
 
 use super::put::{aside_until, is_over, ttl};
 use crate::error::StoreError;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::Model;
+use daybook_decider::Model;
+use daybook_table::{AggregateKey, SnapshotItem, attributes, keys};
 use jiff::Timestamp;
-use table::{AggregateKey, SnapshotItem, attributes, keys};
 
 use super::put::{outcome, unchanged};
 use super::{Stored, corrupt_state, decode, encode, to_item};

@@ -4,9 +4,9 @@
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
-use decider::Model;
+use daybook_decider::Model;
+use daybook_table::{AggregateKey, SnapshotItem, attributes, keys};
 use jiff::{SignedDuration, Timestamp};
-use table::{AggregateKey, SnapshotItem, attributes, keys};
 
 use super::{Stored, decode, to_item};
 use crate::error::StoreError;

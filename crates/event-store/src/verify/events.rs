@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use decider::record::timestamp;
-use decider::{Folded, Model, RecordedEvent};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Folded, Model, RecordedEvent};
+use daybook_table::{AggregateKey, EventItem, attributes, keys};
 use jiff::Timestamp;
-use table::{AggregateKey, EventItem, attributes, keys};
 use ulid::Ulid;
 
-use super::finding::{Fault, Finding};
+use super::finding::{Discrepancy, Finding};
 use super::number;
 use super::snapshots::Snapshots;
 use crate::limits::MAX_TRANSACTION_ITEMS;
@@ -112,7 +112,7 @@ impl<'a> Events<'a> {
         let seq_num =
             sk.strip_prefix(keys::EVENT_PREFIX).and_then(number).filter(|&n| n > 0 && keys::event_sk(n) == sk);
         let Some(seq_num) = seq_num else {
-            return self.find(sk, Fault::Unreadable { reason: "its sort key is no event's".to_owned() });
+            return self.find(sk, Discrepancy::Unreadable { reason: "its sort key is no event's".to_owned() });
         };
         self.gap(self.last() + 1, seq_num - 1);
         let item: EventItem = match serde_dynamo::from_item(row) {
@@ -130,20 +130,20 @@ impl<'a> Events<'a> {
             let most = before + MAX_TRANSACTION_ITEMS as u64 - 1;
             if !(before..=most).contains(&event.message_seq) {
                 let expected = format!("{before} to {most}: an append holds no more");
-                self.find(sk.clone(), Fault::differs(attributes::MESSAGE_SEQ, event.message_seq, expected));
+                self.find(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, event.message_seq, expected));
             }
         }
         let first = *self.ids.entry(event.event_id).or_insert(seq_num);
         if first != seq_num {
             let (value, first) = (event.event_id.to_string(), keys::event_sk(first));
-            self.find(sk.clone(), Fault::Repeated { attribute: "eventId", value, first });
+            self.find(sk.clone(), Discrepancy::Repeated { attribute: "eventId", value, first });
         }
         // Its id was made when it was decided.
         let made_at = i64::try_from(event.event_id.timestamp_ms()).ok();
         let made_at = made_at.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
         if let Some(made_at) = made_at.map(timestamp).filter(|made_at| *made_at != timestamp(event.occurred_at)) {
             let expected = format!("{made_at}, the time of its id");
-            self.find(sk.clone(), Fault::differs("occurredAt", timestamp(event.occurred_at), expected));
+            self.find(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
         }
         self.fold(sk, &event);
         if let Some(folded) = self.folded.as_ref().filter(|_| !self.has_hole) {
@@ -168,7 +168,7 @@ impl<'a> Events<'a> {
         if let Some(version) = self.beyond {
             let beyond: Vec<_> = self.facts.range(version + 1..).map(|(&seq_num, _)| seq_num).collect();
             for seq_num in beyond {
-                self.find(keys::event_sk(seq_num), Fault::BeyondMetadata { version });
+                self.find(keys::event_sk(seq_num), Discrepancy::BeyondMetadata { version });
             }
         }
     }
@@ -177,7 +177,7 @@ impl<'a> Events<'a> {
     fn gap(&mut self, first: u64, last: u64) {
         if first <= last {
             self.has_hole = true;
-            self.find(keys::event_sk(first), Fault::EventsMissing { first, last });
+            self.find(keys::event_sk(first), Discrepancy::EventsMissing { first, last });
         }
     }
 
@@ -185,18 +185,18 @@ impl<'a> Events<'a> {
         self.has_hole = true;
         self.append_end = None;
         self.facts.insert(seq_num, None);
-        self.find(sk, Fault::Unreadable { reason });
+        self.find(sk, Discrepancy::Unreadable { reason });
     }
 
     /// The index leads to the event where the feed looks for it.
     fn index(&mut self, sk: &str, event: &RecordedEvent, gsi1pk: &str, gsi1sk: &str) {
         let partitions = keys::gsi1pks(&event.event_type, self.shards);
         if !partitions.iter().any(|partition| partition == gsi1pk) {
-            self.find(sk.to_owned(), Fault::differs(attributes::GSI1PK, gsi1pk, partitions.join(" or ")));
+            self.find(sk.to_owned(), Discrepancy::differs(attributes::GSI1PK, gsi1pk, partitions.join(" or ")));
         }
         let expected = keys::gsi1sk(event.event_id);
         if gsi1sk != expected {
-            self.find(sk.to_owned(), Fault::differs(attributes::GSI1SK, gsi1sk, expected));
+            self.find(sk.to_owned(), Discrepancy::differs(attributes::GSI1SK, gsi1sk, expected));
         }
     }
 
@@ -214,7 +214,7 @@ impl<'a> Events<'a> {
             _ => None,
         };
         if let Some(reason) = reason {
-            self.find(sk.to_owned(), Fault::TornAppend { reason });
+            self.find(sk.to_owned(), Discrepancy::TornAppend { reason });
         }
         self.append_end = append_end.filter(|&end| end > seq_num);
     }
@@ -235,12 +235,12 @@ impl<'a> Events<'a> {
             Ok(folded) => self.folded = Some(folded),
             Err(unreadable) => {
                 self.has_hole = true;
-                self.find(sk, Fault::Unreadable { reason: unreadable.to_string() });
+                self.find(sk, Discrepancy::Unreadable { reason: unreadable.to_string() });
             }
         }
     }
 
-    fn find(&mut self, item: String, fault: Fault) {
+    fn find(&mut self, item: String, fault: Discrepancy) {
         self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
     }
 }

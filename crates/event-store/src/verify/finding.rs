@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use table::AggregateKey;
+use daybook_table::AggregateKey;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub struct Finding {
     /// The sort key of the row; of the first one where several are missing.
     pub item: String,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub fault: Discrepancy,
 }
 
 /// What is wrong with a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum Discrepancy {
     /// There are rows, and no metadata.
     #[error("there is no metadata")]
     NoMetadata,
@@ -84,7 +84,7 @@ pub enum Fault {
     UnknownRow,
 }
 
-impl Fault {
+impl Discrepancy {
     /// A short name that stays the same: `missing`, `unreadable`, `differs`, `repeated`, `beyond-metadata`,
     /// `torn-append`, `unannounced` or `unknown-row`.
     pub fn code(&self) -> &'static str {
@@ -108,8 +108,8 @@ impl Fault {
 impl Finding {
     /// Whether a second look found the same, though the stream may have gone on in between.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        let attribute = |fault: &Fault| match fault {
-            Fault::Differs { attribute, .. } => attribute.clone(),
+        let attribute = |fault: &Discrepancy| match fault {
+            Discrepancy::Differs { attribute, .. } => attribute.clone(),
             _ => String::new(),
         };
         self.aggregate == other.aggregate

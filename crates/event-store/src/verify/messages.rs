@@ -3,14 +3,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use decider::record::timestamp;
+use daybook_decider::record::timestamp;
+use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use table::{AggregateKey, OutboxItem, attributes, keys};
 use ulid::Ulid;
 
 use super::events::Events;
-use super::finding::{Fault, Finding};
+use super::finding::{Discrepancy, Finding};
 use super::number;
 use crate::limits::MAX_TRANSACTION_ITEMS;
 use crate::load::Item;
@@ -39,7 +39,7 @@ impl<'a> Messages<'a> {
     pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>) {
         self.rows += 1;
         let Some((seq_num, index)) = place(&sk) else {
-            return self.find(&sk, Fault::Unreadable { reason: "its sort key is no message's".to_owned() });
+            return self.find(&sk, Discrepancy::Unreadable { reason: "its sort key is no message's".to_owned() });
         };
         // The row is there, whatever it says.
         if events.fact(seq_num).is_some_and(|event| event.at > self.since) {
@@ -47,19 +47,19 @@ impl<'a> Messages<'a> {
         }
         let (item, message_id, detail) = match read(row) {
             Ok(read) => read,
-            Err(reason) => return self.find(&sk, Fault::Unreadable { reason }),
+            Err(reason) => return self.find(&sk, Discrepancy::Unreadable { reason }),
         };
         match self.ids.entry(message_id) {
             Entry::Occupied(first) => {
                 let (value, first) = (item.message_id.clone(), first.get().clone());
-                self.find(&sk, Fault::Repeated { attribute: "messageId", value, first });
+                self.find(&sk, Discrepancy::Repeated { attribute: "messageId", value, first });
             }
             Entry::Vacant(unknown) => {
                 unknown.insert(sk.clone());
             }
         }
         if !events.has(seq_num) && seq_num > events.last() {
-            self.find(&sk, Fault::Unannounced { reason: format!("there is no event {seq_num}") });
+            self.find(&sk, Discrepancy::Unannounced { reason: format!("there is no event {seq_num}") });
         }
         let mut expected = vec![
             ("seqNum", Value::from(item.seq_num), Value::from(seq_num)),
@@ -77,7 +77,7 @@ impl<'a> Messages<'a> {
                 let announced = event.message_seq.saturating_sub(before);
                 if index as u64 >= announced {
                     let reason = format!("event {seq_num} announced {announced} messages, this is its index {index}");
-                    self.find(&sk, Fault::Unannounced { reason });
+                    self.find(&sk, Discrepancy::Unannounced { reason });
                 } else {
                     let number = before + index as u64 + 1;
                     expected.push((attributes::MESSAGE_SEQ, item.message_seq.into(), number.into()));
@@ -86,7 +86,7 @@ impl<'a> Messages<'a> {
         }
         for (attribute, says, expected) in expected {
             if says != expected {
-                self.find(&sk, Fault::differs(attribute, says, expected));
+                self.find(&sk, Discrepancy::differs(attribute, says, expected));
             }
         }
     }
@@ -100,14 +100,14 @@ impl<'a> Messages<'a> {
             for (index, message_seq) in announced.enumerate() {
                 if !self.recent.contains(&(seq_num, index)) {
                     let item = keys::outbox_sk(seq_num, index);
-                    let fault = Fault::MessageMissing { message_seq };
+                    let fault = Discrepancy::MessageMissing { message_seq };
                     self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
                 }
             }
         }
     }
 
-    fn find(&mut self, item: &str, fault: Fault) {
+    fn find(&mut self, item: &str, fault: Discrepancy) {
         self.findings.push(Finding { aggregate: self.key.clone(), item: item.to_owned(), fault });
     }
 }

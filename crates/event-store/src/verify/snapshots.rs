@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use decider::{Folded, Json, Model};
+use daybook_decider::{Folded, Json, Model};
+use daybook_table::{AggregateKey, SnapshotItem, attributes, keys};
 use serde_json::Value;
-use table::{AggregateKey, SnapshotItem, attributes, keys};
 
 use super::events::Events;
-use super::finding::{Fault, Finding};
+use super::finding::{Discrepancy, Finding};
 use crate::load::Item;
 use crate::packing::unpack;
 
@@ -42,7 +42,7 @@ impl<'a> Snapshots<'a> {
         let version = item.last_seq_num;
         if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
             let expected = "the number in its sort key";
-            self.find(sk.clone(), Fault::differs(attributes::LAST_SEQ_NUM, version, expected));
+            self.find(sk.clone(), Discrepancy::differs(attributes::LAST_SEQ_NUM, version, expected));
         }
         let state = unpack(item.state).map_err(|fault| fault.to_string());
         let state = state.and_then(|text| Json::parse(text).map_err(|fault| fault.to_string()));
@@ -62,13 +62,13 @@ impl<'a> Snapshots<'a> {
     pub(super) fn compare(&mut self, folded: &Folded) {
         for (sk, snapshot) in self.waiting.remove(&folded.version()).unwrap_or_default() {
             if snapshot.message_seq() != folded.message_seq() {
-                let fault = Fault::differs(attributes::MESSAGE_SEQ, snapshot.message_seq(), folded.message_seq());
+                let fault = Discrepancy::differs(attributes::MESSAGE_SEQ, snapshot.message_seq(), folded.message_seq());
                 self.find(sk.clone(), fault);
             }
             match (self.state(&snapshot), self.state(folded)) {
                 (Ok(says), Ok(expected)) => {
                     if let Some((at, says, expected)) = difference(&says, &expected) {
-                        self.find(sk, Fault::differs(format!("state{at}"), shown(says), shown(expected)));
+                        self.find(sk, Discrepancy::differs(format!("state{at}"), shown(says), shown(expected)));
                     }
                 }
                 (Err(reason), _) | (_, Err(reason)) => self.unreadable(sk, reason),
@@ -87,7 +87,7 @@ impl<'a> Snapshots<'a> {
         for (version, waiting) in std::mem::take(&mut self.waiting) {
             for (sk, _) in waiting {
                 if version > last || version == 0 {
-                    self.find(sk, Fault::differs(attributes::LAST_SEQ_NUM, version, &expected));
+                    self.find(sk, Discrepancy::differs(attributes::LAST_SEQ_NUM, version, &expected));
                 }
             }
         }
@@ -98,10 +98,10 @@ impl<'a> Snapshots<'a> {
     }
 
     fn unreadable(&mut self, sk: String, reason: String) {
-        self.find(sk, Fault::Unreadable { reason });
+        self.find(sk, Discrepancy::Unreadable { reason });
     }
 
-    fn find(&mut self, item: String, fault: Fault) {
+    fn find(&mut self, item: String, fault: Discrepancy) {
         self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
     }
 }

@@ -1,11 +1,11 @@
 //! What an append writes, and what it refuses to write.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Circumstances, Meta};
-use event_store::limits::{self, MAX_ITEM, MAX_TRANSACTION, TooLarge};
-use event_store::{AppendError, EventStore, Settings, StoreError};
+use daybook_decider::{DecisionInput, Meta};
+use daybook_event_store::limits::{self, MAX_ITEM, MAX_TRANSACTION, TooLarge};
+use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
+use daybook_table::keys;
 use serde_json::{Value, json};
-use table::keys;
 use ulid::Ulid;
 
 use crate::notebook::Notebook;
@@ -51,7 +51,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
     let bench = Bench::new().await;
     let store = bench.store();
     let order = Subject::shipped("order", "o-1");
-    let told = Circumstances {
+    let told = DecisionInput {
         now: "2026-03-04T05:06:07.089Z".parse().unwrap(),
         seed: Ulid::from_parts(1_772_600_767_089, 7),
         meta: Meta {
@@ -150,7 +150,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
 #[tokio::test]
 async fn outbox_rows_live_as_long_as_they_are_set_to() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { outbox_ttl_days: 30, ..settings() });
+    let store = bench.store_with(StoreSettings { outbox_ttl_days: 30, ..settings() });
     let todo = Subject::shipped("todo", "1");
     let told = circumstances();
     let create = ("CreateTodo", json!({"title": "A", "message": ""}));
@@ -174,7 +174,7 @@ async fn a_deleted_aggregate_is_marked_in_its_metadata() {
 #[tokio::test]
 async fn messages_are_numbered_without_a_gap_over_many_appends() {
     let bench = Bench::new().await;
-    let few = Settings { snapshot_every: 4, ..settings() };
+    let few = StoreSettings { snapshot_every: 4, ..settings() };
     let notebook = Subject::of::<Notebook>("1");
     let mut store = bench.store_with(few.clone());
     for append in 0..20 {
@@ -211,7 +211,7 @@ async fn messages_are_numbered_without_a_gap_over_many_appends() {
 #[tokio::test]
 async fn snapshots_are_due_exactly_at_multiples() {
     let bench = Bench::new().await;
-    let every_third = Settings { snapshot_every: 3, ..settings() };
+    let every_third = StoreSettings { snapshot_every: 3, ..settings() };
     let store = bench.store_with(every_third.clone());
     let account = ledger(&store, "1", 2).await;
     // One by one, across one multiple, across three, and onto one.

@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-use decider::{Json, Meta, RecordedEvent};
+use daybook_decider::{Json, Meta, RecordedEvent};
+use daybook_event_store::EventStore;
+use daybook_event_store::limits::item_size;
+use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
 use dynoxide::{AttributeValue, Database, ImportOptions};
-use event_store::EventStore;
-use event_store::limits::item_size;
-use local_dynamodb::LocalDynamoDb;
 use serde_json::json;
-use table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
 use ulid::Ulid;
 
 use crate::support::{Bench, Subject, TABLE, ledger, notation, now, settings, state};
@@ -90,7 +90,7 @@ async fn the_two_reads_of_a_cold_load_go_side_by_side() {
         operations.sort();
         operations
     });
-    let store = EventStore::new(&startup::aws_config_at(&url), settings());
+    let store = EventStore::new(&daybook_function_runtime::aws_config_at(&url), settings());
     assert_eq!(Subject::shipped("todo", "1").load(&store).await.version(), 0);
     assert_eq!(service.join().unwrap(), ["DynamoDB_20120810.GetItem", "DynamoDB_20120810.Query"]);
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use event_store::{EventStore, FeedEvent, Settings};
+use daybook_event_store::{EventStore, FeedEvent, StoreSettings};
+use daybook_table::{AggregateKey, keys};
 use serde_json::json;
-use table::{AggregateKey, keys};
 use ulid::Ulid;
 
 use crate::notebook::Notebook;
@@ -105,7 +105,7 @@ async fn what_is_appended_while_a_feed_is_paged_is_on_a_later_page() {
 #[tokio::test]
 async fn a_sharded_feed_is_merged_in_order() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { event_type_shards: 4, ..settings() });
+    let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let written = rounds(&store, 9, 3, "A").await;
     let mut shards = BTreeSet::new();
     for id in 0..9 {
@@ -123,7 +123,7 @@ async fn a_sharded_feed_is_merged_in_order() {
 #[tokio::test]
 async fn raising_the_number_of_shards_hides_nothing() {
     let bench = Bench::new().await;
-    let with = |event_type_shards| bench.store_with(Settings { event_type_shards, ..settings() });
+    let with = |event_type_shards| bench.store_with(StoreSettings { event_type_shards, ..settings() });
     let mut written = Vec::new();
     let mut stores = Vec::new();
     for shards in [1, 2, 4] {
@@ -196,7 +196,7 @@ async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once
 #[tokio::test]
 async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { event_type_shards: 4, ..settings() });
+    let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let ids = one_id_a_shard();
     let mut written = Vec::new();
     for version in 1..=4 {
@@ -215,7 +215,7 @@ async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
 #[tokio::test]
 async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { event_type_shards: 4, ..settings() });
+    let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let [large, small, ..] = one_id_a_shard();
     let mut written = Vec::new();
     for version in 1..=8 {

@@ -1,19 +1,19 @@
 //! Answers kept under an idempotency key: in the transaction that they answer, or not at all.
 
-use decider::{Decided, Folded};
-use event_store::limits::{MAX_ITEM, TooLarge};
-use event_store::{AppendError, EventStore, Keep, KeptAnswer, Loaded};
+use daybook_decider::{Decided, Folded};
+use daybook_event_store::limits::{MAX_ITEM, TooLarge};
+use daybook_event_store::{AppendError, EventStore, Loaded, ResponseToStore, StoredResponse};
+use daybook_local_aws::dynamodb::InjectedFault;
+use daybook_table::keys;
 use jiff::{SignedDuration, Timestamp};
-use local_dynamodb::Fault;
 use serde_json::json;
-use table::keys;
 
 use crate::support::{Bench, Subject, in_time, ledger, notation, now, number};
 
 const APPEND: &str = "TransactWriteItems";
 
-fn answer(body: impl Into<String>) -> KeptAnswer {
-    KeptAnswer { digest: "d1".into(), status: 201, version: 1, body: body.into() }
+fn answer(body: impl Into<String>) -> StoredResponse {
+    StoredResponse { digest: "d1".into(), status: 201, version: 1, body: body.into() }
 }
 
 fn a_day_after(now: Timestamp) -> Timestamp {
@@ -25,10 +25,10 @@ async fn append(
     store: &EventStore,
     subject: &Subject,
     (before, decided): (&Folded, &Decided),
-    answer: KeptAnswer,
+    answer: StoredResponse,
     now: Timestamp,
 ) -> Result<Loaded, AppendError> {
-    let keep = Keep { key: "k-1", answer, now, expires: a_day_after(now) };
+    let keep = ResponseToStore { key: "k-1", answer, now, expires: a_day_after(now) };
     store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), in_time()).await
 }
 
@@ -59,7 +59,7 @@ async fn an_answer_is_kept_with_the_events_that_it_answers() {
             "ttl": {"N": a_day_after(at).as_second().to_string()},
         })
     );
-    let kept = async |key, at| store.kept_answer(&account.key, key, at).await.unwrap();
+    let kept = async |key, at| store.stored_response(&account.key, key, at).await.unwrap();
     assert_eq!(kept("k-1", at).await, Some(answer("{}")));
     assert_eq!(kept("k-1", a_day_after(at)).await, None, "a row whose time is past is as good as none");
     assert_eq!(kept("k-2", at).await, None);
@@ -78,7 +78,7 @@ async fn a_key_in_use_gives_its_answer_and_appends_nothing() {
     // Whether the version that was decided on still holds or not.
     for _ in 0..2 {
         let error = append(&store, &account, (&loaded.folded, &again), answer("second"), now()).await.unwrap_err();
-        assert!(matches!(&error, AppendError::Kept(kept) if *kept == answer("first")), "{error:?}");
+        assert!(matches!(&error, AppendError::AlreadyAnswered(kept) if *kept == answer("first")), "{error:?}");
         assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), account.load(&store).await.version());
         ledger(&store, "1", 2).await;
     }
@@ -96,7 +96,7 @@ async fn a_key_whose_time_is_past_is_used_anew() {
     let again = account.decide(&loaded.folded, &[("RecordTransaction", json!({"desc": "payment", "amount": 1}))]);
     let later = a_day_after(at);
     append(&store, &account, (&loaded.folded, &again), answer("second"), later).await.unwrap();
-    assert_eq!(store.kept_answer(&account.key, "k-1", later).await.unwrap(), Some(answer("second")));
+    assert_eq!(store.stored_response(&account.key, "k-1", later).await.unwrap(), Some(answer("second")));
 }
 
 #[tokio::test]
@@ -111,17 +111,17 @@ async fn that_nothing_is_to_be_appended_is_kept_at_that_version_only() {
     assert_eq!(bench.operations(), [APPEND]);
     assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 3);
     assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), 3);
-    assert_eq!(store.kept_answer(&account.key, "k-1", now()).await.unwrap(), Some(answer("idle")));
+    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), Some(answer("idle")));
 
     bench.delete(&account.key, &keys::idempotency_sk("k-1")).await;
     ledger(&bench.store(), "1", 4).await;
     let error = append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 4 }), "{error:?}");
-    assert_eq!(store.kept_answer(&account.key, "k-1", now()).await.unwrap(), None);
+    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), None);
 
     // That it was kept by an attempt whose answer was lost, is a success.
     let before = account.load(&store).await.folded;
-    bench.wire.fail_next(APPEND, Fault::BreakAfter);
+    bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
     append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap();
 }
 
@@ -135,9 +135,9 @@ async fn a_twin_that_is_being_committed_is_waited_for() {
     // The metadata of the first is there, and its answer not yet.
     bench.wire.take_calls();
     let codes = vec!["ConditionalCheckFailed", "None", "TransactionConflict"];
-    bench.wire.fail_next(APPEND, Fault::Cancel { codes });
+    bench.wire.fail_next(APPEND, InjectedFault::Cancel { codes });
     let error = append(&store, &account, (&before, &twin), answer("second"), now()).await.unwrap_err();
-    assert!(matches!(&error, AppendError::Kept(kept) if *kept == answer("first")), "{error:?}");
+    assert!(matches!(&error, AppendError::AlreadyAnswered(kept) if *kept == answer("first")), "{error:?}");
     assert_eq!(bench.operations(), [APPEND, APPEND]);
 }
 
@@ -157,9 +157,9 @@ async fn an_answer_that_our_own_lost_attempt_kept_is_a_success() {
     for token_is_remembered in [true, false] {
         let bench = Bench::new().await;
         let (account, before, decided) = an_opening();
-        bench.wire.fail_next(APPEND, Fault::BreakAfter);
+        bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
         if !token_is_remembered {
-            bench.wire.fail_next(APPEND, Fault::Cancel { codes: vec!["ConditionalCheckFailed"; 3] });
+            bench.wire.fail_next(APPEND, InjectedFault::Cancel { codes: vec!["ConditionalCheckFailed"; 3] });
         }
         append(&bench.store(), &account, (&before, &decided), answer("first"), now()).await.unwrap();
         assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
@@ -180,5 +180,5 @@ async fn a_large_answer_is_kept_compressed_and_one_too_large_is_refused_without_
     let large = answer("A".repeat(2 * MAX_ITEM));
     append(&store, &account, (&before, &decided), large.clone(), now()).await.unwrap();
     assert!(bench.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()["body"].is_b());
-    assert_eq!(store.kept_answer(&account.key, "k-1", now()).await.unwrap(), Some(large));
+    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), Some(large));
 }

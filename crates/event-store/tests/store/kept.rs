@@ -3,10 +3,10 @@
 use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use event_store::{EventStore, Settings, SnapshotOutcome};
-use local_dynamodb::Fault;
+use daybook_event_store::{EventStore, SnapshotOutcome, StoreSettings};
+use daybook_local_aws::dynamodb::InjectedFault;
+use daybook_table::keys;
 use serde_json::json;
-use table::keys;
 
 use crate::notebook::Notebook;
 use crate::support::{Bench, Subject, balance, ledger, now, number, settings, state};
@@ -16,7 +16,7 @@ async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
 }
 
 fn keeping(bench: &Bench, snapshot_keep: usize) -> EventStore {
-    bench.store_with(Settings { snapshot_keep, ..settings() })
+    bench.store_with(StoreSettings { snapshot_keep, ..settings() })
 }
 
 /// The versions of the kept snapshots that stay, and of those whose time is over.
@@ -40,7 +40,7 @@ async fn account_with(bench: &Bench, snapshot_keep: usize, versions: &[u64]) -> 
 #[tokio::test]
 async fn kept_snapshots_beyond_the_newest_expire() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_keep: 2, ..settings() });
+    let store = bench.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
     let mut account = Subject::shipped("account", "1");
     let mut taken_at = Vec::new();
     for version in [10, 20, 30, 40, 50] {
@@ -67,7 +67,7 @@ async fn kept_snapshots_beyond_the_newest_expire() {
 #[tokio::test]
 async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_keep: 5, ..settings() });
+    let store = bench.store_with(StoreSettings { snapshot_keep: 5, ..settings() });
     let mut account = Subject::shipped("account", "1");
     for version in [200, 400, 600] {
         account = ledger(&store, "1", version).await;
@@ -127,7 +127,7 @@ async fn each_state_version_keeps_its_own() {
     const DAY: u64 = 24 * 60 * 60;
     for keep in [1, 2] {
         let bench = Bench::new().await;
-        let store = || bench.store_with(Settings { snapshot_keep: keep, ..settings() });
+        let store = || bench.store_with(StoreSettings { snapshot_keep: keep, ..settings() });
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
         older.command(&store(), "Start", json!({"lines": ["1"]})).await;
         take(&store(), &older).await;
@@ -156,7 +156,7 @@ async fn a_new_release_takes_the_place_of_no_kept_snapshot_of_the_same_event() {
         let bench = Bench::new().await;
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
         older.command(&bench.store(), "Start", json!({"lines": ["1"]})).await;
-        take(&bench.store_with(Settings { snapshot_keep: keep, ..settings() }), &older).await;
+        take(&bench.store_with(StoreSettings { snapshot_keep: keep, ..settings() }), &older).await;
         // The newest is the older release's still, and goes where a kept one is put; it stays there when asked again.
         assert_eq!(take(&keeping(&bench, 1), &newer).await, SnapshotOutcome::Taken { version: 1 });
         assert_eq!(take(&keeping(&bench, 1), &newer).await, SnapshotOutcome::NotNewer);
@@ -214,7 +214,7 @@ async fn a_crash_in_between_leaves_none_behind() {
     ledger(&store, "1", 50).await;
     let mut run = pin!(store.take_snapshot(account.model(), &account.key, now()));
     bench.wire.hold(&mut run, |calls| calls.iter().filter(|call| call.operation == "UpdateItem").count() == 2).await;
-    bench.wire.fail_next("UpdateItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    bench.wire.fail_next("UpdateItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     run.await.unwrap_err();
     assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![10, 20]), "the oldest first");
 
@@ -230,8 +230,10 @@ async fn one_that_is_taken_late_goes_at_once() {
     bench.wire.take_calls();
     let mut run = pin!(slow.take_snapshot(account.model(), &account.key, now()));
     bench.wire.hold(&mut run, |calls| calls.len() == 2).await;
-    let fast =
-        EventStore::new(&startup::aws_config_at(bench.engine.url()), Settings { snapshot_keep: 1, ..settings() });
+    let fast = EventStore::new(
+        &daybook_function_runtime::aws_config_at(bench.engine.url()),
+        StoreSettings { snapshot_keep: 1, ..settings() },
+    );
     for version in [20, 30, 40] {
         ledger(&fast, "1", version).await;
         take(&fast, &account).await;

@@ -3,10 +3,10 @@
 use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use event_store::{EventStore, Loaded, Settings, StoreError};
-use local_dynamodb::{Call, Fault};
+use daybook_event_store::{EventStore, Loaded, StoreError, StoreSettings};
+use daybook_local_aws::dynamodb::{InjectedFault, RecordedCall};
+use daybook_table::keys;
 use serde_json::json;
-use table::keys;
 
 use crate::support::{Bench, Item, Subject, balance, large_ledger, ledger, now, reads, settings, state};
 
@@ -62,7 +62,7 @@ async fn a_stream_larger_than_a_page_is_read_to_its_end() {
 #[tokio::test]
 async fn every_read_of_an_aggregate_is_consistent() {
     let bench = Bench::new().await;
-    let every_fifth = Settings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
+    let every_fifth = StoreSettings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
     let account = ledger(&bench.store(), "1", 23).await;
     let store = bench.store_with(every_fifth.clone());
     bench.wire.take_calls();
@@ -129,7 +129,7 @@ async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
 #[tokio::test]
 async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_every: 10, snapshot_keep: 9, ..settings() });
+    let store = bench.store_with(StoreSettings { snapshot_every: 10, snapshot_keep: 9, ..settings() });
     let mut account = ledger(&store, "1", 1).await;
     for version in 2..=25 {
         account = ledger(&store, "1", version).await;
@@ -151,7 +151,7 @@ async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
 #[tokio::test]
 async fn a_rebuild_believes_the_events_and_no_snapshot() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_keep: 1, ..settings() });
+    let store = bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 8).await;
     store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
     let lie = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":-1,"minimumBalance":-1000}"#;
@@ -174,7 +174,7 @@ async fn a_rebuild_believes_the_events_and_no_snapshot() {
 async fn a_gap_in_the_stream_is_corrupt_and_named() {
     for snapshot_every in [2, 3, 4, 5, 100] {
         let bench = Bench::new().await;
-        let few = Settings { snapshot_every, ..settings() };
+        let few = StoreSettings { snapshot_every, ..settings() };
         let account = ledger(&bench.store(), "1", 8).await;
         let warm = bench.store_with(few.clone());
         account.load(&warm).await;
@@ -253,7 +253,7 @@ async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
 #[tokio::test]
 async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshots_are_apart() {
     let bench = Bench::new().await;
-    let every_tenth = Settings { snapshot_every: 10, ..settings() };
+    let every_tenth = StoreSettings { snapshot_every: 10, ..settings() };
     let account = ledger(&bench.store(), "1", 10).await;
     let cold = || bench.store_with(every_tenth.clone());
     cold().take_snapshot(account.model(), &account.key, now()).await.unwrap();
@@ -363,7 +363,7 @@ async fn an_append_whose_end_comes_late_is_seen_whole() {
     let store = bench.store();
     bench.wire.take_calls();
     let mut load = pin!(account.load(&store));
-    let queries = |calls: &[Call]| calls.iter().filter(|call| call.operation == "Query").count();
+    let queries = |calls: &[RecordedCall]| calls.iter().filter(|call| call.operation == "Query").count();
     bench.wire.hold(&mut load, |calls| queries(calls) == 3).await;
     bench.put(last).await;
     assert_eq!(load.await.version(), 3);
@@ -375,7 +375,7 @@ async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
     let bench = Bench::new().await;
     let (account, last) = half_an_append(&bench).await;
     bench.wire.take_calls();
-    bench.wire.fail_next("Query", Fault::ShortPage { items: 2 });
+    bench.wire.fail_next("Query", InjectedFault::ShortPage { items: 2 });
     let store = bench.store();
     let mut rebuild = pin!(account.rebuild(&store));
     bench.wire.hold(&mut rebuild, |calls| calls.len() == 2).await;

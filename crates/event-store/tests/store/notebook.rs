@@ -1,7 +1,7 @@
 //! An aggregate for what those that ship cannot show: a state as large as one likes, several events a command, as many
 //! messages an event as one likes, a history, and other versions of its state.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType, Message};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

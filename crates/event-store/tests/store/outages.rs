@@ -4,11 +4,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Decided, Folded};
-use event_store::{AppendError, EventStore, Loaded, StoreError};
-use local_dynamodb::Fault;
+use daybook_decider::{Decided, Folded};
+use daybook_event_store::{AppendError, EventStore, Loaded, StoreError};
+use daybook_local_aws::dynamodb::InjectedFault;
+use daybook_table::keys;
 use serde_json::json;
-use table::keys;
 use tokio::time::Instant;
 
 use crate::support::{Bench, Subject, ledger, number, state, text};
@@ -16,13 +16,13 @@ use crate::support::{Bench, Subject, ledger, number, state, text};
 const APPEND: &str = "TransactWriteItems";
 
 /// The three items are the metadata, the event and its message.
-fn cancelled(codes: [&'static str; 3]) -> Fault {
-    Fault::Cancel { codes: codes.into() }
+fn cancelled(codes: [&'static str; 3]) -> InjectedFault {
+    InjectedFault::Cancel { codes: codes.into() }
 }
 
 /// Faults in which nothing is written and which pass.
-fn passing() -> [Fault; 9] {
-    let refused = |status, code| Fault::Refuse { status, code };
+fn passing() -> [InjectedFault; 9] {
+    let refused = |status, code| InjectedFault::Refuse { status, code };
     [
         cancelled(["TransactionConflict", "None", "None"]),
         cancelled(["None", "TransactionConflict", "TransactionConflict"]),
@@ -85,7 +85,7 @@ async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
     let bench = Bench::new().await;
     let store = bench.store();
     let (todo, before, decided) = a_creation();
-    for fault in [Fault::BreakBefore, cancelled(["TransactionConflict"; 3]), Fault::BreakAfter] {
+    for fault in [InjectedFault::BreakBefore, cancelled(["TransactionConflict"; 3]), InjectedFault::BreakAfter] {
         bench.wire.fail_next(APPEND, fault);
     }
     todo.append(&store, &before, &decided).await.unwrap();
@@ -99,7 +99,7 @@ async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
 
 #[tokio::test]
 async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is_written() {
-    for fault in passing().into_iter().chain([Fault::BreakBefore]) {
+    for fault in passing().into_iter().chain([InjectedFault::BreakBefore]) {
         let bench = Bench::new().await;
         let store = bench.store();
         let (todo, before, decided) = a_creation();
@@ -119,9 +119,9 @@ async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is
 #[tokio::test]
 async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
     for fault in [
-        Fault::Refuse { status: 400, code: "AccessDeniedException" },
-        Fault::Refuse { status: 400, code: "ResourceNotFoundException" },
-        Fault::Refuse { status: 400, code: "ValidationException" },
+        InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
+        InjectedFault::Refuse { status: 400, code: "ResourceNotFoundException" },
+        InjectedFault::Refuse { status: 400, code: "ValidationException" },
         cancelled(["None", "ValidationError", "None"]),
     ] {
         let bench = Bench::new().await;
@@ -135,7 +135,7 @@ async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_leaves_exactly_one_event_and_no_conflict() {
-    use Fault::{BreakAfter, BreakBefore};
+    use InjectedFault::{BreakAfter, BreakBefore};
     for breaks in [
         vec![BreakBefore],
         vec![BreakAfter],
@@ -159,7 +159,7 @@ async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_dead
     let bench = Bench::new().await;
     let store = bench.store();
     let (todo, before, decided) = a_creation();
-    bench.wire.fail_next(APPEND, Fault::BreakAfter);
+    bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
     store.append(todo.model(), &todo.key, before.version(), &decided, None, Instant::now()).await.unwrap();
     assert_eq!(bench.operations(), ["Query", APPEND]);
     assert_written_once(&bench, &todo, &decided).await;
@@ -169,7 +169,7 @@ async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_dead
 async fn a_commit_that_dynamodb_has_forgotten_the_token_of_is_found_by_its_event() {
     let bench = Bench::new().await;
     let (todo, before, decided) = a_creation();
-    bench.wire.fail_next(APPEND, Fault::BreakAfter);
+    bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
     bench.wire.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
     todo.append(&bench.store(), &before, &decided).await.unwrap();
     assert_eq!(bench.operations(), ["Query", APPEND, APPEND]);
@@ -180,7 +180,7 @@ async fn a_commit_that_dynamodb_has_forgotten_the_token_of_is_found_by_its_event
 async fn append_around(
     bench: &Bench,
     (subject, before, decided): (&Subject, &Folded, &Decided),
-    first_call: Fault,
+    first_call: InjectedFault,
     meanwhile: impl Future<Output = Loaded>,
 ) -> Result<Loaded, AppendError> {
     bench.wire.fail_next(APPEND, first_call);
@@ -205,7 +205,8 @@ async fn a_broken_connection_and_then_another_writer_is_still_a_success() {
             }
             updated
         };
-        let after = append_around(&bench, (&todo, &before, &decided), Fault::BreakAfter, meanwhile).await.unwrap();
+        let after =
+            append_around(&bench, (&todo, &before, &decided), InjectedFault::BreakAfter, meanwhile).await.unwrap();
         assert_eq!((after.version(), state(&after)["title"].as_str()), (1, Some("A")));
         let looked_for = if token_is_remembered { vec![APPEND] } else { vec!["Query", APPEND] };
         assert_eq!(bench.operations(), looked_for);
@@ -224,7 +225,8 @@ async fn a_broken_connection_and_another_writer_at_the_same_version_is_a_conflic
     let (todo, before, decided) = a_creation();
     let other = bench.store_round_the_wire();
     let meanwhile = todo.command(&other, "CreateTodo", json!({"title": "B", "message": ""}));
-    let error = append_around(&bench, (&todo, &before, &decided), Fault::BreakBefore, meanwhile).await.unwrap_err();
+    let error =
+        append_around(&bench, (&todo, &before, &decided), InjectedFault::BreakBefore, meanwhile).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 1 }), "{error:?}");
     assert_eq!(bench.rows(&todo.key, keys::EVENT_PREFIX).await.len(), 1);
     assert_eq!(state(&todo.load(&bench.store()).await)["title"], "B");
@@ -248,8 +250,12 @@ async fn reads_outlast_faults_and_say_when_they_cannot() {
     let bench = Bench::new().await;
     let account = ledger(&bench.store(), "1", 3).await;
     bench.wire.take_calls();
-    let throttled = Fault::Refuse { status: 400, code: "ThrottlingException" };
-    for fault in [throttled.clone(), Fault::Refuse { status: 500, code: "InternalServerError" }, Fault::BreakBefore] {
+    let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
+    for fault in [
+        throttled.clone(),
+        InjectedFault::Refuse { status: 500, code: "InternalServerError" },
+        InjectedFault::BreakBefore,
+    ] {
         bench.wire.fail_next("Query", fault);
         assert_eq!(account.load(&bench.store()).await.version(), 3);
         assert_eq!(bench.operations(), ["GetItem", "Query", "Query"]);
@@ -260,7 +266,7 @@ async fn reads_outlast_faults_and_say_when_they_cannot() {
     }
     let error = load(&bench.store()).await;
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
-    bench.wire.fail_next("GetItem", Fault::Refuse { status: 400, code: "AccessDeniedException" });
+    bench.wire.fail_next("GetItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let error = load(&bench.store()).await;
     assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
 }

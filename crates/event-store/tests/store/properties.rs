@@ -1,12 +1,12 @@
 //! What holds whatever two writers do, with caches that forget and snapshots at any time.
 
-use decider::RecordedEvent;
-use event_store::cache::Cache;
-use event_store::{AppendError, EventStore, Loaded, Settings};
+use daybook_decider::RecordedEvent;
+use daybook_event_store::cache::Cache;
+use daybook_event_store::{AppendError, EventStore, Loaded, StoreSettings};
+use daybook_table::keys;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use table::keys;
 
 use crate::notebook::Notebook;
 use crate::support::{Bench, Subject, now, number, settings, state};
@@ -54,7 +54,7 @@ async fn append(store: &EventStore, notebook: &Subject, lines: &[usize]) -> Vec<
 
 async fn run(steps: Vec<Step>) {
     let bench = Bench::new().await;
-    let settings = Settings { snapshot_every: 3, snapshot_keep: 2, ..settings() };
+    let settings = StoreSettings { snapshot_every: 3, snapshot_keep: 2, ..settings() };
     // Room for one notebook, and only while it is short.
     let store = || bench.store_with(settings.clone()).with_cache(Cache::bounded(1, 2_000));
     let stores = [store(), store()];

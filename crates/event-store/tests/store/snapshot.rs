@@ -5,12 +5,12 @@ use std::pin::pin;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use event_store::limits::{MAX_ITEM, item_size};
-use event_store::{EventStore, Settings, SnapshotOutcome};
+use daybook_event_store::limits::{MAX_ITEM, item_size};
+use daybook_event_store::{EventStore, SnapshotOutcome, StoreSettings};
+use daybook_table::keys;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
-use table::keys;
 
 use crate::log;
 use crate::notebook::Notebook;
@@ -146,7 +146,7 @@ async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
 #[tokio::test]
 async fn a_snapshot_that_cannot_be_read_is_ignored() {
     let bench = Bench::new().await;
-    let every_fifth = Settings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
+    let every_fifth = StoreSettings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
     let store = bench.store_with(every_fifth.clone());
     let account = ledger(&store, "1", 12).await;
     take(&store, &account).await;
@@ -268,7 +268,7 @@ async fn a_snapshot_that_cannot_be_read_is_replaced_although_nothing_has_happene
 #[tokio::test]
 async fn a_snapshot_that_is_wrong_is_cured_by_a_rebuild() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_keep: 1, ..settings() });
+    let store = bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 5).await;
     take(&store, &account).await;
     let wrong = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":77,"minimumBalance":-1000}"#;
@@ -276,7 +276,7 @@ async fn a_snapshot_that_is_wrong_is_cured_by_a_rebuild() {
         bench.tamper(&account.key, sk, [("state", AttributeValue::S(wrong.into()))]).await;
     }
     assert_eq!(state(&account.load(&bench.store()).await)["balance"], 77);
-    let cold = || bench.store_with(Settings { snapshot_keep: 1, ..settings() });
+    let cold = || bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     assert_eq!(take(&cold(), &account).await, SnapshotOutcome::NotNewer);
 
     let outcome = cold().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
@@ -329,7 +329,7 @@ async fn a_small_state_is_stored_as_it_reads() {
 #[tokio::test]
 async fn a_state_too_large_even_when_compressed_has_no_snapshot_and_works_on() {
     let bench = Bench::new().await;
-    let store = bench.store_with(Settings { snapshot_keep: 2, ..settings() });
+    let store = bench.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
     let notebook = Subject::of::<Notebook>("1");
     let start = notebook.command(&store, "Start", json!({"lines": [noise(300 * 1024)]})).await;
     assert_eq!(take(&store, &notebook).await, SnapshotOutcome::Taken { version: 1 });
@@ -365,7 +365,7 @@ async fn a_snapshot_leaves_room_for_what_is_added_when_it_is_kept_and_retired() 
         let store = bench.store();
         notebook.command(&store, "Start", json!({ "lines": [first] })).await;
         notebook.command(&store, "Write", json!({"lines": [second[..length]]})).await;
-        take(&bench.store_with(Settings { snapshot_keep: 1, ..settings() }), &notebook).await
+        take(&bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() }), &notebook).await
     };
     // The largest that fits.
     let (mut fits, mut too_large) = (0, second.len());
@@ -391,7 +391,7 @@ async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
     let bench = Bench::new().await;
     let plain = Subject::of::<Notebook>("1");
     let diary = Subject::of::<Notebook<1, true>>("1");
-    let keeping = bench.store_with(Settings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
+    let keeping = bench.store_with(StoreSettings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
     plain.command(&keeping, "Start", json!({"lines": ["A", "B", "C"]})).await;
     take(&keeping, &plain).await;
     let lie = AttributeValue::S(r#"{"lines":["lie"]}"#.into());
@@ -400,7 +400,7 @@ async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
     }
 
     bench.wire.take_calls();
-    let store = bench.store_with(Settings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
+    let store = bench.store_with(StoreSettings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
     assert_eq!(take(&store, &diary).await, SnapshotOutcome::NotNeeded);
     assert_eq!(bench.operations(), [""; 0]);
     assert_eq!(state(&diary.load(&store).await)["lines"], json!(["A", "B", "C"]));

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Aggregate, Circumstances, CommandRequest, Decided, Folded, Json, Meta, Model, Registry};
-use event_store::{AppendError, EventStore, Loaded, Settings};
+use daybook_decider::{Aggregate, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, Registry};
+use daybook_event_store::{AppendError, EventStore, Loaded, StoreSettings};
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
+use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
-use local_dynamodb::{Call, LocalDynamoDb, Wire};
 use serde_json::{Value, json};
-use table::{AggregateKey, keys};
 use tokio::time::Instant;
 use ulid::Ulid;
 
@@ -23,9 +23,8 @@ const BEGINNING: i64 = 1_893_456_000_000;
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// What the defaults are in production, on the table of the tests.
-pub(crate) fn settings() -> Settings {
-    let environment = [("TABLE_NAME", TABLE)].into_iter().collect();
-    Settings::read(&environment).unwrap()
+pub(crate) fn settings() -> StoreSettings {
+    StoreSettings::new(TABLE)
 }
 
 /// A millisecond later at every call, so that ids sort in the order in which they were made.
@@ -34,10 +33,10 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millisecond(BEGINNING + PASSED.fetch_add(1, Ordering::Relaxed)).unwrap()
 }
 
-pub(crate) fn circumstances() -> Circumstances {
+pub(crate) fn circumstances() -> DecisionInput {
     let now = now();
     let milliseconds = u64::try_from(now.as_millisecond()).unwrap();
-    Circumstances { now, seed: Ulid::from_parts(milliseconds, fastrand::u128(..)), meta: Meta::default() }
+    DecisionInput { now, seed: Ulid::from_parts(milliseconds, fastrand::u128(..)), meta: Meta::default() }
 }
 
 /// Long enough for every retry that a test provokes.
@@ -47,7 +46,7 @@ pub(crate) fn in_time() -> Instant {
 
 /// A table behind a wire.
 pub(crate) struct Bench {
-    pub(crate) wire: Wire,
+    pub(crate) wire: FaultProxy,
     pub(crate) engine: LocalDynamoDb,
     /// Goes round the wire.
     pub(crate) raw: Client,
@@ -59,8 +58,8 @@ impl Bench {
     }
 
     pub(crate) async fn over(engine: LocalDynamoDb) -> Self {
-        let wire = Wire::to(engine.url()).await.unwrap();
-        let raw = Client::new(&startup::aws_config_at(engine.url()));
+        let wire = FaultProxy::to(engine.url()).await.unwrap();
+        let raw = Client::new(&daybook_function_runtime::aws_config_at(engine.url()));
         let bench = Self { wire, engine, raw };
         bench.store().create_table().await.unwrap();
         bench.wire.take_calls();
@@ -72,13 +71,13 @@ impl Bench {
         self.store_with(settings())
     }
 
-    pub(crate) fn store_with(&self, settings: Settings) -> EventStore {
-        EventStore::new(&startup::aws_config_at(self.wire.url()), settings)
+    pub(crate) fn store_with(&self, settings: StoreSettings) -> EventStore {
+        EventStore::new(&daybook_function_runtime::aws_config_at(self.wire.url()), settings)
     }
 
     /// A store whose calls the wire neither sees nor fails.
     pub(crate) fn store_round_the_wire(&self) -> EventStore {
-        EventStore::new(&startup::aws_config_at(self.engine.url()), settings())
+        EventStore::new(&daybook_function_runtime::aws_config_at(self.engine.url()), settings())
     }
 
     /// The names of the calls since the last time that they were taken, in alphabetical order: those that go side by
@@ -147,7 +146,7 @@ pub(crate) fn notation(row: &Item) -> Value {
 }
 
 /// The calls that read the table itself.
-pub(crate) fn reads(calls: &[Call]) -> impl Iterator<Item = &Call> {
+pub(crate) fn reads(calls: &[RecordedCall]) -> impl Iterator<Item = &RecordedCall> {
     calls.iter().filter(|call| matches!(call.operation.as_str(), "GetItem" | "Query"))
 }
 
@@ -184,7 +183,7 @@ impl Subject {
 
     pub(crate) fn decide_under(
         &self,
-        circumstances: &Circumstances,
+        circumstances: &DecisionInput,
         before: &Folded,
         commands: &[(&str, Value)],
     ) -> Decided {

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use event_store::{EventStore, Settings, Verified};
+use daybook_event_store::{EventStore, StoreSettings, Verified};
+use daybook_local_aws::dynamodb::RecordedCall;
+use daybook_table::{attributes, keys};
 use jiff::SignedDuration;
-use local_dynamodb::Call;
 use serde_json::json;
-use table::{attributes, keys};
 
 use crate::notebook::Notebook;
 use crate::support::{Bench, Item, Subject, now, settings, text};
 
-fn keeping() -> Settings {
-    Settings { snapshot_keep: 5, ..settings() }
+fn keeping() -> StoreSettings {
+    StoreSettings { snapshot_keep: 5, ..settings() }
 }
 
 /// A notebook of five events in three appends, with four messages, a snapshot of its end and a kept one of event 3.
@@ -35,7 +35,7 @@ async fn verify(store: &EventStore, subject: &Subject) -> Verified {
 
 /// The findings without the aggregate.
 fn lines(verified: &Verified) -> Vec<String> {
-    let line = |finding: &event_store::Finding| finding.to_string().split_once(' ').unwrap().1.to_owned();
+    let line = |finding: &daybook_event_store::Finding| finding.to_string().split_once(' ').unwrap().1.to_owned();
     verified.findings.iter().map(line).collect()
 }
 
@@ -262,7 +262,7 @@ async fn ids_are_unique_and_lead_the_index_to_the_event() {
 #[tokio::test]
 async fn an_event_of_a_shard_that_the_feed_does_not_read_is_found() {
     let bench = Bench::new().await;
-    let sharded = |event_type_shards| bench.store_with(Settings { event_type_shards, ..settings() });
+    let sharded = |event_type_shards| bench.store_with(StoreSettings { event_type_shards, ..settings() });
     let todo = Subject::shipped("todo", "1");
     todo.command(&sharded(1), "CreateTodo", json!({"title": "A", "message": ""})).await;
     todo.command(&sharded(64), "UpdateTodo", json!({"title": "B", "message": ""})).await;
@@ -392,7 +392,7 @@ async fn a_stream_that_is_written_meanwhile_is_clean() {
 }
 
 /// The calls of one look at an aggregate.
-fn a_look(calls: &[Call]) -> bool {
+fn a_look(calls: &[RecordedCall]) -> bool {
     calls.len() == 2
 }
 

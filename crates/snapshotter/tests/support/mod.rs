@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use decider::{Circumstances, CommandError, CommandRequest, Json, Meta, Model, Registry};
-use event_store::{EventStore, Loaded, Settings};
+use daybook_decider::{CommandError, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
+use daybook_event_store::{EventStore, Loaded, StoreSettings};
+use daybook_local_aws::dynamodb::{FaultProxy, InjectedFault, LocalDynamoDb, RecordedCall};
+use daybook_snapshotter::{BatchResponse, NoCheckpoint, Snapshotter, StreamBatch};
+use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
-use local_dynamodb::{Call, Fault, LocalDynamoDb, Wire};
 use serde_json::{Value, json};
-use snapshotter::{BatchResponse, NoCheckpoint, Snapshotter, StreamBatch};
-use table::{AggregateKey, keys};
 use tokio::time::Instant;
 use ulid::Ulid;
 
@@ -33,22 +33,21 @@ fn registry() -> Registry {
     aggregates::registry().unwrap().with::<Notebook>().unwrap().with::<Journal>().unwrap()
 }
 
-fn settings(every: u64, keep: u64) -> Settings {
-    let (every, keep) = (every.to_string(), keep.to_string());
-    let environment = [("TABLE_NAME", TABLE), ("SNAPSHOT_EVERY", &every), ("SNAPSHOT_KEEP", &keep)];
-    Settings::read(&environment.into_iter().collect()).unwrap()
+fn settings(every: u64, keep: u64) -> StoreSettings {
+    let snapshot_keep = usize::try_from(keep).unwrap();
+    StoreSettings { snapshot_every: every, snapshot_keep, ..StoreSettings::new(TABLE) }
 }
 
 /// A table, and a wire in front of it that only the function under test uses.
 pub(crate) struct Bench {
-    pub(crate) wire: Wire,
+    pub(crate) wire: FaultProxy,
     registry: Registry,
     /// Goes round the wire.
     pub(crate) store: EventStore,
     /// Goes round the wire as well.
     raw: Client,
     engine: LocalDynamoDb,
-    settings: Settings,
+    settings: StoreSettings,
 }
 
 impl Bench {
@@ -60,8 +59,8 @@ impl Bench {
     pub(crate) async fn with(every: u64, keep: u64) -> Self {
         let settings = settings(every, keep);
         let engine = LocalDynamoDb::in_memory().await.unwrap();
-        let wire = Wire::to(engine.url()).await.unwrap();
-        let round_the_wire = startup::aws_config_at(engine.url());
+        let wire = FaultProxy::to(engine.url()).await.unwrap();
+        let round_the_wire = daybook_function_runtime::aws_config_at(engine.url());
         let store = EventStore::new(&round_the_wire, settings.clone());
         store.create_table().await.unwrap();
         Self { wire, registry: registry(), store, raw: Client::new(&round_the_wire), engine, settings }
@@ -69,12 +68,18 @@ impl Bench {
 
     /// The function on a new instance, whose cache is cold.
     pub(crate) fn snapshotter(&self) -> Snapshotter {
-        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.wire.url()), self.settings.clone()))
+        Snapshotter::new(
+            registry(),
+            EventStore::new(&daybook_function_runtime::aws_config_at(self.wire.url()), self.settings.clone()),
+        )
     }
 
     /// The same, on calls that the wire neither sees nor fails.
     pub(crate) fn snapshotter_round_the_wire(&self) -> Snapshotter {
-        Snapshotter::new(registry(), EventStore::new(&startup::aws_config_at(self.engine.url()), self.settings.clone()))
+        Snapshotter::new(
+            registry(),
+            EventStore::new(&daybook_function_runtime::aws_config_at(self.engine.url()), self.settings.clone()),
+        )
     }
 
     pub(crate) fn model(&self, key: &AggregateKey) -> &dyn Model {
@@ -103,7 +108,7 @@ impl Bench {
             data: Json::of(&data).unwrap(),
         };
         let commands: Vec<_> = commands.into_iter().map(request).collect();
-        let circumstances = Circumstances { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
+        let circumstances = DecisionInput { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
         let decided = model.decide(&before.folded, &key.id, &commands, &circumstances)?;
         let deadline = Instant::now() + Duration::from_secs(60);
         self.store.append(model, key, before.version(), &decided, None, deadline).await.unwrap();
@@ -141,7 +146,7 @@ impl Bench {
 
     /// The aggregate as a new instance loads it: from its snapshot, if there is one.
     pub(crate) async fn loaded(&self, key: &AggregateKey) -> Loaded {
-        let store = EventStore::new(&startup::aws_config_at(self.engine.url()), self.settings.clone());
+        let store = EventStore::new(&daybook_function_runtime::aws_config_at(self.engine.url()), self.settings.clone());
         store.load(self.model(key), key).await.unwrap()
     }
 
@@ -200,7 +205,7 @@ impl Bench {
     }
 
     /// Fails every call of an operation from now on.
-    pub(crate) fn fail(&self, operation: &'static str, fault: &Fault) {
+    pub(crate) fn fail(&self, operation: &'static str, fault: &InjectedFault) {
         /// More than any loop makes.
         const ATTEMPTS: usize = 1_000;
         (0..ATTEMPTS).for_each(|_| self.wire.fail_next(operation, fault.clone()));
@@ -253,7 +258,7 @@ pub(crate) fn checkpoint(answer: Result<BatchResponse, NoCheckpoint>) -> Option<
 }
 
 /// The names of the calls, in alphabetical order: those that go side by side arrive in any.
-pub(crate) fn operations(calls: Vec<Call>) -> Vec<String> {
+pub(crate) fn operations(calls: Vec<RecordedCall>) -> Vec<String> {
     let mut names: Vec<_> = calls.into_iter().map(|call| call.operation).collect();
     names.sort();
     names

@@ -1,6 +1,6 @@
 //! Aggregates for what those that ship cannot show: a state as large as one likes, and rules that want all events.
 
-use decider::{Aggregate, Commands, Context, Decision, EventType};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,9 @@ pub(crate) mod log;
 
 use std::time::Duration;
 
-use local_bus::{Bus, Faults, Server};
+use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_stream_relay::{BatchResponse, Pace, Relay, RelayError, RelaySettings, StreamBatch, clients};
 use serde_json::{Value, json};
-use stream_relay::{BatchResponse, Pace, Relay, RelayError, Settings, StreamBatch, clients};
 use tokio::time::Instant;
 
 /// More than any test takes.
@@ -33,8 +33,8 @@ pub(crate) async fn setup_at_pace(pace: Pace, faults: Value) -> Setup {
     let bus = Bus::new();
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
-    let config = startup::aws_config_at(server.url());
-    let settings = Settings {
+    let config = daybook_function_runtime::aws_config_at(server.url());
+    let settings = RelaySettings {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::faults::Faults;
-use crate::queue::Queues;
+use crate::messaging::faults::Faults;
+use crate::messaging::queue::Queues;
 
 /// An event bus and its queues. A clone is the same bus.
 #[derive(Clone, Default)]
@@ -95,7 +95,7 @@ impl Bus {
 
     /// The endpoint of both services: `POST /`, told apart by `X-Amz-Target`.
     pub fn router(&self) -> axum::Router {
-        crate::wire::router(self.clone())
+        crate::messaging::wire::router(self.clone())
     }
 
     /// Every entry that was taken, in order of arrival.

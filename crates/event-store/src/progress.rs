@@ -1,7 +1,7 @@
 //! How far an aggregate and its snapshot are, without events and without the state.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use table::{AggregateKey, attributes, keys};
+use daybook_table::{AggregateKey, attributes, keys};
 
 use crate::error::StoreError;
 use crate::load::{Item, text};
@@ -9,16 +9,16 @@ use crate::store::EventStore;
 
 /// How far an aggregate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct AggregateProgress {
     /// The number of its last event, as the metadata says; 0 when there is none.
     pub version: u64,
     /// Its newest snapshot.
-    pub snapshot: Option<SnapshotStanding>,
+    pub snapshot: Option<SnapshotProgress>,
 }
 
 /// How far a snapshot is. Numbers that cannot be read are 0, which no snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SnapshotStanding {
+pub struct SnapshotProgress {
     /// The last event that is folded into it.
     pub version: u64,
     /// The version of the state's meaning.
@@ -31,7 +31,7 @@ impl EventStore {
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn standing(&self, key: &AggregateKey) -> Result<Standing, StoreError> {
+    pub async fn progress(&self, key: &AggregateKey) -> Result<AggregateProgress, StoreError> {
         let wanted = [attributes::SK, attributes::CURRENT_SEQ_NUM, attributes::LAST_SEQ_NUM, attributes::STATE_VERSION]
             .join(", ");
         let page = self
@@ -46,18 +46,18 @@ impl EventStore {
             .send()
             .await
             .map_err(|fault| StoreError::of_call("read how far an aggregate is", fault))?;
-        let mut standing = Standing::default();
+        let mut progress = AggregateProgress::default();
         for item in page.items.unwrap_or_default() {
             let sk = text(&item, attributes::SK);
             if sk == keys::METADATA {
-                standing.version = number(&item, attributes::CURRENT_SEQ_NUM);
+                progress.version = number(&item, attributes::CURRENT_SEQ_NUM);
             } else if sk == keys::SNAPSHOT {
                 let state_version = u32::try_from(number(&item, attributes::STATE_VERSION)).unwrap_or_default();
                 let version = number(&item, attributes::LAST_SEQ_NUM);
-                standing.snapshot = Some(SnapshotStanding { version, state_version });
+                progress.snapshot = Some(SnapshotProgress { version, state_version });
             }
         }
-        Ok(standing)
+        Ok(progress)
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::bus::Bus;
-use crate::faults::CallFault;
-use crate::queue::MAX_HIDDEN;
-use crate::receive_message::within;
-use crate::wire::{Answer, Refused};
+use crate::messaging::bus::Bus;
+use crate::messaging::faults::CallFault;
+use crate::messaging::queue::MAX_HIDDEN;
+use crate::messaging::receive_message::within;
+use crate::messaging::wire::{Answer, Refused};
 
 /// Entries a batch.
 const MAX_ENTRIES: usize = 10;

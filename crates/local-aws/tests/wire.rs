@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use local_bus::{Bus, Faults, Server};
+use daybook_local_aws::messaging::{Bus, Faults, Server};
 use serde_json::{Value, json};
 
 struct Client {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::Refused;
+use crate::messaging::wire::Refused;
 
 /// All that should go wrong. Nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 
-use crate::environment::Environment;
+use daybook_settings::Environment;
 
 /// The roots that a trust store for AWS should hold, all five of them, says <https://www.amazontrust.com/repository>.
 /// Reading the hundred and more of a platform would be most of a function's initialisation.

@@ -16,13 +16,13 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::StartError;
+use crate::dynamodb::StartError;
 
 const JSON: &str = "application/x-amz-json-1.0";
 
 /// One call that was made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct RecordedCall {
     /// `Query`, `TransactWriteItems`, …
     pub operation: String,
     /// The HTTP status that the caller got; 0 when the connection broke.
@@ -37,7 +37,7 @@ pub struct Call {
 
 /// What happens to a call instead of the answer that was asked for.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The service refuses with this error and does nothing.
     Refuse {
         /// The HTTP status.
@@ -65,7 +65,7 @@ pub enum Fault {
 
 /// A running wire. It ends when it is dropped.
 #[derive(Debug)]
-pub struct Wire {
+pub struct FaultProxy {
     url: String,
     line: Arc<Line>,
     serving: JoinHandle<()>,
@@ -75,11 +75,11 @@ pub struct Wire {
 struct Line {
     target: String,
     client: reqwest::Client,
-    calls: Mutex<Vec<Call>>,
-    faults: Mutex<VecDeque<(&'static str, Fault)>>,
+    calls: Mutex<Vec<RecordedCall>>,
+    faults: Mutex<VecDeque<(&'static str, InjectedFault)>>,
 }
 
-impl Wire {
+impl FaultProxy {
     /// A wire to the endpoint `target`.
     ///
     /// # Errors
@@ -108,12 +108,12 @@ impl Wire {
     }
 
     /// The calls since the last time that they were taken.
-    pub fn take_calls(&self) -> Vec<Call> {
+    pub fn take_calls(&self) -> Vec<RecordedCall> {
         std::mem::take(&mut lock(&self.line.calls))
     }
 
     /// Fails the next call of `operation` that has no fault waiting before it.
-    pub fn fail_next(&self, operation: &'static str, fault: Fault) {
+    pub fn fail_next(&self, operation: &'static str, fault: InjectedFault) {
         lock(&self.line.faults).push_back((operation, fault));
     }
 
@@ -123,7 +123,7 @@ impl Wire {
     /// # Panics
     ///
     /// When the run ends before.
-    pub async fn hold<T>(&self, run: impl Future<Output = T> + Unpin, are_those: impl Fn(&[Call]) -> bool) {
+    pub async fn hold<T>(&self, run: impl Future<Output = T> + Unpin, are_those: impl Fn(&[RecordedCall]) -> bool) {
         assert!(self.advance(run, are_those).await.is_none(), "it ended before");
     }
 
@@ -131,7 +131,7 @@ impl Wire {
     pub async fn advance<T>(
         &self,
         mut run: impl Future<Output = T> + Unpin,
-        are_those: impl Fn(&[Call]) -> bool,
+        are_those: impl Fn(&[RecordedCall]) -> bool,
     ) -> Option<T> {
         let mut calls = Vec::new();
         poll_fn(|context| {
@@ -147,7 +147,7 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.serving.abort();
     }
@@ -166,17 +166,17 @@ async fn relay(State(line): State<Arc<Line>>, headers: HeaderMap, body: Bytes) -
         let next = faults.iter().position(|(of, _)| *of == operation);
         next.and_then(|at| faults.remove(at)).map(|(_, fault)| fault)
     };
-    let mut call = Call { operation, status: 0, table_units: 0.0, index_units: 0.0, request: request.clone() };
+    let mut call = RecordedCall { operation, status: 0, table_units: 0.0, index_units: 0.0, request: request.clone() };
     let response = match fault {
-        Some(Fault::Hang) => std::future::pending().await,
-        Some(Fault::BreakBefore) => broken(),
-        Some(Fault::Refuse { status, code }) => refused(status, code, None),
-        Some(Fault::Cancel { codes }) => {
+        Some(InjectedFault::Hang) => std::future::pending().await,
+        Some(InjectedFault::BreakBefore) => broken(),
+        Some(InjectedFault::Refuse { status, code }) => refused(status, code, None),
+        Some(InjectedFault::Cancel { codes }) => {
             let reasons: Vec<_> = codes.iter().map(|code| serde_json::json!({"Code": code})).collect();
             refused(400, "TransactionCanceledException", Some(Value::from(reasons)))
         }
-        other @ (None | Some(Fault::BreakAfter | Fault::ShortPage { .. })) => {
-            if let Some(Fault::ShortPage { items }) = other {
+        other @ (None | Some(InjectedFault::BreakAfter | InjectedFault::ShortPage { .. })) => {
+            if let Some(InjectedFault::ShortPage { items }) = other {
                 request["Limit"] = items.into();
             }
             request["ReturnConsumedCapacity"] = "INDEXES".into();
@@ -186,7 +186,7 @@ async fn relay(State(line): State<Arc<Line>>, headers: HeaderMap, body: Bytes) -
             let status = answer.status();
             let bytes = answer.bytes().await.unwrap_or_default();
             (call.table_units, call.index_units) = units(&serde_json::from_slice(&bytes).unwrap_or_default());
-            if let Some(Fault::BreakAfter) = other {
+            if let Some(InjectedFault::BreakAfter) = other {
                 broken()
             } else {
                 (status, [(header::CONTENT_TYPE, JSON)], bytes).into_response()

@@ -9,14 +9,14 @@ use dynoxide::{Database, DynoxideError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::StartError;
+use crate::dynamodb::StartError;
 
 /// An engine in memory. What happens in it depends on its calls and its clock alone.
 pub struct Engine(Database);
 
 /// What a call is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct EngineResponse {
     /// The HTTP status.
     pub status: u16,
     /// JSON.
@@ -36,7 +36,7 @@ impl Engine {
 
     /// Does what a request to the endpoint asks for. `operation` is the last part of its `X-Amz-Target`: what an
     /// event store calls, and what reads the stream.
-    pub fn call(&self, operation: &str, request: &str) -> Answer {
+    pub fn call(&self, operation: &str, request: &str) -> EngineResponse {
         let database = &self.0;
         let outcome = match operation {
             "CreateTable" => run(request, |request| database.create_table(request)),
@@ -53,8 +53,8 @@ impl Engine {
             other => Err(DynoxideError::UnsupportedCapability(other.to_owned())),
         };
         match outcome {
-            Ok(body) => Answer { status: 200, body },
-            Err(fault) => Answer { status: fault.status_code(), body: fault.to_json() },
+            Ok(body) => EngineResponse { status: 200, body },
+            Err(fault) => EngineResponse { status: fault.status_code(), body: fault.to_json() },
         }
     }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use metrics_cloudwatch_embedded::{Builder, Collector};
 
-use crate::environment::Environment;
+use daybook_settings::Environment;
 
 /// What the functions count, by the macros of the `metrics` crate, until it is written.
 #[derive(Clone, Copy)]

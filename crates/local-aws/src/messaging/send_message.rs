@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bus::{Bus, DeadLetter};
-use crate::faults::{CallFault, Rule};
-use crate::wire::{Answer, Refused};
+use crate::messaging::bus::{Bus, DeadLetter};
+use crate::messaging::faults::{CallFault, Rule};
+use crate::messaging::wire::{Answer, Refused};
 
 /// Body and attributes together, in bytes.
 const MAX_MESSAGE: usize = 1024 * 1024;

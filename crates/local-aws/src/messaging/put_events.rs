@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::bus::{Bus, Delivered, PutEventsCall, ResultEntry};
-use crate::faults::{CallFault, Rule};
-use crate::wire::{Answer, Refused};
+use crate::messaging::bus::{Bus, Delivered, PutEventsCall, ResultEntry};
+use crate::messaging::faults::{CallFault, Rule};
+use crate::messaging::wire::{Answer, Refused};
 
 /// Entries a request.
 const MAX_ENTRIES: usize = 10;

@@ -1,4 +1,7 @@
 //! Settings from environment variables.
+//!
+//! Invariant: a setting that is missing or wrong is an error that names the variable, its value and what is expected; a
+//! function that reads one stops at start.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

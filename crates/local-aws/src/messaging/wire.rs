@@ -8,8 +8,8 @@ use axum::routing::post;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::bus::Bus;
-use crate::{put_events, queue, receipts, receive_message, send_message};
+use crate::messaging::bus::Bus;
+use crate::messaging::{put_events, queue, receipts, receive_message, send_message};
 
 /// More than any request within the limits comes to, escapes and all.
 const MAX_BODY: usize = 16 * 1024 * 1024;

@@ -9,11 +9,11 @@ mod wire;
 use std::path::Path;
 
 use dynoxide::{Database, server};
-pub use engine::{Answer, Engine};
+pub use engine::{Engine, EngineResponse};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-pub use wire::{Call, Fault, Wire};
+pub use wire::{FaultProxy, InjectedFault, RecordedCall};
 
 /// A running engine. It stops when it is dropped.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::bus::{Bus, DeadLetter};
-use crate::wire::{Answer, Refused};
+use crate::messaging::bus::{Bus, DeadLetter};
+use crate::messaging::wire::{Answer, Refused};
 
 /// A message may stay hidden for twelve hours.
 pub(crate) const MAX_HIDDEN: u64 = 12 * 60 * 60;

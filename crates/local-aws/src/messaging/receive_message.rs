@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::bus::Bus;
-use crate::faults::CallFault;
-use crate::queue::{MAX_HIDDEN, Queued};
-use crate::wire::{Answer, Refused};
+use crate::messaging::bus::Bus;
+use crate::messaging::faults::CallFault;
+use crate::messaging::queue::{MAX_HIDDEN, Queued};
+use crate::messaging::wire::{Answer, Refused};
 
 /// Messages a call.
 const MAX_MESSAGES: u64 = 10;

@@ -1,0 +1,54 @@
+//! Settings of the command handler, from environment variables.
+
+use std::time::Duration;
+
+use daybook_event_store::StoreSettings;
+use daybook_settings::{Environment, SettingError};
+
+/// Settings of the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiSettings {
+    /// Whether a write to an existing aggregate must have an `If-Match`.
+    pub require_if_match: bool,
+    /// How long a response is stored under its idempotency key.
+    pub idempotency_ttl: Duration,
+}
+
+impl ApiSettings {
+    /// From `REQUIRE_IF_MATCH` (`true` or `false`; false) and `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24).
+    ///
+    /// # Errors
+    ///
+    /// When one is something else.
+    pub fn read(environment: &Environment) -> Result<Self, SettingError> {
+        let hours: u32 = environment.number("IDEMPOTENCY_TTL_HOURS", 24, 1..=8_760)?;
+        Ok(Self {
+            require_if_match: environment.flag("REQUIRE_IF_MATCH")?,
+            idempotency_ttl: Duration::from_secs(u64::from(hours) * 60 * 60),
+        })
+    }
+}
+
+/// The store's settings, as far as appending and reading need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100),
+/// `OUTBOX_TTL_DAYS` (2 to 365; 7) and `EVENT_TYPE_SHARDS` (1 to 64; 1).
+///
+/// # Errors
+///
+/// When one is missing or out of its range.
+pub fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
+    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
+    Ok(StoreSettings {
+        snapshot_every: environment.number("SNAPSHOT_EVERY", settings.snapshot_every, StoreSettings::SNAPSHOT_EVERY)?,
+        outbox_ttl_days: environment.number(
+            "OUTBOX_TTL_DAYS",
+            settings.outbox_ttl_days,
+            StoreSettings::OUTBOX_TTL_DAYS,
+        )?,
+        event_type_shards: environment.number(
+            "EVENT_TYPE_SHARDS",
+            settings.event_type_shards,
+            StoreSettings::EVENT_TYPE_SHARDS,
+        )?,
+        ..settings
+    })
+}
