@@ -222,6 +222,18 @@ fn setting(environment: &Environment, options: &[(&str, &Option<String>)], fault
     OperateError::Setting { or_give, fault }
 }
 
+/// The store's settings, as far as operator commands need them.
+fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
+    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
+    let (every, keep, shards) = (settings.snapshot_every, settings.snapshot_keep, settings.event_type_shards);
+    Ok(StoreSettings {
+        snapshot_every: environment.number("SNAPSHOT_EVERY", every, StoreSettings::SNAPSHOT_EVERY)?,
+        snapshot_keep: environment.number("SNAPSHOT_KEEP", keep, StoreSettings::SNAPSHOT_KEEP)?,
+        event_type_shards: environment.number("EVENT_TYPE_SHARDS", shards, StoreSettings::EVENT_TYPE_SHARDS)?,
+        ..settings
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,16 +254,4 @@ mod tests {
             assert!(!local(url), "{url}");
         }
     }
-}
-
-/// The store's settings, as far as operator commands need them.
-fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
-    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
-    let (every, keep, shards) = (settings.snapshot_every, settings.snapshot_keep, settings.event_type_shards);
-    Ok(StoreSettings {
-        snapshot_every: environment.number("SNAPSHOT_EVERY", every, StoreSettings::SNAPSHOT_EVERY)?,
-        snapshot_keep: environment.number("SNAPSHOT_KEEP", keep, StoreSettings::SNAPSHOT_KEEP)?,
-        event_type_shards: environment.number("EVENT_TYPE_SHARDS", shards, StoreSettings::EVENT_TYPE_SHARDS)?,
-        ..settings
-    })
 }
