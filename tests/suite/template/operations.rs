@@ -1,23 +1,20 @@
-//! What an operator relies on: alarms that say what to do, nothing lost when a stack goes, deployments that go back.
+//! What an operator relies on: errors that the runbook explains, deployments that go back, data that outlives the stack.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use suite_tests::workspace;
 
-use super::{plain, text};
-
-/// The template's resources of a type, by their names.
-fn resources(template: &Value, of_type: &str) -> Vec<(String, Value)> {
-    let all = template["Resources"].as_object().unwrap().iter();
-    all.filter(|(_, resource)| resource["Type"] == of_type)
-        .map(|(name, resource)| (name.clone(), resource.clone()))
-        .collect()
-}
+use super::{plain, read, resources, text};
 
 const FUNCTION: &str = "AWS::Serverless::Function";
 
-/// The alarms that a function's deployment looks at.
+/// The alarms that roll back any function's deployment.
+pub(super) fn deployment_alarms(template: &Value) -> BTreeSet<String> {
+    resources(template, FUNCTION).values().flat_map(watching).collect()
+}
+
+/// The alarms that roll back a function's deployment.
 fn watching(function: &Value) -> BTreeSet<String> {
     fn names(value: &Value, found: &mut BTreeSet<String>) {
         match value {
@@ -31,58 +28,6 @@ fn watching(function: &Value) -> BTreeSet<String> {
     names(&function["Properties"]["DeploymentPreference"]["Alarms"], &mut found);
     found.remove("ShiftsGradually");
     found
-}
-
-/// What keeps a section of the runbook from healing its alarm.
-fn lacking(section: &str) -> Option<&'static str> {
-    if !section.contains("**At risk:**") {
-        return Some("**At risk:**");
-    }
-    if !section.contains("**Look at**") {
-        return Some("**Look at**");
-    }
-    let Some((_, cure)) = section.split_once("**Cure") else { return Some("**Cure**") };
-    let typed = ["aws ", "sam ", "daybook "];
-    let block =
-        cure.lines().filter_map(|line| line.strip_prefix("$ ")).any(|line| typed.iter().any(|t| line.starts_with(t)));
-    let inline = typed.iter().any(|command| cure.contains(&format!("`{command}")));
-    let none = cure.split_whitespace().collect::<Vec<_>>().join(" ").contains("nothing to type");
-    (!block && !inline && !none).then_some("a command that heals it, or \"nothing to type\"")
-}
-
-#[test]
-fn every_alarm_is_explained_shown_and_heard() {
-    let template = plain(&text());
-    let alarms = resources(&template, "AWS::CloudWatch::Alarm");
-    assert!(alarms.len() > 15, "{}", alarms.len());
-    let runbook = std::fs::read_to_string(workspace().join("docs/runbook.md")).unwrap();
-    // A chapter's heading ends its last section.
-    let chapters = runbook.split("\n# ").flat_map(|chapter| chapter.split("\n## ").skip(1));
-    let sections: BTreeMap<_, _> = chapters.filter_map(|section| section.split_once('\n')).collect();
-    let dashboard = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"].as_str().unwrap();
-    let of_deployments: BTreeSet<_> =
-        resources(&template, FUNCTION).iter().flat_map(|(_, function)| watching(function)).collect();
-    let mut missing = BTreeSet::new();
-    for (name, alarm) in &alarms {
-        let properties = &alarm["Properties"];
-        let alarm_name = properties["AlarmName"].as_str().unwrap().strip_prefix("${AWS::StackName}-").unwrap();
-        let description = properties["AlarmDescription"].as_str().unwrap();
-        let (advice, section) = description.trim().rsplit_once(" docs/runbook.md#").unwrap();
-        assert!(advice.ends_with('.') && advice.len() > 60, "{name}: {advice}");
-        let Some(told) = sections.get(section) else { panic!("{name}: docs/runbook.md has no section {section}") };
-        missing.extend(lacking(told).map(|lacking| format!("{section}: {lacking}")));
-        // No data is no trouble: an idle API measures nothing.
-        assert_eq!(properties["TreatMissingData"], "notBreaching", "{name}");
-        if properties.get("AlarmActions").is_some() {
-            assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
-            assert_eq!(alarm_name, section, "{name}");
-            assert!(dashboard.contains(&format!("\"${{{name}.Arn}}\"")), "{name} is not on the dashboard");
-        } else {
-            assert!(alarm_name.contains(&format!("-{section}-${{")), "{name}");
-            assert!(of_deployments.contains(name), "nobody hears of {name}");
-        }
-    }
-    assert!(missing.is_empty(), "docs/runbook.md lacks {missing:#?}");
 }
 
 /// What the functions say in lines of level ERROR. The crate `cli` is no function.
@@ -107,8 +52,8 @@ fn error_lines() -> BTreeSet<String> {
 
 #[test]
 fn every_line_of_level_error_is_in_the_runbook() {
-    let runbook = std::fs::read_to_string(workspace().join("docs/runbook.md")).unwrap();
-    let section = runbook.split("\n## ").find(|section| section.starts_with("errors-logged\n")).unwrap();
+    let runbook = read("docs/runbook.md");
+    let section = runbook.split("\n## ").find(|section| section.starts_with("errors-in-logs\n")).unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `")).map(|row| row.split(" | ").next().unwrap());
     let told: BTreeSet<_> = rows.flat_map(|lines| lines.split('`').skip(1).step_by(2)).collect();
     let lines = error_lines();
@@ -121,9 +66,11 @@ fn every_line_of_level_error_is_in_the_runbook() {
 #[test]
 fn a_new_version_takes_over_gradually_and_goes_back_by_itself() {
     let template = plain(&text());
-    assert_eq!(template["Globals"]["Function"]["AutoPublishAlias"], "live");
+    let globals = &template["Globals"]["Function"];
+    assert_eq!(globals["AutoPublishAlias"], "live");
+    assert_eq!(globals["DeploymentPreference"]["Type"], "TrafficShift");
     for (name, function) in resources(&template, FUNCTION) {
-        assert_eq!(function["Properties"]["DeploymentPreference"]["Type"], "TrafficShift", "{name}");
+        assert!(function["Properties"]["DeploymentPreference"].get("Type").is_none(), "{name} overrides Globals");
         let of_version = format!("{name}NewVersionErrors");
         assert!(watching(&function).contains(&of_version), "{name}");
         let alarm = &template["Resources"][&of_version]["Properties"];

@@ -1,0 +1,220 @@
+//! The nested stack of alarms and dashboard: what it gets, what it is named, and that an operator can act on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::operations::deployment_alarms;
+use super::{plain, read, resources, text};
+
+const ALARM: &str = "AWS::CloudWatch::Alarm";
+
+/// The template that functions are in, and the template of the nested stack.
+fn templates() -> (Value, Value) {
+    let outer = plain(&text());
+    let nested = plain(&nested_text(&outer));
+    (outer, nested)
+}
+
+fn nested_text(outer: &Value) -> String {
+    let stacks = resources(outer, "AWS::CloudFormation::Stack");
+    assert_eq!(stacks.keys().collect::<Vec<_>>(), ["Monitoring"]);
+    read(stacks["Monitoring"]["Properties"]["TemplateURL"].as_str().unwrap())
+}
+
+/// The values that the nested stack gets, by parameter.
+fn passed(outer: &Value) -> BTreeMap<&str, &str> {
+    let values = outer["Resources"]["Monitoring"]["Properties"]["Parameters"].as_object().unwrap();
+    values.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())).collect()
+}
+
+// The stack.
+
+#[test]
+fn the_nested_stack_gets_every_parameter_that_it_declares() {
+    let (outer, nested) = templates();
+    let passed = passed(&outer);
+    let declared = nested["Parameters"].as_object().unwrap();
+    assert_eq!(passed.keys().copied().collect::<Vec<_>>(), declared.keys().collect::<Vec<_>>());
+    for (name, parameter) in declared {
+        // It would hide that a value is missing.
+        assert!(parameter.get("Default").is_none(), "{name} has a default");
+    }
+    let namespaces = ["StreamRelay", "Snapshotter"].map(|id| {
+        outer["Resources"][id]["Properties"]["Environment"]["Variables"]["METRICS_NAMESPACE"].as_str().unwrap()
+    });
+    for (name, value) in passed {
+        match name {
+            "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
+            "MetricsNamespace" => assert_eq!(namespaces, [value, value]),
+            // A parameter has the name of the resource that its value is of.
+            _ => assert_eq!(value.split('.').next(), Some(name)),
+        }
+    }
+}
+
+#[test]
+fn the_nested_stack_only_monitors() {
+    // So what the tests of roles, logs and stored data ask of the outer template holds for all resources.
+    let (_, nested) = templates();
+    let types = nested["Resources"].as_object().unwrap().values().map(|resource| resource["Type"].as_str().unwrap());
+    let expected = [ALARM, "AWS::CloudWatch::Dashboard", "AWS::Logs::MetricFilter"];
+    assert_eq!(types.collect::<BTreeSet<_>>(), BTreeSet::from(expected));
+    assert!(nested.get("Transform").is_none());
+}
+
+#[test]
+fn every_environment_may_deploy_the_nested_stack() {
+    let samconfig = read("samconfig.toml");
+    for environment in ["default", "staging", "prod"] {
+        let section = samconfig.split(&format!("[{environment}.deploy.parameters]\n")).nth(1).unwrap();
+        let line = section.lines().find_map(|line| line.strip_prefix("capabilities = ")).unwrap();
+        let granted: Vec<_> = line.trim_matches('"').split(' ').collect();
+        assert_eq!(granted, ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"], "{environment}");
+    }
+    // CloudFormation hands its role on to the nested stack.
+    let account = plain(&read(".github/aws.yaml"));
+    let policy = &account["Resources"]["CloudFormationRolePassesItself"]["Properties"];
+    assert_eq!(policy["RoleName"], "CloudFormationRole");
+    let statement = &policy["PolicyDocument"]["Statement"][0];
+    assert_eq!((&statement["Effect"], &statement["Action"]), (&json!("Allow"), &json!("iam:PassRole")));
+    assert_eq!(statement["Resource"], "CloudFormationRole.Arn");
+    assert_eq!(
+        statement["Condition"],
+        json!({"StringEquals": {"iam:PassedToService": "cloudformation.amazonaws.com"}})
+    );
+}
+
+#[test]
+fn only_alarms_of_deployments_are_beside_the_functions() {
+    let (outer, nested) = templates();
+    let alarms = |template| resources(template, ALARM).into_keys().collect::<BTreeSet<_>>();
+    let of_deployments = deployment_alarms(&outer);
+    assert_eq!(of_deployments.len(), 4, "{of_deployments:?}");
+    assert_eq!(alarms(&outer), of_deployments);
+    assert!(alarms(&nested).is_disjoint(&of_deployments));
+}
+
+/// The ends of the names that alarms and dashboard had when they were in the outer template.
+///
+/// An update creates the nested stack before it deletes them, and no two resources of an account have one name.
+const FORMER_NAMES: [&str; 17] = [
+    "",
+    "-api-latency",
+    "-command-handler-errors",
+    "-dead-letters",
+    "-discarded-records",
+    "-dropped-records",
+    "-errors-logged",
+    "-failed-invocations",
+    "-function-throttles",
+    "-index-throttles",
+    "-relay-errors",
+    "-relay-iterator-age",
+    "-snapshot-too-large",
+    "-snapshotter-errors",
+    "-snapshotter-iterator-age",
+    "-table-system-errors",
+    "-table-throttles",
+];
+
+#[test]
+fn moved_alarms_have_new_names() {
+    let (outer, nested) = templates();
+    let mut names = BTreeSet::new();
+    for (template, prefix) in [(&outer, "${AWS::StackName}"), (&nested, "${MonitoredStack}")] {
+        for (id, resource) in template["Resources"].as_object().unwrap() {
+            let Some(name) = ["AlarmName", "DashboardName"].into_iter().find_map(|it| resource["Properties"].get(it))
+            else {
+                continue;
+            };
+            let end = name.as_str().unwrap().strip_prefix(prefix).unwrap_or_else(|| panic!("{id} is named {name}"));
+            assert!(!FORMER_NAMES.contains(&end), "{id} has the name of a resource that the update deletes: {name}");
+            assert!(names.insert(end.to_owned()), "two resources are named {name}");
+        }
+    }
+    assert!(names.len() > FORMER_NAMES.len(), "{names:?}");
+}
+
+// The alarms.
+
+/// What a section of the runbook lacks to resolve its alarm.
+fn lacking(section: &str) -> Option<&'static str> {
+    if !section.contains("**At risk:**") {
+        return Some("**At risk:**");
+    }
+    if !section.contains("**Look at**") {
+        return Some("**Look at**");
+    }
+    let Some((_, cure)) = section.split_once("**Cure") else { return Some("**Cure**") };
+    let typed = ["aws ", "sam ", "daybook "];
+    let block =
+        cure.lines().filter_map(|line| line.strip_prefix("$ ")).any(|line| typed.iter().any(|t| line.starts_with(t)));
+    let inline = typed.iter().any(|command| cure.contains(&format!("`{command}")));
+    let none = cure.split_whitespace().collect::<Vec<_>>().join(" ").contains("nothing to type");
+    (!block && !inline && !none).then_some("a command that heals it, or \"nothing to type\"")
+}
+
+#[test]
+fn every_alarm_is_documented_shown_and_notifies() {
+    let (outer, nested) = templates();
+    let passed = passed(&outer);
+    let of_stack = |template, prefix| resources(template, ALARM).into_iter().map(move |alarm| (prefix, alarm));
+    let alarms: Vec<_> =
+        of_stack(&outer, "${AWS::StackName}-").chain(of_stack(&nested, "${MonitoredStack}-")).collect();
+    assert!(alarms.len() > 15, "{}", alarms.len());
+    let runbook = read("docs/runbook.md");
+    // A chapter's heading ends its last section.
+    let chapters = runbook.split("\n# ").flat_map(|chapter| chapter.split("\n## ").skip(1));
+    let sections: BTreeMap<_, _> = chapters.filter_map(|section| section.split_once('\n')).collect();
+    let dashboard = nested["Resources"]["Dashboard"]["Properties"]["DashboardBody"].as_str().unwrap();
+    let of_deployments = deployment_alarms(&outer);
+    let mut missing = BTreeSet::new();
+    for (prefix, (name, alarm)) in &alarms {
+        let properties = &alarm["Properties"];
+        let alarm_name = properties["AlarmName"].as_str().unwrap().strip_prefix(prefix).unwrap();
+        let description = properties["AlarmDescription"].as_str().unwrap();
+        let (advice, section) = description.trim().rsplit_once(" docs/runbook.md#").unwrap();
+        assert!(advice.ends_with('.') && advice.len() > 60, "{name}: {advice}");
+        let Some(text) = sections.get(section) else { panic!("{name}: docs/runbook.md has no section {section}") };
+        missing.extend(lacking(text).map(|lacking| format!("{section}: {lacking}")));
+        // An idle API has no data.
+        assert_eq!(properties["TreatMissingData"], "notBreaching", "{name}");
+        if properties.get("AlarmActions").is_some() {
+            // The topic, or the parameter of that name.
+            assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
+            assert_eq!(alarm_name, section, "{name}");
+            let arn = format!("{name}.Arn");
+            let shown = if passed.get(name.as_str()) == Some(&arn.as_str()) { name } else { &arn };
+            assert!(dashboard.contains(&format!("\"${{{shown}}}\"")), "{name} is not on the dashboard");
+        } else {
+            assert!(alarm_name.contains(&format!("-{section}-${{")), "{name}");
+            assert!(of_deployments.contains(name), "{name} notifies nobody");
+        }
+    }
+    assert!(missing.is_empty(), "docs/runbook.md lacks {missing:#?}");
+}
+
+// The metrics.
+
+#[test]
+fn every_metric_that_is_watched_is_counted() {
+    let (outer, nested) = templates();
+    // On the dashboard a "." is the namespace of the metric before, so the name follows a namespace or stands in its list.
+    let text = nested_text(&outer);
+    let lists = text.split("[\"${MetricsNamespace}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
+    let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));
+    let alarms = resources(&outer, ALARM).into_values().chain(resources(&nested, ALARM).into_values());
+    let namespaces = ["Daybook/${AWS::StackName}", "MetricsNamespace"];
+    let alarmed =
+        alarms.filter(|alarm| namespaces.iter().any(|namespace| alarm["Properties"]["Namespace"] == *namespace));
+    let watched: BTreeSet<String> = shown
+        .map(str::to_owned)
+        .chain(alarmed.map(|alarm| alarm["Properties"]["MetricName"].as_str().unwrap().to_owned()))
+        .filter(|name| name != "Maximum")
+        .collect();
+    let code = ["crates/stream-relay/src/signals.rs", "crates/snapshotter/src/lib.rs"].map(read).concat();
+    // By the filters on the log groups.
+    let counted = |name: &str| name == "ErrorsLogged" || code.contains(&format!("\"{name}\""));
+    assert!(watched.len() > 5 && watched.iter().all(|name| counted(name)), "{watched:?}");
+}
