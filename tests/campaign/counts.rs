@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use daybook_function_runtime::SdkConfig;
-use daybook_stream_relay::{Pace, Relay, RelaySettings, StreamBatch, clients};
+use daybook_stream_relay::{Relay, RelaySettings, RetryPolicy, StreamBatch, clients};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
@@ -63,7 +63,7 @@ pub(crate) fn relay(config: &SdkConfig) -> Relay {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://in.process/1/dlq".into(),
-        pace: Pace::default(),
+        retry: RetryPolicy::default(),
     };
     Relay::new(clients::eventbridge(config), clients::sqs(config), settings)
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use daybook_event_source_mapping::outcome::Outcome;
-use daybook_stream_relay::{Pace, Relay, RelaySettings, StreamBatch, clients};
+use daybook_stream_relay::{Relay, RelaySettings, RetryPolicy, StreamBatch, clients};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -165,7 +165,7 @@ impl Inner {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "http://in.process/1/dlq".into(),
-            pace: Pace { margin: MARGIN, ..Pace::default() },
+            retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
         Instance { life, ledger, relay }

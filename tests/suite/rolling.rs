@@ -9,7 +9,7 @@ use std::pin::pin;
 use axum::http::Method;
 use daybook_event_store::{SnapshotOutcome, StoreError};
 use daybook_local_aws::messaging::{Bus, Server};
-use daybook_stream_relay::{Pace, Relay, clients};
+use daybook_stream_relay::{Relay, RetryPolicy, clients};
 use daybook_table::keys;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
@@ -348,7 +348,7 @@ async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),
-        pace: Pace::default(),
+        retry: RetryPolicy::default(),
     };
     let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
     let records: Vec<_> = rows.iter().zip(1..).map(|(row, number)| inserted(row, number)).collect();

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use clap::Args;
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreError};
-use daybook_stream_relay::{Outcome, Resend};
+use daybook_stream_relay::{Resend, ResendOutcome};
 use daybook_table::{AggregateKey, OutboxItem, keys};
 use jiff::Timestamp;
 use serde_json::json;
@@ -313,15 +313,15 @@ impl Sending<'_> {
                 tally.settled = tally.current.replace(key.clone());
             }
             match outcome {
-                Outcome::Sent => {
+                ResendOutcome::Sent => {
                     tally.sent += 1;
                     self.row("sent", key, row, None)?;
                 }
-                Outcome::Refused(refusal) => {
+                ResendOutcome::Refused(refusal) => {
                     tally.refused += 1;
                     self.row("refused", key, row, Some(refusal.to_string()))?;
                 }
-                Outcome::Unsent(refusal) => tally.unsent.add(refusal),
+                ResendOutcome::Unsent(refusal) => tally.unsent.add(refusal),
             }
         }
         Ok(())

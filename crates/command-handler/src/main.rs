@@ -8,8 +8,7 @@ use daybook_settings::Environment;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    daybook_function_runtime::logs();
-    daybook_function_runtime::end(run().await)
+    daybook_function_runtime::run(run()).await
 }
 
 async fn run() -> Result<(), lambda_http::Error> {
@@ -17,7 +16,7 @@ async fn run() -> Result<(), lambda_http::Error> {
     let settings = ApiSettings::read(&environment)?;
     let config = daybook_function_runtime::aws_config_in_lambda(&environment).await;
     let store = EventStore::new(&config, store_settings(&environment)?);
-    daybook_function_runtime::log_cold(store.warm().await);
+    daybook_function_runtime::log_failed_warm_up(store.warm().await);
     let api = Api::new(aggregates::registry()?, store, settings);
     lambda_http::lambda_runtime::run(gateway::function(router(api))).await
 }

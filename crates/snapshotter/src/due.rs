@@ -8,31 +8,41 @@ use daybook_table::{AggregateKey, attributes, keys};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::park;
+/// What a batch asks for.
+#[derive(Default)]
+pub(crate) struct Due {
+    /// The aggregates that are due, each with the lowest sequence number of its records; none where a record has none.
+    pub(crate) aggregates: BTreeMap<AggregateKey, Option<SequenceNumber>>,
+    /// The records that cannot be read, by sequence number, where they have one, and error. Such a record may have been
+    /// due; then its aggregate's next mark brings the aggregate here again.
+    pub(crate) unreadable: Vec<(Option<SequenceNumber>, serde_json::Error)>,
+}
 
-/// The aggregates that are due, each with the first of its records, where those have a number.
-pub(crate) fn aggregates(records: &[Box<RawValue>]) -> BTreeMap<AggregateKey, Option<SequenceNumber>> {
-    let mut due = BTreeMap::new();
-    for raw in records {
-        let record: EventRecord = match serde_json::from_str(raw.get()) {
-            Ok(record) => record,
-            Err(error) => {
-                // It may have been due; then its aggregate's next mark brings that here again.
-                let record: Value = serde_json::from_str(raw.get()).unwrap_or_default();
-                let number = record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
-                park(None, number.as_ref(), &format!("the record cannot be read: {error}"));
-                continue;
+impl Due {
+    /// Reads the records one by one.
+    pub(crate) fn read(records: &[Box<RawValue>]) -> Self {
+        let mut due = Self::default();
+        for raw in records {
+            match serde_json::from_str(raw.get()) {
+                Ok(record) => due.add(&record),
+                Err(error) => {
+                    let record: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+                    let number = record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
+                    due.unreadable.push((number, error));
+                }
             }
-        };
-        if let Some(key) = due_aggregate(&record) {
+        }
+        due
+    }
+
+    fn add(&mut self, record: &EventRecord) {
+        if let Some(key) = due_aggregate(record) {
             let number = record.change.sequence_number.as_deref().and_then(SequenceNumber::parse);
             // None, a record without a number, is the lowest: it makes the whole batch come again.
-            due.entry(key)
-                .and_modify(|first: &mut Option<_>| *first = first.take().min(number.clone()))
-                .or_insert(number);
+            let first = self.aggregates.entry(key).or_insert_with(|| number.clone());
+            *first = first.take().min(number);
         }
     }
-    due
 }
 
 /// The mapping's filter passes only these records, but it is configuration, so everything is checked again.
@@ -70,7 +80,7 @@ mod tests {
     fn due(records: &[Value]) -> Vec<(String, Option<String>)> {
         let raw: Vec<_> = records.iter().map(|record| RawValue::from_string(record.to_string()).unwrap()).collect();
         let text = |number: SequenceNumber| number.as_str().to_owned();
-        aggregates(&raw).into_iter().map(|(key, first)| (key.to_string(), first.map(text))).collect()
+        Due::read(&raw).aggregates.into_iter().map(|(key, first)| (key.to_string(), first.map(text))).collect()
     }
 
     #[test]

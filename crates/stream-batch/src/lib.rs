@@ -1,80 +1,14 @@
-//! What a function behind a DynamoDB stream is handed, and what it answers: the wire between Lambda's event source mapping
-//! and the stream functions, which the mapping of the dev stack speaks too.
+//! What a function behind a DynamoDB stream is handed, and what it returns: the wire format between Lambda's event source
+//! mapping and the stream functions, which the mapping of the dev stack uses too.
 //!
 //! Invariants:
-//! - Records stay raw until somebody reads them one by one: an odd one cannot fail the others.
-//! - The identifier in an answer is never null or empty.
+//! - Records stay raw until they are read one by one: an odd one cannot fail the others.
+//! - The identifier in a response is never null or empty.
+//!
+//! In reading order: `batch`: the batch and the response. `sequence`: sequence numbers.
 
+mod batch;
 mod sequence;
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-
+pub use batch::{BatchResponse, StreamBatch};
 pub use sequence::SequenceNumber;
-
-/// A batch as the event source mapping hands it over. Records stay raw, so that an odd one cannot fail the others.
-#[derive(Debug, Deserialize)]
-pub struct StreamBatch {
-    /// The records.
-    #[serde(rename = "Records")]
-    pub records: Vec<Box<RawValue>>,
-}
-
-/// What the mapping is told: nothing, or where to go on.
-///
-/// By its type the identifier is never null or empty, which the mapping would take for a failure of the whole batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BatchResponse {
-    batch_item_failures: Vec<BatchItemFailure>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct BatchItemFailure {
-    item_identifier: SequenceNumber,
-}
-
-impl BatchResponse {
-    /// Every record is settled.
-    pub fn clean() -> Self {
-        Self::default()
-    }
-
-    /// Everything from this record on comes again.
-    pub fn from_checkpoint(item_identifier: SequenceNumber) -> Self {
-        Self { batch_item_failures: vec![BatchItemFailure { item_identifier }] }
-    }
-
-    /// Where to go on, unless every record is settled.
-    pub fn checkpoint(&self) -> Option<&SequenceNumber> {
-        self.batch_item_failures.first().map(|failure| &failure.item_identifier)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn number(text: &str) -> SequenceNumber {
-        SequenceNumber::parse(text).unwrap()
-    }
-
-    #[test]
-    fn the_answer_is_a_list_of_no_or_one_identifier() {
-        let json = |response| serde_json::to_string(&response).unwrap();
-        assert_eq!(json(BatchResponse::clean()), r#"{"batchItemFailures":[]}"#);
-        assert_eq!(
-            json(BatchResponse::from_checkpoint(number("0012"))),
-            r#"{"batchItemFailures":[{"itemIdentifier":"0012"}]}"#
-        );
-    }
-
-    #[test]
-    fn a_batch_keeps_whatever_its_records_are() {
-        let batch: StreamBatch = serde_json::from_str(r#"{"Records":[{"a":1.0},"odd",null,[]]}"#).unwrap();
-        let records: Vec<_> = batch.records.iter().map(|record| record.get()).collect();
-        assert_eq!(records, [r#"{"a":1.0}"#, r#""odd""#, "null", "[]"]);
-        assert!(serde_json::from_str::<StreamBatch>("{}").is_err());
-    }
-}

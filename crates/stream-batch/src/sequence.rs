@@ -2,11 +2,10 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 use serde::Serialize;
 
-/// DynamoDB's sequence numbers have 21 to 40 digits: too many for a `u128`.
+/// Maximum digits of DynamoDB's sequence numbers: too many for a `u128`.
 const MAX_DIGITS: usize = 40;
 
 /// The number of a record in its shard: 1 to 40 decimal digits, compared as a number and never as text.
@@ -51,12 +50,6 @@ impl PartialEq for SequenceNumber {
 }
 
 impl Eq for SequenceNumber {}
-
-impl Hash for SequenceNumber {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.significant().hash(state);
-    }
-}
 
 impl fmt::Display for SequenceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,22 +1,57 @@
-//! What goes to the dead-letter queue: everything that it takes to understand a failure and to send the message later.
+//! Dead letters: what goes to the dead-letter queue, which is everything that it takes to understand a failure and to send
+//! the message later.
 //!
-//! Size: an item is at most 400 KB, and JSON within a JSON string at most doubles, so a letter fits the 1 MiB of SQS.
-//! Only text full of control characters could outgrow it. SQS refuses such a letter, which then is what it is when SQS
-//! takes none: unsettled, for the mapping's own on-failure destination to catch.
+//! Size: an item is at most 400 KB, and JSON within a JSON string at most doubles, so a dead letter fits the 1 MiB of SQS.
+//! Only text full of control characters could outgrow it. SQS refuses such a dead letter. Then its message is unsettled, as
+//! when SQS takes none, and the mapping's own on-failure destination catches it.
 
 use std::time::SystemTime;
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
+use daybook_function_runtime::with_causes;
 use daybook_table::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::time::sleep;
 
-use crate::message::{Body, EntryError, Message};
+use crate::message::{Body, EntryError, PendingMessage};
 use crate::record::Coordinates;
+use crate::settings::RetryPolicy;
 
+/// Maximum attempts to send a dead letter.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// A dead letter as it is read again, to be shown and sent.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetter {
+    /// The outbox row; none where the record could not be read as one.
+    pub message: Option<OutboxItem>,
+    /// Why it was given up.
+    pub error: Option<EntryError>,
+    /// How often it was sent.
+    #[serde(default)]
+    pub attempts: u32,
+    /// When it was sent to the dead-letter queue, in RFC 3339.
+    #[serde(default, rename = "parkedAt")]
+    pub dead_lettered_at: String,
+}
+
+impl DeadLetter {
+    /// Reads the body of a message of the queue.
+    ///
+    /// # Errors
+    ///
+    /// When it is no dead letter: somebody else wrote into the queue.
+    pub fn read(body: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(body)
+    }
+}
+
+/// A dead letter as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DeadLetter<'a> {
+struct DeadLetterBody<'a> {
     /// The outbox row.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a OutboxItem>,
@@ -24,56 +59,52 @@ struct DeadLetter<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     record: Option<&'a RawValue>,
     error: Option<&'a EntryError>,
-    /// How often it was sent; 0 when its fault was plain to see.
+    /// How often it was sent; 0 when its error was known before.
     attempts: u32,
     stream: Option<&'a Coordinates>,
-    /// RFC 3339.
-    parked_at: String,
+    #[serde(rename = "parkedAt")]
+    dead_lettered_at: String,
 }
 
-/// A letter as it is read again, to be looked at and sent.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Letter {
-    /// The outbox row; none where the record could not be read as one.
-    pub message: Option<OutboxItem>,
-    /// Why it was parked.
-    pub error: Option<EntryError>,
-    /// How often it was sent.
-    #[serde(default)]
-    pub attempts: u32,
-    /// RFC 3339.
-    #[serde(default)]
-    pub parked_at: String,
-}
-
-impl Letter {
-    /// Reads a letter's body.
-    ///
-    /// # Errors
-    ///
-    /// When it is not one: somebody else wrote into the queue.
-    pub fn read(body: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(body)
-    }
-}
-
-/// The letter's body.
-pub(crate) fn body(message: &Message, attempts: u32) -> Result<String, serde_json::Error> {
+/// The body of a message's dead letter.
+pub(crate) fn body(message: &PendingMessage, attempts: u32) -> Result<String, serde_json::Error> {
     let (item, record) = match &message.body {
         Body::Row { item, .. } => (Some(item), None),
         Body::Record { raw, .. } => (None, Some(raw.as_ref())),
     };
-    let letter = DeadLetter {
+    let dead_letter = DeadLetterBody {
         message: item,
         record,
-        error: message.refusal.as_ref(),
+        error: message.permanent_error.as_ref(),
         attempts,
         stream: message.records.first(),
-        parked_at: DateTime::from(SystemTime::now()).fmt(DateTimeFormat::DateTime).unwrap_or_default(),
+        dead_lettered_at: DateTime::from(SystemTime::now()).fmt(DateTimeFormat::DateTime).unwrap_or_default(),
     };
     // The two characters that JSON takes as they are and SQS does not.
-    Ok(serde_json::to_string(&letter)?.replace('\u{FFFE}', "\\ufffe").replace('\u{FFFF}', "\\uffff"))
+    Ok(serde_json::to_string(&dead_letter)?.replace('\u{FFFE}', "\\ufffe").replace('\u{FFFF}', "\\uffff"))
+}
+
+/// The dead-letter queue of a relay.
+#[derive(Clone, Debug)]
+pub(crate) struct DeadLetterQueue {
+    pub(crate) client: aws_sdk_sqs::Client,
+    pub(crate) url: String,
+    pub(crate) retry: RetryPolicy,
+}
+
+impl DeadLetterQueue {
+    /// Sends a body, with a few attempts. The error is only for the log: whatever it is, the message stays unsettled.
+    pub(crate) async fn send(&self, body: &str) -> Result<(), String> {
+        let mut attempts = 1;
+        loop {
+            match self.client.send_message().queue_url(&self.url).message_body(body).send().await {
+                Ok(_) => return Ok(()),
+                Err(_) if attempts < MAX_ATTEMPTS => sleep(self.retry.wait(attempts)).await,
+                Err(error) => return Err(with_causes(&error)),
+            }
+            attempts += 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -81,14 +112,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::settings::{Pace, RelaySettings};
+    use crate::settings::RelaySettings;
 
-    fn parked(record: &Value) -> Message {
+    fn pending(record: &Value) -> PendingMessage {
         let settings = RelaySettings {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "dlq".into(),
-            pace: Pace::default(),
+            retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();
         crate::message::gather(vec![raw], &settings).remove(0)
@@ -110,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_holds_the_whole_row() {
-        let mut message = parked(&record("{\"data\": 1.0}"));
-        message.refusal = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
-        let mut letter: Value = serde_json::from_str(&body(&message, 2).unwrap()).unwrap();
-        let parked_at = letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
+    fn a_dead_letter_holds_the_whole_row() {
+        let mut message = pending(&record("{\"data\": 1.0}"));
+        message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
+        let mut dead_letter: Value = serde_json::from_str(&body(&message, 2).unwrap()).unwrap();
+        let parked_at = dead_letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
         assert!(parked_at.as_str().unwrap().ends_with('Z'), "{parked_at}");
         assert_eq!(
-            letter,
+            dead_letter,
             json!({
                 "message": {
                     "pk": "AGGREGATE#todo#1", "sk": "OUTBOX#000000000001#0", "messageId": "m1",
@@ -133,37 +164,40 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_gives_the_row_back_to_the_byte() {
-        let mut message = parked(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
-        message.refusal = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
-        let letter = Letter::read(&body(&message, 2).unwrap()).unwrap();
+    fn a_dead_letter_returns_the_row_to_the_byte() {
+        let mut message = pending(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
+        message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
+        let dead_letter = DeadLetter::read(&body(&message, 2).unwrap()).unwrap();
         let Body::Row { item, .. } = &message.body else { panic!("{message:?}") };
-        assert_eq!((letter.message.as_ref(), letter.error, letter.attempts), (Some(item), message.refusal, 2));
-        assert!(!letter.parked_at.is_empty());
-        assert!(Letter::read("{\"message\": 7}").is_err() && Letter::read("hello").is_err());
+        assert_eq!(
+            (dead_letter.message.as_ref(), dead_letter.error, dead_letter.attempts),
+            (Some(item), message.permanent_error, 2)
+        );
+        assert!(!dead_letter.dead_lettered_at.is_empty());
+        assert!(DeadLetter::read("{\"message\": 7}").is_err() && DeadLetter::read("hello").is_err());
     }
 
     #[test]
-    fn what_cannot_be_read_goes_raw() {
+    fn an_unreadable_record_is_stored_raw() {
         let mut unreadable = record("{}");
         unreadable["dynamodb"]["NewImage"]["messageSeq"] = json!({"N": "three"});
-        let letter: Value = serde_json::from_str(&body(&parked(&unreadable), 0).unwrap()).unwrap();
-        assert_eq!((&letter["record"], &letter["message"]), (&unreadable, &Value::Null));
-        assert_eq!(letter["error"]["code"], "UnreadableRecord");
-        assert!(Letter::read(&letter.to_string()).unwrap().message.is_none());
+        let dead_letter: Value = serde_json::from_str(&body(&pending(&unreadable), 0).unwrap()).unwrap();
+        assert_eq!((&dead_letter["record"], &dead_letter["message"]), (&unreadable, &Value::Null));
+        assert_eq!(dead_letter["error"]["code"], "UnreadableRecord");
+        assert!(DeadLetter::read(&dead_letter.to_string()).unwrap().message.is_none());
     }
 
     #[test]
-    fn the_largest_row_fits_a_letter() {
+    fn the_largest_row_fits_a_dead_letter() {
         let quotes = "\"".repeat(400 * 1024);
-        assert!(body(&parked(&record(&quotes)), 0).unwrap().len() < 1024 * 1024);
+        assert!(body(&pending(&record(&quotes)), 0).unwrap().len() < 1024 * 1024);
     }
 
     #[test]
-    fn a_letter_has_only_characters_that_sqs_takes() {
-        let text = body(&parked(&record("\u{FFFE}\u{FFFF}\u{0}\u{1F600}")), 0).unwrap();
+    fn a_dead_letter_has_only_characters_that_sqs_takes() {
+        let text = body(&pending(&record("\u{FFFE}\u{FFFF}\u{0}\u{1F600}")), 0).unwrap();
         assert!(text.chars().all(|character| character >= ' ' && !matches!(character, '\u{FFFE}' | '\u{FFFF}')));
-        let letter: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(letter["message"]["detail"], "\u{FFFE}\u{FFFF}\u{0}\u{1F600}");
+        let dead_letter: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(dead_letter["message"]["detail"], "\u{FFFE}\u{FFFF}\u{0}\u{1F600}");
     }
 }

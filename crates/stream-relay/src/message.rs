@@ -1,4 +1,4 @@
-//! A message as the bus takes it, and what is known of it during an invocation.
+//! A message as EventBridge takes it, and what is known of it while it is published.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,30 +9,33 @@ use daybook_table::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::lanes::{Place, REQUEST_BYTES};
+use crate::queues::{QueueItem, REQUEST_BYTES};
 use crate::record::{self, Content, Coordinates, OutboxRow, Unreadable};
 use crate::settings::RelaySettings;
 
 /// EventBridge counts a `Time` as this many bytes.
 const TIME_BYTES: usize = 14;
-/// Characters of a `DetailType`.
+/// Maximum characters of a `DetailType`.
 const MAX_DETAIL_TYPE: usize = 128;
 
-/// What one or more records of a batch ask to be settled.
+/// A message that is to be settled, for one or more records of a batch or for a row that is sent again.
 #[derive(Debug)]
-pub(crate) struct Message {
+pub(crate) struct PendingMessage {
     pub(crate) body: Body,
-    /// The records that are settled with it: more than one when the stream repeats itself within a batch.
+    /// The records that are settled with it: more than one when the stream repeats itself within a batch, none for a row
+    /// that is sent again.
     pub(crate) records: Vec<Coordinates>,
-    /// Why it cannot be sent, once that is known.
-    pub(crate) refusal: Option<EntryError>,
-    /// How often it failed with a code that nobody has documented.
+    /// Why it can never be sent, once that is known.
+    pub(crate) permanent_error: Option<EntryError>,
+    /// Why it was not sent or not given up by its latest attempt.
+    pub(crate) last_error: Option<EntryError>,
+    /// How often it failed with an undocumented error code.
     pub(crate) unknown_failures: u32,
 }
 
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// An outbox row, and what is sent of it.
+    /// An outbox row, and the entry that is sent for it.
     Row { item: OutboxItem, entry: Box<PutEventsRequestEntry> },
     /// A record that cannot be read, and its partition when that is known.
     Record { raw: Box<RawValue>, pk: Option<String> },
@@ -54,7 +57,7 @@ impl EntryError {
 
     /// Code and text as the fields of a log line, which leaves out what is missing.
     pub(crate) fn fields(this: Option<&Self>) -> (Option<&str>, Option<&str>) {
-        this.map(|refusal| (refusal.code.as_str(), refusal.text.as_str())).unzip()
+        this.map(|error| (error.code.as_str(), error.text.as_str())).unzip()
     }
 }
 
@@ -65,24 +68,22 @@ impl fmt::Display for EntryError {
 }
 
 /// The messages among the records, each once, in the order in which they came.
-pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Vec<Message> {
-    let mut messages: Vec<Message> = Vec::new();
+pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Vec<PendingMessage> {
+    let mut messages: Vec<PendingMessage> = Vec::new();
     let mut known: HashMap<[String; 3], usize> = HashMap::new();
     for raw in records {
         let (coordinates, content) = record::read(&raw);
         match content {
             Content::SomethingElse => {}
-            Content::Unreadable(Unreadable { pk, reason }) => messages.push(Message {
-                body: Body::Record { raw, pk },
-                records: vec![coordinates],
-                refusal: Some(EntryError::new("UnreadableRecord", reason)),
-                unknown_failures: 0,
-            }),
+            Content::Unreadable(Unreadable { pk, reason }) => {
+                let error = EntryError::new("UnreadableRecord", reason);
+                messages.push(PendingMessage::new(Body::Record { raw, pk }, vec![coordinates], Some(error)));
+            }
             Content::Outbox(row) => match known.entry(identity(&row.item)) {
                 Entry::Occupied(first) => messages[*first.get()].records.push(coordinates),
                 Entry::Vacant(unknown) => {
                     unknown.insert(messages.len());
-                    messages.push(Message::new(*row, coordinates, settings));
+                    messages.push(PendingMessage::of_row(*row, vec![coordinates], settings));
                 }
             },
         }
@@ -90,19 +91,15 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> V
     messages
 }
 
-/// What makes two records one message: the row and its message id. The same id in another row would be the writer's
-/// fault, and sending both loses nothing.
+/// What makes two records one message: the row and its message id. The same id in another row would be an error of the
+/// writer, and sending both loses nothing.
 fn identity(item: &OutboxItem) -> [String; 3] {
     [&item.pk, &item.sk, &item.message_id].map(String::clone)
 }
 
-impl Message {
-    fn new(row: OutboxRow, coordinates: Coordinates, settings: &RelaySettings) -> Self {
-        Self { records: vec![coordinates], ..Self::of_row(row, settings) }
-    }
-
-    /// A row that no record of the stream asks for.
-    pub(crate) fn of_row(row: OutboxRow, settings: &RelaySettings) -> Self {
+impl PendingMessage {
+    /// The message of an outbox row, and the records that are settled with it.
+    pub(crate) fn of_row(row: OutboxRow, records: Vec<Coordinates>, settings: &RelaySettings) -> Self {
         let entry = PutEventsRequestEntry::builder()
             .event_bus_name(&settings.event_bus_name)
             .source(&settings.event_source)
@@ -112,29 +109,28 @@ impl Message {
             .time(row.occurred_at)
             .set_trace_header(row.item.trace_header.clone())
             .build();
-        let refusal = check(&entry).err();
-        Self {
-            body: Body::Row { item: row.item, entry: Box::new(entry) },
-            records: Vec::new(),
-            refusal,
-            unknown_failures: 0,
-        }
+        let error = check(&entry).err();
+        Self::new(Body::Row { item: row.item, entry: Box::new(entry) }, records, error)
     }
 
-    /// Where it stands among the others. An unreadable record goes before the rest of its aggregate, because its own
-    /// place is unknown: nothing overtakes it while it is unsettled.
-    pub(crate) fn place(&self) -> Place<'_> {
+    fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
+        Self { body, records, permanent_error, last_error: None, unknown_failures: 0 }
+    }
+
+    /// The message as the queues see it. An unreadable record goes before the rest of its aggregate, because its own number is
+    /// unknown: nothing overtakes it while it is unsettled.
+    pub(crate) fn queue_item(&self) -> QueueItem<'_> {
         match &self.body {
-            Body::Row { item, entry } => Place {
-                lane: Some(&item.pk),
+            Body::Row { item, entry } => QueueItem {
+                aggregate: Some(&item.pk),
                 order: item.message_seq,
-                bytes: self.refusal.is_none().then(|| size(entry)),
+                bytes: self.permanent_error.is_none().then(|| size(entry)),
             },
-            Body::Record { pk, .. } => Place { lane: pk.as_deref(), order: 0, bytes: None },
+            Body::Record { pk, .. } => QueueItem { aggregate: pk.as_deref(), order: 0, bytes: None },
         }
     }
 
-    /// What is sent of it; nothing of a record that cannot be read.
+    /// The entry that is sent for it; none for a record that cannot be read.
     pub(crate) fn entry(&self) -> Option<&PutEventsRequestEntry> {
         match &self.body {
             Body::Row { entry, .. } => Some(entry),
@@ -151,7 +147,7 @@ impl Message {
     }
 }
 
-/// What EventBridge would refuse for certain, found out before it costs nine other entries their request.
+/// Finds what EventBridge is certain to refuse, before it costs nine other entries their request.
 fn check(entry: &PutEventsRequestEntry) -> Result<(), EntryError> {
     let detail_type = entry.detail_type().unwrap_or_default();
     if detail_type.is_empty() || entry.detail().unwrap_or_default().is_empty() {
@@ -195,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_14_and_the_utf_8_of_the_texts() {
+    fn size_is_14_bytes_and_the_utf_8_of_the_texts() {
         assert_eq!(size(&entry("Ü", "{}")), 14 + 7 + 2 + 2 + 7);
         assert_eq!(size(&PutEventsRequestEntry::builder().build()), 0);
     }
 
     #[test]
-    fn what_can_never_be_sent_is_known_before_the_call() {
-        let code = |detail_type: &str, detail: &str| check(&entry(detail_type, detail)).map_err(|refusal| refusal.code);
+    fn an_entry_that_can_never_be_sent_is_found_before_the_call() {
+        let code = |detail_type: &str, detail: &str| check(&entry(detail_type, detail)).map_err(|error| error.code);
         assert_eq!(code("TodoCreated", "{}"), Ok(()));
         assert_eq!(code(&"é".repeat(128), "{}"), Ok(()));
         assert_eq!(code(&"x".repeat(129), "{}"), Err("InvalidArgument".to_owned()));

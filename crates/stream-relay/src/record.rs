@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Where a record was in the stream. Lambda does not tell the shard.
+/// Where a record was in the stream. Lambda does not report the shard.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Coordinates {
@@ -28,7 +28,7 @@ pub(crate) enum Content {
     Outbox(Box<OutboxRow>),
     /// Another item, or a row that was changed or deleted, as the TTL does.
     SomethingElse,
-    /// A new outbox row, as far as one can see, that cannot be read.
+    /// A record that cannot be read and may be a new outbox row.
     Unreadable(Unreadable),
 }
 
@@ -40,10 +40,10 @@ pub(crate) struct OutboxRow {
     pub(crate) occurred_at: DateTime,
 }
 
-/// What can be said of a record that cannot be read.
+/// What is known of a record that cannot be read.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
-    /// The partition, when at least that is there.
+    /// The partition, if the record has one.
     pub(crate) pk: Option<String>,
     pub(crate) reason: String,
 }
@@ -79,7 +79,7 @@ fn coordinates(record: &Value) -> Coordinates {
     }
 }
 
-/// Whether the record is certainly not a new outbox row. Where that cannot be told, it might be one.
+/// Whether the record is certainly not a new outbox row.
 fn is_something_else(record: &Value) -> bool {
     matches!(record["eventName"].as_str(), Some("MODIFY" | "REMOVE"))
         || key(record, attributes::SK).is_some_and(|sk| !sk.starts_with(keys::OUTBOX_PREFIX))

@@ -4,28 +4,27 @@ use std::time::Duration;
 
 use daybook_settings::{Environment, SettingError};
 
-/// Where messages go, and how fast they are tried again.
+/// Where messages go, and how failures are retried.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     /// `EVENT_BUS_NAME`: the name or ARN of the bus.
     pub event_bus_name: String,
     /// `EVENT_SOURCE`: the `Source` of every message.
     pub event_source: String,
-    /// `DLQ_URL`: the queue of what cannot be sent.
+    /// `DLQ_URL`: the queue for messages that cannot be sent.
     pub dlq_url: String,
-    /// How failures are waited out; not in the environment.
-    pub pace: Pace,
+    /// How failures are retried; not in the environment.
+    pub retry: RetryPolicy,
 }
 
-/// How failures are waited out.
+/// How failures are retried, and until when.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RetryPolicy {
     /// The first wait is at most this long; each later one at most twice the one before.
     pub first_wait: Duration,
     /// No wait is longer.
     pub longest_wait: Duration,
-    /// What is left of the invocation's time for the answer: nothing is sent or awaited later than this before the
-    /// deadline.
+    /// The time that an invocation leaves for its response: nothing is sent or awaited later than this before the deadline.
     pub margin: Duration,
 }
 
@@ -34,17 +33,17 @@ impl RelaySettings {
     ///
     /// # Errors
     ///
-    /// When a variable is missing, when source or bus cannot be names, or the source is one that EventBridge keeps for AWS.
+    /// When a variable is missing, when source or bus cannot be names, or the source is one that EventBridge reserves for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;
         Ok(Self { dlq_url, ..Self::read_bus(environment)? })
     }
 
-    /// Reads what it takes to send, and nothing of the queue.
+    /// Reads the settings of the bus only; `dlq_url` stays empty.
     ///
     /// # Errors
     ///
-    /// Those of [`read`](Self::read), but for the queue.
+    /// Those of [`read`](Self::read), except those of the queue.
     pub fn read_bus(environment: &Environment) -> Result<Self, SettingError> {
         let event_source = environment.required("EVENT_SOURCE")?;
         // The bus would refuse every message for it, one by one.
@@ -68,12 +67,12 @@ impl RelaySettings {
                 expected: "the name of a bus, of A-Z a-z 0-9 . _ - /, or its ARN".to_owned(),
             });
         }
-        Ok(Self { event_bus_name, event_source, dlq_url: String::new(), pace: Pace::default() })
+        Ok(Self { event_bus_name, event_source, dlq_url: String::new(), retry: RetryPolicy::default() })
     }
 }
 
-impl Pace {
-    /// How long to wait after the `attempts`th attempt, with full jitter: anything from nothing to the limit.
+impl RetryPolicy {
+    /// The time to wait after this many attempts, with full jitter: anything from nothing to the limit.
     pub(crate) fn wait(&self, attempts: u32) -> Duration {
         self.limit(attempts).mul_f64(fastrand::f64())
     }
@@ -84,7 +83,7 @@ impl Pace {
     }
 }
 
-impl Default for Pace {
+impl Default for RetryPolicy {
     /// 100 ms, 5 s, and a margin of 1 s.
     fn default() -> Self {
         Self {
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sources_of_aws_are_its_own() {
+    fn a_source_of_aws_is_an_error() {
         let environment = [ALL[0], ("EVENT_SOURCE", "aws.s3"), ALL[2]].into_iter().collect();
         assert!(RelaySettings::read(&environment).unwrap_err().to_string().contains("EVENT_SOURCE"));
     }
@@ -132,10 +131,10 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_a_limit() {
-        let pace = Pace::default();
-        let limits: Vec<_> = (1..=8).map(|attempts| pace.limit(attempts).as_millis()).collect();
+        let retry = RetryPolicy::default();
+        let limits: Vec<_> = (1..=8).map(|attempts| retry.limit(attempts).as_millis()).collect();
         assert_eq!(limits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(pace.limit(u32::MAX), pace.longest_wait);
-        assert!((0..1000).all(|_| pace.wait(3) <= pace.limit(3)));
+        assert_eq!(retry.limit(u32::MAX), retry.longest_wait);
+        assert!((0..1000).all(|_| retry.wait(3) <= retry.limit(3)));
     }
 }

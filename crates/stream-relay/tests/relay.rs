@@ -7,9 +7,9 @@ mod support;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use daybook_stream_relay::{Pace, RelayError};
+use daybook_stream_relay::{RelayError, RetryPolicy};
 use serde_json::{Value, json};
-use support::{detail, insert, insert_detail, log, message_id, setup, setup_at_pace};
+use support::{detail, insert, insert_detail, log, message_id, setup, setup_with_retries};
 
 #[tokio::test]
 async fn a_row_goes_to_the_bus_as_it_is() {
@@ -41,7 +41,7 @@ async fn the_trace_header_of_a_row_goes_to_the_bus_with_its_message() {
 }
 
 #[tokio::test]
-async fn what_is_no_trace_header_never_costs_a_message() {
+async fn an_invalid_trace_header_never_costs_a_message() {
     let odd = [
         json!({"S": format!("{TRACE};Lineage={}", "x".repeat(500))}),
         json!({"S": "Root=1"}),
@@ -62,7 +62,7 @@ async fn what_is_no_trace_header_never_costs_a_message() {
     let delivered = setup.bus.delivered();
     assert_eq!(delivered.len(), odd.len());
     assert!(delivered.iter().all(|entry| entry.trace_header.is_none()), "{delivered:?}");
-    assert_eq!(setup.letters(), [Value::Null; 0]);
+    assert_eq!(setup.dead_letters(), [Value::Null; 0]);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ fn assert_in_order(delivered: &[String], count: usize) {
 }
 
 #[tokio::test]
-async fn only_what_failed_is_sent_again() {
+async fn only_failed_entries_are_sent_again() {
     let failing = json!([{"index": 2, "code": "InternalFailure"}, {"index": 7, "code": "ThrottlingException"}]);
     let setup = setup(json!({"putEvents": [{"failEntries": failing}]})).await;
     let records: Vec<_> = (0..10).map(|n| insert(n, &n.to_string(), 1)).collect();
@@ -131,7 +131,7 @@ async fn only_what_failed_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_passes_is_waited_out() {
+async fn transient_failures_are_retried() {
     for fault in [
         json!({"http": 500}),
         json!({"http": 503, "code": "ServiceUnavailable"}),
@@ -141,7 +141,7 @@ async fn what_passes_is_waited_out() {
         let setup = setup(json!({"putEvents": [fault, fault, fault]})).await;
         assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1)]).await, None);
         assert_eq!((setup.calls(), setup.delivered().len()), (vec![2; 4], 2), "{fault}");
-        assert!(setup.letters().is_empty());
+        assert!(setup.dead_letters().is_empty());
     }
 }
 
@@ -158,7 +158,7 @@ async fn a_lost_answer_means_the_same_bytes_again() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_parked_and_the_others_are_sent() {
+async fn an_unreadable_record_is_dead_lettered_and_the_others_are_sent() {
     let setup = setup(json!({})).await;
     let mut poison = insert(2, "a", 1);
     poison["dynamodb"]["NewImage"]["messageSeq"] = json!({"S": "one"});
@@ -168,13 +168,14 @@ async fn a_record_that_cannot_be_read_is_parked_and_the_others_are_sent() {
     let mut delivered = setup.delivered();
     delivered.sort_unstable();
     assert_eq!(delivered, ["a-2", "b-1"]);
-    let mut parked: Vec<_> = setup.letters().into_iter().map(|letter| letter["record"].clone()).collect();
-    parked.sort_unstable_by_key(Value::to_string);
-    assert_eq!(parked, [json!("odd"), json!(null), poison]);
+    let mut records: Vec<_> =
+        setup.dead_letters().into_iter().map(|dead_letter| dead_letter["record"].clone()).collect();
+    records.sort_unstable_by_key(Value::to_string);
+    assert_eq!(records, [json!("odd"), json!(null), poison]);
 }
 
 #[tokio::test]
-async fn a_message_that_can_never_be_sent_is_parked_whole_and_its_successors_go_on() {
+async fn an_unsendable_message_is_dead_lettered_whole_and_its_successors_are_sent() {
     let setup = setup(json!({})).await;
     let mut long_type = insert(3, "a", 3);
     long_type["dynamodb"]["NewImage"]["messageType"]["S"] = json!("x".repeat(129));
@@ -191,15 +192,15 @@ async fn a_message_that_can_never_be_sent_is_parked_whole_and_its_successors_go_
     delivered.sort_unstable();
     assert_eq!(delivered, ["a-1", "a-4", "b-2"]);
 
-    let letters = setup.letters();
-    assert_eq!(letters.len(), 2);
-    assert_eq!(letters[0]["error"]["code"], "MalformedDetail");
-    assert_eq!((&letters[0]["attempts"], &letters[1]["attempts"]), (&json!(1), &json!(0)));
-    assert_eq!(letters[0]["message"]["detail"], "{\"malformed\"");
-    assert_eq!(letters[0]["message"]["messageId"], "a-2");
+    let dead_letters = setup.dead_letters();
+    assert_eq!(dead_letters.len(), 2);
+    assert_eq!(dead_letters[0]["error"]["code"], "MalformedDetail");
+    assert_eq!((&dead_letters[0]["attempts"], &dead_letters[1]["attempts"]), (&json!(1), &json!(0)));
+    assert_eq!(dead_letters[0]["message"]["detail"], "{\"malformed\"");
+    assert_eq!(dead_letters[0]["message"]["messageId"], "a-2");
     let stream = json!({"eventSourceARN": "arn:stream", "eventID": "event-2", "sequenceNumber": "2"});
-    assert_eq!(letters[0]["stream"], stream);
-    assert_eq!(letters[1]["error"]["code"], "InvalidArgument");
+    assert_eq!(dead_letters[0]["stream"], stream);
+    assert_eq!(dead_letters[1]["error"]["code"], "InvalidArgument");
 
     // What is too large for a request is too large for the queue too: the table cannot hold it, the mapping must.
     assert_eq!(setup.checkpoint(&[oversized, insert(7, "b", 2), insert(8, "c", 1)]).await.as_deref(), Some("4"));
@@ -207,34 +208,34 @@ async fn a_message_that_can_never_be_sent_is_parked_whole_and_its_successors_go_
 }
 
 #[tokio::test]
-async fn an_unknown_code_is_tried_some_times_and_then_parked() {
+async fn an_unknown_code_is_retried_a_few_times_and_then_dead_lettered() {
     let setup = setup(json!({"entries": [{"containing": "a-1", "code": "SomethingNew"}]})).await;
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "a", 2)]).await, None);
     assert_eq!(setup.calls().len(), 6);
     assert_eq!(setup.delivered(), ["a-2"]);
     assert_eq!(
-        (&setup.letters()[0]["attempts"], &setup.letters()[0]["error"]["code"]),
+        (&setup.dead_letters()[0]["attempts"], &setup.dead_letters()[0]["error"]["code"]),
         (&json!(5), &json!("SomethingNew"))
     );
 }
 
 #[tokio::test]
-async fn what_was_throttled_before_is_not_parked_at_its_first_unknown_code() {
+async fn a_message_that_was_throttled_before_is_retried_at_its_first_unknown_code() {
     let throttled = json!({"code": "ThrottlingException"});
     let answers = [vec![throttled; 6], vec![json!({"failEntries": [{"index": 0, "code": "SomethingNew"}]})]].concat();
     let setup = setup(json!({ "putEvents": answers })).await;
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
-    assert_eq!((setup.calls().len(), setup.delivered(), setup.letters().len()), (8, vec!["a-1".to_owned()], 0));
+    assert_eq!((setup.calls().len(), setup.delivered(), setup.dead_letters().len()), (8, vec!["a-1".to_owned()], 0));
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_whole_costs_only_the_message_at_fault() {
+async fn a_request_that_is_refused_whole_costs_only_the_unsendable_message() {
     let setup =
         setup(json!({"putEvents": [{"code": "ValidationException"}, {}, {"code": "ValidationException"}]})).await;
     let records: Vec<_> = (1..=10).map(|n| insert(n, &n.to_string(), 1)).collect();
     assert_eq!(setup.checkpoint(&records).await, None);
     assert_eq!(setup.calls(), [vec![10], vec![1; 10]].concat());
-    assert_eq!((setup.delivered().len(), setup.letters().len()), (9, 1));
+    assert_eq!((setup.delivered().len(), setup.dead_letters().len()), (9, 1));
 }
 
 #[tokio::test]
@@ -248,11 +249,11 @@ async fn without_a_dead_letter_queue_the_record_is_the_checkpoint_and_the_others
         insert(11, "b", 2),
     ];
     assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("8"));
-    assert_eq!((setup.delivered().len(), setup.letters().len()), (3, 0));
+    assert_eq!((setup.delivered().len(), setup.dead_letters().len()), (3, 0));
 }
 
 #[tokio::test]
-async fn nothing_overtakes_a_record_that_can_neither_be_read_nor_parked() {
+async fn nothing_overtakes_an_unreadable_record_that_the_queue_refuses() {
     let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
     let mut poison = insert(2, "a", 2);
     poison["dynamodb"]["NewImage"]["messageSeq"] = json!({"S": "two"});
@@ -265,11 +266,11 @@ async fn nothing_overtakes_a_record_that_can_neither_be_read_nor_parked() {
 async fn a_dead_letter_queue_may_need_a_second_try() {
     let setup = setup(json!({"sendMessage": [{"http": 503}]})).await;
     assert_eq!(setup.checkpoint(&[insert_detail(1, "a", 1, "malformed")]).await, None);
-    assert_eq!(setup.letters().len(), 1);
+    assert_eq!(setup.dead_letters().len(), 1);
 }
 
 #[tokio::test]
-async fn a_refused_deployment_parks_nothing_and_comes_again_whole() {
+async fn a_refused_deployment_dead_letters_nothing_and_its_batch_comes_again_whole() {
     for fault in [
         json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]}),
         json!({"putEvents": [{"http": 403, "forever": true}]}),
@@ -281,7 +282,7 @@ async fn a_refused_deployment_parks_nothing_and_comes_again_whole() {
         let setup = setup(fault.clone()).await;
         let records: Vec<_> = (1..=200).map(|n| insert(n, &n.to_string(), 1)).collect();
         assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"), "{fault}");
-        assert_eq!((setup.delivered().len(), setup.letters().len()), (0, 0));
+        assert_eq!((setup.delivered().len(), setup.dead_letters().len()), (0, 0));
         // What was in flight already, and no more.
         assert!(setup.calls().len() <= 8, "{}", setup.calls().len());
     }
@@ -310,9 +311,9 @@ async fn a_call_that_hangs_ends_with_the_deadline() {
 #[tokio::test]
 async fn no_wait_outlasts_the_deadline() {
     let wait = Duration::from_secs(1_000_000);
-    let pace = Pace { first_wait: wait, longest_wait: wait, margin: Duration::ZERO };
+    let retry = RetryPolicy { first_wait: wait, longest_wait: wait, margin: Duration::ZERO };
     let faults = json!({"putEvents": [{"code": "ThrottlingException"}, {"delayMs": 600_000}]});
-    let setup = setup_at_pace(pace, faults).await;
+    let setup = setup_with_retries(retry, faults).await;
     let records: Vec<_> = (1..=11).map(|n| insert(n, &n.to_string(), 1)).collect();
     let response = setup.relay_within(Duration::from_millis(200), &records).await.unwrap();
     assert_eq!(response.checkpoint().unwrap().as_str(), "1");
@@ -353,7 +354,7 @@ async fn everything_else_in_the_stream_is_ignored() {
         insert(2, "a", 2),
     ];
     assert_eq!(setup.checkpoint(&records).await, None);
-    assert_eq!((setup.delivered(), setup.letters().len()), (vec!["a-2".to_owned()], 0));
+    assert_eq!((setup.delivered(), setup.dead_letters().len()), (vec!["a-2".to_owned()], 0));
 }
 
 #[tokio::test]
@@ -391,10 +392,10 @@ async fn the_same_id_on_another_item_is_another_message() {
     assert_eq!(setup.delivered(), ["a-1", "b-1"]);
 }
 
-// What an operator reads of it.
+// Logs.
 
 /// The level and the message of a log line.
-fn told(line: &Value) -> (&str, &str) {
+fn level_and_message(line: &Value) -> (&str, &str) {
     (line["level"].as_str().unwrap(), line["message"].as_str().unwrap())
 }
 
@@ -410,13 +411,13 @@ async fn a_batch_is_one_line_of_the_log() {
 
     let fields = ["records", "relevant", "sent", "retried", "parked", "held", "calls"];
     let lines = log::take();
-    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), [("INFO", "relayed"); 2]);
+    assert_eq!(lines.iter().map(level_and_message).collect::<Vec<_>>(), [("INFO", "relayed"); 2]);
     assert_eq!(fields.map(|name| lines[0][name].as_u64()), [4, 3, 2, 0, 0, 0, 1].map(Some));
     assert_eq!(fields.map(|name| lines[1][name].as_u64()), [Some(0); 7]);
 }
 
 #[tokio::test]
-async fn the_log_names_what_was_sent_more_than_once() {
+async fn the_log_names_messages_that_were_sent_more_than_once() {
     let failing = json!([{"index": 0, "code": "InternalFailure"}, {"index": 2, "code": "ThrottlingException"}]);
     let again = json!([{"index": 1, "code": "InternalFailure"}]);
     let setup = setup(json!({"putEvents": [{ "failEntries": failing }, { "failEntries": again }]})).await;
@@ -425,29 +426,32 @@ async fn the_log_names_what_was_sent_more_than_once() {
     assert_eq!(setup.checkpoint(&records).await, None);
 
     let lines = log::take();
-    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), [("INFO", "relayed"), ("INFO", "sent more than once")]);
+    assert_eq!(
+        lines.iter().map(level_and_message).collect::<Vec<_>>(),
+        [("INFO", "relayed"), ("INFO", "sent more than once")]
+    );
     assert_eq!((&lines[0]["sent"], &lines[0]["retried"], &lines[0]["calls"]), (&json!(3), &json!(3), &json!(3)));
     assert_eq!((&lines[1]["retried"], &lines[1]["ids"]), (&json!(3), &json!("a-1 c-1")), "each is named once");
 }
 
 #[tokio::test]
-async fn the_log_names_what_was_parked_and_why() {
+async fn the_log_names_dead_letters_and_their_errors() {
     let setup = setup(json!({"entries": [{"containing": "b-1", "code": "MalformedDetail"}]})).await;
     log::take();
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1), json!("odd")]).await, None);
 
-    let (mut parked, others): (Vec<_>, Vec<_>) = log::take().into_iter().partition(|line| line["level"] == "WARN");
-    parked.sort_unstable_by_key(|line| line["id"].to_string());
-    assert!(parked.iter().all(|line| line["message"] == "parked in the dead-letter queue"), "{parked:#?}");
-    let named: Vec<_> = parked.iter().map(|line| (line["id"].as_str(), line["code"].as_str())).collect();
+    let (mut warnings, others): (Vec<_>, Vec<_>) = log::take().into_iter().partition(|line| line["level"] == "WARN");
+    warnings.sort_unstable_by_key(|line| line["id"].to_string());
+    assert!(warnings.iter().all(|line| line["message"] == "parked in the dead-letter queue"), "{warnings:#?}");
+    let named: Vec<_> = warnings.iter().map(|line| (line["id"].as_str(), line["code"].as_str())).collect();
     assert_eq!(named, [(Some("?"), Some("UnreadableRecord")), (Some("b-1"), Some("MalformedDetail"))]);
-    assert!(parked.iter().all(|line| !line["text"].as_str().unwrap().is_empty()));
-    assert_eq!(others.iter().map(told).collect::<Vec<_>>(), [("INFO", "relayed")]);
+    assert!(warnings.iter().all(|line| !line["text"].as_str().unwrap().is_empty()));
+    assert_eq!(others.iter().map(level_and_message).collect::<Vec<_>>(), [("INFO", "relayed")]);
     assert_eq!((&others[0]["sent"], &others[0]["parked"]), (&json!(1), &json!(2)));
 }
 
 #[tokio::test]
-async fn the_log_names_what_is_held_back_and_why() {
+async fn the_log_names_messages_held_back_and_the_last_error() {
     let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
     log::take();
     let records = [insert(1, "b", 1), insert_detail(2, "a", 1, "malformed"), insert(3, "a", 2)];
@@ -459,7 +463,7 @@ async fn the_log_names_what_is_held_back_and_why() {
         ("INFO", "relayed"),
         ("ERROR", "held back, to come again"),
     ];
-    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(lines.iter().map(level_and_message).collect::<Vec<_>>(), expected);
     assert_eq!((&lines[0]["id"], &lines[0]["code"]), (&json!("a-1"), &json!("MalformedDetail")));
     assert_eq!((&lines[1]["sent"], &lines[1]["parked"], &lines[1]["held"]), (&json!(1), &json!(0), &json!(2)));
     assert_eq!((&lines[2]["held"], &lines[2]["ids"]), (&json!(2), &json!("a-1 a-2")));
@@ -467,7 +471,7 @@ async fn the_log_names_what_is_held_back_and_why() {
 }
 
 #[tokio::test]
-async fn a_refused_deployment_is_told_once_and_of_what_it_holds_back_a_hundred_are_named() {
+async fn a_refused_deployment_is_logged_once_with_a_hundred_of_the_messages_held_back() {
     let setup = setup(json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]})).await;
     log::take();
     let records: Vec<_> = (1..=120).map(|n| insert(n, &n.to_string(), 1)).collect();
@@ -479,7 +483,7 @@ async fn a_refused_deployment_is_told_once_and_of_what_it_holds_back_a_hundred_a
         ("INFO", "relayed"),
         ("ERROR", "held back, to come again"),
     ];
-    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(lines.iter().map(level_and_message).collect::<Vec<_>>(), expected);
     assert_eq!((&lines[1]["sent"], &lines[1]["held"]), (&json!(0), &json!(120)));
     assert_eq!(lines[2]["ids"].as_str().unwrap().split(' ').count(), 100);
     assert_eq!(

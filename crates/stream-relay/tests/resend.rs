@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use daybook_local_aws::messaging::{Bus, Faults, Server};
-use daybook_stream_relay::{EntryError, Outcome, Pace, RelaySettings, Resend, clients};
+use daybook_stream_relay::{EntryError, RelaySettings, Resend, ResendOutcome, RetryPolicy, clients};
 use daybook_table::OutboxItem;
 use serde_json::{Value, json};
 
@@ -25,9 +25,13 @@ async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
     let bus = Bus::new();
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
-    let pace = Pace { first_wait: Duration::from_millis(1), longest_wait: Duration::from_millis(4), ..Pace::default() };
+    let retry = RetryPolicy {
+        first_wait: Duration::from_millis(1),
+        longest_wait: Duration::from_millis(4),
+        ..RetryPolicy::default()
+    };
     let settings =
-        RelaySettings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), pace };
+        RelaySettings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), retry };
     let client = clients::eventbridge(&daybook_function_runtime::aws_config_at(server.url()));
     let resend = Resend::new(client, settings, NonZeroU32::new(per_second).unwrap());
     Setup { bus, resend, _server: server }
@@ -54,11 +58,11 @@ fn delivered(setup: &Setup) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn rows_go_as_they_are_and_in_order() {
+async fn rows_are_sent_unchanged_and_in_order() {
     let mut setup = setup(json!({})).await;
     let rows = vec![row("a", 3), row("b", 1), row("a", 1), row("a", 2)];
     let outcomes = setup.resend.send(rows, pending()).await;
-    assert_eq!(outcomes, vec![Outcome::Sent; 4]);
+    assert_eq!(outcomes, vec![ResendOutcome::Sent; 4]);
     let of_a: Vec<_> = delivered(&setup).into_iter().filter(|id| id.starts_with('a')).collect();
     assert_eq!(of_a, ["a-1", "a-2", "a-3"]);
     let entry = &setup.bus.delivered()[0];
@@ -71,12 +75,12 @@ async fn rows_go_as_they_are_and_in_order() {
 async fn many_aggregates_share_requests() {
     let mut setup = setup(json!({})).await;
     let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
-    assert_eq!(setup.resend.send(rows, pending()).await, vec![Outcome::Sent; 25]);
+    assert_eq!(setup.resend.send(rows, pending()).await, vec![ResendOutcome::Sent; 25]);
     assert_eq!(setup.bus.put_events_calls().len(), 3);
 }
 
 #[tokio::test]
-async fn only_what_failed_is_sent_again_and_what_is_refused_is_told() {
+async fn only_failed_rows_are_sent_again_and_refused_rows_are_reported() {
     let faults = json!({
         "putEvents": [{"http": 500}, {"failEntries": [{"index": 1, "code": "InternalFailure"}]}],
         "entries": [{"containing": "c-1", "code": "MalformedDetail"}],
@@ -85,14 +89,14 @@ async fn only_what_failed_is_sent_again_and_what_is_refused_is_told() {
     let unreadable = OutboxItem { pk: "todo/d".to_owned(), ..row("d", 1) };
     let rows = vec![row("a", 1), row("b", 1), row("c", 1), row("c", 2), unreadable];
     let outcomes = setup.resend.send(rows, pending()).await;
-    let refused = |code: &str, text: &str| Outcome::Refused(EntryError { code: code.into(), text: text.into() });
+    let refused = |code: &str, text: &str| ResendOutcome::Refused(EntryError { code: code.into(), text: text.into() });
     assert_eq!(
         outcomes,
         [
-            Outcome::Sent,
-            Outcome::Sent,
+            ResendOutcome::Sent,
+            ResendOutcome::Sent,
             refused("MalformedDetail", "a fault was asked for"),
-            Outcome::Sent,
+            ResendOutcome::Sent,
             refused("UnreadableRow", "pk is \"todo/d\""),
         ]
     );
@@ -103,41 +107,41 @@ async fn only_what_failed_is_sent_again_and_what_is_refused_is_told() {
 }
 
 #[tokio::test]
-async fn it_ends_when_the_last_is_refused() {
+async fn sending_ends_when_the_last_row_is_refused() {
     let setup = setup(json!({"entries": [{"containing": "a-1", "code": "MalformedDetail"}]})).await;
     // What is over is not waited for, however patient the sender is with the bus.
     let mut resend = setup.resend.with_patience(Duration::from_secs(24 * 60 * 60));
     let sending = resend.send(vec![row("a", 1)], pending());
     let outcomes = tokio::time::timeout(Duration::from_secs(60), sending).await.unwrap();
-    assert!(matches!(&outcomes[0], Outcome::Refused(refusal) if refusal.code == "MalformedDetail"));
+    assert!(matches!(&outcomes[0], ResendOutcome::Refused(error) if error.code == "MalformedDetail"));
 }
 
 #[tokio::test]
-async fn a_fault_of_the_deployment_ends_it() {
+async fn an_error_of_the_deployment_ends_sending() {
     let mut setup =
         setup(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]})).await;
     let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
     let outcomes = setup.resend.send(rows, pending()).await;
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Unsent(_))));
-    assert!(matches!(&outcomes[0], Outcome::Unsent(Some(refusal)) if refusal.code == "AccessDeniedException"));
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, ResendOutcome::Unsent(_))));
+    assert!(matches!(&outcomes[0], ResendOutcome::Unsent(Some(error)) if error.code == "AccessDeniedException"));
     assert!(setup.bus.put_events_calls().len() <= 3);
 }
 
 #[tokio::test]
-async fn a_bus_that_takes_nothing_is_given_up() {
+async fn sending_ends_when_the_bus_takes_nothing_any_more() {
     let setup = setup(json!({"putEvents": [{"http": 500, "forever": true}]})).await;
     let mut resend = setup.resend.with_patience(Duration::from_millis(200));
     let outcomes = resend.send(vec![row("a", 1), row("a", 2)], pending()).await;
-    assert!(matches!(&outcomes[0], Outcome::Unsent(Some(refusal)) if refusal.code == "InternalFailure"));
-    assert_eq!(outcomes[1], Outcome::Unsent(None));
+    assert!(matches!(&outcomes[0], ResendOutcome::Unsent(Some(error)) if error.code == "InternalFailure"));
+    assert_eq!(outcomes[1], ResendOutcome::Unsent(None));
 }
 
 #[tokio::test]
-async fn time_in_which_nothing_is_tried_says_nothing_of_the_bus() {
+async fn waiting_for_the_rate_uses_up_no_patience() {
     let setup = setup_at_rate(100, json!({})).await;
     let mut resend = setup.resend.with_patience(Duration::from_millis(1));
     let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
-    assert_eq!(resend.send(rows, pending()).await, vec![Outcome::Sent; 25]);
+    assert_eq!(resend.send(rows, pending()).await, vec![ResendOutcome::Sent; 25]);
 }
 
 /// At one a second, a request of ten puts off the next by ten seconds: a stop in the meantime is the end of it.
@@ -152,6 +156,6 @@ async fn the_rate_holds_the_rest_back_until_it_is_stopped() {
         }
     };
     let outcomes = setup.resend.send(rows, stop).await;
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Sent).count(), 10);
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Unsent(None)).count(), 15);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == ResendOutcome::Sent).count(), 10);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == ResendOutcome::Unsent(None)).count(), 15);
 }

@@ -10,7 +10,7 @@ use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message, QueueAttributeName,
 };
 use clap::Args;
-use daybook_stream_relay::Letter;
+use daybook_stream_relay::DeadLetter;
 use daybook_table::{AggregateKey, OutboxItem};
 use serde_json::{Value, json};
 
@@ -92,12 +92,12 @@ impl Received {
     fn read(message: Message) -> Option<Self> {
         let body = message.body?;
         let letter =
-            Letter::read(&body).map_err(|error| format!("no letter of the relay: {error}")).and_then(|letter| {
+            DeadLetter::read(&body).map_err(|error| format!("no letter of the relay: {error}")).and_then(|letter| {
                 let error = letter.error;
                 let (code, text) = error.map(|error| (error.code, error.text)).unwrap_or_default();
                 let row = letter.message.ok_or_else(|| format!("it holds a record that could not be read ({text})"))?;
                 let aggregate = AggregateKey::from_pk(&row.pk).ok_or_else(|| format!("its row is of {:?}", row.pk))?;
-                Ok(Whole { aggregate, row, code, text, attempts: letter.attempts, parked_at: letter.parked_at })
+                Ok(Whole { aggregate, row, code, text, attempts: letter.attempts, parked_at: letter.dead_lettered_at })
             });
         Some(Self { id: message.message_id?, handle: message.receipt_handle?, body, letter })
     }

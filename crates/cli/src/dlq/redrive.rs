@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
-use daybook_stream_relay::Outcome;
+use daybook_stream_relay::ResendOutcome;
 use serde_json::json;
 
 use super::letters::{Filter, LOOK, Queue, Received};
@@ -107,17 +107,17 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
         let mut taken = Vec::new();
         for (letters, outcome) in some.iter().zip(outcomes) {
             match outcome {
-                Outcome::Sent => {
+                ResendOutcome::Sent => {
                     tally.sent += 1;
                     taken.extend_from_slice(letters);
                     progress.print(|| lines.say("sent", &letters[0], None));
                 }
-                Outcome::Refused(refusal) => {
+                ResendOutcome::Refused(refusal) => {
                     tally.refused += 1;
                     left.extend_from_slice(letters);
                     progress.print(|| lines.say("refused", &letters[0], Some(&refusal.to_string())));
                 }
-                Outcome::Unsent(refusal) => {
+                ResendOutcome::Unsent(refusal) => {
                     left.extend_from_slice(letters);
                     unsent.add(refusal);
                 }

@@ -6,7 +6,7 @@ pub(crate) mod log;
 use std::time::Duration;
 
 use daybook_local_aws::messaging::{Bus, Faults, Server};
-use daybook_stream_relay::{BatchResponse, Pace, Relay, RelayError, RelaySettings, StreamBatch, clients};
+use daybook_stream_relay::{BatchResponse, Relay, RelayError, RelaySettings, RetryPolicy, StreamBatch, clients};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -21,15 +21,15 @@ pub(crate) struct Setup {
 
 /// A relay in a hurry whose bus has these faults.
 pub(crate) async fn setup(faults: Value) -> Setup {
-    let pace = Pace {
+    let retry = RetryPolicy {
         first_wait: Duration::from_millis(1),
         longest_wait: Duration::from_millis(4),
         margin: Duration::from_millis(10),
     };
-    setup_at_pace(pace, faults).await
+    setup_with_retries(retry, faults).await
 }
 
-pub(crate) async fn setup_at_pace(pace: Pace, faults: Value) -> Setup {
+pub(crate) async fn setup_with_retries(retry: RetryPolicy, faults: Value) -> Setup {
     let bus = Bus::new();
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
@@ -38,7 +38,7 @@ pub(crate) async fn setup_at_pace(pace: Pace, faults: Value) -> Setup {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),
-        pace,
+        retry,
     };
     let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
     Setup { bus, relay, _server: server }
@@ -70,8 +70,8 @@ impl Setup {
         self.bus.put_events_calls().iter().map(|call| call.entries).collect()
     }
 
-    pub(crate) fn letters(&self) -> Vec<Value> {
-        self.bus.dead_letters().iter().map(|letter| serde_json::from_str(&letter.body).unwrap()).collect()
+    pub(crate) fn dead_letters(&self) -> Vec<Value> {
+        self.bus.dead_letters().iter().map(|dead_letter| serde_json::from_str(&dead_letter.body).unwrap()).collect()
     }
 }
 

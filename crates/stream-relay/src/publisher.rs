@@ -1,0 +1,213 @@
+//! Publishing: the calls that the per-aggregate queues ask for, until everything is settled or a limit is reached.
+
+use std::pin::pin;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use crate::dead_letter::{self, DeadLetterQueue};
+use crate::limits::Limits;
+use crate::message::{EntryError, PendingMessage};
+use crate::published::Published;
+use crate::put_events::{Failure, FailureKind, entry_results};
+use crate::queues::{AggregateQueues, Disposition, Step};
+use crate::settings::RetryPolicy;
+
+/// Sends messages to the bus, each aggregate's in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Publisher {
+    /// A client that does not retry by itself.
+    pub(crate) bus: aws_sdk_eventbridge::Client,
+    pub(crate) retry: RetryPolicy,
+    /// Where messages go that can never be sent: a message is unsettled until the queue took it. Without a queue such a
+    /// message counts as settled, for the caller to report.
+    pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
+}
+
+impl Publisher {
+    /// Settles as many of the messages as the limits allow. After `stop`, an error of the deployment or too many failures no
+    /// call starts any more, and those in flight are awaited.
+    pub(crate) async fn publish(
+        &self,
+        messages: Vec<PendingMessage>,
+        limits: &mut Limits,
+        stop: impl Future<Output = ()>,
+    ) -> Published {
+        let mut publishing = Publishing {
+            publisher: self,
+            limits,
+            queues: AggregateQueues::new(messages.iter().map(PendingMessage::queue_item)),
+            calls: JoinSet::new(),
+            stopped: false,
+            failing_since: None,
+            published: Published { messages, ..Published::default() },
+        };
+        publishing.run(stop).await;
+        Published { unsettled: publishing.queues.unsettled().collect(), ..publishing.published }
+    }
+}
+
+/// Messages that are being published.
+struct Publishing<'a> {
+    publisher: &'a Publisher,
+    limits: &'a mut Limits,
+    queues: AggregateQueues,
+    calls: JoinSet<FinishedCall>,
+    /// Whether no call may start any more.
+    stopped: bool,
+    /// When the first answer came of those that have been nothing but failures up to now.
+    failing_since: Option<Instant>,
+    published: Published,
+}
+
+/// A call that is back.
+enum FinishedCall {
+    PutEvents { request: Vec<usize>, results: Vec<Result<(), Failure>> },
+    DeadLetter { index: usize, result: Result<(), String> },
+}
+
+impl Publishing<'_> {
+    async fn run(&mut self, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
+        let cutoff = self.limits.cutoff;
+        loop {
+            // One time for all decisions: what is due later is waited for.
+            let now = Instant::now();
+            if cutoff.is_some_and(|cutoff| now >= cutoff) {
+                break;
+            }
+            self.start_calls(now);
+            let next_start = self.next_start(now);
+            if self.calls.is_empty() && next_start.is_none() {
+                return;
+            }
+            let wake = next_start.or(cutoff);
+            tokio::select! {
+                // Finished calls come before new ones, so that the same answers always lead to the same calls.
+                biased;
+                () = &mut stop, if !self.stopped => self.stopped = true,
+                Some(call) = self.calls.join_next() => self.finish(call),
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+            }
+        }
+        while let Some(call) = self.calls.try_join_next() {
+            self.finish(call);
+        }
+    }
+
+    fn start_calls(&mut self, now: Instant) {
+        while !self.stopped
+            && self.limits.next_request_at.is_none_or(|at| at <= now)
+            && let Some(step) = self.queues.next(now)
+        {
+            match step {
+                Step::Send(request) => self.send(request),
+                Step::GiveUp(index) => self.give_up(index),
+            }
+        }
+    }
+
+    /// When a call may start next, if none that is in flight finishes before; `None` if that is never.
+    fn next_start(&self, now: Instant) -> Option<Instant> {
+        let held_until = self.limits.next_request_at.filter(|&at| at > now && !self.queues.is_idle());
+        let at = held_until.or_else(|| self.queues.next_attempt_at());
+        at.filter(|&at| !self.stopped && self.limits.cutoff.is_none_or(|cutoff| at < cutoff))
+    }
+
+    fn send(&mut self, request: Vec<usize>) {
+        self.limits.request_started(request.len());
+        self.published.calls += 1;
+        self.published.retried.extend(request.iter().filter(|&&index| self.queues.attempts(index) > 1));
+        let entries = request.iter().filter_map(|&index| self.published.messages[index].entry().cloned());
+        let call = self.publisher.bus.put_events().set_entries(Some(entries.collect())).send();
+        self.calls.spawn(async move {
+            let results = entry_results(request.len(), call.await);
+            FinishedCall::PutEvents { request, results }
+        });
+    }
+
+    fn give_up(&mut self, index: usize) {
+        let Some(queue) = self.publisher.dead_letter_queue.clone() else {
+            self.queues.gave_up(index, true);
+            return;
+        };
+        let body = dead_letter::body(&self.published.messages[index], self.queues.attempts(index));
+        self.calls.spawn(async move {
+            let result = match body {
+                Ok(body) => queue.send(&body).await,
+                Err(error) => Err(error.to_string()),
+            };
+            FinishedCall::DeadLetter { index, result }
+        });
+    }
+
+    fn finish(&mut self, call: Result<FinishedCall, JoinError>) {
+        match call {
+            Ok(FinishedCall::PutEvents { request, results }) => self.finish_request(&request, results),
+            Ok(FinishedCall::DeadLetter { index, result }) => self.finish_dead_letter(index, result),
+            // Its messages stay in flight, and so unsettled.
+            Err(error) => tracing::error!(%error, "a call ended abnormally"),
+        }
+    }
+
+    fn finish_request(&mut self, request: &[usize], results: Vec<Result<(), Failure>>) {
+        // One wait for all that failed, so that they leave in one request again.
+        let attempts = request.iter().map(|&index| self.queues.attempts(index)).max().unwrap_or_default();
+        let retry_at = Instant::now() + self.publisher.retry.wait(attempts);
+
+        let mut dispositions = Vec::with_capacity(request.len());
+        for (&index, result) in request.iter().zip(results) {
+            let disposition = match result {
+                Ok(()) => {
+                    self.published.count_sent(index);
+                    Disposition::Sent
+                }
+                Err(failure) => self.failed(index, failure, retry_at),
+            };
+            dispositions.push((index, disposition));
+        }
+        let settles = |disposition| matches!(disposition, Disposition::Sent | Disposition::GiveUp);
+        if dispositions.iter().any(|&(_, disposition)| settles(disposition)) {
+            self.failing_since = None;
+        } else {
+            let since = *self.failing_since.get_or_insert_with(Instant::now);
+            self.stopped |= self.limits.patience.is_some_and(|patience| since.elapsed() >= patience);
+        }
+        self.queues.request_finished(dispositions);
+    }
+
+    fn failed(&mut self, index: usize, failure: Failure, retry_at: Instant) -> Disposition {
+        if failure.kind == FailureKind::Deployment {
+            self.stopped = true;
+            self.published.deployment_error.get_or_insert_with(|| failure.error.clone());
+        }
+        let message = &mut self.published.messages[index];
+        message.unknown_failures += u32::from(failure.kind == FailureKind::Unknown);
+        let disposition = failure.disposition(message.unknown_failures, retry_at);
+        if disposition == Disposition::GiveUp {
+            message.permanent_error = Some(failure.error);
+        } else {
+            message.last_error = Some(failure.error);
+            self.published.last_failed = Some(index);
+        }
+        disposition
+    }
+
+    fn finish_dead_letter(&mut self, index: usize, result: Result<(), String>) {
+        let message = &mut self.published.messages[index];
+        let id = message.id();
+        let (code, text) = EntryError::fields(message.permanent_error.as_ref());
+        match &result {
+            Ok(()) => {
+                self.published.dead_lettered += 1;
+                tracing::warn!(id, code, text, "parked in the dead-letter queue");
+            }
+            Err(error) => {
+                tracing::error!(id, code, text, error, "the dead-letter queue did not take this");
+                message.last_error = Some(EntryError::new("NotParked", error));
+                self.published.last_failed = Some(index);
+            }
+        }
+        self.queues.gave_up(index, result.is_ok());
+    }
+}

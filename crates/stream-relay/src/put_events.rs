@@ -1,0 +1,257 @@
+//! What an answer of `PutEvents` means for each entry of the request.
+//!
+//! The distinction that matters is between an error of the message and an error of the deployment. A message that cannot be
+//! sent is given up, and its aggregate moves on. An error of the deployment fails every message: giving them up would drain
+//! the stream into the dead-letter queue one good message after the other. So publishing stops, and the stream waits.
+
+use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_eventbridge::operation::put_events::{PutEventsError, PutEventsOutput};
+use aws_sdk_eventbridge::types::PutEventsResultEntry;
+use daybook_function_runtime::with_causes;
+use tokio::time::Instant;
+
+use crate::message::EntryError;
+use crate::queues::Disposition;
+
+/// A message that failed this often with undocumented codes is given up.
+const MAX_UNKNOWN_FAILURES: u32 = 5;
+
+/// The kinds of failures, by what to do about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// It passes: send the entry again.
+    Transient,
+    /// An undocumented code, for one entry. Send it again a few times, then give it up: retrying for ever would block the
+    /// shard for one message, giving up at once would lose patience with what may pass.
+    Unknown,
+    /// The message can never be sent: give it up.
+    Permanent,
+    /// The request was refused for what it holds, and it holds several entries: send each alone to find the one.
+    Suspect,
+    /// Permissions, credentials, the bus or its policy: send nothing more, and raise an alarm.
+    Deployment,
+}
+
+/// Why an entry was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) error: EntryError,
+}
+
+impl Failure {
+    fn new(kind: FailureKind, code: &str, text: impl Into<String>) -> Self {
+        Self { kind, error: EntryError::new(code, text) }
+    }
+
+    /// What happens to the entry, which failed with undocumented codes `unknown_failures` times, this failure included.
+    pub(crate) fn disposition(&self, unknown_failures: u32, retry_at: Instant) -> Disposition {
+        match self.kind {
+            FailureKind::Transient | FailureKind::Deployment => Disposition::RetryAt(retry_at),
+            FailureKind::Unknown if unknown_failures < MAX_UNKNOWN_FAILURES => Disposition::RetryAt(retry_at),
+            FailureKind::Unknown | FailureKind::Permanent => Disposition::GiveUp,
+            FailureKind::Suspect => Disposition::RetryAlone,
+        }
+    }
+}
+
+/// The result of each of the `sent` entries.
+pub(crate) fn entry_results(
+    sent: usize,
+    response: Result<PutEventsOutput, SdkError<PutEventsError>>,
+) -> Vec<Result<(), Failure>> {
+    match response {
+        Ok(output) => of_entries(sent, &output),
+        Err(error) => vec![Err(of_request(sent, &error)); sent],
+    }
+}
+
+/// Only an event id means that an entry was taken. An answer that contradicts itself says nothing about any entry: what
+/// was sent may have arrived, and is sent again.
+fn of_entries(sent: usize, output: &PutEventsOutput) -> Vec<Result<(), Failure>> {
+    let results: Vec<_> = output.entries().iter().map(of_entry).collect();
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    if results.len() != sent || i32::try_from(failed) != Ok(output.failed_entry_count()) {
+        let text = format!(
+            "{sent} entries sent, {} results, {failed} of them failures, FailedEntryCount {}",
+            results.len(),
+            output.failed_entry_count()
+        );
+        return vec![Err(Failure::new(FailureKind::Transient, "InconsistentAnswer", text)); sent];
+    }
+    results
+}
+
+fn of_entry(result: &PutEventsResultEntry) -> Result<(), Failure> {
+    let text = result.error_message().unwrap_or_default();
+    match (result.error_code(), result.event_id()) {
+        (Some(code), _) => Err(Failure::new(of_code(code).unwrap_or(FailureKind::Unknown), code, text)),
+        (None, Some(event_id)) if !event_id.is_empty() => Ok(()),
+        (None, _) => Err(Failure::new(FailureKind::Transient, "NoResult", "neither an event id nor an error code")),
+    }
+}
+
+fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
+    let service = match error {
+        SdkError::ServiceError(service) => service,
+        // Nothing went out, and nothing will: the client is not set up.
+        SdkError::ConstructionFailure(_) => {
+            return Failure::new(FailureKind::Deployment, "ConstructionFailure", with_causes(error));
+        }
+        // No connection, a lost one, no answer in time, or none that can be read.
+        _ => return Failure::new(FailureKind::Transient, "NoAnswer", with_causes(error)),
+    };
+    let status = service.raw().status().as_u16();
+    let code = service.err().code().unwrap_or("UnknownError");
+    let kind = match of_status(status).or_else(|| of_code(code)) {
+        Some(FailureKind::Permanent) if sent > 1 => FailureKind::Suspect,
+        Some(kind) => kind,
+        // Refused as a whole, and not known to be for what one entry holds. Every request would be.
+        None => FailureKind::Deployment,
+    };
+    Failure::new(kind, code, service.err().message().map_or_else(|| format!("status {status}"), str::to_owned))
+}
+
+/// The kind of failure that a status means by itself, whatever the code.
+fn of_status(status: u16) -> Option<FailureKind> {
+    match status {
+        429 | 500.. => Some(FailureKind::Transient),
+        401 | 403 => Some(FailureKind::Deployment),
+        413 => Some(FailureKind::Permanent),
+        _ => None,
+    }
+}
+
+/// The codes that are documented for entries of `PutEvents` and, as common errors, for all calls.
+fn of_code(code: &str) -> Option<FailureKind> {
+    match code {
+        "InternalFailure"
+        | "InternalException"
+        | "InternalServerError"
+        | "ServiceUnavailable"
+        | "ServiceUnavailableException"
+        | "Throttling"
+        | "ThrottlingException"
+        | "TooManyRequestsException"
+        | "RequestLimitExceeded"
+        | "RequestTimeout"
+        | "RequestTimeoutException" => Some(FailureKind::Transient),
+
+        "MalformedDetail"
+        | "InvalidArgument"
+        | "RedactionFailure"
+        | "ValidationException"
+        | "ValidationError"
+        | "SerializationException" => Some(FailureKind::Permanent),
+
+        // Source and bus are settings; which detail types the bus takes is its policy. A deployment corrects all of them,
+        // and then every message goes through.
+        "NotAuthorizedForSourceException"
+        | "NotAuthorizedForDetailTypeException"
+        | "InvalidAccountIdException"
+        | "ResourceNotFoundException"
+        | "AccessDenied"
+        | "AccessDeniedException"
+        | "NotAuthorized"
+        | "OptInRequired"
+        | "ExpiredToken"
+        | "ExpiredTokenException"
+        | "RequestExpired"
+        | "UnrecognizedClientException"
+        | "InvalidClientTokenId"
+        | "MissingAuthenticationToken"
+        | "MissingAuthenticationTokenException"
+        | "IncompleteSignature"
+        | "InvalidSignatureException"
+        | "SignatureDoesNotMatch"
+        | "InvalidAction"
+        | "UnknownOperationException" => Some(FailureKind::Deployment),
+
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(failed: i32, results: impl IntoIterator<Item = PutEventsResultEntry>) -> PutEventsOutput {
+        PutEventsOutput::builder().failed_entry_count(failed).set_entries(Some(results.into_iter().collect())).build()
+    }
+
+    fn taken() -> PutEventsResultEntry {
+        PutEventsResultEntry::builder().event_id("e").build()
+    }
+
+    fn failed(code: &str) -> PutEventsResultEntry {
+        PutEventsResultEntry::builder().error_code(code).error_message("why").build()
+    }
+
+    fn kinds(sent: usize, output: &PutEventsOutput) -> Vec<Option<FailureKind>> {
+        of_entries(sent, output).into_iter().map(|result| result.err().map(|failure| failure.kind)).collect()
+    }
+
+    #[test]
+    fn every_documented_code_of_an_entry_has_its_kind_of_failure() {
+        for (code, kind) in [
+            ("InternalFailure", FailureKind::Transient),
+            ("ThrottlingException", FailureKind::Transient),
+            ("MalformedDetail", FailureKind::Permanent),
+            ("InvalidArgument", FailureKind::Permanent),
+            ("RedactionFailure", FailureKind::Permanent),
+            ("AccessDeniedException", FailureKind::Deployment),
+            ("InvalidAccountIdException", FailureKind::Deployment),
+            ("NotAuthorizedForSourceException", FailureKind::Deployment),
+            ("NotAuthorizedForDetailTypeException", FailureKind::Deployment),
+            ("SomethingNew", FailureKind::Unknown),
+        ] {
+            assert_eq!(kinds(2, &output(1, [taken(), failed(code)])), [None, Some(kind)], "{code}");
+        }
+        let failure = of_entry(&failed("MalformedDetail")).unwrap_err();
+        assert_eq!(failure.error, EntryError::new("MalformedDetail", "why"));
+    }
+
+    #[test]
+    fn an_entry_without_an_event_id_was_not_taken() {
+        for empty in [PutEventsResultEntry::builder().build(), PutEventsResultEntry::builder().event_id("").build()] {
+            assert_eq!(kinds(2, &output(1, [taken(), empty])), [None, Some(FailureKind::Transient)]);
+        }
+        let both = PutEventsResultEntry::builder().event_id("e").error_code("InternalFailure").build();
+        assert_eq!(kinds(1, &output(1, [both])), [Some(FailureKind::Transient)]);
+    }
+
+    #[test]
+    fn an_answer_that_contradicts_itself_settles_nothing() {
+        for contradiction in [
+            output(0, []),
+            output(0, [taken()]),
+            output(0, [taken(), taken(), taken()]),
+            output(1, [taken(), taken()]),
+            output(0, [taken(), failed("InternalFailure")]),
+        ] {
+            assert_eq!(kinds(2, &contradiction), [Some(FailureKind::Transient); 2], "{contradiction:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_refused_for_its_status_or_code_has_its_kind_of_failure() {
+        let kind = |status, code| of_status(status).or_else(|| of_code(code));
+        for (status, code, expected) in [
+            (500, "InternalFailure", Some(FailureKind::Transient)),
+            (503, "ValidationException", Some(FailureKind::Transient)),
+            (400, "ThrottlingException", Some(FailureKind::Transient)),
+            (429, "", Some(FailureKind::Transient)),
+            (400, "InternalException", Some(FailureKind::Transient)),
+            (400, "ValidationException", Some(FailureKind::Permanent)),
+            (413, "", Some(FailureKind::Permanent)),
+            (400, "AccessDeniedException", Some(FailureKind::Deployment)),
+            (400, "ResourceNotFoundException", Some(FailureKind::Deployment)),
+            (400, "ExpiredTokenException", Some(FailureKind::Deployment)),
+            (400, "UnrecognizedClientException", Some(FailureKind::Deployment)),
+            (403, "SomethingNew", Some(FailureKind::Deployment)),
+            (400, "SomethingNew", None),
+        ] {
+            assert_eq!(kind(status, code), expected, "{status} {code}");
+        }
+    }
+}

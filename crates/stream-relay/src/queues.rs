@@ -1,0 +1,215 @@
+//! Per-aggregate queues: which messages may be sent now, and in which requests. No I/O and no clock.
+//!
+//! Each aggregate has a queue in order of `messageSeq`, and only the first message of a queue moves: it is ready, in flight,
+//! waiting for its next attempt, or being given up. So one request never holds two messages of an aggregate.
+//!
+//! A request leaves when it is full, or when no message in flight could fill it, that is, has a successor in its queue.
+//! Messages of n distinct aggregates take ⌈n/10⌉ requests that way. Messages that are being given up are not waited for: a
+//! dead-letter queue that does not answer holds up no other aggregate.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use tokio::time::Instant;
+
+/// Maximum entries per request.
+const MAX_ENTRIES: usize = 10;
+/// The entries of a request together are smaller than this, in bytes.
+pub(crate) const REQUEST_BYTES: usize = 1024 * 1024;
+/// Maximum concurrent requests. At some 20 ms each they send 4,000 messages a second for one shard, below the smallest
+/// quotas of EventBridge (400 requests a second).
+const MAX_REQUESTS: usize = 8;
+/// Maximum messages that are given up concurrently.
+const MAX_GIVING_UP: usize = 8;
+
+/// A message as the queues see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueItem<'a> {
+    /// Its aggregate; `None` gives it a queue of its own.
+    pub(crate) aggregate: Option<&'a str>,
+    /// Its position in the queue. Equal positions keep the order in which they came.
+    pub(crate) order: u64,
+    /// The size of its entry, smaller than [`REQUEST_BYTES`]; `None` when it can only be given up.
+    pub(crate) bytes: Option<usize>,
+}
+
+/// What to do next. Messages are identified by their index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send these in one request, then call [`AggregateQueues::request_finished`].
+    Send(Vec<usize>),
+    /// Give up this one, which can never be sent, then call [`AggregateQueues::gave_up`].
+    GiveUp(usize),
+}
+
+/// What happens to an entry after its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    /// The bus took it: it is settled.
+    Sent,
+    /// It is sent again, not before this time.
+    RetryAt(Instant),
+    /// It is sent again at once, from now on in a request of its own.
+    RetryAlone,
+    /// It can never be sent.
+    GiveUp,
+}
+
+/// The queues of all messages that are published together.
+#[derive(Debug, Default)]
+pub(crate) struct AggregateQueues {
+    states: Vec<MessageState>,
+    queues: Vec<VecDeque<usize>>,
+    /// First messages that may be sent.
+    ready: VecDeque<usize>,
+    /// First messages that are to be given up.
+    unsendable: VecDeque<usize>,
+    /// First messages that wait for their next attempt.
+    waiting: BTreeSet<(Instant, usize)>,
+    requests_in_flight: usize,
+    giving_up: usize,
+    /// Messages in flight whose queue holds further messages.
+    in_flight_with_successor: usize,
+}
+
+#[derive(Debug)]
+struct MessageState {
+    queue: usize,
+    bytes: Option<usize>,
+    attempts: u32,
+    alone: bool,
+    settled: bool,
+}
+
+impl AggregateQueues {
+    /// Queues the messages. The index of an item identifies its message from then on.
+    pub(crate) fn new<'a>(items: impl IntoIterator<Item = QueueItem<'a>>) -> Self {
+        let items: Vec<_> = items.into_iter().collect();
+        let mut this = Self::default();
+        let mut by_aggregate = HashMap::new();
+        for (index, item) in items.iter().enumerate() {
+            let next = this.queues.len();
+            let queue = item.aggregate.map_or(next, |aggregate| *by_aggregate.entry(aggregate).or_insert(next));
+            if queue == next {
+                this.queues.push(VecDeque::new());
+            }
+            this.queues[queue].push_back(index);
+            this.states.push(MessageState { queue, bytes: item.bytes, attempts: 0, alone: false, settled: false });
+        }
+        for queue in 0..this.queues.len() {
+            this.queues[queue].make_contiguous().sort_by_key(|&index| items[index].order);
+            this.advance(queue);
+        }
+        this
+    }
+
+    /// What to do next at this time, if there is anything. Callers repeat it until there is nothing.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Step> {
+        while let Some((_, index)) = self.waiting.first().copied().filter(|(at, _)| *at <= now) {
+            self.waiting.pop_first();
+            self.ready.push_back(index);
+        }
+        if self.giving_up < MAX_GIVING_UP
+            && let Some(index) = self.unsendable.pop_front()
+        {
+            self.giving_up += 1;
+            return Some(Step::GiveUp(index));
+        }
+        let (count, full) = self.packed();
+        let fillable = !full && self.in_flight_with_successor > 0;
+        if count == 0 || self.requests_in_flight == MAX_REQUESTS || fillable {
+            return None;
+        }
+        let request: Vec<usize> = self.ready.drain(..count).collect();
+        for &index in &request {
+            self.states[index].attempts += 1;
+            self.in_flight_with_successor += usize::from(self.has_successor(index));
+        }
+        self.requests_in_flight += 1;
+        Some(Step::Send(request))
+    }
+
+    /// When the next attempt of a waiting message is due.
+    pub(crate) fn next_attempt_at(&self) -> Option<Instant> {
+        self.waiting.first().map(|(at, _)| *at)
+    }
+
+    /// Whether no message can move unless something in flight finishes.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.unsendable.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Takes back the entries of a request.
+    pub(crate) fn request_finished(&mut self, dispositions: impl IntoIterator<Item = (usize, Disposition)>) {
+        self.requests_in_flight -= 1;
+        for (index, disposition) in dispositions {
+            self.in_flight_with_successor -= usize::from(self.has_successor(index));
+            match disposition {
+                Disposition::Sent => self.settle(index),
+                Disposition::RetryAt(at) => {
+                    self.waiting.insert((at, index));
+                }
+                Disposition::RetryAlone => {
+                    self.states[index].alone = true;
+                    self.ready.push_back(index);
+                }
+                Disposition::GiveUp => self.unsendable.push_back(index),
+            }
+        }
+    }
+
+    /// Settles a message that was given up. One that could not be given up stays unsettled, and so does its queue behind it.
+    pub(crate) fn gave_up(&mut self, index: usize, settled: bool) {
+        self.giving_up -= 1;
+        if settled {
+            self.settle(index);
+        }
+    }
+
+    /// How often a message was sent.
+    pub(crate) fn attempts(&self, index: usize) -> u32 {
+        self.states[index].attempts
+    }
+
+    /// The messages that are neither sent nor given up.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = usize> {
+        self.states.iter().enumerate().filter(|(_, state)| !state.settled).map(|(index, _)| index)
+    }
+
+    fn settle(&mut self, index: usize) {
+        let state = &mut self.states[index];
+        state.settled = true;
+        let queue = state.queue;
+        self.queues[queue].pop_front();
+        self.advance(queue);
+    }
+
+    /// Gets the first message of a queue going.
+    fn advance(&mut self, queue: usize) {
+        if let Some(&first) = self.queues[queue].front() {
+            let next = if self.states[first].bytes.is_some() { &mut self.ready } else { &mut self.unsendable };
+            next.push_back(first);
+        }
+    }
+
+    /// How many of the ready messages fit one request, and whether they fill it.
+    fn packed(&self) -> (usize, bool) {
+        let mut bytes = 0;
+        for (count, &index) in self.ready.iter().enumerate() {
+            let state = &self.states[index];
+            bytes += state.bytes.unwrap_or_default();
+            let apart = state.alone || self.states[self.ready[0]].alone;
+            if count == MAX_ENTRIES || bytes >= REQUEST_BYTES || (count > 0 && apart) {
+                return (count, true);
+            }
+        }
+        (self.ready.len(), self.ready.len() == MAX_ENTRIES)
+    }
+
+    /// Whether another message follows on this first message of its queue.
+    fn has_successor(&self, first: usize) -> bool {
+        self.queues[self.states[first].queue].len() > 1
+    }
+}
+
+#[cfg(test)]
+mod tests;

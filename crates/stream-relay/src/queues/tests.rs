@@ -1,0 +1,196 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn item(aggregate: &str, order: u64, bytes: usize) -> QueueItem<'_> {
+    QueueItem { aggregate: Some(aggregate), order, bytes: Some(bytes) }
+}
+
+fn steps(queues: &mut AggregateQueues, now: Instant) -> Vec<Step> {
+    std::iter::from_fn(|| queues.next(now)).collect()
+}
+
+fn finish(queues: &mut AggregateQueues, request: &[usize], disposition: Disposition) {
+    queues.request_finished(request.iter().map(|&index| (index, disposition)));
+}
+
+#[test]
+fn a_queue_advances_when_its_first_message_is_settled() {
+    let now = Instant::now();
+    let mut queues = AggregateQueues::new([item("b", 2, 1), item("a", 7, 1), item("b", 1, 1)]);
+    assert_eq!(steps(&mut queues, now), [Step::Send(vec![2, 1])]);
+    queues.request_finished([(2, Disposition::Sent), (1, Disposition::GiveUp)]);
+    assert_eq!(steps(&mut queues, now), [Step::GiveUp(1), Step::Send(vec![0])]);
+    finish(&mut queues, &[0], Disposition::Sent);
+    assert_eq!(queues.unsettled().collect::<Vec<_>>(), [1]);
+    queues.gave_up(1, true);
+    assert_eq!(queues.unsettled().count(), 0);
+}
+
+#[test]
+fn a_request_waits_only_for_messages_that_could_fill_it() {
+    let now = Instant::now();
+    let names: Vec<_> = (0..15).map(|name| format!("{name}")).collect();
+    let firsts: Vec<_> = names.iter().map(|name| item(name, 1, 1)).collect();
+
+    let mut distinct = AggregateQueues::new(firsts.clone());
+    assert_eq!(steps(&mut distinct, now), [Step::Send((0..10).collect()), Step::Send((10..15).collect())]);
+
+    let mut longer = AggregateQueues::new(firsts.into_iter().chain([item("0", 2, 1)]));
+    assert_eq!(steps(&mut longer, now), [Step::Send((0..10).collect())]);
+    finish(&mut longer, &(0..10).collect::<Vec<_>>(), Disposition::Sent);
+    assert_eq!(steps(&mut longer, now), [Step::Send(vec![10, 11, 12, 13, 14, 15])]);
+}
+
+#[test]
+fn a_request_is_smaller_than_the_limit() {
+    let now = Instant::now();
+    let names = ["a", "b", "c", "d"];
+    let mut queues = AggregateQueues::new(names.map(|name| item(name, 1, REQUEST_BYTES / 2)));
+    assert_eq!(steps(&mut queues, now), [0, 1, 2, 3].map(|index| Step::Send(vec![index])));
+    let mut queues = AggregateQueues::new(names.map(|name| item(name, 1, REQUEST_BYTES / 2 - 1)));
+    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1]), Step::Send(vec![2, 3])]);
+}
+
+#[test]
+fn a_retried_message_waits_for_its_time() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    let mut queues = AggregateQueues::new([item("a", 1, 1), item("b", 1, 1)]);
+    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1])]);
+    queues.request_finished([(0, Disposition::RetryAt(later)), (1, Disposition::Sent)]);
+    assert_eq!((steps(&mut queues, now), queues.next_attempt_at()), (vec![], Some(later)));
+    assert_eq!((steps(&mut queues, later), queues.next_attempt_at()), (vec![Step::Send(vec![0])], None));
+    assert_eq!(queues.attempts(0), 2);
+}
+
+#[test]
+fn suspects_are_sent_alone() {
+    let now = Instant::now();
+    let mut queues = AggregateQueues::new([item("a", 1, 1), item("b", 1, 1)]);
+    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1])]);
+    finish(&mut queues, &[0, 1], Disposition::RetryAlone);
+    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0]), Step::Send(vec![1])]);
+}
+
+#[test]
+fn a_message_that_could_not_be_given_up_blocks_its_queue_only() {
+    let now = Instant::now();
+    let poison = QueueItem { aggregate: Some("a"), order: 0, bytes: None };
+    let mut queues = AggregateQueues::new([item("a", 1, 1), poison, item("b", 1, 1)]);
+    assert_eq!(steps(&mut queues, now), [Step::GiveUp(1), Step::Send(vec![2])]);
+    queues.gave_up(1, false);
+    finish(&mut queues, &[2], Disposition::Sent);
+    assert_eq!(steps(&mut queues, now), []);
+    assert_eq!(queues.unsettled().collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn concurrent_calls_are_limited() {
+    let names: Vec<_> = (0..200).map(|name| format!("{name}")).collect();
+    let mut sends = AggregateQueues::new(names.iter().map(|name| item(name, 1, 1)));
+    assert_eq!(steps(&mut sends, Instant::now()).len(), MAX_REQUESTS);
+    let mut unsendable =
+        AggregateQueues::new(names.iter().map(|name| QueueItem { aggregate: Some(name), order: 1, bytes: None }));
+    assert_eq!(steps(&mut unsendable, Instant::now()).len(), MAX_GIVING_UP);
+}
+
+/// What happens to a step: which of those in flight finishes, and how.
+type Fate = (usize, Vec<u8>);
+
+proptest! {
+    #[test]
+    fn every_message_is_settled_once_in_order_and_alone_in_its_queue(
+        messages in prop::collection::vec((0..8_usize, 1..6_u64, prop::option::weighted(0.9, 1..600_000_usize)), 0..80),
+        fates in prop::collection::vec((any::<usize>(), prop::collection::vec(0..5_u8, 1..10)), 0..60),
+    ) {
+        let names: Vec<_> = (0..8).map(|aggregate| format!("{aggregate}")).collect();
+        let items: Vec<_> = messages
+            .iter()
+            .map(|&(aggregate, order, bytes)| QueueItem { aggregate: Some(&names[aggregate]), order, bytes })
+            .collect();
+        run(&items, &fates)?;
+    }
+
+    #[test]
+    fn distinct_aggregates_take_a_tenth_as_many_requests(count in 0..400_usize) {
+        let names: Vec<_> = (0..count).map(|aggregate| aggregate.to_string()).collect();
+        let items: Vec<_> = names.iter().map(|name| item(name, 1, 1_000)).collect();
+        prop_assert_eq!(run(&items, &[])?, count.div_ceil(MAX_ENTRIES));
+    }
+}
+
+/// Drives the queues to the end and checks every step. Returns the number of requests.
+fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> {
+    let mut now = Instant::now();
+    let mut queues = AggregateQueues::new(items.iter().copied());
+    let mut fates = fates.iter();
+    let mut flying: Vec<Step> = Vec::new();
+    let mut settled: Vec<usize> = Vec::new();
+    let mut requests = 0;
+    loop {
+        while let Some(step) = queues.next(now) {
+            if let Step::Send(request) = &step {
+                requests += 1;
+                let bytes: usize = request.iter().map(|&index| items[index].bytes.unwrap()).sum();
+                prop_assert!((1..=MAX_ENTRIES).contains(&request.len()) && bytes < REQUEST_BYTES);
+            }
+            flying.push(step);
+            let mut in_flight: Vec<_> = flying
+                .iter()
+                .flat_map(|step| match step {
+                    Step::Send(request) => request.clone(),
+                    Step::GiveUp(index) => vec![*index],
+                })
+                .map(|index| items[index].aggregate)
+                .collect();
+            in_flight.sort_unstable();
+            prop_assert!(
+                in_flight.windows(2).all(|pair| pair[0] != pair[1]),
+                "two of an aggregate in flight: {in_flight:?}"
+            );
+        }
+        let (pick, outcomes) = fates.next().cloned().unwrap_or_default();
+        if flying.is_empty() {
+            let Some(wake) = queues.next_attempt_at() else { break };
+            now = wake;
+            continue;
+        }
+        match flying.swap_remove(pick % flying.len()) {
+            Step::GiveUp(index) => {
+                settled.push(index);
+                queues.gave_up(index, true);
+            }
+            Step::Send(request) => {
+                let outcome = |nth: usize| outcomes.get(nth % outcomes.len().max(1)).copied().unwrap_or_default();
+                let dispositions = request.iter().enumerate().map(|(nth, &index)| match outcome(nth) {
+                    0 | 1 => (index, Disposition::Sent),
+                    2 => (index, Disposition::RetryAt(now + Duration::from_millis(5))),
+                    3 => (index, Disposition::RetryAlone),
+                    _ => (index, Disposition::GiveUp),
+                });
+                let dispositions: Vec<_> = dispositions.collect();
+                settled.extend(
+                    dispositions
+                        .iter()
+                        .filter(|(_, disposition)| *disposition == Disposition::Sent)
+                        .map(|(index, _)| index),
+                );
+                queues.request_finished(dispositions);
+            }
+        }
+    }
+    prop_assert_eq!(queues.unsettled().count(), 0);
+    let mut once = settled.clone();
+    once.sort_unstable();
+    prop_assert_eq!(once, (0..items.len()).collect::<Vec<_>>());
+    for aggregate in 0..8 {
+        let name = format!("{aggregate}");
+        let of_aggregate = settled.iter().filter(|&&index| items[index].aggregate == Some(&name));
+        let orders: Vec<_> = of_aggregate.map(|&index| (items[index].order, index)).collect();
+        prop_assert!(orders.is_sorted(), "{orders:?}");
+    }
+    Ok(requests)
+}
