@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daybook_event_source_mapping::outcome::Outcome;
+use daybook_event_source_mapping::InvocationOutcome;
 use daybook_stream_relay::{Relay, RelaySettings, RetryPolicy, StreamBatch, clients};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -82,14 +82,14 @@ impl Function {
     }
 
     /// One invocation, as the poller sees it.
-    pub(crate) async fn invoke(&self, records: Vec<Delivery>) -> Outcome {
+    pub(crate) async fn invoke(&self, records: Vec<Delivery>) -> InvocationOutcome {
         let (number, fate, records) = {
             let mut state = self.0.state.lock().unwrap();
             state.invocations += 1;
             let ill = !self.0.illness.passed();
             if ill && state.dice.chance(self.0.rate / 4.0) {
                 self.0.log.met("function throttled");
-                return Outcome::NotInvoked;
+                return InvocationOutcome::NotInvoked;
             }
             let fate = if ill { self.0.fate(&mut state.dice) } else { Fate::default() };
             let records = if ill { self.0.tamper(records, &mut state.dice) } else { records };
@@ -105,7 +105,7 @@ impl Function {
                 Err(_) => {
                     self.0.log.met("invocation forgotten");
                     self.0.log.tell(|| format!("invocation {number} is forgotten"));
-                    return Outcome::FunctionError;
+                    return InvocationOutcome::FunctionError;
                 }
             },
             None => running.await,
@@ -114,13 +114,13 @@ impl Function {
         self.0.log.tell(|| format!("invocation {number}: {outcome:?}"));
         if answer_lost {
             self.0.log.met("answer lost");
-            return Outcome::FunctionError;
+            return InvocationOutcome::FunctionError;
         }
         outcome
     }
 }
 
-async fn run(function: Arc<Inner>, number: u64, fate: Fate, records: Vec<Delivery>) -> Outcome {
+async fn run(function: Arc<Inner>, number: u64, fate: Fate, records: Vec<Delivery>) -> InvocationOutcome {
     let idle = function.state.lock().unwrap().idle.pop();
     let instance = idle.unwrap_or_else(|| function.instance());
     instance.life.begin(fate.crash);
@@ -146,11 +146,11 @@ async fn run(function: Arc<Inner>, number: u64, fate: Fate, records: Vec<Deliver
             .log
             .met(&format!("relay crash {}", if fate.crash.is_some() { "between steps" } else { "out of time" }));
         function.log.tell(|| format!("invocation {number} dies: {:?}", fate.crash));
-        return Outcome::FunctionError;
+        return InvocationOutcome::FunctionError;
     };
     let answer = match answer {
-        Ok(response) => Outcome::Returned(serde_json::to_string(&response).unwrap()),
-        Err(_) => Outcome::FunctionError,
+        Ok(response) => InvocationOutcome::Returned(serde_json::to_string(&response).unwrap()),
+        Err(_) => InvocationOutcome::FunctionError,
     };
     ledger.close(&answer);
     function.state.lock().unwrap().idle.push(instance);

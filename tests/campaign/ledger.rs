@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use daybook_event_source_mapping::outcome::Outcome;
+use daybook_event_source_mapping::InvocationOutcome;
 use daybook_stream_relay::SequenceNumber;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -262,7 +262,7 @@ impl Ledger {
     }
 
     /// The relay answers: with an error, or with this JSON.
-    pub(crate) fn close(&self, answer: &Outcome) {
+    pub(crate) fn close(&self, answer: &InvocationOutcome) {
         if Instant::now() > self.cutoff {
             self.violation("the relay answers late");
         }
@@ -270,8 +270,8 @@ impl Ledger {
         let numbers: Vec<_> = unsettled.iter().flat_map(|thing| &thing.numbers).collect();
         let right = match answer {
             // Nobody could say where to go on.
-            Outcome::FunctionError => numbers.contains(&&None),
-            Outcome::Returned(json) => {
+            InvocationOutcome::FunctionError => numbers.contains(&&None),
+            InvocationOutcome::Returned(json) => {
                 let lowest = numbers.iter().copied().min();
                 let failures: Vec<_> = lowest
                     .into_iter()
@@ -280,7 +280,7 @@ impl Ledger {
                 serde_json::from_str::<Value>(json).unwrap() == json!({"batchItemFailures": failures})
                     && !numbers.contains(&&None)
             }
-            Outcome::NotInvoked => false,
+            InvocationOutcome::NotInvoked => false,
         };
         if !right {
             let names: Vec<_> = unsettled.iter().map(|thing| self.name(thing)).collect();

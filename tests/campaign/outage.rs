@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daybook_event_source_mapping::outcome::Outcome;
 use daybook_event_source_mapping::template::{Function, StreamEvent, Template};
-use daybook_event_source_mapping::{Mapping, Record, Step};
+use daybook_event_source_mapping::{InvocationOutcome, Mapping, Record, Step};
 use daybook_stream_relay::Relay;
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
@@ -175,11 +174,11 @@ fn outage(down: Down) -> Outage {
     })
 }
 
-async fn invoke(relay: &Relay, payload: &str, time: Duration) -> Outcome {
+async fn invoke(relay: &Relay, payload: &str, time: Duration) -> InvocationOutcome {
     let batch = serde_json::from_str(payload).unwrap();
     let answer = tokio::time::timeout(time, relay.handle(batch, Instant::now() + time)).await;
     let answer = answer.expect("the relay answers in time").expect("every record has a number");
-    Outcome::Returned(serde_json::to_string(&answer).unwrap())
+    InvocationOutcome::Returned(serde_json::to_string(&answer).unwrap())
 }
 
 fn record(number: usize, now: Duration) -> Record {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daybook_event_source_mapping::{Filter, MappingSettings};
+use daybook_event_source_mapping::{MappingSettings, RecordFilter};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::AggregateKey;
 use tokio::time::{Instant, sleep};
@@ -133,7 +133,7 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
     let function = Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(&messages), illness, splits);
     let promise = Promise {
         order: telling.in_order && settings.parallelization_factor == 1,
-        filtered: settings.filter != Filter::default(),
+        filtered: settings.filter != RecordFilter::default(),
     };
     log.met(if promise.order { "order promised" } else { "order promised within a batch" });
 
@@ -207,7 +207,8 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
 
 /// A mapping's settings, within what they may be.
 fn settings(dice: &mut Dice) -> MappingSettings {
-    let patterns = ["{\"eventName\":[\"INSERT\"],\"dynamodb\":{\"Keys\":{\"sk\":{\"S\":[{\"prefix\":\"OUTBOX#\"}]}}}}"];
+    let mut outbox_rows = RecordFilter::default();
+    outbox_rows.add(r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#).unwrap();
     MappingSettings {
         batch_size: dice.one_of(&[1, 2, 3, 10, 25, 100]),
         batching_window: dice.one_of(&[
@@ -221,8 +222,7 @@ fn settings(dice: &mut Dice) -> MappingSettings {
         maximum_retry_attempts: if dice.chance(0.75) { None } else { Some(dice.one_of(&[0, 1, 3])) },
         maximum_record_age: dice.chance(0.1).then(|| Duration::from_secs(60)),
         report_batch_item_failures: true,
-        filter: if dice.chance(0.6) { Filter::compile(patterns).unwrap() } else { Filter::default() },
-        ..MappingSettings::default()
+        filter: if dice.chance(0.6) { outbox_rows } else { RecordFilter::default() },
     }
 }
 

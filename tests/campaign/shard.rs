@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daybook_event_source_mapping::outcome::Outcome;
-use daybook_event_source_mapping::{Batch, Mapping, MappingSettings, Position, Step};
+use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, MappingSettings, Position, Step};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep_until};
@@ -42,7 +41,7 @@ impl Poller {
             .map(|(_, entry)| (entry.record.sequence_number().to_string(), Arc::clone(entry)))
             .collect();
         let mut mapping = Mapping::new(self.settings.clone());
-        let mut running: FuturesUnordered<BoxFuture<'static, (Batch, Outcome)>> = FuturesUnordered::new();
+        let mut running: FuturesUnordered<BoxFuture<'static, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
         let mut next = 0;
         loop {
             let now = self.clock.now();
@@ -90,7 +89,11 @@ impl Poller {
         }
     }
 
-    fn invoke(&self, batch: Batch, entries: &HashMap<String, Arc<Entry>>) -> BoxFuture<'static, (Batch, Outcome)> {
+    fn invoke(
+        &self,
+        batch: Batch,
+        entries: &HashMap<String, Arc<Entry>>,
+    ) -> BoxFuture<'static, (Batch, InvocationOutcome)> {
         let deliveries = batch.records().iter().map(|record| Delivery {
             content: entries[&record.sequence_number().to_string()].content.clone(),
             json: record.json().clone(),

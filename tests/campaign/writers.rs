@@ -212,7 +212,7 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
         let Ok(decided) = model.decide(&before, &key.id, &request.commands, &circumstances) else {
             return work.log.met("command invalid");
         };
-        if decided.refusal.is_some() {
+        if decided.rejection.is_some() {
             work.log.met(if decided.events.is_empty() { "refusal" } else { "refusal on record" });
         }
         if decided.events.is_empty() {

@@ -87,6 +87,6 @@ mod tests {
 
     #[test]
     fn it_stops_at_zero() {
-        given::<Counter>([Event::Started { from: 0 }]).when(Command::Tick {}).then_refused("AtZero", []);
+        given::<Counter>([Event::Started { from: 0 }]).when(Command::Tick {}).then_rejected("AtZero", []);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use daybook_event_source_mapping::template::{Function, Setting};
-use daybook_event_source_mapping::{Filter, MappingSettings, StartingPosition, Template};
+use daybook_event_source_mapping::{MappingSettings, RecordFilter, Template};
 use daybook_event_store::EventStore;
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
@@ -78,7 +78,6 @@ fn mapping(id: &str) -> MappingSettings {
 fn mappings_lose_nothing() {
     let common = MappingSettings {
         batch_size: 100,
-        starting_position: StartingPosition::TrimHorizon,
         bisect_batch_on_function_error: true,
         maximum_retry_attempts: None,
         maximum_record_age: Some(Duration::from_secs(23 * 60 * 60)),
@@ -96,11 +95,16 @@ fn mappings_lose_nothing() {
             ..common
         }
     );
+    let template = plain(&text());
     for id in ["StreamRelay", "Snapshotter"] {
-        for event in function(id).streams.values() {
-            assert_eq!(event.stream, Setting::Unresolved("!GetAtt Table.StreamArn".to_owned()));
+        for name in function(id).streams.keys() {
+            let event = &template["Resources"][id]["Properties"]["Events"][name]["Properties"];
+            assert_eq!(
+                (&event["Stream"], &event["StartingPosition"]),
+                (&json!("Table.StreamArn"), &json!("TRIM_HORIZON"))
+            );
             // A queue would get only where the records were.
-            assert_eq!(event.on_failure.as_ref().and_then(|on_failure| on_failure.kind.as_deref()), Some("S3"));
+            assert_eq!(event["DestinationConfig"]["OnFailure"]["Type"], "S3");
         }
     }
 }
@@ -126,7 +130,7 @@ fn records() -> Vec<Value> {
 }
 
 /// Asserts that the filter passes what the function acts on, and that there is some of either kind.
-fn assert_agree(filter: &Filter, acted_on: &[(Value, bool)]) {
+fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
     for (record, acted) in acted_on {
         assert_eq!(filter.matches(record), *acted, "{record:#}");
     }
@@ -320,15 +324,22 @@ fn every_function_is_a_binary_of_the_workspace() {
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
     let mut named = BTreeSet::new();
-    for (id, function) in template().functions {
-        let known = |text: &str| Some(Setting::Known(text.to_owned()));
-        // What the runtime starts, and what cargo-lambda calls whatever it builds.
-        assert_eq!(function.handler, known("bootstrap"), "{id}");
-        assert_eq!(function.build_method, known("rust-cargolambda"), "{id}");
-        assert_eq!(function.code_uri, known("."), "{id}");
+    let template = plain(&text());
+    for (id, function) in self::template().functions {
+        let (metadata, properties) =
+            (&template["Resources"][&id]["Metadata"], &template["Resources"][&id]["Properties"]);
+        assert_eq!(metadata["BuildMethod"], "rust-cargolambda", "{id}");
+        for (name, value) in [("Handler", "bootstrap"), ("CodeUri", ".")] {
+            // What the runtime starts is what cargo-lambda calls whatever it builds. All functions have it in common.
+            assert_eq!(
+                (&properties[name], &template["Globals"]["Function"][name]),
+                (&Value::Null, &json!(value)),
+                "{id}"
+            );
+        }
         let Some(Setting::Known(binary)) = function.binary else { panic!("{id} names no binary") };
         assert!(named.insert(binary.clone()), "{binary} is two functions");
     }
     assert_eq!(named, binaries);
-    assert_eq!(plain(&text())["Globals"]["Function"]["Runtime"], "provided.al2023");
+    assert_eq!(template["Globals"]["Function"]["Runtime"], "provided.al2023");
 }

@@ -1,6 +1,6 @@
 //! A bank account in a ledger. Its balance may go below zero, down to an overdraft limit; a transaction beyond that is
-//! refused, and the refusal goes on record. The world hears of two things only: that the account became overdrawn, and
-//! that a transaction failed.
+//! rejected, and the rejection goes on record. Two messages are published, and no others: that the account became
+//! overdrawn, and that a transaction failed.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
 use schemars::{JsonSchema, Schema, schema_for};
@@ -105,7 +105,7 @@ pub enum Event {
     },
 }
 
-/// What the world is told of an account.
+/// The messages of an account.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
 #[schemars(rename = "AccountMessage")]
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_is_silent_and_starts_at_zero() {
+    fn opening_publishes_nothing_and_starts_at_zero() {
         given::<Account>([]).when(Command::OpenAccount {}).then([opened()]).announces([]);
         let state = given::<Account>([opened()]).state();
         assert_eq!((state.id.as_str(), state.balance, state.minimum_balance), (ID, 0, -1000));
@@ -264,10 +264,10 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_is_refused_on_record() {
+    fn transaction_beyond_the_limit_is_rejected_and_recorded() {
         let announced = given::<Account>([opened()])
             .when(transaction("too much", -1001))
-            .then_refused("InsufficientFunds", [failed("too much", -1001)]);
+            .then_rejected("InsufficientFunds", [failed("too much", -1001)]);
         announced.announces(["transactionFailed"]);
         assert_eq!(announced.data(0), json!({"accountId": ID, "desc": "too much", "amount": -1001}));
         assert_eq!(given::<Account>([opened(), failed("too much", -1001)]).state().balance, 0);
@@ -277,6 +277,6 @@ mod tests {
     fn a_balance_never_overflows() {
         given::<Account>([opened(), accepted("A", i64::MAX)])
             .when(transaction("one more", 1))
-            .then_refused("AmountOutOfRange", []);
+            .then_rejected("AmountOutOfRange", []);
     }
 }

@@ -1,11 +1,11 @@
-//! Your room: one file an aggregate, each in the same order: state, commands, events, messages, then the rules.
+//! Your code: one file an aggregate, each in the same order: state, commands, events, messages, then the rules.
 //!
-//! The three that ship are examples to read first: [`mod@todo`] is the smallest, [`account`] has rules, recorded refusals
+//! The three that ship are examples to read first: [`mod@todo`] is the smallest, [`account`] has rules, recorded rejections
 //! and messages of its own, [`order`] has a life cycle, and events that have changed over the years.
 //!
 //! To add one, write `src/<name>.rs` and add a line to [`registry`]. Before it is deployed, pin what it stores: an example
-//! of each of its events in `golden/<type>.json`. How to change what has been deployed is told in
-//! `docs/evolving-events.md`.
+//! of each of its events in `golden/<type>.json`. `docs/evolving-events.md`
+//! explains how to change what has been deployed.
 
 pub mod account;
 pub mod order;
@@ -20,7 +20,7 @@ pub use todo::Todo;
 ///
 /// # Errors
 ///
-/// When one of them does not fit with the others or with itself; the test below finds out before you deploy.
+/// When one of them does not fit with the others or with itself; the test below fails before you deploy.
 pub fn registry() -> Result<Registry, RegistrationError> {
     let registry = Registry::new().with::<Account>()?.with::<Order>()?.with::<Todo>()?;
     Ok(registry)

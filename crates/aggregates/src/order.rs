@@ -1,7 +1,7 @@
-//! An order's life: placed, paid, shipped, delivered, and perhaps refunded. The world is told of every event, with the
-//! whole order as it then is, so that no consumer has to come back and ask.
+//! An order's life: placed, paid, shipped, delivered, and perhaps refunded. Every event is published with the whole order
+//! as it then is, so that no consumer has to read it.
 //!
-//! The one that has been through changes: what it stored in earlier years, `earlier` still reads.
+//! The one whose events have changed: `earlier` still reads what it stored in earlier years.
 
 mod earlier;
 
@@ -144,7 +144,7 @@ pub enum Event {
     },
 }
 
-/// What the world is told of an order: each event, with the whole order after it.
+/// The messages of an order: each event, with the whole order after it.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "OrderMessage")]
@@ -254,7 +254,7 @@ impl Aggregate for Order {
     }
 }
 
-/// Refuses what the order's status does not allow.
+/// Rejects what the order's status does not allow.
 fn require(order: &State, verb: &str, allowed: &[Status]) -> Result<(), Rejection<Event>> {
     if allowed.contains(&order.status) {
         return Ok(());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn placing_tells_the_whole_order() {
+    fn placing_publishes_the_whole_order() {
         let announced = given::<Order>([])
             .when(Command::PlaceOrder { customer_id: "alice".into(), items: items(), total: 4500 })
             .then([placed()]);
@@ -303,9 +303,9 @@ mod tests {
     fn an_order_needs_items_and_a_price() {
         let place = |items, total| Command::PlaceOrder { customer_id: "alice".into(), items, total };
         let none = vec![Item { product_id: "coffee".into(), quantity: 0 }];
-        given::<Order>([]).when(place(vec![], 0)).then_refused("NothingOrdered", []);
-        given::<Order>([]).when(place(none, 0)).then_refused("NothingOrdered", []);
-        given::<Order>([]).when(place(items(), -1)).then_refused("NegativeTotal", []);
+        given::<Order>([]).when(place(vec![], 0)).then_rejected("NothingOrdered", []);
+        given::<Order>([]).when(place(none, 0)).then_rejected("NothingOrdered", []);
+        given::<Order>([]).when(place(items(), -1)).then_rejected("NegativeTotal", []);
     }
 
     #[test]
@@ -328,26 +328,26 @@ mod tests {
 
     #[test]
     fn steps_come_in_their_order() {
-        let refused = |history: Vec<Event>, command: Command| {
-            given::<Order>(history).when(command).then_refused("WrongStatus", []);
+        let rejected = |history: Vec<Event>, command: Command| {
+            given::<Order>(history).when(command).then_rejected("WrongStatus", []);
         };
-        refused(vec![placed()], Command::ShipOrder { tracking_number: "T-1".into() });
-        refused(vec![placed()], Command::DeliverOrder {});
-        refused(vec![placed()], Command::RefundOrder { amount: 1 });
-        refused(vec![placed(), paid()], Command::ProcessPayment { amount: 4500 });
-        refused(vec![placed(), paid(), shipped()], Command::ShipOrder { tracking_number: "T-2".into() });
-        refused(vec![placed(), paid(), Event::Refunded { amount: 1 }], Command::RefundOrder { amount: 1 });
+        rejected(vec![placed()], Command::ShipOrder { tracking_number: "T-1".into() });
+        rejected(vec![placed()], Command::DeliverOrder {});
+        rejected(vec![placed()], Command::RefundOrder { amount: 1 });
+        rejected(vec![placed(), paid()], Command::ProcessPayment { amount: 4500 });
+        rejected(vec![placed(), paid(), shipped()], Command::ShipOrder { tracking_number: "T-2".into() });
+        rejected(vec![placed(), paid(), Event::Refunded { amount: 1 }], Command::RefundOrder { amount: 1 });
     }
 
     #[test]
     fn the_payment_is_the_total() {
-        given::<Order>([placed()]).when(Command::ProcessPayment { amount: 1 }).then_refused("WrongAmount", []);
+        given::<Order>([placed()]).when(Command::ProcessPayment { amount: 1 }).then_rejected("WrongAmount", []);
     }
 
     #[test]
     fn a_refund_is_at_most_the_total() {
         for amount in [-1, 0, 4501] {
-            given::<Order>([placed(), paid()]).when(Command::RefundOrder { amount }).then_refused("WrongAmount", []);
+            given::<Order>([placed(), paid()]).when(Command::RefundOrder { amount }).then_rejected("WrongAmount", []);
         }
         given::<Order>([placed(), paid(), shipped(), Event::Delivered {}])
             .when(Command::RefundOrder { amount: 4500 })

@@ -1,4 +1,4 @@
-//! Something to do: created, updated, deleted. The smallest aggregate, and the world is told of every event.
+//! Something to do: created, updated, deleted. The smallest aggregate, and it publishes every event.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
@@ -148,10 +148,10 @@ mod tests {
         for title in ["", " \t"] {
             given::<Todo>([])
                 .when(Command::CreateTodo { title: title.into(), message: "Make coffee".into() })
-                .then_refused("TitleMissing", []);
+                .then_rejected("TitleMissing", []);
             given::<Todo>([created()])
                 .when(Command::UpdateTodo { title: title.into(), message: "Make tea".into() })
-                .then_refused("TitleMissing", []);
+                .then_rejected("TitleMissing", []);
         }
     }
 

@@ -267,7 +267,7 @@ fn plan(
         return Err(Problem::Conflict { expected, actual: before.version() });
     }
     let version = decided.after.version();
-    if let Some(refusal) = decided.refusal.clone() {
+    if let Some(refusal) = decided.rejection.clone() {
         let problem = Problem::Refused { refusal, version };
         if decided.events.is_empty() {
             return Err(problem);

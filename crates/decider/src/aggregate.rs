@@ -32,8 +32,8 @@ pub trait Aggregate: Send + Sync + 'static {
     /// else.
     const EVENTS: &'static [EventType];
 
-    /// Events of which the table holds some and which mean nothing any more, each with its last version: they are read
-    /// as nothing. Their names stay taken.
+    /// Events that the table still holds and that mean nothing any more, each with its last version: they are read as
+    /// nothing. Their names stay taken.
     const RETIRED: &'static [EventType] = &[];
 
     /// Whether [`decide`](Self::decide) wants all earlier events in [`Context::history`]. Such an aggregate is always
@@ -51,24 +51,25 @@ pub trait Aggregate: Send + Sync + 'static {
     /// The events: an enum with `#[serde(tag = "type", content = "data")]`, each variant's name given explicitly.
     type Event: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
-    /// The rules: which events does this command cause, or why is it refused?
+    /// The rules: the events that a command causes, or its rejection.
     ///
     /// # Errors
     ///
-    /// A [`Rejection`], which the caller receives with status 422. It may carry events that record the refusal.
+    /// A [`Rejection`], which the caller receives with status 422. It may carry events that record the rejection.
     fn decide(state: &Self::State, command: Self::Command, context: &Context<'_, Self::Event>)
     -> Decision<Self::Event>;
 
     /// The state after one more event. Total: an event is a fact, it cannot fail.
     fn evolve(state: Self::State, event: &Self::Event) -> Self::State;
 
-    /// What to tell the world about one event: by default the event itself.
+    /// The messages to publish for one event: by default the event itself.
     fn announce(_before: &Self::State, event: &Self::Event, _after: &Self::State) -> Vec<Message> {
         vec![Message::of(event)]
     }
 
-    /// The JSON Schema of the messages, `{"type", "data"}`: by default that of the events. Who writes
-    /// [`announce`](Self::announce) tells a value of an enum by [`Message::of`], and gives that enum's schema here.
+    /// The JSON Schema of the messages, `{"type", "data"}`: by default that of the events. An aggregate with an
+    /// [`announce`](Self::announce) of its own makes its messages of an enum by [`Message::of`], and returns the schema of
+    /// that enum here.
     fn message_schema() -> Schema {
         schema_for!(Self::Event)
     }
@@ -82,7 +83,7 @@ pub trait Aggregate: Send + Sync + 'static {
     /// up, from one that it [`reads`](EventType::reads) ahead down, from another name to today's. Called until every
     /// event that it returns is at the version that [`EVENTS`](Self::EVENTS) names; one stored event may become several.
     ///
-    /// Pure, and only about form: what it says of an event must be right for ever.
+    /// Pure, and only about form: what it returns for an event must be right for ever.
     ///
     /// # Errors
     ///
@@ -177,28 +178,28 @@ impl StoredEvent {
 /// What a step of [`Aggregate::upcast`] makes of an event, or why it cannot.
 pub type Upcast = Result<Vec<StoredEvent>, serde_json::Error>;
 
-/// The outcome of a decision. No events at all means that there is nothing to do: the command succeeds.
+/// The result of a decision. No events at all means that there is nothing to do: the command succeeds.
 pub type Decision<E> = Result<Vec<E>, Rejection<E>>;
 
-/// A command that the rules refuse.
+/// Why the rules reject a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rejection<E> {
     /// Its name, in the style of an event: `InsufficientFunds`. Clients match on it.
     pub name: &'static str,
     /// What was wrong, for the caller.
     pub detail: String,
-    /// Events that record the refusal: appended and announced although the caller is refused.
+    /// Events that record the rejection: appended and announced although the command is rejected.
     pub recorded: Vec<E>,
 }
 
 impl<E> Rejection<E> {
-    /// A refusal that leaves no trace.
+    /// A rejection that is not recorded.
     pub fn new(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, detail: detail.into(), recorded: Vec::new() }
     }
 
-    /// Has `event` appended, so that the refusal itself is on record. An aggregate that does not exist yet records
-    /// nothing: a stream begins with its creation.
+    /// Has `event` appended, which records the rejection. An aggregate that does not exist yet records nothing: a stream
+    /// begins with its creation.
     #[must_use]
     pub fn recording(mut self, event: E) -> Self {
         self.recorded.push(event);
@@ -206,37 +207,33 @@ impl<E> Rejection<E> {
     }
 }
 
-/// What to tell the world: the name of a message (the `DetailType` on the bus) and its data.
+/// A message to publish: its name (the `DetailType` on the bus) and its data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message(pub(crate) Result<(String, Json), String>);
 
 impl Message {
     /// A message of its own name.
     pub fn new(name: impl Into<String>, data: &impl Serialize) -> Self {
-        Self(Json::of(data).map(|data| (name.into(), data)).map_err(|fault| fault.to_string()))
+        Self(Json::of(data).map(|data| (name.into(), data)).map_err(|error| error.to_string()))
     }
 
     /// A value of an enum with `#[serde(tag = "type", content = "data")]`, such as the event itself.
     pub fn of(tagged: &impl Serialize) -> Self {
-        Self(tagged::split(tagged).map_err(|fault| fault.to_string()))
+        Self(tagged::split(tagged).map_err(|error| error.to_string()))
     }
 }
 
 /// What a decision may know beside the state and the command.
 #[derive(Debug)]
 pub struct Context<'a, E> {
-    aggregate_id: &'a str,
-    now: Timestamp,
-    meta: &'a Meta,
-    history: &'a [E],
-    ids: &'a Ids,
+    pub(crate) aggregate_id: &'a str,
+    pub(crate) now: Timestamp,
+    pub(crate) meta: &'a Meta,
+    pub(crate) history: &'a [E],
+    pub(crate) ids: &'a Ids,
 }
 
-impl<'a, E> Context<'a, E> {
-    pub(crate) fn new(aggregate_id: &'a str, now: Timestamp, meta: &'a Meta, history: &'a [E], ids: &'a Ids) -> Self {
-        Self { aggregate_id, now, meta, history, ids }
-    }
-
+impl<E> Context<'_, E> {
     /// The id of the aggregate that decides.
     pub fn aggregate_id(&self) -> &str {
         self.aggregate_id

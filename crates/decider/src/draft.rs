@@ -1,50 +1,42 @@
-//! A decision while it is being made: events are numbered and folded, messages announced, one after the other.
+//! A decision while it is being made: events are numbered and folded, and their messages made, one after the other.
 
 use std::sync::Arc;
 
-use crate::aggregate::{Aggregate, Ids};
-use crate::erased::Held;
-use crate::json::tagged;
+use crate::aggregate::{Aggregate, Ids, Message};
+use crate::aggregate_state::AggregateState;
+use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Folded};
-use crate::record::{OutboxMessage, RecordedEvent};
-use crate::registry::MAX_NAME;
+use crate::record::{MAX_NAME, OutboxMessage, RecordedEvent};
 
 /// The events and messages of a decision while it is being made.
 pub(crate) struct Draft<'a, A: Aggregate> {
     id: &'a str,
-    circumstances: &'a DecisionInput,
+    input: &'a DecisionInput,
     ids: &'a Ids,
-    pub(crate) held: Held<A>,
     before: &'a Folded,
-    message_seq: u64,
-    history_bytes: usize,
+    pub(crate) after: AggregateState<A>,
     events: Vec<RecordedEvent>,
     messages: Vec<OutboxMessage>,
 }
 
 impl<'a, A: Aggregate> Draft<'a, A> {
+    /// A draft on `before`, whose state is `state`.
     pub(crate) fn new(
         before: &'a Folded,
-        held: &Held<A>,
+        state: &AggregateState<A>,
         id: &'a str,
-        circumstances: &'a DecisionInput,
+        input: &'a DecisionInput,
         ids: &'a Ids,
     ) -> Self {
-        Self {
-            id,
-            circumstances,
-            ids,
-            held: held.clone(),
-            before,
-            message_seq: before.message_seq,
-            history_bytes: before.history_bytes,
-            events: Vec::new(),
-            messages: Vec::new(),
-        }
+        Self { id, input, ids, before, after: state.clone(), events: Vec::new(), messages: Vec::new() }
     }
 
     pub(crate) fn version(&self) -> u64 {
         self.before.version + self.events.len() as u64
+    }
+
+    fn message_seq(&self) -> u64 {
+        self.before.message_seq + self.messages.len() as u64
     }
 
     pub(crate) fn extend(&mut self, events: Vec<A::Event>) -> Result<(), CommandError> {
@@ -56,69 +48,72 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             event: format!("an event of {}", A::TYPE),
             reason: error.to_string(),
         })?;
-        let unwritable = |reason: String| CommandError::Unwritable { event: name.clone(), reason };
-        let version = A::EVENTS
-            .iter()
-            .find(|known| known.name == name)
-            .ok_or_else(|| unwritable("it is not one of the aggregate's EVENTS".to_owned()))?
-            .version;
-        // By its name the aggregate is found: a stream that opens with another would be missing from every list.
+        self.record(name.clone(), data).map_err(|reason| CommandError::Unwritable { event: name, reason })
+    }
+
+    /// Adds an event and its messages.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the event or one of its messages cannot be written.
+    fn record(&mut self, name: String, data: Json) -> Result<(), String> {
+        let event_type = A::EVENTS.iter().find(|event_type| event_type.name == name);
+        let event_type = event_type.ok_or_else(|| "it is not one of the aggregate's EVENTS".to_owned())?;
+        // The list of a type's aggregates goes by the opening event: a stream that opens with another would be missing.
         if let Some(opening) = A::EVENTS.first().filter(|opening| self.version() == 0 && opening.name != name) {
-            return Err(unwritable(format!(
+            return Err(format!(
                 "a stream opens with {}, the first of EVENTS: put first the event that creates",
                 opening.name
-            )));
+            ));
         }
 
-        // Folded as it will be read. What cannot be read back would make the aggregate unreadable for good, and what is
-        // read back otherwise would make it another one later.
-        let event: A::Event = tagged::join("type", &name, &data)
-            .map_err(|reason| unwritable(format!("it could not be read back: {reason}")))?;
-        let state_before = self.held.state.clone();
-        self.held.push(event.clone());
-        let announced = A::announce(&state_before, &event, &self.held.state);
-        if A::FULL_HISTORY {
-            self.history_bytes += data.text().len();
-        }
+        // The event is folded as it will be read. One that cannot be read back would make the aggregate unreadable for good,
+        // and one that is read back as another would change the state later.
+        let event: A::Event =
+            tagged::join_event(&name, &data).map_err(|reason| format!("it could not be read back: {reason}"))?;
+        let state_before = self.after.state.clone();
+        self.after.apply(event.clone());
+        let announced = A::announce(&state_before, &event, &self.after.state);
 
         let recorded = RecordedEvent {
             seq_num: self.version() + 1,
             event_id: self.ids.next(),
-            event_type: name.clone(),
-            event_version: version,
+            event_type: name,
+            event_version: event_type.version,
             data,
-            meta: self.circumstances.meta.clone(),
-            occurred_at: self.circumstances.now,
-            message_seq: self.message_seq + announced.len() as u64,
+            meta: self.input.meta.clone(),
+            occurred_at: self.input.now,
+            message_seq: self.message_seq() + announced.len() as u64,
         };
         for (index, message) in announced.into_iter().enumerate() {
-            let (message_type, data) = message.0.map_err(unwritable)?;
-            if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
-                return Err(unwritable(format!(
-                    "the message name {message_type:?} must have 1 to {MAX_NAME} characters"
-                )));
-            }
-            self.message_seq += 1;
-            let message = OutboxMessage::new(
-                (A::TYPE, self.id),
-                &recorded,
-                (self.message_seq, index),
-                (self.ids.next(), message_type, data),
-            )
-            .map_err(|error| unwritable(error.to_string()))?;
-            self.messages.push(message);
+            self.announce(&recorded, index, message)?;
         }
         self.events.push(recorded);
         Ok(())
     }
 
-    pub(crate) fn finish(self, refusal: Option<DomainRejection>) -> Decided {
-        let after = Folded {
-            version: self.version(),
-            message_seq: self.message_seq,
-            history_bytes: self.history_bytes,
-            held: Arc::new(self.held),
-        };
-        Decided { events: self.events, messages: self.messages, after, refusal }
+    fn announce(&mut self, event: &RecordedEvent, index: usize, message: Message) -> Result<(), String> {
+        let (message_type, data) = message.0?;
+        if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
+            return Err(format!("the message name {message_type:?} must have 1 to {MAX_NAME} characters"));
+        }
+        let message = OutboxMessage::new(
+            (A::TYPE, self.id),
+            event,
+            (self.message_seq() + 1, index),
+            (self.ids.next(), message_type, data),
+        );
+        self.messages.push(message.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    pub(crate) fn finish(self, rejection: Option<DomainRejection>) -> Decided {
+        let mut history_bytes = self.before.history_bytes;
+        if A::FULL_HISTORY {
+            history_bytes += self.events.iter().map(|event| event.data.text().len()).sum::<usize>();
+        }
+        let (version, message_seq) = (self.version(), self.message_seq());
+        let after = Folded { version, message_seq, history_bytes, state: Arc::new(self.after) };
+        Decided { events: self.events, messages: self.messages, after, rejection }
     }
 }

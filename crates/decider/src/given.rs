@@ -1,4 +1,4 @@
-//! Given/when/then: a decision tested as the pure function that it is.
+//! Given/when/then: tests of a decision as a pure function.
 //!
 //! ```text
 //! given::<Account>([opened("7")])
@@ -34,12 +34,13 @@ pub struct Given<A: Aggregate> {
 
 impl<A: Aggregate> Given<A> {
     /// Decides a command.
-    pub fn when(self, command: A::Command) -> Outcome<A> {
+    pub fn when(self, command: A::Command) -> TestedDecision<A> {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
         let history = if A::FULL_HISTORY { self.history.as_slice() } else { &[] };
-        let meta = Meta::default();
-        let decision = A::decide(&self.state, command, &Context::new(ID, Timestamp::UNIX_EPOCH, &meta, history, &ids));
-        Outcome { state: self.state, decision }
+        let (now, meta) = (Timestamp::UNIX_EPOCH, Meta::default());
+        let context = Context { aggregate_id: ID, now, meta: &meta, history, ids: &ids };
+        let decision = A::decide(&self.state, command, &context);
+        TestedDecision { state: self.state, decision }
     }
 
     /// The state that the events fold into.
@@ -48,13 +49,13 @@ impl<A: Aggregate> Given<A> {
     }
 }
 
-/// What a command came to.
-pub struct Outcome<A: Aggregate> {
+/// The decision on a command, for the test to check.
+pub struct TestedDecision<A: Aggregate> {
     state: A::State,
     decision: Decision<A::Event>,
 }
 
-impl<A: Aggregate> Outcome<A>
+impl<A: Aggregate> TestedDecision<A>
 where
     A::Event: Debug + PartialEq,
 {
@@ -69,15 +70,15 @@ where
         self.announced()
     }
 
-    /// Expects a refusal of that name that records exactly these events.
+    /// Expects a rejection of that name that records exactly these events.
     ///
     /// # Panics
     ///
     /// When the decision was another.
     #[track_caller]
-    pub fn then_refused(self, name: &str, recorded: impl IntoIterator<Item = A::Event>) -> Announced {
+    pub fn then_rejected(self, name: &str, recorded: impl IntoIterator<Item = A::Event>) -> Announced {
         match &self.decision {
-            Ok(events) => panic!("expected the refusal {name}, got {events:?}"),
+            Ok(events) => panic!("expected the rejection {name}, got {events:?}"),
             Err(rejection) => {
                 assert_eq!(rejection.name, name, "{}", rejection.detail);
                 assert_eq!(rejection.recorded, recorded.into_iter().collect::<Vec<_>>());
@@ -99,7 +100,7 @@ where
     }
 }
 
-/// What the world is told.
+/// The messages to publish, for the test to check.
 pub struct Announced(Vec<(String, Json)>);
 
 impl Announced {

@@ -1,4 +1,4 @@
-//! JSON text that is kept as it was written: stored data goes from the table to a response or onto the bus without
+//! JSON text exactly as it was written: stored data goes from the table to a response or onto the bus without
 //! being parsed and printed again, so numbers, key order and escapes survive exactly.
 
 mod explain;
@@ -115,29 +115,29 @@ pub(crate) mod tagged {
         Ok((typed.name, typed.data.map_or_else(Json::empty_object, Json)))
     }
 
-    /// Puts a value of `T` together from its name and data as they are stored, with `tag` as the name of the tag.
-    pub(crate) fn join<T: DeserializeOwned>(tag: &str, name: &str, data: &Json) -> Result<T, String> {
-        join_by(tag, name, data, |text| {
+    /// Puts an event together from its name and data as they are stored.
+    pub(crate) fn join_event<T: DeserializeOwned>(name: &str, data: &Json) -> Result<T, String> {
+        join("type", name, data, |text| {
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(explain)
         })
     }
 
-    /// The same of name and data as a caller sent them.
-    pub(crate) fn join_strictly<T: DeserializeOwned>(tag: &str, name: &str, data: &Json) -> Result<T, String> {
-        join_by(tag, name, data, strict::read)
+    /// Puts a command together from its name and data as a caller sent them.
+    pub(crate) fn join_command<T: DeserializeOwned>(name: &str, data: &Json) -> Result<T, String> {
+        join("command", name, data, strict::read)
     }
 
-    fn join_by<T: DeserializeOwned>(
+    fn join<T: DeserializeOwned>(
         tag: &str,
         name: &str,
         data: &Json,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<T, String> {
         let name = serde_json::to_string(name).map_err(|error| error.to_string())?;
-        read(&format!(r#"{{"{tag}":{name},"data":{}}}"#, data.text())).or_else(|fault| {
+        read(&format!(r#"{{"{tag}":{name},"data":{}}}"#, data.text())).or_else(|error| {
             // `{}` is what `split` makes of a variant without content, and serde takes such a variant only without data.
             let bare = is_empty_object(data).then(|| serde_json::from_str(&format!(r#"{{"{tag}":{name}}}"#)).ok());
-            bare.flatten().ok_or(fault)
+            bare.flatten().ok_or(error)
         })
     }
 

@@ -56,7 +56,7 @@ pub trait Model: Send + Sync {
     /// When the snapshot's state is not one of this type; it should then be ignored.
     fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, serde_json::Error>;
 
-    /// What a stored event is to this code: name and data of the events of today's form that it is read as.
+    /// Name and data of the events, in the form that this code writes, that a stored event is read as.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When an event cannot be read or is not the next one. Nothing is guessed: a wrong state is worse than none.
+    /// When an event cannot be read or is not the next one. None is skipped: a wrong state is worse than none.
     fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, UnreadableEvent>;
 
     /// The state as JSON.
@@ -84,13 +84,13 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When a command cannot even be put to the rules. A refusal by the rules is a [`Decided`] with a `refusal`.
+    /// When a command does not reach the rules. Where the rules reject it, the [`Decided`] has a `rejection`.
     fn decide(
         &self,
         before: &Folded,
         id: &str,
         commands: &[CommandRequest],
-        circumstances: &DecisionInput,
+        input: &DecisionInput,
     ) -> Result<Decided, CommandError>;
 }
 
@@ -118,7 +118,7 @@ pub struct CommandRequest {
     pub data: Json,
 }
 
-/// Everything that a decision would otherwise have to ask the world for.
+/// Everything that a decision needs from outside.
 #[derive(Clone, Debug)]
 pub struct DecisionInput {
     /// The time.
@@ -129,20 +129,20 @@ pub struct DecisionInput {
     pub meta: Meta,
 }
 
-/// What the commands came to.
+/// The result of deciding commands.
 #[derive(Clone, Debug)]
 pub struct Decided {
     /// The events to append, numbered on from the version that was decided on.
     pub events: Vec<RecordedEvent>,
-    /// The messages to announce.
+    /// The messages to publish.
     pub messages: Vec<OutboxMessage>,
     /// The aggregate with these events.
     pub after: Folded,
-    /// Why the commands were refused; `events` then holds only what records it.
-    pub refusal: Option<DomainRejection>,
+    /// Why the rules reject the commands; `events` then holds only the events that record it.
+    pub rejection: Option<DomainRejection>,
 }
 
-/// Why the rules refuse a command.
+/// Why the rules reject a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainRejection {
     /// Its name, such as `InsufficientFunds`.
@@ -202,7 +202,7 @@ pub enum CommandError {
     },
 }
 
-/// A stored event that the code cannot read: nothing is guessed about it.
+/// A stored event that the code cannot read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event {seq_num} ({event_type} version {event_version}): {reason}")]
 pub struct UnreadableEvent {
@@ -212,19 +212,19 @@ pub struct UnreadableEvent {
     pub event_type: String,
     /// Its stored version.
     pub event_version: u32,
-    /// What to think of it.
+    /// Whether it is of a newer release or corrupt.
     pub kind: UnreadableKind,
     /// What is wrong with it.
     pub reason: String,
 }
 
-/// Whether a stored event that the code cannot read is a matter of time or of repair.
+/// Why a stored event cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadableKind {
     /// A newer release than this one wrote it: its name, or its version, is one that this code does not know. Where
     /// that release runs, the event can be read.
     Newer,
-    /// It is not what its name and version say, or not in its place, or its upcast is missing: somebody has to look.
+    /// It is not what its name and version say, or not in its place, or its upcast is missing: it needs repair.
     Corrupt,
 }
 
@@ -234,8 +234,8 @@ pub struct Folded {
     pub(crate) version: u64,
     pub(crate) message_seq: u64,
     pub(crate) history_bytes: usize,
-    /// The state, and the history where it is asked for, as the model that folded it knows them.
-    pub(crate) held: Arc<dyn Any + Send + Sync>,
+    /// The [`AggregateState`](crate::aggregate_state::AggregateState) of the model that folded it.
+    pub(crate) state: Arc<dyn Any + Send + Sync>,
 }
 
 impl Folded {
@@ -244,7 +244,7 @@ impl Folded {
         self.version
     }
 
-    /// How many messages it has announced.
+    /// How many messages its events have announced.
     pub fn message_seq(&self) -> u64 {
         self.message_seq
     }

@@ -9,7 +9,7 @@ use crate::record::RecordedEvent;
 
 /// The command, and whether it is the one that creates.
 pub(crate) fn read_command<A: Aggregate>(request: &CommandRequest) -> Result<(A::Command, bool), CommandError> {
-    let command = tagged::join_strictly("command", &request.command, &request.data).map_err(|reason| {
+    let command = tagged::join_command(&request.command, &request.data).map_err(|reason| {
         let known = tags(&schema_for!(A::Command), "command");
         if known.contains(&request.command) {
             CommandError::Invalid { command: request.command.clone(), reason }
@@ -26,7 +26,7 @@ const MAX_UPCASTS: usize = 1_000;
 /// The event as today's code knows it, after as many upcasts as it takes.
 pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
     let corrupt = |reason: String| unreadable(event, UnreadableKind::Corrupt, reason);
-    let read = |name: &str, data: &Json| tagged::join("type", name, data).map_err(corrupt);
+    let read = |name: &str, data: &Json| tagged::join_event(name, data).map_err(corrupt);
     if distance::<A>(&event.event_type, event.event_version) == Some(0) {
         return Ok(vec![read(&event.event_type, &event.data)?]);
     }

@@ -7,7 +7,7 @@ use ulid::Ulid;
 
 use crate::json::Json;
 
-/// An event as it stands in the stream.
+/// An event of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedEvent {
     /// Its place in the stream, counted from 1 without a gap.
@@ -52,6 +52,9 @@ pub struct Meta {
     pub trace_header: Option<String>,
 }
 
+/// EventBridge takes a `DetailType` of at most this many characters, and an event's name is one by default.
+pub(crate) const MAX_NAME: usize = 128;
+
 /// A message as it waits in the outbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxMessage {
@@ -61,11 +64,11 @@ pub struct OutboxMessage {
     pub message_type: String,
     /// Its place among the aggregate's messages, counted from 1 without a gap.
     pub message_seq: u64,
-    /// The event that it tells about.
+    /// The event that it is about.
     pub seq_num: u64,
     /// Its place among the messages of that event, counted from 0.
     pub index: usize,
-    /// What it tells.
+    /// Its data.
     pub data: Json,
     /// The `Detail` on the bus, ready to send: the data with its metadata.
     pub detail: Json,
@@ -107,7 +110,7 @@ struct DetailMetadata<'a> {
 }
 
 impl OutboxMessage {
-    /// The message number `message_seq` of an aggregate, told by `event` as its `index`th.
+    /// The message number `message_seq` of an aggregate, the `index`th that `event` announces.
     pub(crate) fn new(
         (aggregate_type, aggregate_id): (&str, &str),
         event: &RecordedEvent,
@@ -146,7 +149,7 @@ impl OutboxMessage {
     }
 }
 
-/// How a time is written wherever it is stored, sent or answered: RFC 3339 in UTC with milliseconds, so that text order
+/// A time as it is written wherever it is stored, sent or returned: RFC 3339 in UTC with milliseconds, so that text order
 /// is time order.
 pub fn timestamp(at: Timestamp) -> String {
     format!("{at:.3}")

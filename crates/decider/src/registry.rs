@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::aggregate::Aggregate;
+use crate::aggregate::{Aggregate, Commands, EventType};
 use crate::erased::ModelOf;
 use crate::model::Model;
 use crate::reading::tags;
+use crate::record::MAX_NAME;
 
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: [&str; 3] = ["events", "views", "openapi.json"];
-
-/// EventBridge takes a `DetailType` of at most this many characters, and an event's name is one by default.
-pub(crate) const MAX_NAME: usize = 128;
 
 /// The aggregate types that the suite serves.
 #[derive(Default)]
@@ -32,7 +30,7 @@ impl Registry {
     /// When its names are not fit for keys and URLs, do not fit its own types, or are taken by another aggregate.
     pub fn with<A: Aggregate>(mut self) -> Result<Self, RegistrationError> {
         let model = ModelOf::<A>::new();
-        self.check(&model)?;
+        self.check(&model).map_err(|reason| RegistrationError { type_name: A::TYPE, reason })?;
         self.models.insert(A::TYPE, Box::new(model));
         Ok(self)
     }
@@ -52,66 +50,69 @@ impl Registry {
         self.iter().find(|model| model.stored_events().iter().any(|(name, _)| *name == event_type))
     }
 
-    fn check(&self, model: &dyn Model) -> Result<(), RegistrationError> {
-        let type_name = model.type_name();
-        let refuse = |reason: String| Err(RegistrationError { type_name, reason });
+    fn check(&self, model: &dyn Model) -> Result<(), String> {
+        self.check_type_name(model.type_name())?;
+        let schemas = model.schemas();
+        self.check_events(model, tags(&schemas.event, "type"))?;
+        check_commands(model.commands(), &tags(&schemas.command, "command"))
+    }
 
-        let kebab = type_name.split('-').all(|word| {
+    fn check_type_name(&self, type_name: &str) -> Result<(), String> {
+        let is_kebab = type_name.split('-').all(|word| {
             !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
         });
-        if !kebab || type_name.len() > MAX_NAME || RESERVED_TYPES.contains(&type_name) {
-            return refuse(format!(
-                "TYPE must be lower-kebab, at most {MAX_NAME} long, and none of {}",
-                RESERVED_TYPES.join(", ")
-            ));
+        if !is_kebab || type_name.len() > MAX_NAME || RESERVED_TYPES.contains(&type_name) {
+            let reserved = RESERVED_TYPES.join(", ");
+            return Err(format!("TYPE must be lower-kebab, at most {MAX_NAME} long, and none of {reserved}"));
         }
         if self.models.contains_key(type_name) {
-            return refuse("TYPE is registered already".to_owned());
+            return Err("TYPE is registered already".to_owned());
         }
+        Ok(())
+    }
 
-        let schemas = model.schemas();
+    fn check_events(&self, model: &dyn Model, mut variants: Vec<String>) -> Result<(), String> {
         let mut declared: Vec<_> = model.events().iter().map(|event| event.name).collect();
         declared.sort_unstable();
-        let mut written = tags(&schemas.event, "type");
-        written.sort_unstable();
-        if declared.is_empty() || declared != written {
-            return refuse(format!(
-                "EVENTS must name each variant of Event once: it names {declared:?}, the variants are {written:?}"
+        variants.sort_unstable();
+        if declared.is_empty() || declared != variants {
+            return Err(format!(
+                "EVENTS must name each variant of Event once: it names {declared:?}, the variants are {variants:?}"
             ));
         }
-        let mut stored: Vec<_> = model.stored_events().into_iter().map(|(name, _)| name).collect();
-        stored.sort_unstable();
-        if let Some(twice) = stored.windows(2).find(|pair| pair[0] == pair[1]) {
-            return refuse(format!("event name {:?} is declared twice", twice[0]));
+        let mut names: Vec<_> = model.stored_events().into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        if let Some([name, _]) = names.array_windows().find(|[name, next]| name == next) {
+            return Err(format!("event name {name:?} is declared twice"));
         }
-        for name in stored {
+        for name in names {
             if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-                return refuse(format!("event name {name:?} must be 1 to {MAX_NAME} ASCII letters and digits"));
+                return Err(format!("event name {name:?} must be 1 to {MAX_NAME} ASCII letters and digits"));
             }
             if let Some(other) = self.with_event(name) {
-                return refuse(format!("event name {name:?} belongs to {:?}", other.type_name()));
+                return Err(format!("event name {name:?} belongs to {:?}", other.type_name()));
             }
         }
-
         for event in model.events().iter().chain(model.retired()) {
-            if event.version == 0 || event.forms().any(|(_, version)| version == 0) {
-                return refuse(format!("the versions of {:?} count from 1", event.name));
+            let EventType { name, version, readable, .. } = event;
+            if *version == 0 || event.forms().any(|(_, version)| version == 0) {
+                return Err(format!("the versions of {name:?} count from 1"));
             }
-            if event.readable < event.version {
-                let (version, readable) = (event.version, event.readable);
-                return refuse(format!("{:?} is written at version {version} and reads only {readable}", event.name));
-            }
-        }
-
-        let commands = tags(&schemas.command, "command");
-        let verbs = model.commands();
-        for verb in [Some(verbs.create), verbs.update, verbs.delete].into_iter().flatten() {
-            if !commands.iter().any(|command| command == verb) {
-                return refuse(format!("COMMANDS names {verb:?}, which is not one of {commands:?}"));
+            if readable < version {
+                return Err(format!("{name:?} is written at version {version} and reads only {readable}"));
             }
         }
         Ok(())
     }
+}
+
+fn check_commands(declared: Commands, variants: &[String]) -> Result<(), String> {
+    for command in [Some(declared.create), declared.update, declared.delete].into_iter().flatten() {
+        if !variants.iter().any(|variant| variant == command) {
+            return Err(format!("COMMANDS names {command:?}, which is not one of {variants:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// An aggregate that cannot be registered as it is.

@@ -8,25 +8,14 @@ use serde_json::{Map, Number, Value};
 
 /// Patterns joined by OR. The default has none and lets every record through.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter(Vec<Pattern>);
+pub struct RecordFilter(Vec<Pattern>);
 
-impl Filter {
-    /// Compiles the patterns of a mapping, each JSON text.
+impl RecordFilter {
+    /// Adds a pattern, JSON text.
     ///
     /// # Errors
     ///
-    /// When one is not a pattern, or uses an operator that Lambda does not have.
-    pub fn compile<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Result<Self, BadPattern> {
-        let mut filter = Self::default();
-        patterns.into_iter().try_for_each(|pattern| filter.add(pattern.as_ref()))?;
-        Ok(filter)
-    }
-
-    /// Lets through what one more pattern describes.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Filter::compile`].
+    /// When it is not a pattern, or uses an operator that Lambda does not have.
     pub fn add(&mut self, pattern: &str) -> Result<(), BadPattern> {
         self.0.push(Pattern::compile(pattern)?);
         Ok(())
@@ -43,9 +32,8 @@ impl Filter {
 #[error("filter pattern{}: {reason}", if path.is_empty() { String::new() } else { format!(" at {path}") })]
 pub struct BadPattern {
     /// The keys that lead to it, joined by dots.
-    pub path: String,
-    /// What is wrong.
-    pub reason: String,
+    path: String,
+    reason: String,
 }
 
 impl BadPattern {
@@ -104,7 +92,7 @@ impl Pattern {
         members.iter().map(|(name, value)| Term::of(name, value, path)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Looks at several values at once, because an array in the record stands for each of its elements.
+    /// Takes several values at once, because an array in the record stands for each of its elements.
     fn matches(&self, candidates: &[&Value]) -> bool {
         self.0.iter().all(|term| term.matches(candidates))
     }

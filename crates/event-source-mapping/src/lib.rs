@@ -1,19 +1,19 @@
-//! What Lambda does between a DynamoDB stream and a function: filtering, batching, parallel lanes, checkpoints, retries,
+//! What Lambda does between a DynamoDB stream and a function: filtering, batching, concurrent batches, checkpoints, retries,
 //! bisection and the on-failure destination, by the documented rules and by the settings of a SAM template.
 //!
 //! Invariants:
-//! - Nothing here reads a clock, sleeps, polls or calls a function. The caller passes the time and the records, does what
-//!   it is told ([`Step`]) and reports back, so the same input always gives the same steps.
+//! - Nothing here reads a clock, sleeps, polls or calls a function. The caller passes the time and the records, carries out
+//!   each [`Step`] and reports back, so the same input always gives the same steps.
 //! - A record that was pushed is filtered, or in a batch that succeeded (or the successful beginning of one), or handed
-//!   out as discarded, or still outstanding. None vanishes.
+//!   out as discarded, or still outstanding. None is lost.
 //! - Records of one item are delivered in their order and are never in two batches at once.
 //!
 //! One [`Mapping`] serves one shard and one function. The caller's loop:
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use daybook_event_source_mapping::{Mapping, Outcome, Record, MappingSettings, Step};
-//! # fn invoke(payload: &str) -> Outcome { Outcome::Returned("null".into()) }
+//! # use daybook_event_source_mapping::{InvocationOutcome, Mapping, MappingSettings, Record, Step};
+//! # fn invoke(payload: &str) -> InvocationOutcome { InvocationOutcome::Returned("null".into()) }
 //! # let now = Duration::from_secs(1_700_000_000);
 //! # let stream_arn = "arn:aws:dynamodb:local:000000000000:table/daybook/stream/1";
 //! # let from_get_records = serde_json::json!({"dynamodb": {
@@ -34,29 +34,27 @@
 //! ```
 //!
 //! In reading order:
-//! - [`template`]: the functions of a SAM template and, by `stream_event`, their mappings.
-//! - [`settings`]: what a mapping can be told, with Lambda's defaults and ranges.
+//! - [`template`]: the functions of a SAM template and their mappings.
+//! - [`settings`]: the settings of a mapping, with Lambda's defaults and ranges.
 //! - [`filter`]: the patterns that decide which records a function sees.
-//! - [`mapping`]: the state machine. Its lanes are in `lane`, the reading of a function's answer in `outcome`.
-//! - [`event`]: stream records and the payload that a function is invoked with.
-//! - [`destination`]: what the on-failure destination is sent.
+//! - [`mapping`]: the state machine. `record_queue` holds the records in order, `outcome` reads a function's response.
+//! - [`record`]: stream records and the payload that a function is invoked with.
+//! - [`destination`]: what the on-failure destination receives.
 
 pub mod destination;
-pub mod event;
 pub mod filter;
-mod lane;
 pub mod mapping;
-mod node;
-pub mod outcome;
+mod outcome;
+pub mod record;
+mod record_queue;
 pub mod settings;
-mod stream_event;
 pub mod template;
 
 pub use daybook_stream_batch::SequenceNumber;
-pub use destination::{Discarded, Reason, Source};
-pub use event::Record;
-pub use filter::Filter;
+pub use destination::{DiscardReason, Discarded, Source};
+pub use filter::RecordFilter;
 pub use mapping::{Batch, Mapping, Position, Step};
-pub use outcome::Outcome;
-pub use settings::{MappingSettings, StartingPosition};
+pub use outcome::InvocationOutcome;
+pub use record::Record;
+pub use settings::MappingSettings;
 pub use template::Template;

@@ -5,22 +5,22 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::destination::{Discarded, Reason};
-use crate::event::{self, Record};
-pub use crate::lane::{FIRST_DELAY, LONGEST_DELAY};
-use crate::lane::{Lane, Next, Work};
-use crate::outcome::Outcome;
+use crate::destination::{DiscardReason, Discarded};
+use crate::outcome::InvocationOutcome;
+use crate::record::{self, Record};
+pub use crate::record_queue::{FIRST_DELAY, LONGEST_DELAY};
+use crate::record_queue::{Next, PendingBatch, RecordQueue};
 use crate::settings::MappingSettings;
 use daybook_stream_batch::SequenceNumber;
 
 /// An event source mapping's work on one shard, for one function.
 ///
-/// Records are spread over `parallelization_factor` lanes by a hash of their item. Each lane has at most one batch out,
-/// so one item's records never meet in two batches.
+/// Records are spread over `parallelization_factor` record queues by a hash of their item. Each queue has at most one batch
+/// in flight, so one item's records are never in two batches at once.
 ///
-/// What comes of a batch that fails, as AWS documents it:
+/// What happens to a batch that fails, as AWS documents it:
 /// - From the checkpoint on it comes again, after a delay ([`FIRST_DELAY`], doubling to [`LONGEST_DELAY`]), before
-///   anything else of its lane. A function error has its checkpoint at the first record.
+///   anything else of its queue. A function error has its checkpoint at the first record.
 /// - With `bisect_batch_on_function_error` it is split first: at the checkpoint, or in halves when the checkpoint is the
 ///   first record. A split does not use up a retry, so a poison record ends up alone before any retry is counted.
 /// - When a failure that splits nothing has used up `maximum_retry_attempts`, the batch is discarded from the checkpoint on.
@@ -28,7 +28,7 @@ use daybook_stream_batch::SequenceNumber;
 #[derive(Debug)]
 pub struct Mapping {
     settings: MappingSettings,
-    lanes: Vec<Lane>,
+    queues: Vec<RecordQueue>,
     last: Option<SequenceNumber>,
     discarded: VecDeque<Discarded>,
 }
@@ -37,8 +37,8 @@ pub struct Mapping {
 #[derive(Debug)]
 #[must_use]
 pub enum Step {
-    /// Invoke the function with [`Batch::payload`] and [`Mapping::settle`] how it went. More batches may be ready: with
-    /// several lanes, poll again before this one is settled.
+    /// Invoke the function with [`Batch::payload`] and [`Mapping::settle`] the batch. More batches may be ready: with
+    /// several record queues, poll again before this one is settled.
     Invoke(Batch),
     /// Send these to the on-failure destination, or drop them when the mapping has none.
     Discard(Discarded),
@@ -49,28 +49,23 @@ pub enum Step {
     },
 }
 
-/// Records for one invocation. It must be given back with [`Mapping::settle`]: until then its lane stands still.
+/// Records for one invocation. It must be given back with [`Mapping::settle`]: until then its queue delivers nothing else.
 #[derive(Debug)]
 #[must_use]
 pub struct Batch {
-    lane: usize,
-    work: Work,
+    queue: usize,
+    pending: PendingBatch,
 }
 
 impl Batch {
     /// At least one record, in the order of their sequence numbers.
     pub fn records(&self) -> &[Record] {
-        &self.work.records
-    }
-
-    /// How often the function has been invoked with these records, this time included.
-    pub fn attempt(&self) -> u32 {
-        self.work.invocations + 1
+        &self.pending.records
     }
 
     /// The JSON text to invoke the function with.
     pub fn payload(&self) -> String {
-        event::payload(self.records())
+        record::payload(self.records())
     }
 }
 
@@ -89,8 +84,8 @@ impl Mapping {
     /// A mapping that has seen nothing. A parallelization factor of 0 is taken for 1, and a batch size of 0 too.
     pub fn new(mut settings: MappingSettings) -> Self {
         settings.batch_size = settings.batch_size.max(1);
-        let lanes = (0..settings.parallelization_factor.max(1)).map(|_| Lane::default()).collect();
-        Self { settings, lanes, last: None, discarded: VecDeque::new() }
+        let queues = (0..settings.parallelization_factor.max(1)).map(|_| RecordQueue::default()).collect();
+        Self { settings, queues, last: None, discarded: VecDeque::new() }
     }
 
     /// Takes the shard's next record.
@@ -105,8 +100,8 @@ impl Mapping {
         }
         self.last = Some(number);
         if self.settings.filter.matches(record.json()) {
-            let lane = lane_of(record.item(), self.lanes.len());
-            self.lanes[lane].push(record, now);
+            let queue = queue_of(record.item(), self.queues.len());
+            self.queues[queue].push(record, now);
         }
         Ok(())
     }
@@ -117,34 +112,35 @@ impl Mapping {
             return Step::Discard(discarded);
         }
         let mut until: Option<Duration> = None;
-        for (index, lane) in self.lanes.iter_mut().enumerate() {
-            match lane.next(now, &self.settings) {
-                Next::Deliver(work) => return Step::Invoke(Batch { lane: index, work }),
-                Next::Discard(work) => {
-                    return Step::Discard(Discarded::new(work, Reason::RecordAgeExceeded, now, None));
+        for (index, queue) in self.queues.iter_mut().enumerate() {
+            match queue.next(now, &self.settings) {
+                Next::Deliver(pending) => return Step::Invoke(Batch { queue: index, pending }),
+                Next::Discard(expired) => {
+                    return Step::Discard(Discarded::new(expired, DiscardReason::RecordAgeExceeded, now, None));
                 }
-                Next::Wait(lanes_until) => until = [until, lanes_until].into_iter().flatten().min(),
+                Next::Wait(of_queue) => until = [until, of_queue].into_iter().flatten().min(),
             }
         }
         Step::Wait { until }
     }
 
-    /// Takes a batch back, with how its invocation ended.
+    /// Takes a batch back, with the outcome of its invocation.
     ///
     /// # Panics
     ///
-    /// When the batch is another mapping's that has more lanes.
-    pub fn settle(&mut self, batch: Batch, outcome: Outcome, now: Duration) {
-        let verdict = outcome.verdict(batch.records(), self.settings.report_batch_item_failures);
-        let exhausted = self.lanes[batch.lane].settle(batch.work, verdict, now, &self.settings);
-        self.discarded
-            .extend(exhausted.map(|work| Discarded::new(work, Reason::RetryAttemptsExhausted, now, Some(outcome))));
+    /// When the batch is of another mapping, with more record queues.
+    pub fn settle(&mut self, batch: Batch, outcome: InvocationOutcome, now: Duration) {
+        let of_batch = outcome.batch_outcome(batch.records(), self.settings.report_batch_item_failures);
+        if let Some(exhausted) = self.queues[batch.queue].settle(batch.pending, of_batch, now, &self.settings) {
+            let reason = DiscardReason::RetryAttemptsExhausted;
+            self.discarded.push_back(Discarded::new(exhausted, reason, now, Some(outcome)));
+        }
     }
 
     /// Where to read on after a restart. Records from there on may come a second time, and none is missed, as long as
     /// what was discarded has reached its destination.
     pub fn position(&self) -> Position {
-        let outstanding = self.lanes.iter().filter_map(Lane::first_outstanding).min();
+        let outstanding = self.queues.iter().filter_map(RecordQueue::first_outstanding).min();
         match (outstanding, &self.last) {
             (Some(first), _) => Position::At(first.clone()),
             (None, Some(last)) => Position::After(last.clone()),
@@ -157,17 +153,16 @@ impl Mapping {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {number} does not come after {last}")]
 pub struct OutOfOrder {
-    /// Its number.
-    pub number: SequenceNumber,
+    number: SequenceNumber,
     /// The number of the record that was pushed before it.
-    pub last: SequenceNumber,
+    last: SequenceNumber,
 }
 
 /// FNV-1a, 64 bits: the same on every machine, so that a run can be repeated.
-fn lane_of(item: &str, lanes: usize) -> usize {
+fn queue_of(item: &str, queues: usize) -> usize {
     let hash = item
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let lanes = u64::try_from(lanes).expect("a count of lanes fits 64 bits");
-    usize::try_from(hash % lanes).expect("a remainder of a usize fits a usize")
+    let queues = u64::try_from(queues).expect("a count of queues fits 64 bits");
+    usize::try_from(hash % queues).expect("a remainder of a usize fits a usize")
 }

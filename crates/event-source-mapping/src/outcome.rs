@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::event::Record;
+use crate::record::Record;
 use daybook_stream_batch::SequenceNumber;
 
 /// How an invocation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum InvocationOutcome {
     /// The function returned: the JSON text of its response, empty for none.
     Returned(String),
     /// The function returned an error, ran out of time or crashed.
@@ -16,24 +16,24 @@ pub enum Outcome {
     NotInvoked,
 }
 
-/// What becomes of a batch.
+/// The outcome of an invocation for its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// All of it is done.
-    Done,
+pub(crate) enum BatchOutcome {
+    /// All of its records are done.
+    Succeeded,
     /// The records before this index are done; from there on everything comes again.
     FailedFrom(usize),
-    /// Nothing happened.
+    /// The function has not seen it.
     NotInvoked,
 }
 
-impl Outcome {
+impl InvocationOutcome {
     /// Without `ReportBatchItemFailures` the response is not read: a function that returned has succeeded.
-    pub(crate) fn verdict(&self, records: &[Record], report_batch_item_failures: bool) -> Verdict {
+    pub(crate) fn batch_outcome(&self, records: &[Record], report_batch_item_failures: bool) -> BatchOutcome {
         match self {
-            Self::FunctionError => Verdict::FailedFrom(0),
-            Self::NotInvoked => Verdict::NotInvoked,
-            Self::Returned(_) if !report_batch_item_failures => Verdict::Done,
+            Self::FunctionError => BatchOutcome::FailedFrom(0),
+            Self::NotInvoked => BatchOutcome::NotInvoked,
+            Self::Returned(_) if !report_batch_item_failures => BatchOutcome::Succeeded,
             Self::Returned(response) => reported(response, records),
         }
     }
@@ -43,19 +43,19 @@ impl Outcome {
 /// - no response, `null`, an object without `batchItemFailures`, and a null or empty list are success;
 /// - otherwise the failure with the lowest sequence number is the checkpoint;
 /// - a response that cannot be read, and an identifier that is missing, null, empty or of no record of this batch, fail
-///   the whole batch, because nobody can say what was done.
-fn reported(response: &str, records: &[Record]) -> Verdict {
+///   the whole batch, because it is unknown which records are done.
+fn reported(response: &str, records: &[Record]) -> BatchOutcome {
     if response.trim().is_empty() {
-        return Verdict::Done;
+        return BatchOutcome::Succeeded;
     }
     let failures = match serde_json::from_str(response) {
-        Ok(Value::Null) => return Verdict::Done,
+        Ok(Value::Null) => return BatchOutcome::Succeeded,
         Ok(Value::Object(mut response)) => match response.remove("batchItemFailures") {
-            None | Some(Value::Null) => return Verdict::Done,
+            None | Some(Value::Null) => return BatchOutcome::Succeeded,
             Some(Value::Array(failures)) => failures,
-            Some(_) => return Verdict::FailedFrom(0),
+            Some(_) => return BatchOutcome::FailedFrom(0),
         },
-        Ok(_) | Err(_) => return Verdict::FailedFrom(0),
+        Ok(_) | Err(_) => return BatchOutcome::FailedFrom(0),
     };
     let position_of = |failure: &Value| {
         let number = SequenceNumber::parse(failure.get("itemIdentifier")?.as_str()?)?;
@@ -64,8 +64,8 @@ fn reported(response: &str, records: &[Record]) -> Verdict {
     let positions: Option<Vec<_>> = failures.iter().map(position_of).collect();
     match positions {
         // Records are in the order of their numbers, so the lowest number is the first position.
-        Some(positions) => positions.into_iter().min().map_or(Verdict::Done, Verdict::FailedFrom),
-        None => Verdict::FailedFrom(0),
+        Some(positions) => positions.into_iter().min().map_or(BatchOutcome::Succeeded, BatchOutcome::FailedFrom),
+        None => BatchOutcome::FailedFrom(0),
     }
 }
 
@@ -86,8 +86,8 @@ mod tests {
             .collect()
     }
 
-    fn verdict(response: &str) -> Verdict {
-        Outcome::Returned(response.to_owned()).verdict(&records(), true)
+    fn outcome_of(response: &str) -> BatchOutcome {
+        InvocationOutcome::Returned(response.to_owned()).batch_outcome(&records(), true)
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         for response in
             ["", " ", "null", "{}", r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, r#"{"other":1}"#]
         {
-            assert_eq!(verdict(response), Verdict::Done, "{response:?}");
+            assert_eq!(outcome_of(response), BatchOutcome::Succeeded, "{response:?}");
         }
     }
 
@@ -103,8 +103,8 @@ mod tests {
     fn the_lowest_sequence_number_is_the_checkpoint() {
         let response =
             r#"{"batchItemFailures":[{"itemIdentifier":"101"},{"itemIdentifier":"99"},{"itemIdentifier":"100"}]}"#;
-        assert_eq!(verdict(response), Verdict::FailedFrom(1));
-        assert_eq!(verdict(r#"{"batchItemFailures":[{"itemIdentifier":"98"}]}"#), Verdict::FailedFrom(0));
+        assert_eq!(outcome_of(response), BatchOutcome::FailedFrom(1));
+        assert_eq!(outcome_of(r#"{"batchItemFailures":[{"itemIdentifier":"98"}]}"#), BatchOutcome::FailedFrom(0));
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
         for identifier in [r#""""#, "null", r#""102""#, r#""abc""#, "100", "{}"] {
             let response =
                 format!(r#"{{"batchItemFailures":[{{"itemIdentifier":"101"}},{{"itemIdentifier":{identifier}}}]}}"#);
-            assert_eq!(verdict(&response), Verdict::FailedFrom(0), "{response}");
+            assert_eq!(outcome_of(&response), BatchOutcome::FailedFrom(0), "{response}");
         }
-        assert_eq!(verdict(r#"{"batchItemFailures":[{"ItemIdentifier":"101"}]}"#), Verdict::FailedFrom(0));
+        assert_eq!(outcome_of(r#"{"batchItemFailures":[{"ItemIdentifier":"101"}]}"#), BatchOutcome::FailedFrom(0));
     }
 
     #[test]
@@ -122,21 +122,24 @@ mod tests {
         for response in
             ["{", "ok", r#""ok""#, "[]", "1", r#"{"batchItemFailures":"101"}"#, r#"{"batchItemFailures":["101"]}"#]
         {
-            assert_eq!(verdict(response), Verdict::FailedFrom(0), "{response}");
+            assert_eq!(outcome_of(response), BatchOutcome::FailedFrom(0), "{response}");
         }
     }
 
     #[test]
     fn the_response_is_not_read_without_report_batch_item_failures() {
         for response in [r#"{"batchItemFailures":[{"itemIdentifier":"99"}]}"#, "{", ""] {
-            assert_eq!(Outcome::Returned(response.to_owned()).verdict(&records(), false), Verdict::Done);
+            assert_eq!(
+                InvocationOutcome::Returned(response.to_owned()).batch_outcome(&records(), false),
+                BatchOutcome::Succeeded
+            );
         }
     }
 
     #[test]
     fn an_error_fails_the_whole_batch_whatever_is_configured() {
         for report in [true, false] {
-            assert_eq!(Outcome::FunctionError.verdict(&records(), report), Verdict::FailedFrom(0));
+            assert_eq!(InvocationOutcome::FunctionError.batch_outcome(&records(), report), BatchOutcome::FailedFrom(0));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What an event source mapping can be told.
+//! The settings of an event source mapping.
 
 use std::time::Duration;
 
-use crate::filter::Filter;
+use crate::filter::RecordFilter;
 
 /// The settings of one mapping. The default is what Lambda does with a mapping that sets nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,19 +13,17 @@ pub struct MappingSettings {
     pub batching_window: Duration,
     /// Batches of one shard side by side: 1 to 10.
     pub parallelization_factor: usize,
-    /// Where a new mapping begins to read. The caller's business: the mapping takes the records that it is given.
-    pub starting_position: StartingPosition,
     /// Whether a batch that failed is split in two.
     pub bisect_batch_on_function_error: bool,
     /// Retries of a batch before it is discarded: 0 to 10,000, or without end.
     pub maximum_retry_attempts: Option<u32>,
-    /// A record older than this is discarded instead of delivered: 60 s to 7 days, or never. What the stream itself
-    /// keeps (24 hours) is the caller's business.
+    /// A record older than this is discarded instead of delivered: 60 s to 7 days, or never. A stream has its records for
+    /// 24 hours.
     pub maximum_record_age: Option<Duration>,
     /// Whether the function's response is read for the records that failed.
     pub report_batch_item_failures: bool,
     /// The records that the function sees.
-    pub filter: Filter,
+    pub filter: RecordFilter,
 }
 
 impl Default for MappingSettings {
@@ -34,21 +32,11 @@ impl Default for MappingSettings {
             batch_size: 100,
             batching_window: Duration::ZERO,
             parallelization_factor: 1,
-            starting_position: StartingPosition::TrimHorizon,
             bisect_batch_on_function_error: false,
             maximum_retry_attempts: None,
             maximum_record_age: None,
             report_batch_item_failures: false,
-            filter: Filter::default(),
+            filter: RecordFilter::default(),
         }
     }
-}
-
-/// Where a new mapping begins to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartingPosition {
-    /// `TRIM_HORIZON`: at the oldest record that the stream still has.
-    TrimHorizon,
-    /// `LATEST`: after the newest. Records that arrive while the mapping is being made can be missed.
-    Latest,
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use daybook_event_source_mapping::mapping::{FIRST_DELAY, LONGEST_DELAY};
 use daybook_event_source_mapping::{
-    Batch, Discarded, Filter, Mapping, MappingSettings, Outcome, Position, Reason, SequenceNumber, Source, Step,
+    Batch, DiscardReason, Discarded, InvocationOutcome, Mapping, MappingSettings, Position, RecordFilter,
+    SequenceNumber, Source, Step,
 };
 use serde_json::json;
 
@@ -15,8 +16,8 @@ use shard::{START, STREAM, failures, number, place, record_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn success() -> Outcome {
-    Outcome::Returned("null".to_owned())
+fn success() -> InvocationOutcome {
+    InvocationOutcome::Returned("null".to_owned())
 }
 
 /// A mapping that has got `count` records, each of an item of its own.
@@ -54,8 +55,12 @@ fn places(batch: &Batch) -> Vec<usize> {
     batch.records().iter().map(place).collect()
 }
 
+fn places_of(discarded: &Discarded) -> Vec<usize> {
+    discarded.records.iter().map(place).collect()
+}
+
 /// Plays the function until the mapping waits for nothing: what it was given, in order, and what was discarded.
-fn run(mapping: &mut Mapping, function: impl Fn(&[usize]) -> Outcome) -> (Vec<Vec<usize>>, Vec<Discarded>) {
+fn run(mapping: &mut Mapping, function: impl Fn(&[usize]) -> InvocationOutcome) -> (Vec<Vec<usize>>, Vec<Discarded>) {
     let (mut now, mut invocations, mut gone) = (START, Vec::new(), Vec::new());
     loop {
         match mapping.poll(now) {
@@ -87,7 +92,7 @@ fn a_batch_holds_at_most_6_mb() {
 }
 
 #[test]
-fn a_full_payload_does_not_wait_for_its_window() {
+fn full_payload_does_not_wait_for_its_window() {
     let mut mapping = Mapping::new(MappingSettings { batching_window: SECOND, ..MappingSettings::default() });
     (0..16).for_each(|place| mapping.push(record_of(place, 0, 400_000), START).unwrap());
     assert_eq!(batch(&mut mapping, START).records().len(), 15);
@@ -102,13 +107,13 @@ fn a_record_that_is_too_large_by_itself_goes_alone() {
 }
 
 #[test]
-fn without_a_window_records_go_at_once() {
+fn without_a_window_records_are_delivered_at_once() {
     let mut mapping = mapping(MappingSettings::default(), 1);
     assert_eq!(places(&batch(&mut mapping, START)), [0]);
 }
 
 #[test]
-fn a_window_gathers_until_it_is_over_or_the_batch_is_full() {
+fn window_gathers_records_until_it_is_over_or_the_batch_is_full() {
     let settings = MappingSettings { batch_size: 3, batching_window: 5 * SECOND, ..MappingSettings::default() };
     let mut gathering = mapping(settings.clone(), 1);
     assert_eq!(waits(&mut gathering, START), Some(START + 5 * SECOND));
@@ -130,7 +135,7 @@ fn the_next_window_begins_when_the_invocation_ends() {
 }
 
 #[test]
-fn one_lane_has_one_batch_out_at_a_time() {
+fn one_record_queue_has_one_batch_in_flight_at_a_time() {
     let mut mapping = mapping(MappingSettings { batch_size: 1, ..MappingSettings::default() }, 2);
     let first = batch(&mut mapping, START);
     assert_eq!(waits(&mut mapping, START), None);
@@ -139,7 +144,7 @@ fn one_lane_has_one_batch_out_at_a_time() {
 }
 
 #[test]
-fn several_lanes_have_batches_out_side_by_side_and_keep_each_item_in_one() {
+fn several_record_queues_have_concurrent_batches_and_no_item_is_in_two() {
     let mut mapping = Mapping::new(MappingSettings { parallelization_factor: 10, ..MappingSettings::default() });
     (0..100).for_each(|place| mapping.push(record_of(place, place % 50, 0), START).unwrap());
     let batches: Vec<_> = (0..10).map(|_| batch(&mut mapping, START)).collect();
@@ -152,7 +157,8 @@ fn several_lanes_have_batches_out_side_by_side_and_keep_each_item_in_one() {
 
 #[test]
 fn a_record_that_no_filter_matches_is_dropped_and_counts_as_processed() {
-    let filter = Filter::compile([r#"{"eventName":["REMOVE"]}"#]).unwrap();
+    let mut filter = RecordFilter::default();
+    filter.add(r#"{"eventName":["REMOVE"]}"#).unwrap();
     let mut mapping = mapping(MappingSettings { filter, ..MappingSettings::default() }, 3);
     assert_eq!(waits(&mut mapping, START), None);
     assert_eq!(mapping.position(), Position::After(SequenceNumber::parse(&number(2)).unwrap()));
@@ -163,33 +169,33 @@ fn a_batch_that_fails_comes_again_whole_before_anything_behind_it() {
     let mut mapping = mapping(MappingSettings { batch_size: 2, ..MappingSettings::default() }, 4);
     for attempt in 1..=3 {
         let again = batch(&mut mapping, START + attempt * 10 * SECOND);
-        assert_eq!((places(&again), again.attempt()), (vec![0, 1], attempt));
-        mapping.settle(again, Outcome::FunctionError, START + attempt * 10 * SECOND);
+        assert_eq!(places(&again), [0, 1]);
+        mapping.settle(again, InvocationOutcome::FunctionError, START + attempt * 10 * SECOND);
     }
 }
 
 #[test]
-fn what_is_before_the_checkpoint_is_done() {
+fn records_before_the_checkpoint_are_not_delivered_again() {
     let mut mapping = mapping(MappingSettings { report_batch_item_failures: true, ..MappingSettings::default() }, 5);
     let first = batch(&mut mapping, START);
-    mapping.settle(first, Outcome::Returned(failures([4, 2])), START);
+    mapping.settle(first, InvocationOutcome::Returned(failures([4, 2])), START);
     let again = batch(&mut mapping, START + SECOND);
-    assert_eq!((places(&again), again.attempt()), (vec![2, 3, 4], 2));
+    assert_eq!(places(&again), [2, 3, 4]);
 }
 
 #[test]
 fn without_report_batch_item_failures_a_response_means_success() {
     let mut mapping = mapping(MappingSettings::default(), 2);
-    assert_eq!(run(&mut mapping, |_| Outcome::Returned(failures([0]))).0, [[0, 1]]);
+    assert_eq!(run(&mut mapping, |_| InvocationOutcome::Returned(failures([0]))).0, [[0, 1]]);
 }
 
 #[test]
-fn retries_wait_twice_as_long_each_time_up_to_a_bound() {
+fn retry_delay_doubles_up_to_its_limit() {
     let mut mapping = mapping(MappingSettings::default(), 1);
     let (mut now, mut delays) = (START, Vec::new());
     for _ in 0..10 {
         let again = batch(&mut mapping, now);
-        mapping.settle(again, Outcome::FunctionError, now);
+        mapping.settle(again, InvocationOutcome::FunctionError, now);
         let until = waits(&mut mapping, now).unwrap();
         delays.push(until - now);
         now = until;
@@ -199,10 +205,15 @@ fn retries_wait_twice_as_long_each_time_up_to_a_bound() {
 }
 
 #[test]
-fn after_a_success_the_delay_begins_anew() {
+fn retry_delay_starts_over_after_a_success() {
     let mut mapping = mapping(MappingSettings { batch_size: 1, ..MappingSettings::default() }, 2);
     let mut now = START;
-    for outcome in [Outcome::FunctionError, Outcome::FunctionError, success(), Outcome::FunctionError] {
+    for outcome in [
+        InvocationOutcome::FunctionError,
+        InvocationOutcome::FunctionError,
+        success(),
+        InvocationOutcome::FunctionError,
+    ] {
         now += SECOND;
         let next = batch(&mut mapping, now);
         mapping.settle(next, outcome, now);
@@ -215,9 +226,9 @@ fn infinite_retries_never_discard() {
     let mut mapping = mapping(MappingSettings::default(), 1);
     for attempt in 1..=500 {
         let again = batch(&mut mapping, START + attempt * LONGEST_DELAY);
-        mapping.settle(again, Outcome::FunctionError, START + attempt * LONGEST_DELAY);
+        mapping.settle(again, InvocationOutcome::FunctionError, START + attempt * LONGEST_DELAY);
     }
-    assert_eq!(batch(&mut mapping, START + 501 * LONGEST_DELAY).attempt(), 501);
+    assert_eq!(places(&batch(&mut mapping, START + 501 * LONGEST_DELAY)), [0]);
 }
 
 #[test]
@@ -226,13 +237,13 @@ fn a_batch_is_discarded_when_its_retries_are_used_up() {
         let settings =
             MappingSettings { batch_size: 2, maximum_retry_attempts: Some(quota), ..MappingSettings::default() };
         let mut mapping = mapping(settings, 4);
-        let function = |given: &[usize]| if given[0] == 0 { Outcome::FunctionError } else { success() };
+        let function = |given: &[usize]| if given[0] == 0 { InvocationOutcome::FunctionError } else { success() };
         let (given, gone) = run(&mut mapping, function);
         assert_eq!(given[..invocations], vec![vec![0, 1]; invocations]);
         assert_eq!(given[invocations..], [vec![2, 3]]);
         assert_eq!(gone.len(), 1);
-        assert_eq!(gone[0].records.iter().map(place).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(gone[0].reason, Reason::RetryAttemptsExhausted);
+        assert_eq!(places_of(&gone[0]), [0, 1]);
+        assert_eq!(gone[0].reason, DiscardReason::RetryAttemptsExhausted);
         assert_eq!(gone[0].invocations, u32::try_from(invocations).unwrap());
     }
 }
@@ -244,9 +255,9 @@ fn a_partial_failure_uses_up_a_retry_and_only_what_is_left_is_discarded() {
         maximum_retry_attempts: Some(2),
         ..MappingSettings::default()
     };
-    let (given, gone) = run(&mut mapping(settings, 3), |_| Outcome::Returned(failures([1])));
+    let (given, gone) = run(&mut mapping(settings, 3), |_| InvocationOutcome::Returned(failures([1])));
     assert_eq!(given, [vec![0, 1, 2], vec![1, 2], vec![1, 2]]);
-    assert_eq!(gone[0].records.iter().map(place).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(places_of(&gone[0]), [1, 2]);
 }
 
 #[test]
@@ -256,7 +267,7 @@ fn bisection_delivers_every_good_record_and_isolates_the_bad_one() {
         maximum_retry_attempts: Some(1),
         ..MappingSettings::default()
     };
-    let function = |given: &[usize]| if given.contains(&5) { Outcome::FunctionError } else { success() };
+    let function = |given: &[usize]| if given.contains(&5) { InvocationOutcome::FunctionError } else { success() };
     let (given, gone) = run(&mut mapping(settings, 8), function);
     assert_eq!(
         given,
@@ -272,7 +283,7 @@ fn bisection_delivers_every_good_record_and_isolates_the_bad_one() {
         ]
     );
     assert_eq!(gone.len(), 1);
-    assert_eq!(gone[0].records.iter().map(place).collect::<Vec<_>>(), [5]);
+    assert_eq!(places_of(&gone[0]), [5]);
     assert_eq!(gone[0].invocations, 5);
 }
 
@@ -284,11 +295,12 @@ fn with_bisection_a_partial_failure_is_split_at_the_checkpoint() {
         maximum_retry_attempts: Some(0),
         ..MappingSettings::default()
     };
-    let function =
-        |given: &[usize]| Outcome::Returned(if given.contains(&2) { failures([2]) } else { "null".to_owned() });
+    let function = |given: &[usize]| {
+        InvocationOutcome::Returned(if given.contains(&2) { failures([2]) } else { "null".to_owned() })
+    };
     let (given, gone) = run(&mut mapping(settings, 6), function);
     assert_eq!(given, [vec![0, 1, 2, 3, 4, 5], vec![2, 3, 4, 5], vec![2, 3], vec![2], vec![3], vec![4, 5]]);
-    assert_eq!(gone[0].records.iter().map(place).collect::<Vec<_>>(), [2]);
+    assert_eq!(places_of(&gone[0]), [2]);
 }
 
 #[test]
@@ -301,9 +313,12 @@ fn a_function_that_could_not_be_invoked_uses_up_no_retry_and_splits_nothing() {
     let mut mapping = mapping(settings, 2);
     for attempt in 0..5 {
         let again = batch(&mut mapping, START + attempt * LONGEST_DELAY);
-        assert_eq!((places(&again), again.attempt()), (vec![0, 1], 1));
-        mapping.settle(again, Outcome::NotInvoked, START + attempt * LONGEST_DELAY);
+        assert_eq!(places(&again), [0, 1]);
+        mapping.settle(again, InvocationOutcome::NotInvoked, START + attempt * LONGEST_DELAY);
     }
+    // Only what the function has seen counts: the whole batch once, and its first half once.
+    let (_, gone) = run(&mut mapping, |_| InvocationOutcome::FunctionError);
+    assert_eq!((places_of(&gone[0]), gone[0].invocations), (vec![0], 2));
 }
 
 #[test]
@@ -311,9 +326,9 @@ fn a_record_older_than_the_maximum_age_is_not_delivered() {
     let mut mapping =
         mapping(MappingSettings { maximum_record_age: Some(60 * SECOND), ..MappingSettings::default() }, 2);
     let first = batch(&mut mapping, START + 60 * SECOND);
-    mapping.settle(first, Outcome::FunctionError, START + 60 * SECOND);
+    mapping.settle(first, InvocationOutcome::FunctionError, START + 60 * SECOND);
     let gone = discarded(&mut mapping, START + 62 * SECOND);
-    assert_eq!((gone.records.len(), gone.reason, gone.invocations), (2, Reason::RecordAgeExceeded, 1));
+    assert_eq!((gone.records.len(), gone.reason, gone.invocations), (2, DiscardReason::RecordAgeExceeded, 1));
     assert_eq!(waits(&mut mapping, START + 62 * SECOND), None);
 }
 
@@ -322,12 +337,12 @@ fn only_the_records_that_are_too_old_are_discarded() {
     let mut mapping =
         mapping(MappingSettings { maximum_record_age: Some(60 * SECOND), ..MappingSettings::default() }, 2);
     let gone = discarded(&mut mapping, START + 61 * SECOND);
-    assert_eq!(gone.records.iter().map(place).collect::<Vec<_>>(), [0]);
+    assert_eq!(places_of(&gone), [0]);
     assert_eq!(places(&batch(&mut mapping, START + 61 * SECOND)), [1]);
 }
 
 #[test]
-fn a_queue_gets_the_place_of_the_records_and_a_bucket_the_records() {
+fn document_has_the_position_of_the_records_and_the_records() {
     let source = Source {
         function_arn: "arn:aws:lambda:eu-west-1:000000000000:function:relay",
         stream_arn: STREAM,
@@ -337,10 +352,10 @@ fn a_queue_gets_the_place_of_the_records_and_a_bucket_the_records() {
     let mut mapping = mapping(MappingSettings { maximum_retry_attempts: Some(0), ..MappingSettings::default() }, 2);
     let first = batch(&mut mapping, START);
     let event = first.payload();
-    mapping.settle(first, Outcome::FunctionError, START + Duration::from_millis(1500));
+    mapping.settle(first, InvocationOutcome::FunctionError, START + Duration::from_millis(1500));
     let gone = discarded(&mut mapping, START + SECOND);
 
-    let mut expected = json!({
+    let expected = json!({
         "requestContext": {
             "requestId": source.request_id, "functionArn": source.function_arn,
             "condition": "RetryAttemptsExhausted", "approximateInvokeCount": 1
@@ -356,11 +371,10 @@ fn a_queue_gets_the_place_of_the_records_and_a_bucket_the_records() {
             "approximateArrivalOfLastRecord": "2023-11-14T22:13:21Z",
             "batchSize": 2,
             "streamArn": STREAM
-        }
+        },
+        "payload": event
     });
-    assert_eq!(gone.metadata(&source), expected);
-    expected["payload"] = event.into();
-    assert_eq!(gone.metadata_with_payload(&source), expected);
+    assert_eq!(gone.document(&source), expected);
 }
 
 #[test]
@@ -382,7 +396,7 @@ fn the_position_is_the_first_record_that_is_not_done() {
     assert_eq!(mapping.position(), Position::At(at(0)));
     let first = batch(&mut mapping, START);
     assert_eq!(mapping.position(), Position::At(at(0)));
-    mapping.settle(first, Outcome::Returned(failures([1])), START);
+    mapping.settle(first, InvocationOutcome::Returned(failures([1])), START);
     assert_eq!(mapping.position(), Position::At(at(1)));
     run(&mut mapping, |_| success());
     assert_eq!(mapping.position(), Position::After(at(3)));

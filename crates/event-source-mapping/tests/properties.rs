@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use daybook_event_source_mapping::{
-    Batch, Filter, Mapping, MappingSettings, Outcome, Position, Record, SequenceNumber, Step,
+    Batch, InvocationOutcome, Mapping, MappingSettings, Position, Record, RecordFilter, SequenceNumber, Step,
 };
 use proptest::prelude::*;
 
@@ -54,6 +54,12 @@ fn endings() -> impl Strategy<Value = Vec<(Ending, usize, u64)>> {
     prop::collection::vec((ending, 0..8_usize, 0..30_000_u64), 0..60)
 }
 
+fn all_but_item_0() -> RecordFilter {
+    let mut filter = RecordFilter::default();
+    filter.add(r#"{"dynamodb":{"Keys":{"pk":{"S":[{"anything-but":["item-0"]}]}}}}"#).unwrap();
+    filter
+}
+
 fn settings() -> impl Strategy<Value = MappingSettings> {
     (1..8_usize, 1..5_usize, 0..3_u64, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(batch_size, parallelization_factor, window, bisect, report, filtered)| MappingSettings {
@@ -62,11 +68,7 @@ fn settings() -> impl Strategy<Value = MappingSettings> {
             batching_window: Duration::from_secs(window),
             bisect_batch_on_function_error: bisect,
             report_batch_item_failures: report,
-            filter: if filtered {
-                Filter::compile([r#"{"dynamodb":{"Keys":{"pk":{"S":[{"anything-but":["item-0"]}]}}}}"#]).unwrap()
-            } else {
-                Filter::default()
-            },
+            filter: if filtered { all_but_item_0() } else { RecordFilter::default() },
             ..MappingSettings::default()
         },
     )
@@ -86,18 +88,18 @@ prop_compose! {
 }
 
 /// What the function answers, and how many of the batch's records that makes done.
-fn end(ending: &Ending, batch: &Batch, report: bool) -> (Outcome, usize) {
+fn end(ending: &Ending, batch: &Batch, report: bool) -> (InvocationOutcome, usize) {
     let all = batch.records().len();
     let unless_reported = |done: usize| if report { done } else { all };
     match ending {
-        Ending::Success => (Outcome::Returned("{}".to_owned()), all),
-        Ending::Error => (Outcome::FunctionError, 0),
-        Ending::Throttled => (Outcome::NotInvoked, 0),
-        Ending::Unreadable => (Outcome::Returned("oops".to_owned()), unless_reported(0)),
+        Ending::Success => (InvocationOutcome::Returned("{}".to_owned()), all),
+        Ending::Error => (InvocationOutcome::FunctionError, 0),
+        Ending::Throttled => (InvocationOutcome::NotInvoked, 0),
+        Ending::Unreadable => (InvocationOutcome::Returned("oops".to_owned()), unless_reported(0)),
         Ending::FailedAt(at) => {
             let at: Vec<_> = at.iter().map(|index| index % all).collect();
             let response = failures(at.iter().map(|index| place(&batch.records()[*index])));
-            (Outcome::Returned(response), unless_reported(at.into_iter().min().unwrap()))
+            (InvocationOutcome::Returned(response), unless_reported(at.into_iter().min().unwrap()))
         }
     }
 }
@@ -116,7 +118,8 @@ fn play(run: &Run) -> (Mapping, Fate) {
             Step::Invoke(batch) => {
                 assert!(!batch.records().is_empty() && batch.records().len() <= run.settings.batch_size);
                 for other in &open {
-                    let shared = |record: &Record| batch.records().iter().any(|mine| mine.item() == record.item());
+                    let keys = |record: &Record| record.json()["dynamodb"]["Keys"].clone();
+                    let shared = |record: &Record| batch.records().iter().any(|mine| keys(mine) == keys(record));
                     assert!(!other.records().iter().any(shared), "{batch:?} shares an item with {other:?}");
                 }
                 assert_in_order(run, &batch, &fate);
@@ -163,7 +166,7 @@ fn assert_in_order(run: &Run, batch: &Batch, fate: &Fate) {
 
 /// The places of the records that the function may see, and of those that it may not.
 fn filtered(run: &Run) -> (Vec<usize>, Vec<usize>) {
-    (0..run.items.len()).partition(|place| run.settings.filter == Filter::default() || run.items[*place] != 0)
+    (0..run.items.len()).partition(|place| run.settings.filter == RecordFilter::default() || run.items[*place] != 0)
 }
 
 fn by_item(run: &Run, places: impl IntoIterator<Item = usize>) -> BTreeMap<usize, Vec<usize>> {

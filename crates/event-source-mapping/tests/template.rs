@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use daybook_event_source_mapping::template::{Function, OnFailure, Setting, StreamEvent};
-use daybook_event_source_mapping::{Filter, MappingSettings, StartingPosition, Template};
+use daybook_event_source_mapping::template::{Function, Setting, StreamEvent};
+use daybook_event_source_mapping::{MappingSettings, RecordFilter, Template};
 
 fn suite() -> Template {
     Template::parse(include_str!("../../../template.yaml")).unwrap()
@@ -35,38 +35,26 @@ fn the_suite_has_three_functions() {
             ("StreamRelay", Some(known("stream-relay"))),
         ]
     );
-    for function in template.functions.values() {
-        assert_eq!(function.handler, Some(known("bootstrap")));
-        assert_eq!(function.code_uri, Some(known(".")));
-        assert_eq!(function.build_method, Some(known("rust-cargolambda")));
-    }
 }
 
 #[test]
 fn the_suites_relay_gets_outbox_rows() {
     let relay = &suite().functions["StreamRelay"];
+    let mut filter = RecordFilter::default();
+    filter.add(r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#).unwrap();
     assert_eq!(
         relay.streams["OutboxRows"],
         StreamEvent {
-            stream: unresolved("!GetAtt Table.StreamArn"),
             enabled: true,
-            on_failure: Some(OnFailure {
-                destination: unresolved("!GetAtt DiscardedRecords.Arn"),
-                kind: Some("S3".to_owned()),
-            }),
             settings: MappingSettings {
                 batch_size: 100,
                 batching_window: Duration::ZERO,
                 parallelization_factor: 1,
-                starting_position: StartingPosition::TrimHorizon,
                 bisect_batch_on_function_error: true,
                 maximum_retry_attempts: None,
                 maximum_record_age: Some(Duration::from_secs(23 * 3600)),
                 report_batch_item_failures: true,
-                filter: Filter::compile([
-                    r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#
-                ])
-                .unwrap(),
+                filter,
             },
         }
     );
@@ -117,14 +105,12 @@ fn error(properties: &str) -> String {
 }
 
 #[test]
-fn what_is_not_set_is_lambdas_default() {
-    let expected = MappingSettings { starting_position: StartingPosition::Latest, ..MappingSettings::default() };
-    assert_eq!(settings(""), expected);
-    assert_eq!(settings("MaximumRetryAttempts: -1, MaximumRecordAgeInSeconds: -1"), expected);
+fn settings_left_out_have_lambdas_defaults() {
+    assert_eq!(settings(""), MappingSettings::default());
+    assert_eq!(settings("MaximumRetryAttempts: -1, MaximumRecordAgeInSeconds: -1"), MappingSettings::default());
     let function = &Template::parse(&with("")).unwrap().functions["F"];
     assert_eq!(function.timeout, Duration::from_secs(3));
     assert!(function.streams["E"].enabled);
-    assert_eq!(function.streams["E"].on_failure, None);
 }
 
 #[test]
@@ -136,7 +122,7 @@ fn a_setting_can_be_a_string_or_a_parameters_default() {
 }
 
 #[test]
-fn an_error_names_the_place_and_what_would_be_right() {
+fn error_names_the_path_and_the_accepted_values() {
     let place = "template at \"Resources.F.Properties.Events.E.Properties.";
     for (properties, message) in [
         ("BatchSize: 0", "BatchSize\": \"0\" is not a whole number from 1 to 10000"),
@@ -207,7 +193,7 @@ Resources:
     )
     .unwrap();
     let function = &template.functions["F"];
-    assert_eq!((template.functions.len(), function.streams.len(), &function.code_uri), (1, 0, &None));
+    assert_eq!((template.functions.len(), function.streams.len()), (1, 0));
     assert_eq!(function.timeout, Duration::from_secs(9));
     assert_eq!(
         variables(function),
@@ -224,7 +210,7 @@ Resources:
 }
 
 #[test]
-fn text_that_is_no_template_is_refused() {
+fn parse_rejects_text_that_is_not_a_template() {
     assert_eq!(Template::parse("a: [").unwrap_err().to_string(), "template is not YAML");
     assert_eq!(Template::parse("a: 1").unwrap_err().to_string(), "template at \"\": Resources is missing");
     assert_eq!(Template::parse("[]").unwrap_err().to_string(), "template at \"\": must be a map");

@@ -1,4 +1,4 @@
-//! A queue over HTTP, as a client sees it: what is received is hidden, and what is deleted is gone.
+//! A queue over HTTP, as a client sees it: received messages are hidden, and deleted ones do not come again.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -40,7 +40,7 @@ impl Client {
         answer
     }
 
-    async fn refused(&self, operation: &str, request: Value) -> String {
+    async fn error(&self, operation: &str, request: Value) -> String {
         let (status, answer) = self.try_call(operation, request).await.unwrap();
         assert_eq!(status, 400, "{answer}");
         answer["__type"].as_str().unwrap().to_owned()
@@ -66,7 +66,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn what_is_received_is_hidden_until_it_is_shown_or_deleted() {
+async fn received_message_is_hidden_until_shown_or_deleted() {
     let client = client(&["a", "b", "c"]).await;
     let first = client.receive(json!({})).await;
     assert_eq!(first[0].0, "a");
@@ -77,22 +77,22 @@ async fn what_is_received_is_hidden_until_it_is_shown_or_deleted() {
     let show = json!({"ReceiptHandle": first[0].1, "VisibilityTimeout": 0});
     client.call("ChangeMessageVisibility", show.clone()).await;
     assert_eq!(client.counts().await, json!(["1", "2"]));
-    assert_eq!(client.refused("ChangeMessageVisibility", show).await, "MessageNotInflight");
+    assert_eq!(client.error("ChangeMessageVisibility", show).await, "MessageNotInflight");
 
     let again = client.receive(json!({})).await;
     assert_eq!(again[0].0, "a");
-    // An older receipt deletes nothing, and says nothing.
+    // An older receipt deletes nothing, which is no error.
     client.call("DeleteMessage", json!({"ReceiptHandle": first[0].1})).await;
     assert_eq!(client.bus.queued().len(), 3);
     client.call("DeleteMessage", json!({"ReceiptHandle": again[0].1})).await;
     client.call("DeleteMessage", json!({"ReceiptHandle": again[0].1})).await;
-    let left: Vec<_> = client.bus.queued().into_iter().map(|letter| letter.body).collect();
+    let left: Vec<_> = client.bus.queued().into_iter().map(|message| message.body).collect();
     assert_eq!(left, ["b", "c"]);
     assert_eq!(client.bus.dead_letters().len(), 3);
 }
 
 #[tokio::test]
-async fn a_message_tells_its_attributes_when_it_is_asked() {
+async fn receive_message_returns_requested_attributes() {
     let client = client(&[]).await;
     let attribute = json!({"code": {"DataType": "String", "StringValue": "x"}});
     client.call("SendMessage", json!({"MessageBody": "a", "MessageAttributes": attribute})).await;
@@ -110,7 +110,7 @@ async fn a_message_tells_its_attributes_when_it_is_asked() {
 }
 
 #[tokio::test]
-async fn a_hidden_message_shows_again_when_its_time_is_up() {
+async fn hidden_message_shows_again_after_its_timeout() {
     let client = client(&["a"]).await;
     let receipt = client.receive(json!({"VisibilityTimeout": 600})).await.remove(0).1;
     assert_eq!(client.bodies(json!({})).await, [""; 0]);
@@ -118,13 +118,13 @@ async fn a_hidden_message_shows_again_when_its_time_is_up() {
     // Waits until then.
     assert_eq!(client.bodies(json!({"WaitTimeSeconds": 20})).await, ["a"]);
     assert_eq!(
-        client.refused("ChangeMessageVisibility", json!({"ReceiptHandle": receipt, "VisibilityTimeout": 9})).await,
+        client.error("ChangeMessageVisibility", json!({"ReceiptHandle": receipt, "VisibilityTimeout": 9})).await,
         "MessageNotInflight"
     );
 }
 
 #[tokio::test]
-async fn a_call_that_waits_has_a_message_as_soon_as_it_is_sent() {
+async fn waiting_receive_message_returns_a_message_when_it_is_sent() {
     let client = client(&[]).await;
     let send = async { client.call("SendMessage", json!({"MessageBody": "a"})).await };
     let (bodies, _) = tokio::join!(client.bodies(json!({"WaitTimeSeconds": 20})), send);
@@ -132,14 +132,14 @@ async fn a_call_that_waits_has_a_message_as_soon_as_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_queue_has_its_own_messages() {
+async fn receive_message_returns_messages_of_its_queue_only() {
     let client = client(&["a"]).await;
     assert_eq!(client.bodies(json!({"QueueUrl": "http://localhost/1/other"})).await, [""; 0]);
     assert_eq!(client.bodies(json!({})).await, ["a"]);
 }
 
 #[tokio::test]
-async fn ten_can_be_deleted_or_shown_at_once() {
+async fn batch_deletes_or_shows_several_messages() {
     let client = client(&["a", "b", "c"]).await;
     let receipts = client.receive(json!({"MaxNumberOfMessages": 10})).await;
     let entry = |id: &str, handle: &str| json!({"Id": id, "ReceiptHandle": handle});
@@ -161,7 +161,7 @@ async fn ten_can_be_deleted_or_shown_at_once() {
 }
 
 #[tokio::test]
-async fn a_queue_has_limits() {
+async fn queue_operations_check_their_limits() {
     let client = client(&["a"]).await;
     for request in [
         json!({"MaxNumberOfMessages": 0}),
@@ -169,12 +169,12 @@ async fn a_queue_has_limits() {
         json!({"VisibilityTimeout": 43_201}),
         json!({"WaitTimeSeconds": 21}),
     ] {
-        assert_eq!(client.refused("ReceiveMessage", request).await, "InvalidParameterValue");
+        assert_eq!(client.error("ReceiveMessage", request).await, "InvalidParameterValue");
     }
     let handle = client.receive(json!({"VisibilityTimeout": 43_200})).await.remove(0).1;
-    assert_eq!(client.refused("DeleteMessage", json!({"ReceiptHandle": "x"})).await, "ReceiptHandleIsInvalid");
+    assert_eq!(client.error("DeleteMessage", json!({"ReceiptHandle": "x"})).await, "ReceiptHandleIsInvalid");
     assert_eq!(
-        client.refused("ChangeMessageVisibility", json!({"ReceiptHandle": handle, "VisibilityTimeout": 43_201})).await,
+        client.error("ChangeMessageVisibility", json!({"ReceiptHandle": handle, "VisibilityTimeout": 43_201})).await,
         "InvalidParameterValue"
     );
     let entries = |ids: &[&str]| {
@@ -187,13 +187,13 @@ async fn a_queue_has_limits() {
         (vec!["0", "0"], "BatchEntryIdsNotDistinct"),
         (vec!["a b"], "InvalidBatchEntryId"),
     ] {
-        assert_eq!(client.refused("DeleteMessageBatch", entries(&ids)).await, code);
+        assert_eq!(client.error("DeleteMessageBatch", entries(&ids)).await, code);
     }
     assert_eq!(client.bus.queued().len(), 1);
 }
 
 #[tokio::test]
-async fn calls_fail_as_they_are_told_to() {
+async fn scripted_faults_fail_queue_calls() {
     let client = client(&["a", "b"]).await;
     let faults = json!({
         "receiveMessage": [{"http": 500}, {"acceptThenDrop": true}],

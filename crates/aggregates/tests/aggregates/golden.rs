@@ -166,7 +166,7 @@ fn entries_of_one_form_have_one_shape() {
 }
 
 #[test]
-fn data_that_is_not_of_its_form_is_refused_and_never_guessed() {
+fn data_of_another_form_is_unreadable() {
     let registry = aggregates::registry().unwrap();
     for model in registry.iter() {
         for event in golden(model) {

@@ -109,12 +109,12 @@ fn play(model: &dyn Model, commands: &[Command]) -> Vec<Step> {
     let mut steps = Vec::new();
     for ((command, data), milliseconds) in commands.iter().zip(1_u64..) {
         let request = CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() };
-        let circumstances = DecisionInput {
+        let input = DecisionInput {
             now: Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap(),
             seed: Ulid::from_parts(milliseconds, 0),
             meta: Meta::default(),
         };
-        if let Ok(decided) = model.decide(&before, ID, &[request], &circumstances) {
+        if let Ok(decided) = model.decide(&before, ID, &[request], &input) {
             let after = decided.after;
             steps.push(Step { before, events: decided.events, messages: decided.messages, after: after.clone() });
             before = after;
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn an_order_tells_every_event_with_the_whole_order(commands in of_an_order()) {
+    fn order_publishes_every_event_with_the_whole_order(commands in of_an_order()) {
         let model = model("order");
         for step in play(model, &commands) {
             prop_assert_eq!(step.events.len(), step.messages.len());
@@ -279,18 +279,18 @@ proptest! {
     }
 
     #[test]
-    fn every_message_is_one_that_the_schema_tells_of(
+    fn every_message_fits_the_message_schema(
         account in of_an_account(), todo in of_a_todo(), order in of_an_order()
     ) {
         for (aggregate_type, commands) in [("account", account), ("todo", todo), ("order", order)] {
             let model = model(aggregate_type);
             let schema = Value::from(model.schemas().message);
-            let told_of = |name: &str| {
+            let has_schema = |name: &str| {
                 let mut variants = schema["oneOf"].as_array().unwrap().iter();
                 variants.any(|variant| variant["properties"]["type"]["const"] == name)
             };
             for message in play(model, &commands).iter().flat_map(|step| &step.messages) {
-                prop_assert!(told_of(&message.message_type), "{}", message.message_type);
+                prop_assert!(has_schema(&message.message_type), "{}", message.message_type);
             }
         }
     }

@@ -73,7 +73,7 @@ fn delivered(bus: &Bus) -> Vec<OnTheBus> {
 
 /// In order of arrival.
 fn dead_letters(bus: &Bus) -> Vec<InTheQueue> {
-    let letter = |letter: daybook_local_aws::messaging::DeadLetter| InTheQueue {
+    let letter = |letter: daybook_local_aws::messaging::QueueMessage| InTheQueue {
         message_id: letter.message_id,
         queue_url: letter.queue_url,
         body: letter.body.into(),

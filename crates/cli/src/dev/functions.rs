@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daybook_event_source_mapping::template::StreamEvent;
-use daybook_event_source_mapping::{Batch, Mapping, Outcome, Record, Source, Step};
+use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, Record, Source, Step};
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::Relay;
 use futures_util::FutureExt;
@@ -24,7 +24,7 @@ pub(super) enum Function {
 
 impl Function {
     /// One invocation. It ends at `timeout`, and with a panic, as it would in Lambda.
-    async fn invoke(&self, payload: String, timeout: Duration) -> Outcome {
+    async fn invoke(&self, payload: String, timeout: Duration) -> InvocationOutcome {
         let answer = async {
             match self {
                 Self::Relay(relay) => {
@@ -41,19 +41,19 @@ impl Function {
         // Whatever it was about is loaded anew by the next one.
         let answer = AssertUnwindSafe(answer).catch_unwind();
         match tokio::time::timeout(timeout, answer).await {
-            Ok(Ok(Ok(response))) => Outcome::Returned(response),
+            Ok(Ok(Ok(response))) => InvocationOutcome::Returned(response),
             Ok(Err(_panic)) => {
                 tracing::error!(function = self.name(), "the function panicked");
-                Outcome::FunctionError
+                InvocationOutcome::FunctionError
             }
             Ok(Ok(Err(error))) => {
                 let error: Box<dyn std::error::Error + Send + Sync> = error;
                 tracing::error!(function = self.name(), error, "the function failed");
-                Outcome::FunctionError
+                InvocationOutcome::FunctionError
             }
             Err(_) => {
                 tracing::error!(function = self.name(), ?timeout, "the function ran out of time");
-                Outcome::FunctionError
+                InvocationOutcome::FunctionError
             }
         }
     }
@@ -94,7 +94,7 @@ impl Worker {
     /// Does what the mapping says with the records that come in, until no more can come and all of them are done with.
     pub(super) async fn run(self, mut records: Receiver<Record>) {
         let mut mapping = Mapping::new(self.event.settings.clone());
-        let mut running: FuturesUnordered<BoxFuture<'_, (Batch, Outcome)>> = FuturesUnordered::new();
+        let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
         let mut ended = false;
         loop {
             let wake = loop {
@@ -108,7 +108,7 @@ impl Worker {
                             request_id: "daybook-dev",
                         };
                         tracing::error!(function = self.function.name(), reason = ?discarded.reason, "records discarded");
-                        self.discards.push(discarded.metadata_with_payload(&source));
+                        self.discards.push(discarded.document(&source));
                     }
                     Step::Wait { until } => break until,
                 }
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    async fn invoke(&self, batch: Batch) -> (Batch, Outcome) {
+    async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
         let outcome = self.function.invoke(batch.payload(), self.timeout).await;
         (batch, outcome)
     }
@@ -233,9 +233,9 @@ mod tests {
             },
         }]});
         FAULTY.store(true, Ordering::Relaxed);
-        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, Outcome::FunctionError);
+        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, InvocationOutcome::FunctionError);
         FAULTY.store(false, Ordering::Relaxed);
-        let answer = Outcome::Returned(r#"{"batchItemFailures":[]}"#.to_owned());
+        let answer = InvocationOutcome::Returned(r#"{"batchItemFailures":[]}"#.to_owned());
         assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, answer);
     }
 }

@@ -180,7 +180,7 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<D
     let seed = Ulid::from_parts(millisecond, (1 + u128::from(before.version())) << 64);
     let meta = Meta { correlation_id: Some(ulid(0)), ..Meta::default() };
     let decided = model.decide(before, ID, &commands, &DecisionInput { now, seed, meta }).ok()?;
-    if decided.refusal.is_some() || decided.events.is_empty() {
+    if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }
     let state = model.state(&decided.after).ok()?;

@@ -1,4 +1,4 @@
-//! What serde says of JSON that does not fit, in words of JSON.
+//! Serde's errors about JSON that does not fit, in words of JSON.
 
 /// What is wrong and where: a path into the data instead of a column of a text that nobody sees, and no name of a type,
 /// which is a matter of the source alone.
@@ -9,7 +9,7 @@ pub(crate) fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> S
     if path == "." { reason } else { format!("{path}: {reason}") }
 }
 
-/// How serde begins to say what it expected, and what that is in JSON.
+/// How serde's description of what it expected begins, and what that is in JSON.
 const EXPECTED: [(&str, &str); 13] = [
     ("a map", "an object"),
     ("struct ", "an object"),

@@ -1,8 +1,8 @@
 //! JSON that a caller sent: a struct is read from an object only.
 //!
 //! `serde_json` also reads a struct from an array of its fields, in their order in the source. No document of an API
-//! says so, and a field that is added or moved would change what such an array means. So whoever asks for a struct,
-//! at any depth, is handed an object or nothing.
+//! describes that, and a field that is added or moved would change what such an array means. So a struct, at any depth,
+//! is read from an object or not at all.
 //!
 //! Out of reach is what serde itself sets aside before it knows what to read it as: what stands in an untagged or an
 //! internally tagged enum, or beside `#[serde(flatten)]`.

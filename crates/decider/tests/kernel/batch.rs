@@ -1,4 +1,4 @@
-//! Several commands at once: one after the other, all or nothing; and what a refusal leaves of them.
+//! Several commands at once: one after the other, all or nothing; and what a rejection leaves of them.
 
 use daybook_decider::{CommandError, Decided};
 use serde_json::{Value, json};
@@ -14,13 +14,13 @@ fn add(amounts: &[i64]) -> (&'static str, Value) {
     ("Add", json!({ "amounts": amounts }))
 }
 
-fn refuse(reasons: &[&str]) -> (&'static str, Value) {
-    ("Refuse", json!({ "reasons": reasons }))
+fn reject(reasons: &[&str]) -> (&'static str, Value) {
+    ("Reject", json!({ "reasons": reasons }))
 }
 
-fn refusal(decided: &Decided) -> (&str, &str) {
-    let refusal = decided.refusal.as_ref().unwrap();
-    (refusal.name, &refusal.detail)
+fn rejection(decided: &Decided) -> (&str, &str) {
+    let rejection = decided.rejection.as_ref().unwrap();
+    (rejection.name, &rejection.detail)
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn each_command_sees_the_state_after_those_before_it() {
     let batch = [start(1), ("Double", json!({})), add(&[3]), ("Double", json!({}))];
     let decided = counter.decide(&counter.unborn(), &batch).unwrap();
     assert_eq!(counter.state(&decided.after)["total"], 10);
-    assert_eq!(decided.refusal, None);
+    assert_eq!(decided.rejection, None);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_batch_of_no_commands_or_of_commands_without_effect_succeeds() {
     let before = counter.after(&[start(1)]);
     for batch in [vec![], vec![add(&[])], vec![add(&[]), add(&[])]] {
         let decided = counter.decide(&before, &batch).unwrap();
-        assert_eq!((decided.events.len(), decided.messages.len(), decided.refusal.as_ref()), (0, 0, None));
+        assert_eq!((decided.events.len(), decided.messages.len(), decided.rejection.as_ref()), (0, 0, None));
         assert_eq!(counter.whole(&decided.after), counter.whole(&before));
     }
 }
@@ -82,51 +82,51 @@ fn an_invalid_add() -> (&'static str, Value) {
 }
 
 #[test]
-fn an_invalid_command_is_found_before_the_rules_refuse_an_earlier_one() {
+fn invalid_command_is_found_before_the_rules_reject_an_earlier_one() {
     let counter = Subject::of::<Counter>();
-    let error = counter.decide(&counter.after(&[start(1)]), &[refuse(&["a"]), an_invalid_add()]).unwrap_err();
+    let error = counter.decide(&counter.after(&[start(1)]), &[reject(&["a"]), an_invalid_add()]).unwrap_err();
     assert!(matches!(error, CommandError::Invalid { .. }), "{error:?}");
 }
 
 #[test]
-fn a_refusal_without_a_record_leaves_everything_as_it_was() {
+fn rejection_without_a_record_changes_nothing() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[start(1)]);
-    let decided = counter.decide(&before, &[refuse(&[])]).unwrap();
-    assert_eq!(refusal(&decided), ("Refused", "at 1"));
+    let decided = counter.decide(&before, &[reject(&[])]).unwrap();
+    assert_eq!(rejection(&decided), ("Rejected", "at 1"));
     assert_eq!((decided.events.len(), decided.messages.len()), (0, 0));
     assert_eq!(counter.whole(&decided.after), counter.whole(&before));
 }
 
 #[test]
-fn a_refusal_drops_the_batchs_other_events_and_records_itself_on_what_was_there_before() {
+fn rejection_drops_the_other_events_of_the_batch_and_is_recorded_on_the_state_before_it() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[start(1), add(&[2])]);
     assert_eq!((before.version(), before.message_seq()), (2, 3));
-    let batch = [add(&[100, 1]), refuse(&["first", "second"]), add(&[1_000])];
+    let batch = [add(&[100, 1]), reject(&["first", "second"]), add(&[1_000])];
     let decided = counter.decide(&before, &batch).unwrap();
 
-    // It was refused in the light of the commands before it.
-    assert_eq!(refusal(&decided), ("Refused", "at 104"));
-    assert_eq!(names(&decided), ["CounterRefused", "CounterRefused"]);
+    // It was decided on the state after the commands before it.
+    assert_eq!(rejection(&decided), ("Rejected", "at 104"));
+    assert_eq!(names(&decided), ["CounterRejected", "CounterRejected"]);
     let numbers: Vec<_> = decided.events.iter().map(|event| (event.seq_num, event.message_seq)).collect();
     assert_eq!(numbers, [(3, 4), (4, 5)]);
-    let told: Vec<_> = decided.messages.iter().map(|message| (message.message_seq, message.data.text())).collect();
-    assert_eq!(told, [(4, r#"{"reason":"first","total":3}"#), (5, r#"{"reason":"second","total":3}"#)]);
+    let published: Vec<_> = decided.messages.iter().map(|message| (message.message_seq, message.data.text())).collect();
+    assert_eq!(published, [(4, r#"{"reason":"first","total":3}"#), (5, r#"{"reason":"second","total":3}"#)]);
     assert_eq!((decided.after.version(), decided.after.message_seq()), (4, 5));
-    assert_eq!(counter.state(&decided.after), json!({"total": 3, "refusals": 2, "closed": false}));
+    assert_eq!(counter.state(&decided.after), json!({"total": 3, "rejections": 2, "closed": false}));
 }
 
 #[test]
-fn what_an_aggregate_that_does_not_exist_refuses_is_not_recorded() {
+fn rejection_by_an_aggregate_that_does_not_exist_is_not_recorded() {
     let counter = Subject::of::<Counter>();
     for (batch, name) in [
         (vec![start(-1)], "BelowZero"),
-        (vec![start(1), refuse(&["a"])], "Refused"),
-        (vec![start(1), add(&[2]), refuse(&["a"]), ("Close", json!({}))], "Refused"),
+        (vec![start(1), reject(&["a"])], "Rejected"),
+        (vec![start(1), add(&[2]), reject(&["a"]), ("Close", json!({}))], "Rejected"),
     ] {
         let decided = counter.decide(&counter.unborn(), &batch).unwrap();
-        assert_eq!(refusal(&decided).0, name);
+        assert_eq!(rejection(&decided).0, name);
         assert_eq!((decided.events.len(), decided.messages.len()), (0, 0));
         assert_eq!(counter.whole(&decided.after), counter.whole(&counter.unborn()));
     }

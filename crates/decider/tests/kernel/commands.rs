@@ -4,14 +4,14 @@ use daybook_decider::{CommandError, CommandRequest, Json};
 use serde_json::{Value, json};
 
 use crate::counter::Counter;
-use crate::support::{ID, Subject, circumstances, names};
+use crate::support::{ID, Subject, decision_input, names};
 
 /// Why a command that is written like this is invalid.
 fn invalid(command: &str, data: &str) -> String {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
     let request = CommandRequest { command: command.to_owned(), data: Json::parse(data.to_owned()).unwrap() };
-    let error = counter.model().decide(&before, ID, &[request], &circumstances()).unwrap_err();
+    let error = counter.model().decide(&before, ID, &[request], &decision_input()).unwrap_err();
     assert!(matches!(&error, CommandError::Invalid { command: of, .. } if of == command), "{error:?}");
     error.to_string()
 }
@@ -21,14 +21,14 @@ fn an_unknown_command_lists_those_that_there_are() {
     let counter = Subject::of::<Counter>();
     for command in ["Divide", "add", "", "Add\"", "CounterAdded"] {
         let error = counter.decide(&counter.unborn(), &[(command, json!({}))]).unwrap_err();
-        let known = ["Start", "Add", "Double", "Refuse", "Close"].map(str::to_owned).into();
+        let known = ["Start", "Add", "Double", "Reject", "Close"].map(str::to_owned).into();
         assert_eq!(error, CommandError::Unknown { command: command.to_owned(), known });
-        assert_eq!(error.to_string(), format!("no command {command:?}; there are Start, Add, Double, Refuse, Close"));
+        assert_eq!(error.to_string(), format!("no command {command:?}; there are Start, Add, Double, Reject, Close"));
     }
 }
 
 #[test]
-fn invalid_data_is_told_with_its_path() {
+fn invalid_data_error_has_its_path() {
     assert_eq!(
         invalid("Add", r#"{"amounts": [1, 2, "three"]}"#),
         r#"Add: data.amounts[2]: invalid type: string "three", expected an integer from -9223372036854775808 to 9223372036854775807"#
@@ -52,14 +52,14 @@ fn invalid_data_is_told_with_its_path() {
 }
 
 #[test]
-fn unknown_fields_are_refused() {
+fn unknown_fields_are_invalid() {
     assert_eq!(invalid("Start", r#"{"at": 1, "form": 2}"#), "Start: data.form: unknown field `form`, expected `at`");
     assert!(invalid("Double", r#"{"by": 2}"#).contains("unknown field `by`"));
     invalid("Close", r#"{"now": true}"#);
 }
 
 #[test]
-fn what_is_wrong_is_told_without_a_column_of_a_text_that_nobody_sees() {
+fn invalid_data_error_has_no_column() {
     for (command, data) in [("Add", r#"{"amounts": ["x"]}"#), ("Start", "{}"), ("Start", r#"{"a at line b": 1}"#)] {
         let reason = invalid(command, data);
         assert!(!reason.contains("column"), "{reason}");
@@ -68,7 +68,7 @@ fn what_is_wrong_is_told_without_a_column_of_a_text_that_nobody_sees() {
 }
 
 #[test]
-fn a_key_that_comes_twice_is_refused() {
+fn key_that_comes_twice_is_invalid() {
     assert!(invalid("Start", r#"{"at": 1, "at": 1}"#).contains("duplicate field `at`"));
     assert!(invalid("Start", r#"{"at": 1, "\u0061t": 2}"#).contains("duplicate field `at`"));
     assert!(serde_json::from_str::<CommandRequest>(r#"{"command": "Add", "command": "Close"}"#).is_err());
@@ -101,7 +101,7 @@ fn a_command_without_fields_takes_an_empty_object_or_nothing() {
     let started = counter.after(&[("Start", json!({"at": 1}))]);
     for data in ["{}", "{ \n}", "null"] {
         let request = CommandRequest { command: "Close".to_owned(), data: Json::parse(data.to_owned()).unwrap() };
-        let decided = counter.model().decide(&started, ID, &[request], &circumstances()).unwrap();
+        let decided = counter.model().decide(&started, ID, &[request], &decision_input()).unwrap();
         assert_eq!(names(&decided), ["CounterClosed"], "{data}");
     }
 }
@@ -127,7 +127,7 @@ fn creation_happens_once() {
     let counter = Subject::of::<Counter>();
     let start = || ("Start", json!({"at": 1}));
     assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists);
-    // Of an aggregate that never was, nobody is told that it exists.
+    // Of an aggregate that does not exist, the error is not that it exists.
     let twice = counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err();
     assert_eq!(twice, CommandError::CreatedTwice { place: 2 });
     assert_eq!(twice.to_string(), "command 2 of the array creates it again");
@@ -140,14 +140,14 @@ fn a_deleted_aggregate_takes_no_command_and_still_exists() {
     let error = |command: &str, data: Value| counter.decide(&closed, &[(command, data)]).unwrap_err();
     assert_eq!(error("Add", json!({"amounts": [1]})), CommandError::Deleted);
     assert_eq!(error("Close", json!({})), CommandError::Deleted);
-    assert_eq!(error("Refuse", json!({"reasons": []})), CommandError::Deleted);
+    assert_eq!(error("Reject", json!({"reasons": []})), CommandError::Deleted);
     assert_eq!(error("Start", json!({"at": 1})), CommandError::Exists);
     let batch = [("Add", json!({"amounts": [1]})), ("Close", json!({}))];
     assert_eq!(counter.decide(&closed, &batch).unwrap_err(), CommandError::Deleted);
 }
 
 #[test]
-fn a_command_after_the_deletion_in_the_same_batch_is_told_its_place() {
+fn command_after_the_deletion_in_the_same_batch_fails_with_its_place() {
     let counter = Subject::of::<Counter>();
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Add", json!({"amounts": [1]}))];
     let error = counter.decide(&counter.unborn(), &batch).unwrap_err();

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::support::{ID, NOW_TEXT, Subject, circumstances};
+use crate::support::{ID, NOW_TEXT, Subject, decision_input};
 
-/// Writes down all that its context tells.
+/// Records everything that its context has.
 struct Witness;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -63,14 +63,14 @@ impl Aggregate for Witness {
 #[test]
 fn it_gives_the_id_the_time_and_where_the_command_came_from() {
     let meta = Meta { actor: Some("alice".into()), correlation_id: Some("c-1".into()), ..Meta::default() };
-    let circumstances = DecisionInput { meta: meta.clone(), ..circumstances() };
+    let input = DecisionInput { meta: meta.clone(), ..decision_input() };
     let witness = Subject::of::<Witness>();
-    let decided = witness.decide_under(&circumstances, &witness.unborn(), &[("Look", json!({}))]).unwrap();
+    let decided = witness.decide_under(&input, &witness.unborn(), &[("Look", json!({}))]).unwrap();
     let seen: Value = decided.events[0].data.read().unwrap();
     assert_eq!(seen["id"], ID);
     assert_eq!(seen["now"], NOW_TEXT);
     assert_eq!((&seen["actor"], &seen["correlation"]), (&json!("alice"), &json!("c-1")));
-    assert_eq!((&decided.events[0].meta, decided.events[0].occurred_at), (&meta, circumstances.now));
+    assert_eq!((&decided.events[0].meta, decided.events[0].occurred_at), (&meta, input.now));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The aggregate of most tests: several events a command, none to two messages an event, recorded refusals, an end.
+//! The aggregate of most tests: several events a command, none to two messages an event, recorded rejections, an end.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ pub(crate) struct Counter;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct State {
     pub(crate) total: i64,
-    pub(crate) refusals: u64,
+    pub(crate) rejections: u64,
     #[serde(default)]
     pub(crate) closed: bool,
 }
@@ -18,14 +18,14 @@ pub(crate) struct State {
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub(crate) enum Command {
-    /// Refused, on record, below zero.
+    /// Rejected, on record, below zero.
     Start { at: i64 },
     /// An event for each.
     Add { amounts: Vec<i64> },
     /// Adds what has been counted.
     Double {},
-    /// Refused, with an event for each reason.
-    Refuse { reasons: Vec<String> },
+    /// Rejected, with an event for each reason.
+    Reject { reasons: Vec<String> },
     /// The end.
     Close,
 }
@@ -37,8 +37,8 @@ pub(crate) enum Event {
     Started { at: i64 },
     #[serde(rename = "CounterAdded")]
     Added { amount: i64 },
-    #[serde(rename = "CounterRefused")]
-    Refused { reason: String },
+    #[serde(rename = "CounterRejected")]
+    Rejected { reason: String },
     #[serde(rename = "CounterClosed")]
     Closed,
 }
@@ -50,7 +50,7 @@ impl Aggregate for Counter {
     const EVENTS: &'static [EventType] = &[
         EventType::new("CounterStarted", 1),
         EventType::new("CounterAdded", 4),
-        EventType::new("CounterRefused", 1),
+        EventType::new("CounterRejected", 1),
         EventType::new("CounterClosed", 1),
     ];
 
@@ -61,13 +61,13 @@ impl Aggregate for Counter {
     fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::Start { at } if at < 0 => Err(Rejection::new("BelowZero", "a counter starts at zero or above")
-                .recording(Event::Refused { reason: "below zero".into() })),
+                .recording(Event::Rejected { reason: "below zero".into() })),
             Command::Start { at } => Ok(vec![Event::Started { at }]),
             Command::Add { amounts } => Ok(amounts.into_iter().map(|amount| Event::Added { amount }).collect()),
             Command::Double {} => Ok(vec![Event::Added { amount: state.total }]),
-            Command::Refuse { reasons } => {
-                let rejection = Rejection::new("Refused", format!("at {}", state.total));
-                let recorded = reasons.into_iter().map(|reason| Event::Refused { reason });
+            Command::Reject { reasons } => {
+                let rejection = Rejection::new("Rejected", format!("at {}", state.total));
+                let recorded = reasons.into_iter().map(|reason| Event::Rejected { reason });
                 Err(recorded.fold(rejection, Rejection::recording))
             }
             Command::Close => Ok(vec![Event::Closed]),
@@ -78,20 +78,20 @@ impl Aggregate for Counter {
         match event {
             Event::Started { at } => State { total: *at, ..state },
             Event::Added { amount } => State { total: state.total.wrapping_add(*amount), ..state },
-            Event::Refused { .. } => State { refusals: state.refusals + 1, ..state },
+            Event::Rejected { .. } => State { rejections: state.rejections + 1, ..state },
             Event::Closed => State { closed: true, ..state },
         }
     }
 
-    /// An amount of 0, 1, 2, 3, … is told by 0, 1, 2, 0, … messages.
+    /// An amount of 0, 1, 2, 3, … announces 0, 1, 2, 0, … messages.
     fn announce(before: &State, event: &Event, after: &State) -> Vec<Message> {
         match event {
             Event::Started { .. } => vec![Message::of(event)],
             Event::Added { amount } => (0..amount.rem_euclid(3))
                 .map(|_| Message::new("counted", &json!({"from": before.total, "to": after.total})))
                 .collect(),
-            Event::Refused { reason } => {
-                vec![Message::new("refused", &json!({"reason": reason, "total": after.total}))]
+            Event::Rejected { reason } => {
+                vec![Message::new("rejected", &json!({"reason": reason, "total": after.total}))]
             }
             Event::Closed => vec![],
         }

@@ -15,7 +15,7 @@ fn added(seq_num: u64, amount: i64) -> RecordedEvent {
 }
 
 /// Why `event` cannot follow on [`started`].
-fn refused_after_start(event: &RecordedEvent) -> String {
+fn read_error_after_start(event: &RecordedEvent) -> String {
     let counter = Subject::of::<Counter>();
     let error = counter.model().fold(counter.fold(&[started()]), std::slice::from_ref(event)).unwrap_err();
     assert_eq!(
@@ -43,13 +43,13 @@ fn before_the_first_event_there_is_the_default_state_at_version_zero() {
     let counter = Subject::of::<Counter>();
     let unborn = counter.fold(&[]);
     assert_eq!((unborn.version(), unborn.message_seq(), unborn.history_bytes()), (0, 0, 0));
-    assert_eq!(counter.state(&unborn), json!({"total": 0, "refusals": 0, "closed": false}));
+    assert_eq!(counter.state(&unborn), json!({"total": 0, "rejections": 0, "closed": false}));
 }
 
 #[test]
 fn a_gap_a_repeated_event_or_an_earlier_one_is_unreadable() {
     for seq_num in [0, 1, 3, 4, u64::MAX] {
-        let reason = refused_after_start(&added(seq_num, 5));
+        let reason = read_error_after_start(&added(seq_num, 5));
         assert_eq!(
             reason,
             format!("event {seq_num} (CounterAdded version 4): it follows on 1, so the stream has a gap")
@@ -57,21 +57,21 @@ fn a_gap_a_repeated_event_or_an_earlier_one_is_unreadable() {
     }
     let counter = Subject::of::<Counter>();
     assert_eq!(counter.model().fold(counter.unborn(), &[added(2, 5)]).unwrap_err().seq_num, 2);
-    let restored = counter.model().restore(9, 9, &json_of(&json!({"total": 1, "refusals": 0}))).unwrap();
+    let restored = counter.model().restore(9, 9, &json_of(&json!({"total": 1, "rejections": 0}))).unwrap();
     assert_eq!(counter.model().fold(restored, &[added(9, 5)]).unwrap_err().seq_num, 9);
 }
 
 #[test]
 fn an_unknown_event_type_or_version_is_unreadable() {
     for (name, version) in [("CounterMultiplied", 1), ("counterAdded", 4), ("", 4), ("CounterAdded", 5)] {
-        let reason = refused_after_start(&stored(2, name, version, &json!({"amount": 5})));
+        let reason = read_error_after_start(&stored(2, name, version, &json!({"amount": 5})));
         assert_eq!(
             reason,
             format!("event 2 ({name} version {version}): this code does not know that form; a newer release wrote it")
         );
     }
     for version in [0, 3] {
-        let reason = refused_after_start(&stored(2, "CounterAdded", version, &json!({"amount": 5})));
+        let reason = read_error_after_start(&stored(2, "CounterAdded", version, &json!({"amount": 5})));
         assert_eq!(
             reason,
             format!(
@@ -92,7 +92,7 @@ fn data_that_is_not_the_events_is_unreadable() {
         (json!("5"), "data"),
         (json!(null), "data"),
     ] {
-        let reason = refused_after_start(&stored(2, "CounterAdded", 4, &data));
+        let reason = read_error_after_start(&stored(2, "CounterAdded", 4, &data));
         assert!(reason.starts_with("event 2 (CounterAdded version 4): "), "{reason}");
         assert!(reason.contains(says), "{data}: {reason}");
     }
@@ -125,7 +125,7 @@ fn the_events_after_a_snapshot_fold_into_what_all_of_them_do() {
 #[test]
 fn a_snapshot_of_something_else_is_not_restored() {
     let counter = Subject::of::<Counter>();
-    for state in [json!({}), json!({"total": "1", "refusals": 0}), json!([1]), json!(null)] {
+    for state in [json!({}), json!({"total": "1", "rejections": 0}), json!([1]), json!(null)] {
         assert!(counter.model().restore(1, 1, &json_of(&state)).is_err(), "{state}");
     }
 }

@@ -91,12 +91,12 @@ fn it_goes_on_from_decision_to_decision() {
 }
 
 #[test]
-fn a_refused_batch_leaves_no_trace_in_it() {
+fn a_rejected_batch_leaves_no_trace_in_it() {
     let diary = Subject::of::<Diary<true>>();
     let before = diary.after(&[("Begin", json!({"line": "a"}))]);
-    let refused = diary.decide(&before, &[("Write", json!({"lines": ["b"]})), ("Tear", json!({}))]).unwrap();
-    assert_eq!(refused.refusal.as_ref().unwrap().detail, "a,b");
-    let next = diary.decide(&refused.after, &[("Recall", json!({}))]).unwrap();
+    let rejected = diary.decide(&before, &[("Write", json!({"lines": ["b"]})), ("Tear", json!({}))]).unwrap();
+    assert_eq!(rejected.rejection.as_ref().unwrap().detail, "a,b");
+    let next = diary.decide(&rejected.after, &[("Recall", json!({}))]).unwrap();
     assert_eq!(next.events[0].data.text(), r#"{"line":"[a,torn]"}"#);
 }
 

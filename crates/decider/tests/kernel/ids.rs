@@ -7,7 +7,7 @@ use serde_json::json;
 use ulid::Ulid;
 
 use crate::counter::Counter;
-use crate::support::{NOW, Subject, at, circumstances};
+use crate::support::{NOW, Subject, at, decision_input};
 
 /// The ids of events and messages, in the order in which they were decided.
 fn ids(decided: &Decided) -> Vec<Ulid> {
@@ -57,7 +57,7 @@ fn an_event_says_how_many_messages_there_are_up_to_it() {
 #[test]
 fn numbers_go_on_from_a_snapshot() {
     let counter = Subject::of::<Counter>();
-    let state = Json::parse(r#"{"total":5,"refusals":0}"#.to_owned()).unwrap();
+    let state = Json::parse(r#"{"total":5,"rejections":0}"#.to_owned()).unwrap();
     let restored = counter.model().restore(100, 250, &state).unwrap();
     let decided = counter.decide(&restored, &[("Add", json!({"amounts": [1]}))]).unwrap();
     assert_eq!((decided.events[0].seq_num, decided.messages[0].message_seq), (101, 251));
@@ -74,10 +74,10 @@ fn ids_are_unique_and_increase_within_a_decision() {
 }
 
 #[test]
-fn ids_of_a_recorded_refusal_are_as_unique() {
+fn ids_of_a_recorded_rejection_are_as_unique() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
-    let batch = [("Add", json!({"amounts": [2, 2]})), ("Refuse", json!({"reasons": ["a", "b"]}))];
+    let batch = [("Add", json!({"amounts": [2, 2]})), ("Reject", json!({"reasons": ["a", "b"]}))];
     let ids = ids(&counter.decide(&before, &batch).unwrap());
     assert_eq!(ids.len(), 4);
     assert!(ids.is_sorted_by(|earlier, later| earlier < later));
@@ -110,13 +110,13 @@ fn the_same_input_has_the_same_outcome_to_the_byte() {
     let before = counter.after(&[("Start", json!({"at": 1}))]);
     for batch in [
         vec![("Add", json!({"amounts": [2, 1]})), ("Close", json!({}))],
-        vec![("Add", json!({"amounts": [2, 1]})), ("Refuse", json!({"reasons": ["a"]}))],
+        vec![("Add", json!({"amounts": [2, 1]})), ("Reject", json!({"reasons": ["a"]}))],
     ] {
-        let [first, second] = [0, 1].map(|_| counter.decide_under(&circumstances(), &before, &batch).unwrap());
+        let [first, second] = [0, 1].map(|_| counter.decide_under(&decision_input(), &before, &batch).unwrap());
         assert_eq!(format!("{first:?}"), format!("{second:?}"));
         assert_eq!(
-            (&first.events, &first.messages, &first.refusal),
-            (&second.events, &second.messages, &second.refusal)
+            (&first.events, &first.messages, &first.rejection),
+            (&second.events, &second.messages, &second.rejection)
         );
         assert_eq!(counter.whole(&first.after), counter.whole(&second.after));
     }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::support::{ID, Subject, circumstances};
+use crate::support::{ID, Subject, decision_input};
 
 /// Texts that parsing and printing would change.
 const TEXTS: [&str; 9] = [
@@ -84,7 +84,7 @@ fn text_survives_from_a_command_into_event_state_and_message() {
     for text in TEXTS {
         let body = format!(r#"{{"command": "Send", "data": {{"content": {text}}}}}"#);
         let request: CommandRequest = serde_json::from_str(&body).unwrap();
-        let decided = parcel.model().decide(&parcel.unborn(), ID, &[request], &circumstances()).unwrap();
+        let decided = parcel.model().decide(&parcel.unborn(), ID, &[request], &decision_input()).unwrap();
         let carried = format!(r#"{{"content":{text}}}"#);
         assert_eq!(decided.events[0].data.text(), carried);
         assert_eq!(decided.messages[0].data.text(), carried);
@@ -104,7 +104,7 @@ fn only_the_white_space_around_a_text_is_lost() {
 }
 
 #[test]
-fn what_is_not_one_json_value_is_refused() {
+fn parse_takes_exactly_one_json_value() {
     for text in ["", " ", "{", "{}{}", "1 2", "{'a': 1}", "[1,]", "NaN", "\"\u{1}\"", "01", "nul"] {
         assert!(Json::parse(text.to_owned()).is_err(), "{text:?}");
     }

@@ -1,4 +1,4 @@
-//! What the world is told, and the text in which it is told.
+//! The messages that are published, and their text.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::counter::Counter;
-use crate::support::{NOW_TEXT, Subject, circumstances};
+use crate::support::{NOW_TEXT, Subject, decision_input};
 
-/// Announces what it is told to: by default the event itself.
+/// Announces what its command names: by default the event itself.
 struct Herald<const ODD: bool>;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -121,10 +121,10 @@ fn the_detail_has_every_member_in_its_place() {
         traceparent: Some("00-1-2-01".into()),
         trace_header: Some("Root=1-2-3".into()),
     };
-    let circumstances = DecisionInput { meta, ..circumstances() };
+    let input = DecisionInput { meta, ..decision_input() };
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
-    let decided = counter.decide_under(&circumstances, &before, &[("Add", json!({"amounts": [0, 2]}))]).unwrap();
+    let decided = counter.decide_under(&input, &before, &[("Add", json!({"amounts": [0, 2]}))]).unwrap();
     let message = &decided.messages[1];
     let (message_id, event_id) = (message.message_id, decided.events[1].event_id);
     assert_eq!(

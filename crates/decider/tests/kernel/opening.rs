@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Subject, names};
 
-/// Opens with the events that it is told.
+/// Opens with the events that its command names.
 struct Door;
 
 #[derive(Deserialize, JsonSchema)]
@@ -15,7 +15,7 @@ struct Door;
 enum Command {
     Build { events: Vec<Event> },
     Knock { events: Vec<Event> },
-    Refuse {},
+    Reject {},
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +38,7 @@ impl Aggregate for Door {
     fn decide((): &(), command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::Build { events } | Command::Knock { events } => Ok(events),
-            Command::Refuse {} => Err(Rejection::new("Locked", "it is").recording(Event::DoorKnocked {})),
+            Command::Reject {} => Err(Rejection::new("Locked", "it is").recording(Event::DoorKnocked {})),
         }
     }
 
@@ -61,8 +61,8 @@ fn a_stream_opens_with_the_first_of_the_events() {
     // Later on it matters no more, on record or not.
     let decided = door.decide(&decided.after, &[command("Knock", &[KNOCKED])]).unwrap();
     assert_eq!(names(&decided), ["DoorKnocked"]);
-    let refused = door.decide(&decided.after, &[("Refuse", json!({}))]).unwrap();
-    assert_eq!(names(&refused), ["DoorKnocked"]);
+    let rejected = door.decide(&decided.after, &[("Reject", json!({}))]).unwrap();
+    assert_eq!(names(&rejected), ["DoorKnocked"]);
 }
 
 #[test]

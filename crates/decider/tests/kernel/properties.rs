@@ -15,7 +15,7 @@ fn command() -> impl Strategy<Value = (&'static str, Value)> {
         2 => any::<i8>().prop_map(|at| ("Start", json!({ "at": at }))),
         8 => vec(any::<i64>(), 0..4).prop_map(|amounts| ("Add", json!({ "amounts": amounts }))),
         2 => Just(("Double", json!({}))),
-        2 => vec(any::<String>(), 0..3).prop_map(|reasons| ("Refuse", json!({ "reasons": reasons }))),
+        2 => vec(any::<String>(), 0..3).prop_map(|reasons| ("Reject", json!({ "reasons": reasons }))),
         1 => Just(("Close", json!({}))),
     ]
 }
@@ -74,8 +74,8 @@ proptest! {
         let numbers: Vec<_> = messages.iter().map(|message| message.message_seq).collect();
         prop_assert_eq!(numbers, (1..=after.message_seq()).collect::<Vec<_>>());
         for event in &events {
-            let told = messages.iter().filter(|message| message.seq_num <= event.seq_num);
-            prop_assert_eq!(told.count() as u64, event.message_seq);
+            let announced = messages.iter().filter(|message| message.seq_num <= event.seq_num);
+            prop_assert_eq!(announced.count() as u64, event.message_seq);
             let indices = messages.iter().filter(|message| message.seq_num == event.seq_num).map(|message| message.index);
             prop_assert!(indices.eq(0..messages.iter().filter(|message| message.seq_num == event.seq_num).count()));
         }

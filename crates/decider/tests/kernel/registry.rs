@@ -59,12 +59,12 @@ where
 struct Good;
 impl Names for Good {}
 
-fn refused_beside<A: Aggregate>(others: Registry) -> RegistrationError {
+fn registration_error_beside<A: Aggregate>(others: Registry) -> RegistrationError {
     others.with::<A>().err().expect("this cannot be registered")
 }
 
-fn refused<A: Aggregate>() -> RegistrationError {
-    refused_beside::<A>(Registry::new())
+fn registration_error<A: Aggregate>() -> RegistrationError {
+    registration_error_beside::<A>(Registry::new())
 }
 
 #[test]
@@ -101,20 +101,20 @@ impl<const N: usize> Names for Reserved<N> {
 }
 
 #[test]
-fn a_type_that_is_not_lower_kebab_is_refused() {
+fn a_type_that_is_not_lower_kebab_cannot_be_registered() {
     assert_eq!(LONG.len(), 129);
     let errors = [
-        refused::<Shell<BadType<0>>>(),
-        refused::<Shell<BadType<1>>>(),
-        refused::<Shell<BadType<2>>>(),
-        refused::<Shell<BadType<3>>>(),
-        refused::<Shell<BadType<4>>>(),
-        refused::<Shell<BadType<5>>>(),
-        refused::<Shell<BadType<6>>>(),
-        refused::<Shell<BadType<7>>>(),
-        refused::<Shell<BadType<8>>>(),
-        refused::<Shell<BadType<9>>>(),
-        refused::<Shell<BadType<10>>>(),
+        registration_error::<Shell<BadType<0>>>(),
+        registration_error::<Shell<BadType<1>>>(),
+        registration_error::<Shell<BadType<2>>>(),
+        registration_error::<Shell<BadType<3>>>(),
+        registration_error::<Shell<BadType<4>>>(),
+        registration_error::<Shell<BadType<5>>>(),
+        registration_error::<Shell<BadType<6>>>(),
+        registration_error::<Shell<BadType<7>>>(),
+        registration_error::<Shell<BadType<8>>>(),
+        registration_error::<Shell<BadType<9>>>(),
+        registration_error::<Shell<BadType<10>>>(),
     ];
     for (error, type_name) in errors.iter().zip(BAD_TYPES) {
         assert_eq!(error.type_name, type_name);
@@ -123,8 +123,12 @@ fn a_type_that_is_not_lower_kebab_is_refused() {
 }
 
 #[test]
-fn a_type_that_is_a_route_of_its_own_is_refused() {
-    let errors = [refused::<Shell<Reserved<0>>>(), refused::<Shell<Reserved<1>>>(), refused::<Shell<Reserved<2>>>()];
+fn a_type_that_is_a_route_of_its_own_cannot_be_registered() {
+    let errors = [
+        registration_error::<Shell<Reserved<0>>>(),
+        registration_error::<Shell<Reserved<1>>>(),
+        registration_error::<Shell<Reserved<2>>>(),
+    ];
     for (error, type_name) in errors.iter().zip(RESERVED_TYPES) {
         assert_eq!(error.type_name, type_name);
         assert!(error.reason.ends_with("none of events, views, openapi.json"), "{error}");
@@ -143,7 +147,7 @@ fn words_of_letters_and_digits_are_lower_kebab() {
 
 #[test]
 fn a_type_is_registered_once() {
-    let error = refused_beside::<Shell<Good>>(Registry::new().with::<Shell<Good>>().unwrap());
+    let error = registration_error_beside::<Shell<Good>>(Registry::new().with::<Shell<Good>>().unwrap());
     assert_eq!(error.to_string(), r#"aggregate "shell": TYPE is registered already"#);
 }
 
@@ -179,19 +183,19 @@ impl Names for Misspelt {
 enum Nothing {}
 
 #[test]
-fn events_that_are_not_the_variants_are_refused() {
+fn events_that_are_not_the_variants_cannot_be_registered() {
     for error in [
-        refused::<Shell<NoEvents>>(),
-        refused::<Shell<OneTooFew>>(),
-        refused::<Shell<OneTooMany>>(),
-        refused::<Shell<Twice>>(),
-        refused::<Shell<Misspelt>>(),
-        refused::<Shell<NoEvents, Nothing>>(),
+        registration_error::<Shell<NoEvents>>(),
+        registration_error::<Shell<OneTooFew>>(),
+        registration_error::<Shell<OneTooMany>>(),
+        registration_error::<Shell<Twice>>(),
+        registration_error::<Shell<Misspelt>>(),
+        registration_error::<Shell<NoEvents, Nothing>>(),
     ] {
         assert!(error.reason.starts_with("EVENTS must name each variant of Event once"), "{error}");
     }
     assert_eq!(
-        refused::<Shell<OneTooFew>>().reason,
+        registration_error::<Shell<OneTooFew>>().reason,
         r#"EVENTS must name each variant of Event once: it names ["Happened"], the variants are ["Ended", "Happened"]"#
     );
 }
@@ -233,11 +237,11 @@ impl Names for OfNameless {
 }
 
 #[test]
-fn an_event_name_that_is_not_letters_and_digits_is_refused() {
+fn an_event_name_that_is_not_letters_and_digits_cannot_be_registered() {
     for (error, name) in [
-        (refused::<Shell<OfSpaced, Spaced>>(), "It happened"),
-        (refused::<Shell<OfHashed, Hashed>>(), "Happened#1"),
-        (refused::<Shell<OfNameless, Nameless>>(), ""),
+        (registration_error::<Shell<OfSpaced, Spaced>>(), "It happened"),
+        (registration_error::<Shell<OfHashed, Hashed>>(), "Happened#1"),
+        (registration_error::<Shell<OfNameless, Nameless>>(), ""),
     ] {
         assert_eq!(error.reason, format!("event name {name:?} must be 1 to 128 ASCII letters and digits"));
     }
@@ -249,8 +253,8 @@ impl Names for Unversioned {
 }
 
 #[test]
-fn an_event_version_of_zero_is_refused() {
-    assert_eq!(refused::<Shell<Unversioned>>().reason, r#"the versions of "Ended" count from 1"#);
+fn an_event_version_of_zero_cannot_be_registered() {
+    assert_eq!(registration_error::<Shell<Unversioned>>().reason, r#"the versions of "Ended" count from 1"#);
 }
 
 struct Unread;
@@ -259,8 +263,8 @@ impl Names for Unread {
 }
 
 #[test]
-fn a_version_that_is_written_and_not_read_is_refused() {
-    assert_eq!(refused::<Shell<Unread>>().reason, r#""Happened" is written at version 3 and reads only 2"#);
+fn a_version_that_is_written_and_not_read_cannot_be_registered() {
+    assert_eq!(registration_error::<Shell<Unread>>().reason, r#""Happened" is written at version 3 and reads only 2"#);
 }
 
 /// It has been through a rename and a retirement.
@@ -312,10 +316,10 @@ impl Names for Unspelled {
 
 #[test]
 fn names_of_the_past_are_checked_like_those_of_today() {
-    assert_eq!(refused::<Shell<Renamed>>().reason, r#"event name "Happened" is declared twice"#);
-    assert_eq!(refused::<Shell<Revived>>().reason, r#"event name "Ended" is declared twice"#);
-    assert_eq!(refused::<Shell<Unnumbered>>().reason, r#"the versions of "Paused" count from 1"#);
-    let error = refused::<Shell<Unspelled>>();
+    assert_eq!(registration_error::<Shell<Renamed>>().reason, r#"event name "Happened" is declared twice"#);
+    assert_eq!(registration_error::<Shell<Revived>>().reason, r#"event name "Ended" is declared twice"#);
+    assert_eq!(registration_error::<Shell<Unnumbered>>().reason, r#"the versions of "Paused" count from 1"#);
+    let error = registration_error::<Shell<Unspelled>>();
     assert_eq!(error.reason, r#"event name "Pau sed" must be 1 to 128 ASCII letters and digits"#);
 }
 
@@ -328,9 +332,9 @@ impl Names for Follower {
 
 #[test]
 fn an_event_name_belongs_to_one_aggregate() {
-    let error = refused_beside::<Shell<Follower>>(Registry::new().with::<Shell<Old>>().unwrap());
+    let error = registration_error_beside::<Shell<Follower>>(Registry::new().with::<Shell<Old>>().unwrap());
     assert_eq!(error.to_string(), r#"aggregate "follower": event name "Ended" belongs to "old""#);
-    let error = refused_beside::<Shell<Kebab>>(Registry::new().with::<Shell<Good>>().unwrap());
+    let error = registration_error_beside::<Shell<Kebab>>(Registry::new().with::<Shell<Good>>().unwrap());
     assert_eq!(error.to_string(), r#"aggregate "a1-2b-c": event name "Ended" belongs to "shell""#);
 }
 
@@ -350,11 +354,11 @@ impl Names for BadDelete {
 }
 
 #[test]
-fn a_verb_that_is_none_of_the_commands_is_refused() {
+fn a_verb_that_is_none_of_the_commands_cannot_be_registered() {
     for (error, verb) in [
-        (refused::<Shell<BadCreate>>(), "Start"),
-        (refused::<Shell<BadUpdate>>(), "go"),
-        (refused::<Shell<BadDelete>>(), ""),
+        (registration_error::<Shell<BadCreate>>(), "Start"),
+        (registration_error::<Shell<BadUpdate>>(), "go"),
+        (registration_error::<Shell<BadDelete>>(), ""),
     ] {
         assert_eq!(error.reason, format!(r#"COMMANDS names {verb:?}, which is not one of ["Begin", "Go", "End"]"#));
     }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::support::{ID, Subject, circumstances, stored};
+use crate::support::{ID, Subject, decision_input, stored};
 
 /// Keeps whatever it is given: every kind of place that a struct can stand in.
 struct Shelf;
@@ -114,11 +114,11 @@ fn sent(command: &str, data: &str) -> Result<Value, String> {
     let shelf = Subject::of::<Shelf>();
     let request = CommandRequest { command: command.to_owned(), data: Json::parse(data.to_owned()).unwrap() };
     let before = if command == "Put" { shelf.unborn() } else { shelf.after(&[("Put", json!({}))]) };
-    let decided = shelf.model().decide(&before, ID, &[request], &circumstances());
+    let decided = shelf.model().decide(&before, ID, &[request], &decision_input());
     decided.map(|decided| shelf.state(&decided.after)).map_err(|error| error.to_string())
 }
 
-fn refused(command: &str, data: &str) -> String {
+fn error_of(command: &str, data: &str) -> String {
     sent(command, data).unwrap_err()
 }
 
@@ -148,7 +148,7 @@ fn what_is_written_as_it_is_documented_is_taken() {
             data: Json::parse(format!(r#"{{"{member}":{value}}}"#)).unwrap(),
         };
         let shelf = Subject::of::<Shelf>();
-        let decided = shelf.model().decide(&shelf.unborn(), ID, &[body], &circumstances()).unwrap();
+        let decided = shelf.model().decide(&shelf.unborn(), ID, &[body], &decision_input()).unwrap();
         let kept = shelf.model().state(&decided.after).unwrap();
         assert!(kept.text().contains(&format!(r#""{member}":{value}"#)), "{member}: {kept:?}");
     }
@@ -172,10 +172,10 @@ fn an_array_is_never_a_struct() {
         ("[null,[]]", "data"),
         ("[]", "data"),
     ] {
-        assert_eq!(refused("Put", data), format!("Put: {place}: invalid type: array, expected an object"), "{data}");
+        assert_eq!(error_of("Put", data), format!("Put: {place}: invalid type: array, expected an object"), "{data}");
     }
-    assert_eq!(refused("Move", "[[1,null]]"), "Move: data: invalid type: array, expected an object");
-    assert_eq!(refused("Move", r#"{"place":[1,null]}"#), "Move: data.place: invalid type: array, expected an object");
+    assert_eq!(error_of("Move", "[[1,null]]"), "Move: data: invalid type: array, expected an object");
+    assert_eq!(error_of("Move", r#"{"place":[1,null]}"#), "Move: data.place: invalid type: array, expected an object");
 }
 
 #[test]
@@ -219,9 +219,9 @@ fn a_reason_names_no_type() {
             "data.label: unknown variant `Hidden`, expected one of `Plain`, `Of`, `Spelled`, `Pair`",
         ),
     ] {
-        assert_eq!(refused("Put", data), format!("Put: {reason}"), "{data}");
+        assert_eq!(error_of("Put", data), format!("Put: {reason}"), "{data}");
     }
-    assert_eq!(refused("Move", "7"), "Move: data: invalid type: integer `7`, expected an object");
+    assert_eq!(error_of("Move", "7"), "Move: data: invalid type: integer `7`, expected an object");
 }
 
 #[test]

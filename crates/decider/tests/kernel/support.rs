@@ -20,7 +20,7 @@ pub(crate) fn at(milliseconds: u64, random: u128) -> DecisionInput {
     DecisionInput { now, seed: Ulid::from_parts(milliseconds, random), meta: Meta::default() }
 }
 
-pub(crate) fn circumstances() -> DecisionInput {
+pub(crate) fn decision_input() -> DecisionInput {
     at(NOW, 42)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn stored(seq_num: u64, event_type: &str, event_version: u32, data: &
         event_version,
         data: Json::of(data).unwrap(),
         meta: Meta::default(),
-        occurred_at: circumstances().now,
+        occurred_at: decision_input().now,
         message_seq: seq_num,
     }
 }
@@ -59,23 +59,23 @@ impl Subject {
     }
 
     pub(crate) fn decide(&self, before: &Folded, commands: &[(&str, Value)]) -> Result<Decided, CommandError> {
-        self.decide_under(&circumstances(), before, commands)
+        self.decide_under(&decision_input(), before, commands)
     }
 
     pub(crate) fn decide_under(
         &self,
-        circumstances: &DecisionInput,
+        input: &DecisionInput,
         before: &Folded,
         commands: &[(&str, Value)],
     ) -> Result<Decided, CommandError> {
         let commands: Vec<_> = commands.iter().map(|(command, data)| request(command, data)).collect();
-        self.model().decide(before, ID, &commands, circumstances)
+        self.model().decide(before, ID, &commands, input)
     }
 
     /// The aggregate after commands on nothing.
     pub(crate) fn after(&self, commands: &[(&str, Value)]) -> Folded {
         let decided = self.decide(&self.unborn(), commands).unwrap();
-        assert_eq!(decided.refusal, None);
+        assert_eq!(decided.rejection, None);
         decided.after
     }
 
@@ -88,7 +88,7 @@ impl Subject {
         self.model().state(folded).unwrap().read().unwrap()
     }
 
-    /// Everything that can be told of an aggregate at some version.
+    /// Everything that is known of an aggregate at some version.
     pub(crate) fn whole(&self, folded: &Folded) -> (u64, u64, String) {
         (folded.version(), folded.message_seq(), self.model().state(folded).unwrap().text().to_owned())
     }
@@ -101,5 +101,5 @@ pub(crate) fn names(decided: &Decided) -> Vec<&str> {
 
 #[test]
 fn the_time_of_the_tests_is_what_it_says() {
-    assert_eq!(timestamp(circumstances().now), NOW_TEXT);
+    assert_eq!(timestamp(decision_input().now), NOW_TEXT);
 }

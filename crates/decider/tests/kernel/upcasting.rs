@@ -142,12 +142,12 @@ fn read(name: &str, version: u32, data: &Value) -> Vec<String> {
 
 /// Why one stored event cannot be read, although no newer release wrote it.
 fn unreadable(name: &str, version: u32, data: &Value) -> UnreadableEvent {
-    let error = refused(name, version, data);
+    let error = read_error(name, version, data);
     assert_eq!(error.kind, UnreadableKind::Corrupt, "{error}");
     error
 }
 
-fn refused(name: &str, version: u32, data: &Value) -> UnreadableEvent {
+fn read_error(name: &str, version: u32, data: &Value) -> UnreadableEvent {
     let station = Subject::of::<Station>();
     let error = station.model().fold(station.unborn(), &[stored(1, name, version, data)]).unwrap_err();
     assert_eq!((error.seq_num, error.event_type.as_str(), error.event_version), (1, name, version));
@@ -234,7 +234,7 @@ fn todays_events_are_written_in_todays_version() {
 #[test]
 fn a_form_that_is_not_known_was_written_by_a_newer_release() {
     for (name, version) in [("Measured", 6), ("Named", 5), ("Installed", 2), ("Polled", 8), ("Invented", 1)] {
-        let error = refused(name, version, &json!({}));
+        let error = read_error(name, version, &json!({}));
         assert_eq!(error.kind, UnreadableKind::Newer, "{error}");
         assert_eq!(
             error.to_string(),
@@ -260,7 +260,7 @@ fn an_upcast_that_leads_no_nearer_to_what_is_written_is_unreadable() {
 }
 
 #[test]
-fn data_that_an_upcast_refuses_is_unreadable() {
+fn data_that_an_upcast_cannot_read_is_unreadable() {
     let error = unreadable("Named", 2, &json!({"first": "Säntis"}));
     assert_eq!(error.reason, "as Named version 2, missing field `last`");
 }

@@ -1,4 +1,4 @@
-//! The engine without a socket: requests in, answers out, on the caller's thread and by the caller's clock.
+//! The engine without an endpoint: calls are carried out on the caller's thread and by the caller's clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,10 @@ use dynoxide::{Database, DynoxideError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::dynamodb::StartError;
-
 /// An engine in memory. What happens in it depends on its calls and its clock alone.
 pub struct Engine(Database);
 
-/// What a call is answered.
+/// The response to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineResponse {
     /// The HTTP status.
@@ -28,17 +26,16 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// When the memory cannot be had.
-    pub fn in_memory(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Result<Self, StartError> {
-        let database = Database::memory_with_clock(Arc::new(ClockOf(clock)));
-        database.map(Self).map_err(|fault| StartError::Data(fault.to_string()))
+    /// When the engine cannot set up its memory.
+    pub fn in_memory(clock: impl Fn() -> Duration + Send + Sync + 'static) -> dynoxide::Result<Self> {
+        Database::memory_with_clock(Arc::new(ClockOf(clock))).map(Self)
     }
 
-    /// Does what a request to the endpoint asks for. `operation` is the last part of its `X-Amz-Target`: what an
-    /// event store calls, and what reads the stream.
+    /// Carries out a request as the endpoint would. `operation` is the last part of its `X-Amz-Target`: one that an event
+    /// store or a reader of the stream calls.
     pub fn call(&self, operation: &str, request: &str) -> EngineResponse {
         let database = &self.0;
-        let outcome = match operation {
+        let result = match operation {
             "CreateTable" => run(request, |request| database.create_table(request)),
             "UpdateTimeToLive" => run(request, |request| database.update_time_to_live(request)),
             "GetItem" => run(request, |request| database.get_item(request)),
@@ -52,19 +49,19 @@ impl Engine {
             "GetRecords" => run(request, |request| database.get_records(request)),
             other => Err(DynoxideError::UnsupportedCapability(other.to_owned())),
         };
-        match outcome {
+        match result {
             Ok(body) => EngineResponse { status: 200, body },
-            Err(fault) => EngineResponse { status: fault.status_code(), body: fault.to_json() },
+            Err(error) => EngineResponse { status: error.status_code(), body: error.to_json() },
         }
     }
 
-    /// Deletes what is past its `ttl`, as the service does in its own time, and says how many items that were.
+    /// Deletes all items that are past their `ttl`, which the service does within days, and returns how many there were.
     ///
     /// # Errors
     ///
     /// The engine's.
-    pub fn sweep_expired(&self) -> Result<usize, StartError> {
-        self.0.sweep_ttl().map_err(|fault| StartError::Data(fault.to_string()))
+    pub fn sweep_expired(&self) -> dynoxide::Result<usize> {
+        self.0.sweep_ttl()
     }
 }
 
@@ -78,9 +75,9 @@ fn run<Q: DeserializeOwned, A: Serialize>(
     request: &str,
     operation: impl FnOnce(Q) -> dynoxide::Result<A>,
 ) -> dynoxide::Result<String> {
-    let unreadable = |fault: serde_json::Error| DynoxideError::SerializationException(fault.to_string());
-    let answer = operation(serde_json::from_str(request).map_err(unreadable)?)?;
-    serde_json::to_string(&answer).map_err(unreadable)
+    let unreadable = |error: serde_json::Error| DynoxideError::SerializationException(error.to_string());
+    let response = operation(serde_json::from_str(request).map_err(unreadable)?)?;
+    serde_json::to_string(&response).map_err(unreadable)
 }
 
 struct ClockOf<F>(F);

@@ -1,13 +1,12 @@
-//! What arrived.
+//! What arrived, and what each call held.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::messaging::faults::Faults;
-use crate::messaging::queue::Queues;
+use crate::messaging::sqs::{QueueMessage, Queues};
 
 /// An event bus and its queues. A clone is the same bus.
 #[derive(Clone, Default)]
@@ -16,7 +15,7 @@ pub struct Bus(Arc<Mutex<State>>);
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) delivered: Vec<Delivered>,
-    pub(crate) dead_letters: Vec<DeadLetter>,
+    pub(crate) dead_letters: Vec<QueueMessage>,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
     pub(crate) queues: Queues,
     pub(crate) faults: Faults,
@@ -24,9 +23,8 @@ pub(crate) struct State {
     ids: u64,
 }
 
-/// An entry that the bus took.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// An entry that the bus accepted.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Delivered {
     /// The id that the bus gave it. An entry that is sent twice gets two.
     pub event_id: String,
@@ -46,45 +44,40 @@ pub struct Delivered {
     pub trace_header: Option<String>,
 }
 
-/// A message that a queue took.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DeadLetter {
-    /// The id that the queue gave it.
-    pub message_id: String,
-    /// The queue.
-    pub queue_url: String,
-    /// The body.
-    pub body: String,
-    /// The message attributes that hold text.
-    pub attributes: BTreeMap<String, String>,
-}
-
-/// A call of `PutEvents` that had a target and a readable body, however it ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// A call of `PutEvents` with a readable body, whatever its result.
+#[derive(Clone, Debug, PartialEq)]
 pub struct PutEventsCall {
     /// The entries that it held.
     pub entries: usize,
     /// Their size by EventBridge's rule.
     pub bytes: usize,
-    /// What each entry came to, in the order of the entries; empty when the call was refused whole.
-    pub results: Vec<ResultEntry>,
+    /// The result of each entry, in their order; empty when the call failed as a whole.
+    pub results: Vec<PutEventsResultEntry>,
 }
 
-/// What an entry came to: an event id, or an error code and its text.
+/// The result of an entry: an event id, or an error code and its text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ResultEntry {
+pub struct PutEventsResultEntry {
     /// The id of a delivered entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
     /// Why it was not delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// The same in words.
+    /// The text for the code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
+}
+
+impl PutEventsResultEntry {
+    pub(crate) fn delivered(event_id: String) -> Self {
+        Self { event_id: Some(event_id), ..Self::default() }
+    }
+
+    pub(crate) fn failed(code: &str, message: &str) -> Self {
+        Self { event_id: None, error_code: Some(code.to_owned()), error_message: Some(message.to_owned()) }
+    }
 }
 
 impl Bus {
@@ -93,24 +86,19 @@ impl Bus {
         Self::default()
     }
 
-    /// The endpoint of both services: `POST /`, told apart by `X-Amz-Target`.
-    pub fn router(&self) -> axum::Router {
-        crate::messaging::wire::router(self.clone())
-    }
-
-    /// Every entry that was taken, in order of arrival.
+    /// Every entry that was accepted, in order of arrival.
     pub fn delivered(&self) -> Vec<Delivered> {
         self.state().delivered.clone()
     }
 
-    /// Every message that a queue ever took, in order of arrival.
-    pub fn dead_letters(&self) -> Vec<DeadLetter> {
+    /// Every message that a queue ever accepted, in order of arrival.
+    pub fn dead_letters(&self) -> Vec<QueueMessage> {
         self.state().dead_letters.clone()
     }
 
     /// Every message that is in a queue, received or not, in order of arrival.
-    pub fn queued(&self) -> Vec<DeadLetter> {
-        self.state().queues.letters()
+    pub fn queued(&self) -> Vec<QueueMessage> {
+        self.state().queues.messages()
     }
 
     /// Every call of `PutEvents`, in order of arrival.
@@ -118,12 +106,12 @@ impl Bus {
         self.state().put_events_calls.clone()
     }
 
-    /// Replaces all faults, those that are not used up too.
+    /// Replaces all faults, used up or not.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// Receives each entry from now on as it is taken. None is lost, however slow the receiver.
+    /// Receives each entry that is accepted from now on. None is lost, however slow the receiver.
     pub fn subscribe(&self) -> UnboundedReceiver<Delivered> {
         let (sender, receiver) = unbounded_channel();
         self.state().subscribers.push(sender);
@@ -141,7 +129,7 @@ impl State {
         self.delivered.push(entry);
     }
 
-    /// A new id in the form of a UUID, counted up so that a test run repeats itself.
+    /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones.
     pub(crate) fn new_id(&mut self) -> String {
         self.ids += 1;
         format!("00000000-0000-4000-8000-{:012x}", self.ids)

@@ -1,4 +1,4 @@
-//! What should go wrong: a script of outcomes that calls use up one by one, and rules that stand.
+//! What should go wrong: scripts that calls use up one by one, and rules that apply to every call.
 //!
 //! As JSON, camelCase, every member optional:
 //!
@@ -20,80 +20,83 @@
 //!   "deleteMessage": [{"acceptThenDrop": true}]
 //! }
 //! # "#;
-//! # serde_json::from_str::<local_bus::Faults>(json).unwrap();
+//! # serde_json::from_str::<daybook_local_aws::messaging::Faults>(json).unwrap();
 //! ```
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::Value;
 
-use crate::messaging::wire::Refused;
+use crate::messaging::protocol::{CallError, CallResponse};
+
+/// The message of an error that a fault causes.
+pub(crate) const INJECTED: &str = "a fault was asked for";
 
 /// All that should go wrong. Nothing by default.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Faults {
-    /// What becomes of the next calls of `PutEvents`, one each.
+    /// A fault for each of the next calls of `PutEvents`.
     pub put_events: Vec<CallFault>,
-    /// Entries that fail by what they say: their `DetailType` or `Detail` contains the text.
+    /// Entries that fail because their `DetailType` or `Detail` contains the text.
     pub entries: Vec<Rule>,
-    /// What becomes of the next calls of `SendMessage`, one each.
+    /// A fault for each of the next calls of `SendMessage`.
     pub send_message: Vec<CallFault>,
-    /// Calls of `SendMessage` that are refused because the body contains the text.
+    /// Calls of `SendMessage` that fail because the body contains the text.
     pub messages: Vec<Rule>,
-    /// What becomes of the next calls of `ReceiveMessage`, one each. What an answer that is lost held is received, and
-    /// comes again when its time is up.
+    /// A fault for each of the next calls of `ReceiveMessage`. Messages in a dropped response count as received: they show
+    /// again when their visibility timeout is over.
     pub receive_message: Vec<CallFault>,
-    /// What becomes of the next calls of `DeleteMessage` and `DeleteMessageBatch`, one each.
+    /// A fault for each of the next calls of `DeleteMessage` and `DeleteMessageBatch`.
     pub delete_message: Vec<CallFault>,
 }
 
-/// What becomes of one call. `{}` lets it through.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// A fault of one call. `{}` lets it through.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CallFault {
     /// Wait this long first, in milliseconds.
     pub delay_ms: u64,
-    /// Refuse the call with this status; 400 when only a code is given.
+    /// Fail the call with this status; 400 when only a code is given.
     pub http: Option<u16>,
-    /// Refuse the call with this error code; `InternalFailure` or `ValidationException`, by the status, when only that
+    /// Fail the call with this error code; `InternalFailure` or `ValidationException`, by the status, when only that
     /// is given.
     pub code: Option<String>,
-    /// Do what the call asks and lose the answer: the connection breaks, or the refusal above is answered.
+    /// Carry out the call and drop its response: the connection breaks, or the error above is returned.
     pub accept_then_drop: bool,
-    /// Fail these entries and take the others. Of use to `PutEvents` and
-    /// `DeleteMessageBatch` only.
+    /// Fail these entries and accept the others; only of `PutEvents` and `DeleteMessageBatch`.
     pub fail_entries: Vec<EntryFault>,
-    /// Not used up: every later call has this outcome too.
+    /// Not used up: every later call has this fault too.
     pub forever: bool,
 }
 
 /// One entry that fails.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EntryFault {
-    /// Its place in the request, from 0.
+    /// Its index in the request, from 0.
     pub index: usize,
     /// The error code.
     pub code: String,
 }
 
-/// A fault by content.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A fault of every entry or message with some content.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
-    /// The text to look for; every content contains the empty one.
+    /// The text that it contains; the empty text is in every content.
     pub containing: String,
     /// The error code.
     pub code: String,
     /// How many times; for ever when it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub times: Option<u32>,
 }
 
 impl CallFault {
-    /// Takes the outcome of the next call off a script.
+    /// Takes the fault of the next call off a script.
     pub(crate) fn next(script: &mut Vec<Self>) -> Self {
         match script.first() {
             None => Self::default(),
@@ -102,12 +105,28 @@ impl CallFault {
         }
     }
 
-    pub(crate) fn delay(&self) -> Duration {
-        Duration::from_millis(self.delay_ms)
+    pub(crate) async fn delay(&self) {
+        tokio::time::sleep(Duration::from_millis(self.delay_ms)).await;
     }
 
-    /// The refusal of the whole call, if that is the outcome.
-    pub(crate) fn refusal(&self) -> Option<Refused> {
+    /// Fails a call before it is carried out, if the fault does.
+    pub(crate) fn fail_before(&self) -> Result<(), CallError> {
+        match self.error() {
+            Some(error) if !self.accept_then_drop => Err(error),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The response of a call that was carried out, unless the fault drops it.
+    pub(crate) fn respond(&self, response: Value) -> Result<CallResponse, CallError> {
+        if !self.accept_then_drop {
+            return Ok(CallResponse::Json(response));
+        }
+        self.error().map_or(Ok(CallResponse::BrokenConnection), Err)
+    }
+
+    /// The error of the whole call, if the fault has one.
+    fn error(&self) -> Option<CallError> {
         if self.http.is_none() && self.code.is_none() {
             return None;
         }
@@ -115,7 +134,7 @@ impl CallFault {
         let code = self.code.clone().unwrap_or_else(|| {
             if status.is_server_error() { "InternalFailure" } else { "ValidationException" }.to_owned()
         });
-        Some(Refused { status, code, message: "a fault was asked for".to_owned() })
+        Some(CallError { status, code, message: INJECTED.to_owned() })
     }
 
     pub(crate) fn of_entry(&self, index: usize) -> Option<String> {
@@ -124,7 +143,7 @@ impl CallFault {
 }
 
 impl Rule {
-    /// The code of the first rule that any of `texts` falls under.
+    /// The code of the first rule that applies to one of `texts`.
     pub(crate) fn apply(rules: &mut [Self], texts: &[&str]) -> Option<String> {
         let rule = rules
             .iter_mut()

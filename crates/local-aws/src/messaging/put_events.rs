@@ -1,12 +1,12 @@
 //! `PutEvents`: the limits of a request and of each entry.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use crate::messaging::bus::{Bus, Delivered, PutEventsCall, ResultEntry};
-use crate::messaging::faults::{CallFault, Rule};
-use crate::messaging::wire::{Answer, Refused};
+use crate::messaging::bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};
+use crate::messaging::faults::{CallFault, INJECTED, Rule};
+use crate::messaging::protocol::{self, CallError, CallResponse};
 
 /// Entries a request.
 const MAX_ENTRIES: usize = 10;
@@ -21,14 +21,14 @@ const MAX_TRACE_HEADER: usize = 500;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Request {
+struct PutEventsRequest {
     #[serde(default)]
-    entries: Vec<Entry>,
+    entries: Vec<PutEventsRequestEntry>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Entry {
+struct PutEventsRequestEntry {
     /// Seconds since 1970.
     time: Option<f64>,
     source: Option<String>,
@@ -39,81 +39,66 @@ struct Entry {
     trace_header: Option<String>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Response {
-    failed_entry_count: usize,
-    entries: Vec<ResultEntry>,
-}
-
-pub(crate) async fn call(bus: &Bus, body: &[u8]) -> Result<Answer, Refused> {
+pub(crate) async fn put_events(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.put_events);
-    tokio::time::sleep(fault.delay()).await;
-    let Request { entries } = serde_json::from_slice(body).map_err(|error| Refused::unreadable(&error))?;
+    fault.delay().await;
+    let PutEventsRequest { entries } = protocol::read(body)?;
     let call = PutEventsCall { entries: entries.len(), bytes: entries.iter().map(size).sum(), results: vec![] };
-
-    let refusal = fault.refusal();
-    let refused_at_once = refusal.clone().filter(|_| !fault.accept_then_drop);
-    if let Some(refused) = refused_at_once.or_else(|| check(&entries, call.bytes).err()) {
+    if let Err(error) = fault.fail_before().and_then(|()| check(&entries, call.bytes)) {
         bus.state().put_events_calls.push(call);
-        return Err(refused);
+        return Err(error);
     }
     let results = accept(bus, entries, &fault);
     bus.state().put_events_calls.push(PutEventsCall { results: results.clone(), ..call });
-    if fault.accept_then_drop {
-        return refusal.map_or(Ok(Answer::Broken), Err);
-    }
-    let failed_entry_count = results.iter().filter(|result| result.error_code.is_some()).count();
-    Answer::json(&Response { failed_entry_count, entries: results })
+    let failed = results.iter().filter(|result| result.error_code.is_some()).count();
+    fault.respond(json!({ "FailedEntryCount": failed, "Entries": results }))
 }
 
-/// Takes the entries that have nothing against them.
-fn accept(bus: &Bus, entries: Vec<Entry>, fault: &CallFault) -> Vec<ResultEntry> {
+/// Delivers the entries that neither a fault nor a limit fails.
+fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> Vec<PutEventsResultEntry> {
     let mut state = bus.state();
     let mut results = Vec::new();
     for (index, entry) in entries.into_iter().enumerate() {
-        let scripted = fault.of_entry(index).map(|code| (code, "a fault was asked for"));
-        let by_rule = scripted.or_else(|| {
-            let texts = [entry.detail_type.as_deref().unwrap_or_default(), entry.detail.as_deref().unwrap_or_default()];
-            Rule::apply(&mut state.faults.entries, &texts).map(|code| (code, "a fault was asked for"))
-        });
-        results.push(match by_rule.map_or_else(|| deliverable(entry), Err) {
+        let texts = [entry.detail_type.as_deref().unwrap_or_default(), entry.detail.as_deref().unwrap_or_default()];
+        let injected = fault.of_entry(index).or_else(|| Rule::apply(&mut state.faults.entries, &texts));
+        let checked = match injected {
+            Some(code) => Err(PutEventsResultEntry::failed(&code, INJECTED)),
+            None => deliverable(entry),
+        };
+        results.push(match checked {
             Ok(entry) => {
                 let event_id = state.new_id();
                 state.deliver(Delivered { event_id: event_id.clone(), ..entry });
-                ResultEntry { event_id: Some(event_id), ..ResultEntry::default() }
+                PutEventsResultEntry::delivered(event_id)
             }
-            Err((code, message)) => ResultEntry {
-                error_code: Some(code),
-                error_message: Some(message.to_owned()),
-                ..ResultEntry::default()
-            },
+            Err(failed) => failed,
         });
     }
     results
 }
 
-/// What is wrong with the request as a whole.
-fn check(entries: &[Entry], bytes: usize) -> Result<(), Refused> {
+/// The limits of a request as a whole.
+fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallError> {
+    let invalid = |message| Err(CallError::bad_request("ValidationException", message));
     if !(1..=MAX_ENTRIES).contains(&entries.len()) {
-        return Err(Refused::validation(
+        return invalid(
             "1 validation error detected: Value at 'entries' failed to satisfy constraint: Member must have length \
              from 1 to 10",
-        ));
+        );
     }
     if bytes >= REQUEST_BYTES {
-        return Err(Refused::validation("Total size of the entries in the request is over the limit."));
+        return invalid("Total size of the entries in the request is over the limit.");
     }
     if entries.iter().all(|entry| required(entry).is_err()) {
-        return Err(Refused::validation("no entry has a Source, a DetailType and a Detail"));
+        return invalid("no entry has a Source, a DetailType and a Detail");
     }
     Ok(())
 }
 
-type EntryError = (String, &'static str);
-
-fn deliverable(entry: Entry) -> Result<Delivered, EntryError> {
-    let invalid = |message| Err(("InvalidArgument".to_owned(), message));
+/// The limits of an entry, and the entry as it is delivered.
+fn deliverable(entry: PutEventsRequestEntry) -> Result<Delivered, PutEventsResultEntry> {
+    let failed = |code, message| Err(PutEventsResultEntry::failed(code, message));
+    let invalid = |message| failed("InvalidArgument", message);
     let (source, detail_type, detail) = required(&entry)?;
     if detail_type.chars().count() > MAX_DETAIL_TYPE {
         return invalid("DetailType is longer than 128 characters.");
@@ -122,10 +107,10 @@ fn deliverable(entry: Entry) -> Result<Delivered, EntryError> {
         return invalid("TraceHeader is longer than 500 characters.");
     }
     if source.starts_with("aws.") {
-        return Err(("NotAuthorizedForSourceException".to_owned(), "Not authorized for the source."));
+        return failed("NotAuthorizedForSourceException", "Not authorized for the source.");
     }
     if !serde_json::from_str::<Value>(&detail).is_ok_and(|detail| detail.is_object()) {
-        return Err(("MalformedDetail".to_owned(), "Detail is malformed."));
+        return failed("MalformedDetail", "Detail is malformed.");
     }
     let Ok(time) = entry.time.map(time).transpose() else { return invalid("Time is not valid.") };
     Ok(Delivered {
@@ -141,19 +126,19 @@ fn deliverable(entry: Entry) -> Result<Delivered, EntryError> {
 }
 
 /// Source, detail type and detail.
-fn required(entry: &Entry) -> Result<(String, String, String), EntryError> {
-    let required = |value: &Option<String>, message| {
-        value.clone().filter(|value| !value.is_empty()).ok_or_else(|| ("InvalidArgument".to_owned(), message))
+fn required(entry: &PutEventsRequestEntry) -> Result<(String, String, String), PutEventsResultEntry> {
+    let required = |name: &str, value: &Option<String>| {
+        value.clone().filter(|value| !value.is_empty()).ok_or_else(|| {
+            let message = format!("Parameter {name} is not valid. Reason: {name} is a required argument.");
+            PutEventsResultEntry::failed("InvalidArgument", &message)
+        })
     };
-    Ok((
-        required(&entry.source, "Parameter Source is not valid. Reason: Source is a required argument.")?,
-        required(&entry.detail_type, "Parameter DetailType is not valid. Reason: DetailType is a required argument.")?,
-        required(&entry.detail, "Parameter Detail is not valid. Reason: Detail is a required argument.")?,
-    ))
+    let (source, detail_type) = (required("Source", &entry.source)?, required("DetailType", &entry.detail_type)?);
+    Ok((source, detail_type, required("Detail", &entry.detail)?))
 }
 
 /// The size of an entry by EventBridge's rule.
-fn size(entry: &Entry) -> usize {
+fn size(entry: &PutEventsRequestEntry) -> usize {
     let texts = [&entry.source, &entry.detail_type, &entry.detail];
     entry.time.map_or(0, |_| TIME_BYTES)
         + texts.into_iter().flatten().chain(&entry.resources).map(String::len).sum::<usize>()

@@ -1,4 +1,4 @@
-//! The endpoint over HTTP, as a client sees it.
+//! `PutEvents`, `SendMessage` and injected faults over HTTP, as a client sees them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -36,7 +36,7 @@ impl Client {
         body
     }
 
-    async fn refused_put_events(&self, entries: &[Value]) -> Value {
+    async fn failed_put_events(&self, entries: &[Value]) -> Value {
         let (status, headers, body) =
             self.call("AWSEvents.PutEvents", &json!({ "Entries": entries }).to_string()).await.unwrap();
         assert_eq!(headers, format!("application/x-amz-json-1.1 {}", body["__type"].as_str().unwrap()));
@@ -66,7 +66,7 @@ fn codes(response: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_is_put_is_delivered_as_it_was_sent() {
+async fn put_events_delivers_entries_unchanged() {
     let client = client(json!({})).await;
     let mut arrivals = client.bus.subscribe();
     let full = json!({
@@ -88,7 +88,7 @@ async fn what_is_put_is_delivered_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn each_entry_is_checked_by_itself() {
+async fn put_events_checks_each_entry() {
     let client = client(json!({})).await;
     let entries = [
         entry("{}"),
@@ -111,22 +111,22 @@ async fn each_entry_is_checked_by_itself() {
 }
 
 #[tokio::test]
-async fn a_request_has_limits() {
+async fn put_events_checks_the_limits_of_the_request() {
     let client = client(json!({})).await;
     let validation = json!([400, "ValidationException"]);
-    assert_eq!(client.refused_put_events(&[]).await, validation);
-    assert_eq!(client.refused_put_events(&vec![entry("{}"); 11]).await, validation);
-    assert_eq!(client.refused_put_events(&[json!({}), with("Detail", Value::Null)]).await, validation);
+    assert_eq!(client.failed_put_events(&[]).await, validation);
+    assert_eq!(client.failed_put_events(&vec![entry("{}"); 11]).await, validation);
+    assert_eq!(client.failed_put_events(&[json!({}), with("Detail", Value::Null)]).await, validation);
 
     let detail = |bytes: usize| format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8));
     let overhead = "daybook".len() + "TodoCreated".len();
     client.put_events(&[entry(&detail(1024 * 1024 - overhead - 1))]).await;
-    assert_eq!(client.refused_put_events(&[entry(&detail(1024 * 1024 - overhead))]).await, validation);
+    assert_eq!(client.failed_put_events(&[entry(&detail(1024 * 1024 - overhead))]).await, validation);
     assert_eq!(client.bus.put_events_calls().last().map(|call| call.bytes), Some(1024 * 1024));
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_refused() {
+async fn unknown_operation_or_unreadable_body_is_an_error() {
     let client = client(json!({})).await;
     let (status, _, body) = client.call("AWSEvents.PutRule", "{}").await.unwrap();
     assert_eq!((status, &body["__type"]), (400, &json!("UnknownOperationException")));
@@ -135,16 +135,16 @@ async fn what_is_no_call_is_refused() {
 }
 
 #[tokio::test]
-async fn a_queue_takes_up_to_1_mib_of_text() {
+async fn send_message_accepts_up_to_1_mib_of_text() {
     let client = client(json!({})).await;
     let request = json!({
         "QueueUrl": "http://localhost/1/dlq", "MessageBody": "{}",
         "MessageAttributes": {"code": {"DataType": "String", "StringValue": "MalformedDetail"}},
     });
     let (status, _, response) = client.call("AmazonSQS.SendMessage", &request.to_string()).await.unwrap();
-    let letter = client.bus.dead_letters().remove(0);
-    assert_eq!((status, &response["MessageId"]), (200, &json!(letter.message_id)));
-    assert_eq!((letter.body.as_str(), letter.attributes["code"].as_str()), ("{}", "MalformedDetail"));
+    let message = client.bus.dead_letters().remove(0);
+    assert_eq!((status, &response["MessageId"]), (200, &json!(message.message_id)));
+    assert_eq!((message.body.as_str(), message.attributes["code"].as_str()), ("{}", "MalformedDetail"));
 
     assert_eq!(client.send_message(&"x".repeat(1024 * 1024)).await, json!([200, null]));
     assert_eq!(client.send_message(&"x".repeat(1024 * 1024 + 1)).await, json!([400, "InvalidParameterValue"]));
@@ -154,7 +154,7 @@ async fn a_queue_takes_up_to_1_mib_of_text() {
 }
 
 #[tokio::test]
-async fn a_script_is_used_up_call_by_call() {
+async fn scripted_faults_apply_to_one_call_each() {
     let client = client(json!({
         "putEvents": [
             {"http": 500},
@@ -168,25 +168,25 @@ async fn a_script_is_used_up_call_by_call() {
     }))
     .await;
     let two = [entry(r#"{"n":1}"#), entry(r#"{"n":2}"#)];
-    assert_eq!(client.refused_put_events(&two).await, json!([500, "InternalFailure"]));
-    assert_eq!(client.refused_put_events(&two).await, json!([400, "ThrottlingException"]));
+    assert_eq!(client.failed_put_events(&two).await, json!([500, "InternalFailure"]));
+    assert_eq!(client.failed_put_events(&two).await, json!([400, "ThrottlingException"]));
     assert_eq!(client.bus.delivered().len(), 0);
     assert_eq!(codes(&client.put_events(&two).await), ["-", "InternalFailure"]);
     assert_eq!(client.bus.delivered().len(), 1);
     assert!(client.call("AWSEvents.PutEvents", &json!({ "Entries": two }).to_string()).await.is_err());
     assert_eq!(client.bus.delivered().len(), 3);
-    assert_eq!(client.refused_put_events(&two).await, json!([503, "InternalFailure"]));
+    assert_eq!(client.failed_put_events(&two).await, json!([503, "InternalFailure"]));
     assert_eq!(client.bus.delivered().len(), 5);
     client.put_events(&two).await;
     for _ in 0..2 {
-        assert_eq!(client.refused_put_events(&two).await, json!([403, "AccessDeniedException"]));
+        assert_eq!(client.failed_put_events(&two).await, json!([403, "AccessDeniedException"]));
     }
     let results: Vec<_> = client.bus.put_events_calls().iter().map(|call| call.results.len()).collect();
     assert_eq!(results, [0, 0, 2, 2, 2, 2, 0, 0]);
 }
 
 #[tokio::test]
-async fn a_rule_stands_until_it_was_applied_so_often() {
+async fn rule_applies_until_its_times_are_used_up() {
     let client = client(json!({
         "entries": [
             {"containing": "\"n\":2", "code": "ThrottlingException", "times": 2},
@@ -208,7 +208,7 @@ async fn a_rule_stands_until_it_was_applied_so_often() {
 }
 
 #[tokio::test]
-async fn a_dropped_server_is_gone() {
+async fn dropped_server_closes_its_port() {
     let client = client(json!({})).await;
     client.put_events(&[entry("{}")]).await;
     let url = client.server.url().to_owned();

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
 use daybook_stream_batch::SequenceNumber;
 
 /// A synchronous invocation takes a payload of 6 MB at most.
-pub const MAX_PAYLOAD_BYTES: usize = 6 * 1024 * 1024;
+pub(crate) const MAX_PAYLOAD_BYTES: usize = 6 * 1024 * 1024;
 
 /// `{"Records":[` and `]}`, less the comma that the last record does not need.
 pub(crate) const ENVELOPE_BYTES: usize = 13;
@@ -25,7 +24,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Takes a record as `GetRecords` answers it and adds what Lambda adds: the stream's ARN, the time in whole seconds
+    /// Takes a record as `GetRecords` returns it and adds what Lambda adds: the stream's ARN, the time in whole seconds
     /// and `userIdentity` with lower-case names. Everything else stays as it is.
     ///
     /// # Errors
@@ -64,13 +63,13 @@ impl Record {
         &self.sequence_number
     }
 
-    /// The item that changed: its keys, as text that is the same for every record of the item.
-    pub fn item(&self) -> &str {
+    /// The keys of the item that changed, as text that is the same for every record of the item.
+    pub(crate) fn item(&self) -> &str {
         &self.item
     }
 
     /// When the item changed: the time since 1970, as precise as the stream gave it.
-    pub fn created(&self) -> Duration {
+    pub(crate) fn created(&self) -> Duration {
         self.created
     }
 
@@ -85,23 +84,18 @@ impl Record {
     }
 }
 
-/// `{"Records":[…]}`.
-pub fn payload<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
-    #[derive(Serialize)]
-    struct Event<'a> {
-        #[serde(rename = "Records")]
-        records: Vec<&'a Value>,
-    }
-    let event = Event { records: records.into_iter().map(Record::json).collect() };
-    serde_json::to_string(&event).expect("JSON values can be written as JSON")
+/// The payload of an invocation: `{"Records":[…]}`.
+pub(crate) fn payload<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
+    let records: Vec<_> = records.into_iter().map(Record::json).collect();
+    serde_json::to_string(&BTreeMap::from([("Records", records)])).expect("JSON values can be written as JSON")
 }
 
-/// A record that no mapping can place.
+/// A record without what a mapping needs of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stream record without a usable {0}")]
-pub struct UnreadableRecord(pub &'static str);
+pub struct UnreadableRecord(&'static str);
 
-/// Keys in the order of their names, whichever order they came in.
+/// Keys sorted by name, so that their text is the same for every record of an item.
 fn canonical(keys: &Map<String, Value>) -> String {
     let sorted: BTreeMap<_, _> = keys.iter().collect();
     serde_json::to_string(&sorted).expect("a map with text keys can be written as JSON")
@@ -128,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_delivered_in_lambdas_form() {
+    fn record_from_stream_has_the_form_that_lambda_delivers() {
         let record = Record::from_stream(of_get_records(), ARN).unwrap();
         assert_eq!(record.item(), r#"{"pk":{"S":"a"},"sk":{"S":"b"}}"#);
         assert_eq!(record.created(), Duration::from_millis(1_700_000_000_750));
@@ -157,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_placed_says_what_it_lacks() {
+    fn unreadable_record_error_names_what_is_missing() {
         for (field, bad) in [
             ("SequenceNumber", json!("x")),
             ("Keys", json!([])),

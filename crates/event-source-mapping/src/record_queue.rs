@@ -1,12 +1,12 @@
-//! One lane of a shard: the records of some of its items, delivered strictly in order, one batch at a time.
+//! A record queue: the records of some of a shard's items, delivered strictly in order, one batch at a time.
 //!
-//! While a batch fails, nothing behind it in its lane is delivered.
+//! While a batch fails, nothing behind it in its queue is delivered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::event::{ENVELOPE_BYTES, MAX_PAYLOAD_BYTES, Record};
-use crate::outcome::Verdict;
+use crate::outcome::BatchOutcome;
+use crate::record::{ENVELOPE_BYTES, MAX_PAYLOAD_BYTES, Record};
 use crate::settings::MappingSettings;
 use daybook_stream_batch::SequenceNumber;
 
@@ -16,9 +16,9 @@ pub const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// Where the doubling ends.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
-/// Records that are delivered together.
+/// Records that are delivered together, as long as they are not split.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct PendingBatch {
     pub(crate) records: Vec<Record>,
     /// Invocations that these records were part of and that failed.
     pub(crate) invocations: u32,
@@ -26,19 +26,19 @@ pub(crate) struct Work {
     retries: u32,
 }
 
-/// What a lane has for the function.
+/// What a queue has for the function.
 pub(crate) enum Next {
-    Deliver(Work),
-    Discard(Work),
+    Deliver(PendingBatch),
+    Discard(PendingBatch),
     /// Nothing before that time; `None` when time alone changes nothing.
     Wait(Option<Duration>),
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct RecordQueue {
     /// What is left of batches that failed, in order and all of it before `fresh`.
-    failed: VecDeque<Work>,
-    /// Records that were never delivered, with the time at which they came.
+    failed: VecDeque<PendingBatch>,
+    /// Records that were never delivered, with the time at which they were pushed.
     fresh: VecDeque<(Duration, Record)>,
     /// The first record of the batch that the function has now.
     in_flight: Option<SequenceNumber>,
@@ -50,7 +50,7 @@ pub(crate) struct Lane {
     ready_at: Duration,
 }
 
-impl Lane {
+impl RecordQueue {
     pub(crate) fn push(&mut self, record: Record, now: Duration) {
         self.fresh.push_back((now, record));
     }
@@ -62,29 +62,29 @@ impl Lane {
         if now < self.ready_at {
             return Next::Wait(Some(self.ready_at));
         }
-        let work = match self.failed.pop_front() {
-            Some(work) => work,
+        let batch = match self.failed.pop_front() {
+            Some(batch) => batch,
             None => match self.gather(now, settings) {
-                Ok(records) => Work { records, invocations: 0, retries: 0 },
+                Ok(records) => PendingBatch { records, invocations: 0, retries: 0 },
                 Err(until) => return Next::Wait(until),
             },
         };
-        let work = match settings.maximum_record_age {
-            None => work,
+        let batch = match settings.maximum_record_age {
+            None => batch,
             Some(limit) => {
                 let is_too_old = |record: &Record| now.saturating_sub(record.created()) > limit;
-                let (too_old, rest): (Vec<_>, Vec<_>) = work.records.into_iter().partition(is_too_old);
+                let (too_old, rest): (Vec<_>, Vec<_>) = batch.records.into_iter().partition(is_too_old);
                 if !too_old.is_empty() {
                     if !rest.is_empty() {
-                        self.failed.push_front(Work { records: rest, ..work });
+                        self.failed.push_front(PendingBatch { records: rest, ..batch });
                     }
-                    return Next::Discard(Work { records: too_old, ..work });
+                    return Next::Discard(PendingBatch { records: too_old, ..batch });
                 }
-                Work { records: rest, ..work }
+                PendingBatch { records: rest, ..batch }
             }
         };
-        self.in_flight = work.records.first().map(|record| record.sequence_number().clone());
-        Next::Deliver(work)
+        self.in_flight = batch.records.first().map(|record| record.sequence_number().clone());
+        Next::Deliver(batch)
     }
 
     /// The records of the next batch, once it is full or its window is over; otherwise when that will be.
@@ -97,7 +97,7 @@ impl Lane {
             bytes += record.payload_bytes();
             bytes <= MAX_PAYLOAD_BYTES
         };
-        // A record that is too large by itself goes alone: that it cannot be delivered is for the function to say.
+        // A record that is too large by itself goes alone: the invocation then fails.
         let count = self.fresh.iter().take(settings.batch_size).take_while(fits).count().max(1);
         let full = count == settings.batch_size || count < self.fresh.len();
         if !full && now < window_ends {
@@ -106,48 +106,48 @@ impl Lane {
         Ok(self.fresh.drain(..count).map(|(_, record)| record).collect())
     }
 
-    /// Takes back a batch. What is returned has used up its retries.
+    /// Takes back a batch, and returns what of it has used up its retries.
     pub(crate) fn settle(
         &mut self,
-        mut work: Work,
-        verdict: Verdict,
+        mut batch: PendingBatch,
+        outcome: BatchOutcome,
         now: Duration,
         settings: &MappingSettings,
-    ) -> Option<Work> {
+    ) -> Option<PendingBatch> {
         self.in_flight = None;
         self.idle_since = now;
-        let checkpoint = match verdict {
-            Verdict::Done => {
+        let checkpoint = match outcome {
+            BatchOutcome::Succeeded => {
                 self.failures = 0;
                 return None;
             }
-            Verdict::NotInvoked => {
+            BatchOutcome::NotInvoked => {
                 self.delay(now);
-                self.failed.push_front(work);
+                self.failed.push_front(batch);
                 return None;
             }
-            Verdict::FailedFrom(checkpoint) => checkpoint,
+            BatchOutcome::FailedFrom(checkpoint) => checkpoint,
         };
         if checkpoint > 0 {
             self.failures = 0;
         }
-        work.records.drain(..checkpoint);
-        work.invocations += 1;
+        batch.records.drain(..checkpoint);
+        batch.invocations += 1;
 
         let bisect = settings.bisect_batch_on_function_error;
-        let split = bisect && (checkpoint > 0 || work.records.len() > 1);
+        let split = bisect && (checkpoint > 0 || batch.records.len() > 1);
         if !split {
-            if settings.maximum_retry_attempts.is_some_and(|quota| work.retries >= quota) {
+            if settings.maximum_retry_attempts.is_some_and(|quota| batch.retries >= quota) {
                 self.failures = 0;
-                return Some(work);
+                return Some(batch);
             }
-            work.retries += 1;
+            batch.retries += 1;
         } else if checkpoint == 0 {
-            let second_half = work.records.split_off(work.records.len() / 2);
-            self.failed.push_front(Work { records: second_half, ..work });
+            let second_half = batch.records.split_off(batch.records.len() / 2);
+            self.failed.push_front(PendingBatch { records: second_half, ..batch });
         }
         self.delay(now);
-        self.failed.push_front(work);
+        self.failed.push_front(batch);
         None
     }
 
@@ -159,7 +159,7 @@ impl Lane {
 
     /// The first record that is not done.
     pub(crate) fn first_outstanding(&self) -> Option<&SequenceNumber> {
-        let failed = || self.failed.front().and_then(|work| work.records.first());
+        let failed = || self.failed.front().and_then(|batch| batch.records.first());
         let fresh = || self.fresh.front().map(|(_, record)| record);
         self.in_flight.as_ref().or_else(|| failed().or_else(fresh).map(Record::sequence_number))
     }

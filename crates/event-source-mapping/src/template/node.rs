@@ -1,4 +1,4 @@
-//! Places in a CloudFormation template, each with the path that an error names.
+//! Values of a template, each with the path that an error names.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,58 +6,22 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde_json::{Map, Value};
-use serde_yaml_ng::Value as Yaml;
 
-use crate::template::{Setting, TemplateError};
+use crate::template::error::TemplateError;
 
 /// The defaults of the template's parameters.
 pub(crate) type Parameters = BTreeMap<String, String>;
 
-/// The template with every tag in its long form (`!Ref A` as `{"Ref": "A"}`), so that one form is left to read.
-pub(crate) fn parse(text: &str) -> Result<Value, TemplateError> {
-    long_form(serde_yaml_ng::from_str(text)?)
+/// A value that may depend on something that exists only once it is deployed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// A literal, or the default of a parameter.
+    Known(String),
+    /// An intrinsic function in its short form: `!Ref Table`, `!GetAtt Queue.Arn`.
+    Unresolved(String),
 }
 
-fn long_form(yaml: Yaml) -> Result<Value, TemplateError> {
-    Ok(match yaml {
-        Yaml::Null => Value::Null,
-        Yaml::Bool(flag) => flag.into(),
-        Yaml::Number(number) => {
-            serde_json::to_value(number).map_err(|error| TemplateError::at("", error.to_string()))?
-        }
-        Yaml::String(text) => text.into(),
-        Yaml::Sequence(elements) => elements.into_iter().map(long_form).collect::<Result<_, _>>()?,
-        Yaml::Mapping(members) => members
-            .into_iter()
-            .map(|(key, value)| Ok((key_text(key)?, long_form(value)?)))
-            .collect::<Result<_, TemplateError>>()?,
-        Yaml::Tagged(tagged) => {
-            let operand = long_form(tagged.value)?;
-            let tag = tagged.tag.to_string();
-            let (name, operand) = match (tag.trim_start_matches('!'), operand) {
-                (name @ ("Ref" | "Condition"), operand) => (name.to_owned(), operand),
-                ("GetAtt", Value::String(path)) => {
-                    let path =
-                        path.split_once('.').map_or(vec![path.as_str()], |(resource, name)| vec![resource, name]);
-                    ("Fn::GetAtt".to_owned(), path.into())
-                }
-                (name, operand) => (format!("Fn::{name}"), operand),
-            };
-            Value::Object(Map::from_iter([(name, operand)]))
-        }
-    })
-}
-
-fn key_text(key: Yaml) -> Result<String, TemplateError> {
-    match key {
-        Yaml::String(text) => Ok(text),
-        Yaml::Number(number) => Ok(number.to_string()),
-        Yaml::Bool(flag) => Ok(flag.to_string()),
-        other => Err(TemplateError::at("", format!("{other:?} cannot be a key"))),
-    }
-}
-
-/// A value, where it is, and what `!Ref` can be resolved with.
+/// A value, its path, and the parameters that `!Ref` is resolved with.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<'a> {
     value: &'a Value,
@@ -72,10 +36,6 @@ impl<'a> Node<'a> {
 
     pub(crate) fn error(&self, reason: impl Into<String>) -> TemplateError {
         TemplateError::at(&self.path, reason)
-    }
-
-    pub(crate) fn is_object_with(&self, name: &str) -> bool {
-        self.value.get(name).is_some()
     }
 
     /// The member of that name; `None` when it is not there or null.
@@ -169,7 +129,7 @@ fn intrinsic(object: &Map<String, Value>) -> Option<(&str, &Value)> {
     is_intrinsic.then_some((name.as_str(), operand))
 }
 
-/// An intrinsic function as one would write it: whole when its operand is simple, else its name and an ellipsis.
+/// An intrinsic function in its short form: whole when its operand is simple, else its name and an ellipsis.
 fn short_form(name: &str, operand: &Value) -> String {
     let name = name.trim_start_matches("Fn::");
     match operand {

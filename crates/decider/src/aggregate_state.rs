@@ -1,0 +1,28 @@
+//! An aggregate's own types at some version: what [`Folded`](crate::Folded) hides.
+
+use crate::aggregate::Aggregate;
+
+pub(crate) struct AggregateState<A: Aggregate> {
+    pub(crate) state: A::State,
+    /// Empty unless [`Aggregate::FULL_HISTORY`].
+    pub(crate) history: Vec<A::Event>,
+}
+
+impl<A: Aggregate> AggregateState<A> {
+    pub(crate) fn new(state: A::State) -> Self {
+        Self { state, history: Vec::new() }
+    }
+
+    pub(crate) fn apply(&mut self, event: A::Event) {
+        self.state = A::evolve(std::mem::take(&mut self.state), &event);
+        if A::FULL_HISTORY {
+            self.history.push(event);
+        }
+    }
+}
+
+impl<A: Aggregate> Clone for AggregateState<A> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), history: self.history.clone() }
+    }
+}

@@ -1,0 +1,31 @@
+//! What operations read and return.
+
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The response to a call that was carried out.
+pub(crate) enum CallResponse {
+    /// 200 with this JSON.
+    Json(Value),
+    /// The connection breaks within the response.
+    BrokenConnection,
+}
+
+/// An error that fails a call as a whole.
+pub(crate) struct CallError {
+    pub(crate) status: StatusCode,
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+impl CallError {
+    pub(crate) fn bad_request(code: &str, message: &str) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, code: code.to_owned(), message: message.to_owned() }
+    }
+}
+
+/// Reads the body of a request.
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {
+    serde_json::from_slice(body).map_err(|error| CallError::bad_request("SerializationException", &error.to_string()))
+}

@@ -1,0 +1,60 @@
+//! The endpoint of both services.
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::routing::post;
+
+use crate::json_protocol::{self, JSON_1_0, JSON_1_1};
+use crate::messaging::bus::Bus;
+use crate::messaging::protocol::{CallError, CallResponse};
+use crate::messaging::put_events::put_events;
+use crate::messaging::sqs;
+
+/// More than any request within the limits has, escapes included.
+const MAX_BODY: usize = 16 * 1024 * 1024;
+
+impl Bus {
+    /// The endpoint of both services: `POST /`, where `X-Amz-Target` names the operation.
+    pub fn router(&self) -> Router {
+        Router::new().route("/", post(dispatch)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(self.clone())
+    }
+}
+
+async fn dispatch(State(bus): State<Bus>, headers: HeaderMap, body: Bytes) -> Response<Body> {
+    let target = json_protocol::target(&headers);
+    let result = match target {
+        "AWSEvents.PutEvents" => put_events(&bus, &body).await,
+        "AmazonSQS.SendMessage" => sqs::send_message(&bus, &body).await,
+        "AmazonSQS.ReceiveMessage" => sqs::receive_message(&bus, &body).await,
+        "AmazonSQS.DeleteMessage" => sqs::delete_message(&bus, &body).await,
+        "AmazonSQS.DeleteMessageBatch" => sqs::delete_message_batch(&bus, &body).await,
+        "AmazonSQS.ChangeMessageVisibility" => sqs::change_visibility(&bus, &body),
+        "AmazonSQS.ChangeMessageVisibilityBatch" => sqs::change_visibility_batch(&bus, &body),
+        "AmazonSQS.GetQueueAttributes" => sqs::get_queue_attributes(&bus, &body),
+        _ => Err(CallError::bad_request("UnknownOperationException", "")),
+    };
+    let request_id = bus.state().new_id();
+    let content_type = if target.starts_with("AmazonSQS.") { JSON_1_0 } else { JSON_1_1 };
+    respond(result, content_type, &request_id)
+}
+
+fn respond(result: Result<CallResponse, CallError>, content_type: &'static str, request_id: &str) -> Response<Body> {
+    let (status, error_code, body) = match result {
+        Ok(CallResponse::Json(json)) => (StatusCode::OK, None, json.to_string().into()),
+        Ok(CallResponse::BrokenConnection) => (StatusCode::OK, None, json_protocol::broken_body()),
+        Err(CallError { status, code, message }) => {
+            let body = json_protocol::error_body(&code, &message).to_string();
+            (status, Some(code), body.into())
+        }
+    };
+    let mut response = json_protocol::response(status, content_type, body);
+    let headers = [("x-amzn-errortype", error_code.as_deref()), ("x-amzn-requestid", Some(request_id))];
+    for (name, value) in headers {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}

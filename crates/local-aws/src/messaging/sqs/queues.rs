@@ -1,0 +1,129 @@
+//! Standard queues: a message that was received is hidden until its visibility timeout is over or it is deleted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::messaging::protocol::CallError;
+
+/// A message that a queue accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueMessage {
+    /// The id that the queue gave it.
+    pub message_id: String,
+    /// The queue.
+    pub queue_url: String,
+    /// The body.
+    pub body: String,
+    /// The message attributes that hold text.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// All queues. One exists as soon as a message names it.
+#[derive(Default)]
+pub(crate) struct Queues {
+    queued: Vec<Queued>,
+    /// Wakes the receivers that wait for a message.
+    pub(crate) changed: Arc<Notify>,
+}
+
+/// A message in its queue.
+pub(crate) struct Queued {
+    pub(crate) message: QueueMessage,
+    pub(crate) sent: u64,
+    pub(crate) receives: u32,
+    pub(crate) first_received: u64,
+    /// Of the newest receipt.
+    pub(crate) handle: Option<String>,
+    hidden_until: Option<Instant>,
+}
+
+impl Queued {
+    fn is_hidden(&self) -> bool {
+        self.hidden_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn has(&self, queue_url: &str, handle: &str) -> bool {
+        self.message.queue_url == queue_url && self.handle.as_deref() == Some(handle)
+    }
+}
+
+impl Queues {
+    pub(crate) fn send(&mut self, message: QueueMessage) {
+        let (sent, first_received) = (now(), 0);
+        self.queued.push(Queued { message, sent, receives: 0, first_received, handle: None, hidden_until: None });
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn messages(&self) -> Vec<QueueMessage> {
+        self.queued.iter().map(|queued| queued.message.clone()).collect()
+    }
+
+    /// Receives up to `most` messages, and hides them for that long.
+    pub(crate) fn receive(&mut self, queue_url: &str, most: usize, hide: Duration) -> Vec<&Queued> {
+        let is_visible = |queued: &&mut Queued| queued.message.queue_url == queue_url && !queued.is_hidden();
+        let mut received = Vec::new();
+        for queued in self.queued.iter_mut().filter(is_visible).take(most) {
+            queued.receives += 1;
+            if queued.receives == 1 {
+                queued.first_received = now();
+            }
+            queued.handle = Some(format!("{}/{}", queued.message.message_id, queued.receives));
+            queued.hidden_until = Some(Instant::now() + hide);
+            received.push(&*queued);
+        }
+        received
+    }
+
+    /// When the next hidden message of a queue shows again.
+    pub(crate) fn next_to_show(&self, queue_url: &str) -> Option<Instant> {
+        self.of_queue(queue_url).filter_map(|queued| queued.hidden_until).min()
+    }
+
+    /// How many messages of a queue are visible, and how many are hidden.
+    pub(crate) fn counts(&self, queue_url: &str) -> (usize, usize) {
+        let hidden = self.of_queue(queue_url).filter(|queued| queued.is_hidden()).count();
+        (self.of_queue(queue_url).count() - hidden, hidden)
+    }
+
+    /// Deletes the message of a receipt. An older receipt of a message deletes nothing, and neither does one of a message
+    /// that was deleted; both succeed.
+    pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
+        check_handle(handle)?;
+        self.queued.retain(|queued| !queued.has(queue_url, handle));
+        Ok(())
+    }
+
+    /// Hides the message of a receipt for that long from now on; 0 shows it at once.
+    pub(crate) fn hide(&mut self, queue_url: &str, handle: &str, hide: Duration) -> Result<(), CallError> {
+        check_handle(handle)?;
+        let in_flight = self.queued.iter_mut().find(|queued| queued.has(queue_url, handle) && queued.is_hidden());
+        let Some(queued) = in_flight else {
+            return Err(CallError::bad_request("MessageNotInflight", "The specified message isn't in flight."));
+        };
+        queued.hidden_until = Some(Instant::now() + hide);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn of_queue(&self, queue_url: &str) -> impl Iterator<Item = &Queued> {
+        self.queued.iter().filter(move |queued| queued.message.queue_url == queue_url)
+    }
+}
+
+/// Handles here are a message id and the number of the receive.
+fn check_handle(handle: &str) -> Result<(), CallError> {
+    let is_handle =
+        handle.split_once('/').is_some_and(|(id, receive)| id.len() == 36 && receive.parse::<u32>().is_ok());
+    let invalid = || CallError::bad_request("ReceiptHandleIsInvalid", "The specified receipt handle isn't valid.");
+    if is_handle { Ok(()) } else { Err(invalid()) }
+}
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,118 @@
+//! `ReceiveMessage`: some of the visible messages, hidden from other receivers for a while.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use crate::messaging::bus::Bus;
+use crate::messaging::faults::CallFault;
+use crate::messaging::protocol::{self, CallError, CallResponse};
+use crate::messaging::sqs::limits::{check_range, check_visibility_timeout};
+use crate::messaging::sqs::queues::Queued;
+
+/// Messages a call.
+const MAX_MESSAGES: u64 = 10;
+/// How long a call can wait, in seconds.
+const MAX_WAIT: u64 = 20;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ReceiveMessageRequest {
+    queue_url: String,
+    #[serde(default = "one")]
+    max_number_of_messages: u64,
+    /// The default of a queue that sets none.
+    #[serde(default = "thirty")]
+    visibility_timeout: u64,
+    #[serde(default)]
+    wait_time_seconds: u64,
+    /// The older name of the next.
+    #[serde(default)]
+    attribute_names: Vec<String>,
+    #[serde(default)]
+    message_system_attribute_names: Vec<String>,
+    #[serde(default)]
+    message_attribute_names: Vec<String>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn thirty() -> u64 {
+    30
+}
+
+pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+    let fault = CallFault::next(&mut bus.state().faults.receive_message);
+    fault.delay().await;
+    let request: ReceiveMessageRequest = protocol::read(body)?;
+    fault.fail_before()?;
+    check_range("MaxNumberOfMessages", request.max_number_of_messages, 1..=MAX_MESSAGES)?;
+    check_visibility_timeout(request.visibility_timeout)?;
+    check_range("WaitTimeSeconds", request.wait_time_seconds, 0..=MAX_WAIT)?;
+    let messages = receive(bus, &request).await;
+    fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
+}
+
+/// The messages that are visible, or that become visible first within the wait time.
+async fn receive(bus: &Bus, request: &ReceiveMessageRequest) -> Vec<Value> {
+    let give_up = Instant::now() + Duration::from_secs(request.wait_time_seconds);
+    let hide = Duration::from_secs(request.visibility_timeout);
+    let most = usize::try_from(request.max_number_of_messages).unwrap_or(1);
+    loop {
+        let changed = bus.state().queues.changed.clone();
+        let changed = changed.notified();
+        tokio::pin!(changed);
+        // Before the queue is read, so that a message that is sent in between wakes it.
+        changed.as_mut().enable();
+        let next = {
+            let mut state = bus.state();
+            let received = state.queues.receive(&request.queue_url, most, hide);
+            if !received.is_empty() || Instant::now() >= give_up {
+                return received.into_iter().map(|queued| received_message(queued, request)).collect();
+            }
+            state.queues.next_to_show(&request.queue_url)
+        };
+        let wake = next.map_or(give_up, |next| next.min(give_up));
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep_until(wake) => {}
+        }
+    }
+}
+
+/// A message in the response, without the MD5s, which the SDK for Rust does not check.
+fn received_message(queued: &Queued, request: &ReceiveMessageRequest) -> Value {
+    let names: Vec<_> = request.attribute_names.iter().chain(&request.message_system_attribute_names).collect();
+    let is_requested = |name: &str| names.iter().any(|requested| *requested == name || *requested == "All");
+    let system_attributes: Map<_, _> = [
+        ("ApproximateReceiveCount", queued.receives.to_string()),
+        ("SentTimestamp", queued.sent.to_string()),
+        ("ApproximateFirstReceiveTimestamp", queued.first_received.to_string()),
+    ]
+    .into_iter()
+    .filter(|(name, _)| is_requested(name))
+    .map(|(name, value)| (name.to_owned(), value.into()))
+    .collect();
+
+    let names = &request.message_attribute_names;
+    let is_requested = |name: &str| names.iter().any(|requested| [name, "All", ".*"].contains(&requested.as_str()));
+    let attributes = queued.message.attributes.iter().filter(|(name, _)| is_requested(name));
+    let attributes: Map<_, _> =
+        attributes.map(|(name, value)| (name.clone(), json!({ "DataType": "String", "StringValue": value }))).collect();
+
+    let mut message = json!({
+        "MessageId": queued.message.message_id,
+        "ReceiptHandle": queued.handle,
+        "Body": queued.message.body,
+    });
+    for (name, attributes) in [("Attributes", system_attributes), ("MessageAttributes", attributes)] {
+        if !attributes.is_empty() {
+            message[name] = attributes.into();
+        }
+    }
+    message
+}

@@ -1,0 +1,80 @@
+//! `SendMessage`: the limits of a message.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::messaging::bus::Bus;
+use crate::messaging::faults::{CallFault, INJECTED, Rule};
+use crate::messaging::protocol::{self, CallError, CallResponse};
+use crate::messaging::sqs::queues::QueueMessage;
+
+/// Body and attributes together, in bytes.
+const MAX_MESSAGE: usize = 1024 * 1024;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SendMessageRequest {
+    queue_url: String,
+    #[serde(default)]
+    message_body: String,
+    #[serde(default)]
+    message_attributes: BTreeMap<String, MessageAttribute>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct MessageAttribute {
+    data_type: String,
+    #[serde(default)]
+    string_value: String,
+}
+
+/// The response is without the MD5 of the body, which the SDK for Rust does not check.
+pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+    let fault = CallFault::next(&mut bus.state().faults.send_message);
+    fault.delay().await;
+    let request: SendMessageRequest = protocol::read(body)?;
+    fault.fail_before()?;
+    check(&request)?;
+    let mut state = bus.state();
+    if let Some(code) = Rule::apply(&mut state.faults.messages, &[&request.message_body]) {
+        return Err(CallError::bad_request(&code, INJECTED));
+    }
+    let message_id = state.new_id();
+    let attributes = request.message_attributes.into_iter();
+    let message = QueueMessage {
+        message_id: message_id.clone(),
+        queue_url: request.queue_url,
+        body: request.message_body,
+        attributes: attributes.map(|(name, value)| (name, value.string_value)).collect(),
+    };
+    state.queues.send(message.clone());
+    state.dead_letters.push(message);
+    fault.respond(json!({ "MessageId": message_id }))
+}
+
+fn check(request: &SendMessageRequest) -> Result<(), CallError> {
+    let attributes = request.message_attributes.iter();
+    let bytes = request.message_body.len()
+        + attributes.map(|(name, value)| name.len() + value.data_type.len() + value.string_value.len()).sum::<usize>();
+    if request.message_body.is_empty() {
+        return Err(CallError::bad_request("MissingParameter", "The request must contain the parameter MessageBody."));
+    }
+    if bytes > MAX_MESSAGE {
+        return Err(CallError::bad_request(
+            "InvalidParameterValue",
+            "One or more parameters are invalid. Reason: Message must be shorter than 1048576 bytes.",
+        ));
+    }
+    if !request.message_body.chars().all(is_allowed) {
+        return Err(CallError::bad_request("InvalidMessageContents", "Invalid characters found."));
+    }
+    Ok(())
+}
+
+/// The characters of XML 1.0.
+fn is_allowed(character: char) -> bool {
+    matches!(character, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
+}
