@@ -7,7 +7,7 @@
 //! - [`dynamodb`]: the embedded engine behind an endpoint, a proxy in front of it that records calls and injects faults, and
 //!   the same engine without an endpoint.
 //! - [`messaging`]: EventBridge and SQS in memory.
-//! - `server`: a server on a port of its own, and `json_protocol`: the parts of the AWS JSON protocol that all services share.
+//! - `server`: a server on a port of its own; `json_protocol`: the parts of the AWS JSON protocol that all services share.
 
 pub mod dynamodb;
 mod json_protocol;
