@@ -37,7 +37,7 @@ pub enum AppendError {
     },
     /// The idempotency key was used before.
     #[error("the idempotency key was used before")]
-    AlreadyAnswered(StoredResponse),
+    KeyUsed(StoredResponse),
     /// DynamoDB would not take it.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -117,7 +117,7 @@ impl EventStore {
             metadata.update(self.metadata_update(key, before, decided, deleted))
         };
         let puts = rows.into_iter().map(|row| self.put_new(row));
-        let kept = kept.zip(keep).map(|(row, keep)| self.put_unless_kept(row, keep.now));
+        let kept = kept.zip(keep).map(|(row, keep)| self.put_unless_used(row, keep.now));
         let puts = puts.chain(kept).map(|put| TransactWriteItem::builder().put(put).build());
         Ok(std::iter::once(metadata.build()).chain(puts).collect())
     }
@@ -311,7 +311,7 @@ impl AttemptError {
         let kept = reasons.last().filter(|reason| keeps && reason.code() == Some("ConditionalCheckFailed"));
         if let Some(item) = kept.and_then(CancellationReason::item) {
             return Some(Self::Final(match idempotency::read(key, item.clone()) {
-                Ok((kept, _)) => AppendError::AlreadyAnswered(kept),
+                Ok((stored, _)) => AppendError::KeyUsed(stored),
                 Err(error) => error.into(),
             }));
         }

@@ -11,7 +11,8 @@
 //! - [`store`]: the [`EventStore`] and its settings.
 //! - [`load`]: the state of an aggregate, now or as it was.
 //! - [`append`]: the transaction, and what its failures mean.
-//! - [`idempotency`]: answers kept in the transaction that they answer.
+//! - [`idempotency`]: responses stored in the transaction that they answer.
+//! - [`transact`]: load, decide and append, until no other writer is faster.
 //! - [`snapshot`]: taking and reading snapshots.
 //! - [`feed`]: events of one aggregate, events of a type.
 //! - [`index`]: where events are, without their data: the aggregates of a type, the events of a window.
@@ -37,17 +38,19 @@ pub mod scan;
 pub mod schema;
 pub mod snapshot;
 pub mod store;
+pub mod transact;
 pub mod verify;
 
 pub use append::AppendError;
 pub use error::StoreError;
 pub use feed::{FeedEvent, Page};
-pub use idempotency::{ResponseToStore, StoredResponse};
+pub use idempotency::{CommandResponse, IdempotencyKey, ResponseToStore, StoredResponse};
 pub use index::{IndexEntry, IndexPartition};
-pub use load::Loaded;
+pub use load::{LoadOptions, LoadPolicy, Loaded};
 pub use outbox::{OutboxPage, UnreadableRow};
 pub use progress::{AggregateProgress, SnapshotProgress};
 pub use scan::{Partitions, ScanKey};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings};
+pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted};
 pub use verify::{Discrepancy, Finding, Verified};

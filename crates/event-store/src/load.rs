@@ -34,10 +34,37 @@ impl Loaded {
     }
 }
 
+/// What a load is to return, and what it may go on from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// What it may go on from.
+    pub policy: LoadPolicy,
+    /// How many events there are known to be. Fewer are an error.
+    pub at_least: u64,
+    /// The version that is wanted: the aggregate after that event, or as it is when there are fewer events. Without it,
+    /// after every event that was committed before the call.
+    pub at: Option<u64>,
+}
+
+impl LoadOptions {
+    /// The aggregate as it is, folded from its first event.
+    pub const REBUILD: Self = Self { policy: LoadPolicy::Rebuild, at_least: 0, at: None };
+}
+
+/// What a fold may go on from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadPolicy {
+    /// The cached state or a snapshot, where there is one.
+    #[default]
+    Incremental,
+    /// Nothing: every event is folded, whatever cache and snapshots hold.
+    Rebuild,
+}
+
 impl EventStore {
     /// The aggregate as this process last saw it. No call; others may have written since, so only an append, whose
     /// condition finds out, may be built on it.
-    pub fn recall(&self, key: &AggregateKey) -> Option<Loaded> {
+    pub fn cached(&self, key: &AggregateKey) -> Option<Loaded> {
         self.cache.get(key)
     }
 
@@ -50,65 +77,43 @@ impl EventStore {
     ///
     /// See [`StoreError`].
     pub async fn load(&self, model: &dyn Model, key: &AggregateKey) -> Result<Loaded, StoreError> {
-        self.load_through(model, key, 0).await
+        self.load_with(model, key, LoadOptions::default()).await
     }
 
-    /// The same of an aggregate that is known to have `end` events at least: fewer are an error.
+    /// The aggregate at some version, or folded without cache and snapshots.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn load_through(&self, model: &dyn Model, key: &AggregateKey, end: u64) -> Result<Loaded, StoreError> {
+    pub async fn load_with(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        options: LoadOptions,
+    ) -> Result<Loaded, StoreError> {
+        let LoadOptions { policy, at_least, at } = options;
+        let last = at.unwrap_or(keys::MAX_SEQ_NUM);
+        let base = match (policy, at) {
+            (LoadPolicy::Incremental, None) => return self.load_current(model, key, at_least).await,
+            (LoadPolicy::Incremental, Some(version)) => self.base_at(model, key, version).await?,
+            (LoadPolicy::Rebuild, _) => model.before_first_event(),
+        };
+        let folded = self.fold_on(model, key, base, at_least, last).await?;
+        if at.is_some() { loaded(model, key, folded) } else { self.remember(model, key, folded) }
+    }
+
+    /// From the cached state where there is one.
+    async fn load_current(&self, model: &dyn Model, key: &AggregateKey, at_least: u64) -> Result<Loaded, StoreError> {
         let known = self.cache.get(key);
         let folded = match &known {
             Some(known) => self.catch_up(model, key, known.folded.clone()).await?,
             None => self.load_cold(model, key, model.before_first_event()).await?,
         };
-        let folded = self.fold_on(model, key, folded, end, end).await?;
+        let folded = self.fold_on(model, key, folded, at_least, at_least).await?;
         match known {
             Some(known) if known.version() == folded.version() => Ok(known),
             _ => self.remember(model, key, folded),
         }
-    }
-
-    /// The aggregate folded from its first event, whatever cache and snapshots hold.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
-    pub async fn rebuild(&self, model: &dyn Model, key: &AggregateKey) -> Result<Loaded, StoreError> {
-        self.rebuild_through(model, key, 0).await
-    }
-
-    /// The same of an aggregate that is known to have `end` events at least: fewer are an error.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
-    pub async fn rebuild_through(&self, model: &dyn Model, key: &AggregateKey, end: u64) -> Result<Loaded, StoreError> {
-        let folded = self.fold_on(model, key, model.before_first_event(), end, keys::MAX_SEQ_NUM).await?;
-        self.remember(model, key, folded)
-    }
-
-    /// The aggregate as it was after event `version`, or as it is when there are fewer events.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
-    pub async fn load_at(&self, model: &dyn Model, key: &AggregateKey, version: u64) -> Result<Loaded, StoreError> {
-        let base = self.base_at(model, key, version).await?;
-        let folded = self.fold_on(model, key, base, 0, version).await?;
-        loaded(model, key, folded)
-    }
-
-    /// The aggregate as it was after event `version`, folded from its first event.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
-    pub async fn rebuild_at(&self, model: &dyn Model, key: &AggregateKey, version: u64) -> Result<Loaded, StoreError> {
-        let folded = self.fold_on(model, key, model.before_first_event(), 0, version).await?;
-        loaded(model, key, folded)
     }
 
     /// Keeps the state for the next command.

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use self::put::Place;
 use crate::error::{Cause, StoreError};
 use crate::limits;
-use crate::load::{Item, Loaded};
+use crate::load::{Item, LoadOptions, Loaded};
 use crate::packing::{pack, unpack};
 use crate::store::EventStore;
 
@@ -81,7 +81,7 @@ impl EventStore {
         }
         // Before the events: a snapshot that is beyond them then is of one that is not there.
         let kept = self.kept(key).await?;
-        let loaded = self.rebuild(model, key).await?;
+        let loaded = self.load_with(model, key, LoadOptions::REBUILD).await?;
         if loaded.version() > 0 {
             self.mend_kept(model, key, kept, &loaded, now).await?;
         }
