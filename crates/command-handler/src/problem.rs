@@ -358,7 +358,7 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Unavailable { .. } => Self::Unavailable { cause },
             StoreError::Newer { .. } => Self::NewerRelease { cause },
-            StoreError::Corrupt { .. } | StoreError::Refused { .. } => Self::Internal { cause },
+            StoreError::Corrupt { .. } | StoreError::InvalidRequest { .. } => Self::Internal { cause },
         }
     }
 }

@@ -7,7 +7,7 @@ use daybook_table::{AggregateKey, IdempotencyItem, attributes, keys};
 use jiff::Timestamp;
 
 use crate::error::{Cause, StoreError};
-use crate::load::Item;
+use crate::item::Item;
 use crate::packing::{pack, unpack};
 use crate::store::EventStore;
 
@@ -65,11 +65,8 @@ impl EventStore {
         idempotency_key: &str,
         now: Timestamp,
     ) -> Result<Option<StoredResponse>, StoreError> {
-        let output = self
-            .row(key, keys::idempotency_sk(idempotency_key))
-            .send()
-            .await
-            .map_err(|error| StoreError::of_call("read a stored response", error))?;
+        let output = self.row(key, keys::idempotency_sk(idempotency_key)).send().await;
+        let output = output.map_err(|error| StoreError::of_call("read a stored response", error))?;
         let stored = output.item.map(|item| read(key, item)).transpose()?;
         Ok(stored.filter(|(_, ttl)| *ttl > now.as_second()).map(|(stored, _)| stored))
     }

@@ -1,7 +1,5 @@
 //! The transaction of a command: load or take the cached state, decide, append, and again where another writer was faster.
 
-use std::time::Duration;
-
 use daybook_decider::{Decided, Folded, Model};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
@@ -10,13 +8,12 @@ use tokio::time::Instant;
 use crate::append::AppendError;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
+use crate::event_stream::EventStream;
+use crate::fold::COMMIT_TIME;
 use crate::idempotency::{CommandResponse, IdempotencyKey, ResponseToStore, StoredResponse};
 use crate::limits::TooLarge;
 use crate::load::{LoadOptions, LoadPolicy};
 use crate::store::EventStore;
-
-/// The metadata may be behind events that are being committed for this long. What lasts longer is damage.
-const COMMIT_TIME: Duration = Duration::from_secs(1);
 
 /// What a caller does within a transaction. It is asked again, with another state, whenever an attempt is repeated.
 pub trait Decide {
@@ -134,176 +131,143 @@ impl EventStore {
         commands: &D,
         options: &TransactOptions<'_>,
     ) -> Result<Transacted, TransactError<D::Error>> {
-        let mut backoff = Backoff::until(options.deadline);
+        Transaction { stream: self.stream(model, key), commands, options }.run().await
+    }
+}
+
+struct Transaction<'a, D> {
+    stream: EventStream<'a>,
+    commands: &'a D,
+    options: &'a TransactOptions<'a>,
+}
+
+/// Why an attempt has not settled the transaction.
+enum Unsettled<E> {
+    /// Another writer was faster.
+    Overtaken { actual: u64 },
+    /// The metadata is at an earlier version than the events are.
+    MetadataBehind { actual: u64 },
+    /// Nothing was sent: the commands changed nothing, and no response is to be stored.
+    NothingToAppend(CommandResponse),
+    /// Nothing was sent: what was decided does not fit, however small the response.
+    TooLarge(TooLarge),
+    /// Nothing was sent: there is no decision, or none for the version that the caller has seen, or no response.
+    NotDecided(TransactError<E>),
+    /// Another attempt changes nothing.
+    Final(TransactError<E>),
+}
+
+impl<D: Decide> Transaction<'_, D> {
+    async fn run(&self) -> Result<Transacted, TransactError<D::Error>> {
+        let mut backoff = Backoff::until(self.options.deadline);
         let mut behind_since = None;
-        let mut load = LoadOptions { policy: options.policy, ..LoadOptions::default() };
-        let mut unread = self.state_without_read(model, key, options);
+        let mut load = LoadOptions { policy: self.options.policy, ..LoadOptions::default() };
+        let mut unread = self.state_without_read();
         loop {
-            let state = match unread.take() {
-                Some(folded) => State::Unread(folded),
-                None => State::Read(self.load_with(model, key, load).await?.folded),
+            let is_read = unread.is_none();
+            let before = match unread.take() {
+                Some(before) => before,
+                None => self.stream.load(load).await?.folded,
             };
-            match self.attempt(model, key, state.folded(), commands, options).await? {
-                Attempt::Settled(transacted) => return Ok(transacted),
-                Attempt::Overtaken { actual } => {
+            let unsettled = match self.attempt(&before).await {
+                Ok(transacted) => return Ok(transacted),
+                Err(unsettled) => unsettled,
+            };
+            match unsettled {
+                Unsettled::Overtaken { actual } => {
                     if !backoff.wait().await {
                         return Err(TransactError::Contended);
                     }
                     load.at_least = actual;
                 }
-                Attempt::MetadataBehind { actual } => {
+                Unsettled::MetadataBehind { actual } => {
                     let since = *behind_since.get_or_insert_with(Instant::now);
-                    if state.is_read() && (since.elapsed() >= COMMIT_TIME || !backoff.wait().await) {
-                        return Err(metadata_behind(key, actual, state.folded().version()).into());
+                    if is_read && (since.elapsed() >= COMMIT_TIME || !backoff.wait().await) {
+                        let version = before.version();
+                        let source = format!("its metadata are at {actual}, and its events go to {version}");
+                        return Err(self.stream.corrupt(source).into());
                     }
                 }
-                // Nothing was sent, so no condition has found out whether the state is current.
-                Attempt::NothingToAppend(_) | Attempt::TooLarge(_) | Attempt::Failed(_) if !state.is_read() => {}
-                Attempt::NothingToAppend(response) => return Ok(Transacted::Decided(response)),
-                Attempt::TooLarge(limit) => return Err(limit.into()),
-                Attempt::Failed(error) => return self.replay_or(key, options.idempotency, error).await,
+                // No condition has found out whether the state is current.
+                Unsettled::NothingToAppend(_) | Unsettled::TooLarge(_) | Unsettled::NotDecided(_) if !is_read => {}
+                Unsettled::NothingToAppend(response) => return Ok(Transacted::Decided(response)),
+                Unsettled::TooLarge(limit) => return Err(limit.into()),
+                Unsettled::NotDecided(error) => return self.stored_response_or(error).await,
+                Unsettled::Final(error) => return Err(error),
             }
         }
     }
 
     /// The state that the first attempt takes without a call: as this process last saw it, or none if it is to be created.
-    fn state_without_read(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        options: &TransactOptions<'_>,
-    ) -> Option<Folded> {
-        match options.policy {
-            LoadPolicy::Rebuild => None,
-            LoadPolicy::Incremental => {
-                let cached = self.cached(key).map(|loaded| loaded.folded);
-                cached.or_else(|| options.creates.then(|| model.before_first_event()))
-            }
+    fn state_without_read(&self) -> Option<Folded> {
+        if self.options.policy == LoadPolicy::Rebuild {
+            return None;
         }
+        let EventStream { store, model, key } = self.stream;
+        let cached = store.cached(key).map(|loaded| loaded.folded);
+        cached.or_else(|| self.options.creates.then(|| model.before_first_event()))
     }
 
     /// Decides on one state and appends, with a smaller response where that is what does not fit.
-    async fn attempt<D: Decide>(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        before: &Folded,
-        commands: &D,
-        options: &TransactOptions<'_>,
-    ) -> Result<Attempt<D::Error>, TransactError<D::Error>> {
+    async fn attempt(&self, before: &Folded) -> Result<Transacted, Unsettled<D::Error>> {
+        let TransactOptions { expected_version, idempotency, deadline, .. } = *self.options;
+        let EventStream { store, model, key } = self.stream;
         let (version, now) = (before.version(), Timestamp::now());
-        let decided = match commands.decide(before) {
-            Ok(decided) => decided,
-            Err(error) => return Ok(Attempt::Failed(TransactError::Decide(error))),
-        };
-        if let Some(expected) = options.expected_version.filter(|&expected| expected != version) {
-            return Ok(Attempt::Failed(TransactError::Conflict { expected, actual: version }));
+        let not_decided = |error| Unsettled::NotDecided(TransactError::Decide(error));
+        let decided = self.commands.decide(before).map_err(not_decided)?;
+        if let Some(expected) = expected_version.filter(|&expected| expected != version) {
+            return Err(Unsettled::NotDecided(TransactError::Conflict { expected, actual: version }));
         }
         let mut detail = ResponseDetail::Full;
         loop {
-            let response = match commands.respond(before, &decided, detail) {
-                Ok(response) => response,
-                Err(error) => return Ok(Attempt::Failed(TransactError::Decide(error))),
-            };
-            if decided.events.is_empty() && options.idempotency.is_none() {
-                return Ok(Attempt::NothingToAppend(response));
+            let response = self.commands.respond(before, &decided, detail).map_err(not_decided)?;
+            if decided.events.is_empty() && idempotency.is_none() {
+                return Err(Unsettled::NothingToAppend(response));
             }
             let to_store =
-                options.idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
-            match self.append(model, key, version, &decided, to_store, options.deadline).await {
-                Ok(_) => return Ok(Attempt::Settled(Transacted::Decided(response))),
-                Err(AppendError::KeyUsed(stored)) => {
-                    return replay(options.idempotency, stored).map(Attempt::Settled);
-                }
+                idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
+            match store.append(model, key, version, &decided, to_store, deadline).await {
+                Ok(_) => return Ok(Transacted::Decided(response)),
+                Err(AppendError::KeyUsed(stored)) => return self.replay(stored).map_err(Unsettled::Final),
                 // No writer was faster.
                 Err(AppendError::Conflict { actual }) if actual < version => {
-                    return Ok(Attempt::MetadataBehind { actual });
+                    return Err(Unsettled::MetadataBehind { actual });
                 }
                 // With a key, the writer that was faster may have been this very request.
-                Err(AppendError::Conflict { actual })
-                    if options.expected_version.is_none() || options.idempotency.is_some() =>
-                {
-                    return Ok(Attempt::Overtaken { actual });
+                Err(AppendError::Conflict { actual }) if expected_version.is_none() || idempotency.is_some() => {
+                    return Err(Unsettled::Overtaken { actual });
                 }
                 Err(AppendError::Conflict { actual }) => {
-                    return Err(TransactError::Conflict { expected: version, actual });
+                    return Err(Unsettled::Final(TransactError::Conflict { expected: version, actual }));
                 }
                 Err(AppendError::TooLarge(limit)) => {
-                    let is_for_the_response = options.idempotency.is_some()
-                        && matches!(limit, TooLarge::Answer { .. } | TooLarge::Transaction { .. });
-                    match detail.less().filter(|_| is_for_the_response) {
-                        Some(less) => detail = less,
-                        None => return Ok(Attempt::TooLarge(limit)),
-                    }
+                    let is_for_the_response = match limit {
+                        TooLarge::Answer { .. } => true,
+                        TooLarge::Transaction { .. } => idempotency.is_some(),
+                        TooLarge::Item { .. } | TooLarge::Items { .. } => false,
+                    };
+                    let less = detail.less().filter(|_| is_for_the_response);
+                    detail = less.ok_or(Unsettled::TooLarge(limit))?;
                 }
-                Err(AppendError::Store(error)) => return Err(error.into()),
+                Err(AppendError::Store(error)) => return Err(Unsettled::Final(error.into())),
             }
         }
     }
 
-    /// The stored response where there is one, else the error: the state that it comes from may be the work of the same
-    /// request.
-    async fn replay_or<E>(
-        &self,
-        key: &AggregateKey,
-        idempotency: Option<IdempotencyKey<'_>>,
-        error: TransactError<E>,
-    ) -> Result<Transacted, TransactError<E>> {
-        let Some(IdempotencyKey { key: idempotency_key, .. }) = idempotency else { return Err(error) };
-        match self.stored_response(key, idempotency_key, Timestamp::now()).await? {
-            Some(stored) => replay(idempotency, stored),
+    /// The stored response where there is one, else the error: the state that was read may be the work of the same request.
+    async fn stored_response_or(&self, error: TransactError<D::Error>) -> Result<Transacted, TransactError<D::Error>> {
+        let Some(idempotency) = self.options.idempotency else { return Err(error) };
+        let EventStream { store, key, .. } = self.stream;
+        match store.stored_response(key, idempotency.key, Timestamp::now()).await? {
+            Some(stored) => self.replay(stored),
             None => Err(error),
         }
     }
-}
 
-/// The state that an attempt is made on.
-enum State {
-    /// Taken from the cache, or to be created: perhaps not current.
-    Unread(Folded),
-    /// Read for this attempt.
-    Read(Folded),
-}
-
-impl State {
-    fn folded(&self) -> &Folded {
-        match self {
-            Self::Unread(folded) | Self::Read(folded) => folded,
+    fn replay(&self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
+        match self.options.idempotency {
+            Some(idempotency) if idempotency.digest == stored.digest => Ok(Transacted::Replayed(stored.response)),
+            _ => Err(TransactError::KeyReused),
         }
     }
-
-    fn is_read(&self) -> bool {
-        matches!(self, Self::Read(_))
-    }
-}
-
-/// What one attempt came to.
-enum Attempt<E> {
-    /// It is appended, or the same request was before.
-    Settled(Transacted),
-    /// Another writer was faster.
-    Overtaken { actual: u64 },
-    /// The metadata is at an earlier version than the events are.
-    MetadataBehind { actual: u64 },
-    /// The commands changed nothing, and nothing is to be stored.
-    NothingToAppend(CommandResponse),
-    /// What was decided does not fit, however small the response.
-    TooLarge(TooLarge),
-    /// There is no decision, or none for the version that the caller has seen, or no response.
-    Failed(TransactError<E>),
-}
-
-fn replay<E>(
-    idempotency: Option<IdempotencyKey<'_>>,
-    StoredResponse { digest, response }: StoredResponse,
-) -> Result<Transacted, TransactError<E>> {
-    match idempotency {
-        Some(idempotency) if idempotency.digest == digest => Ok(Transacted::Replayed(response)),
-        _ => Err(TransactError::KeyReused),
-    }
-}
-
-fn metadata_behind(key: &AggregateKey, metadata: u64, events: u64) -> StoreError {
-    let source = format!("its metadata are at {metadata}, and its events go to {events}").into();
-    StoreError::Corrupt { item: key.to_string(), source }
 }

@@ -67,7 +67,7 @@ impl Table {
         let engine = LocalDynamoDb::in_memory().await.unwrap();
         let wire = FaultProxy::to(engine.url()).await.unwrap();
         let raw = Client::new(&daybook_function_runtime::aws_config_at(engine.url()));
-        store(engine.url()).create_table().await.unwrap();
+        store(engine.url()).admin().create_table().await.unwrap();
         Self { wire, raw, _engine: engine }
     }
 

@@ -128,7 +128,7 @@ async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
         let (todo, before, decided) = a_creation();
         bench.wire.fail_next(APPEND, fault.clone());
         let error = todo.append(&bench.store(), &before, &decided).await.unwrap_err();
-        assert!(matches!(error, AppendError::Store(StoreError::Refused { .. })), "{fault:?}: {error:?}");
+        assert!(matches!(error, AppendError::Store(StoreError::InvalidRequest { .. })), "{fault:?}: {error:?}");
         assert_eq!(bench.operations(), [APPEND], "{fault:?}");
     }
 }
@@ -268,7 +268,7 @@ async fn reads_outlast_faults_and_say_when_they_cannot() {
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
     bench.wire.fail_next("GetItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let error = load(&bench.store()).await;
-    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::InvalidRequest { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ impl Bench {
         let wire = FaultProxy::to(engine.url()).await.unwrap();
         let raw = Client::new(&daybook_function_runtime::aws_config_at(engine.url()));
         let bench = Self { wire, engine, raw };
-        bench.store().create_table().await.unwrap();
+        bench.store().admin().create_table().await.unwrap();
         bench.wire.take_calls();
         bench
     }

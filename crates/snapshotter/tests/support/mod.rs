@@ -62,7 +62,7 @@ impl Bench {
         let wire = FaultProxy::to(engine.url()).await.unwrap();
         let round_the_wire = daybook_function_runtime::aws_config_at(engine.url());
         let store = EventStore::new(&round_the_wire, settings.clone());
-        store.create_table().await.unwrap();
+        store.admin().create_table().await.unwrap();
         Self { wire, registry: registry(), store, raw: Client::new(&round_the_wire), engine, settings }
     }
 
