@@ -50,7 +50,7 @@ async fn write(
     log: &Arc<Log>,
     database: &Database,
 ) -> (Arc<Work>, Vec<Attempt>) {
-    store(database).create_table().await.unwrap();
+    store(database).admin().create_table().await.unwrap();
 
     // Large: the messages of a few aggregates are together too large for a request. Many: they are more than it holds.
     let (large, many) = (dice.chance(0.02), dice.chance(0.02));
@@ -92,7 +92,7 @@ async fn verify(work: &Work, log: &Log) {
     let store = store(&work.database);
     for key in &work.keys {
         let model = work.registry.get(&key.aggregate_type).unwrap();
-        let verified = store.verify(model, key, work.clock.timestamp()).await.unwrap();
+        let verified = store.admin().verify(model, key, work.clock.timestamp()).await.unwrap();
         log.expect(verified.findings.is_empty(), || format!("{key}: {:?}", verified.findings));
     }
 }

@@ -193,7 +193,7 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
     let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
     let key = &request.key;
     let deadline = Instant::now() + Duration::from_millis(request.time);
-    let mut remembered = store.recall(key).filter(|_| request.from_memory);
+    let mut remembered = store.cached(key).filter(|_| request.from_memory);
     for _ in 0..8 {
         let before = match remembered.take() {
             Some(known) => known.folded,

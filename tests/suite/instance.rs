@@ -59,7 +59,7 @@ impl Instance {
         let environment = [("TABLE_NAME", "daybook-test")].iter().chain(environment).copied().collect();
         let of_store = daybook_command_handler::store_settings(&environment).unwrap();
         let store = EventStore::new(&daybook_function_runtime::aws_config_at(wire.url()), of_store);
-        store.create_table().await.unwrap();
+        store.admin().create_table().await.unwrap();
         wire.take_calls();
         Self { router: router(Api::new(registry, store, settings)), wire, engine }
     }

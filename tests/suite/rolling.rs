@@ -319,7 +319,7 @@ async fn a_cached_state_that_cannot_go_on_appends_nothing() {
         let error = rash.command("1", "Scan", json!({"town": "Chur", "country": "CH"})).await.unwrap_err();
         assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
         // What it knew it still knows, and that is still true.
-        assert_eq!(rash.store.recall(&key("1")).unwrap().version(), 1);
+        assert_eq!(rash.store.cached(&key("1")).unwrap().version(), 1);
     }
     assert_eq!(table.rows("1", keys::EVENT_PREFIX).await.len(), 2);
 }

@@ -163,7 +163,7 @@ async fn the_snapshotter_acts_on_what_its_filter_passes() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let wire = FaultProxy::to(engine.url()).await.unwrap();
     let store = store(&wire, &fixtures::environment("Snapshotter"));
-    store.create_table().await.unwrap();
+    store.admin().create_table().await.unwrap();
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store);
     let mut acted_on = Vec::new();
     for record in records() {

@@ -166,10 +166,10 @@ async fn find(
     let mut found: BTreeMap<AggregateKey, Events> = BTreeMap::new();
     let progress = Progress::spinner();
     let mut events = 0;
-    for partition in store.index_partitions(names) {
+    for partition in store.admin().index_partitions(names) {
         let mut from = Some(first);
         while let Some(first) = from.filter(|_| !operator.interrupt.is_set()) {
-            let page = store.index(&partition, first, last).await.map_err(cannot_read)?;
+            let page = store.admin().index(&partition, first, last).await.map_err(cannot_read)?;
             for entry in page.items.into_iter().filter(|entry| wanted(&entry.aggregate)) {
                 events += 1;
                 found.entry(entry.aggregate).or_default().insert(entry.seq_num, entry.message_seq);
@@ -209,7 +209,7 @@ impl Sending<'_> {
         // Those of the event at the end of a page, of which the next page may hold more.
         let mut held = Vec::new();
         loop {
-            let page = store.outbox(key, first, last, after).await.map_err(cannot_read)?;
+            let page = store.admin().outbox(key, first, last, after).await.map_err(cannot_read)?;
             for row in page.unreadable {
                 match event_of(&row.sk) {
                     Some(seq_num) if !events.contains_key(&seq_num) => continue,
@@ -268,7 +268,7 @@ impl Sending<'_> {
         let mut expected = None;
         for (&seq_num, &up_to) in events {
             if expected != Some(seq_num) && announced_before.is_none() {
-                announced_before = store.messages_up_to(key, seq_num - 1).await.map_err(cannot_read)?;
+                announced_before = store.admin().messages_up_to(key, seq_num - 1).await.map_err(cannot_read)?;
             }
             if let (Some(before), Some(up_to)) = (announced_before, up_to) {
                 let announced = up_to.saturating_sub(before);

@@ -4,7 +4,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
 use daybook_decider::Model;
-use daybook_event_store::{AggregateProgress, EventStore, SnapshotOutcome, SnapshotProgress, StoreError};
+use daybook_event_store::admin::{AggregateProgress, SnapshotProgress};
+use daybook_event_store::{EventStore, SnapshotOutcome, StoreError};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use serde_json::json;
@@ -160,7 +161,7 @@ async fn one(
     key: &AggregateKey,
     Wanted { least, force }: Wanted,
 ) -> Result<Rebuilt, StoreError> {
-    let AggregateProgress { version, snapshot } = store.progress(key).await?;
+    let AggregateProgress { version, snapshot } = store.admin().progress(key).await?;
     if model.full_history() {
         return Ok(if version == 0 { Rebuilt::Missing } else { Rebuilt::Short });
     }
@@ -176,7 +177,7 @@ async fn one(
         return Ok(if usable.is_some() { Rebuilt::Current } else { Rebuilt::Short });
     }
     let taken = if force {
-        store.rebuild_snapshot(model, key, Timestamp::now()).await
+        store.admin().rebuild_snapshot(model, key, Timestamp::now()).await
     } else {
         store.take_snapshot(model, key, Timestamp::now()).await
     };
@@ -193,7 +194,7 @@ async fn one(
         Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => {
             Ok(Rebuilt::Failed(daybook_function_runtime::with_causes(&error)))
         }
-        Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => Err(error),
+        Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => Err(error),
     }
 }
 

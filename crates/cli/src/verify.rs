@@ -5,7 +5,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
 use daybook_decider::Model;
-use daybook_event_store::{EventStore, StoreError, Verified};
+use daybook_event_store::admin::Verified;
+use daybook_event_store::{EventStore, StoreError};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -90,7 +91,7 @@ pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, Oper
 /// `None` for what no code can check.
 async fn check(store: &EventStore, model: Option<&dyn Model>, found: &Found) -> Result<Option<Verified>, StoreError> {
     match (model, &found.key) {
-        (Some(model), Some(key)) => store.verify(model, key, Timestamp::now()).await.map(Some),
+        (Some(model), Some(key)) => store.admin().verify(model, key, Timestamp::now()).await.map(Some),
         _ => Ok(None),
     }
 }
@@ -109,7 +110,9 @@ fn lines(found: &Found, verified: &Option<Verified>, named: bool, as_json: bool)
         Some(verified) if verified.rows == 0 && named => vec![line("*", "missing", "it does not exist".to_owned())],
         Some(verified) => {
             let wrong = verified.findings.iter();
-            wrong.map(|finding| line(&finding.item, finding.fault.code(), finding.fault.to_string())).collect()
+            wrong
+                .map(|finding| line(&finding.item, finding.discrepancy.code(), finding.discrepancy.to_string()))
+                .collect()
         }
     }
 }

@@ -244,7 +244,7 @@ async fn a_long_stream_costs_what_a_short_one_costs() {
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let engine = LocalDynamoDb::start(Some(&data), listener).unwrap();
-    store(engine.url()).create_table().await.unwrap();
+    store(engine.url()).admin().create_table().await.unwrap();
     let wire = FaultProxy::to(engine.url()).await.unwrap();
 
     let mut sides = Vec::new();

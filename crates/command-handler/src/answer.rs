@@ -1,10 +1,10 @@
 //! The JSON of answers.
 
-use axum::http::header::InvalidHeaderValue;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use daybook_decider::record::timestamp;
 use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use daybook_event_store::CommandResponse;
 use daybook_table::AggregateKey;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -126,27 +126,21 @@ pub(crate) fn etag(version: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}\"")).expect("digits in quotes can stand in a header")
 }
 
-/// What a write is answered with, now and when it is repeated under its idempotency key.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) version: u64,
-    pub(crate) body: String,
-}
-
-impl Answer {
-    /// With the headers that follow from it.
-    pub(crate) fn into_response(self, key: &AggregateKey) -> Result<Response, Problem> {
-        let internal = |fault: InvalidHeaderValue| Problem::Internal { cause: fault.to_string() };
-        let content_type = if self.status.is_success() { JSON } else { PROBLEM };
-        let mut response = (self.status, [(header::CONTENT_TYPE, content_type)], self.body).into_response();
-        response.headers_mut().insert(header::ETAG, etag(self.version));
-        if self.status == StatusCode::CREATED {
-            let location = HeaderValue::try_from(format!("/{key}")).map_err(internal)?;
-            response.headers_mut().insert(header::LOCATION, location);
-        }
-        Ok(response)
+/// The response to a write, with the headers that follow from it.
+pub(crate) fn write_response(
+    CommandResponse { status, version, body }: CommandResponse,
+    key: &AggregateKey,
+) -> Result<Response, Problem> {
+    let status = StatusCode::from_u16(status).map_err(|error| Problem::Internal { cause: error.to_string() })?;
+    let content_type = if status.is_success() { JSON } else { PROBLEM };
+    let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
+    response.headers_mut().insert(header::ETAG, etag(version));
+    if status == StatusCode::CREATED {
+        let location = HeaderValue::try_from(format!("/{key}"));
+        let location = location.map_err(|error| Problem::Internal { cause: error.to_string() })?;
+        response.headers_mut().insert(header::LOCATION, location);
     }
+    Ok(response)
 }
 
 /// A response with a JSON body, unless Lambda could not pass it on.

@@ -1,14 +1,14 @@
-//! `Idempotency-Key`: a request that is repeated gets the answer that the first one got.
+//! `Idempotency-Key`: a request that is repeated gets the response that the first one got.
+
+use std::time::Duration;
 
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
 use daybook_decider::Json;
-use daybook_event_store::StoredResponse;
-use daybook_table::AggregateKey;
+use daybook_event_store::IdempotencyKey;
 use sha2::{Digest, Sha256};
 
-use crate::answer::Answer;
 use crate::body::canonical;
 use crate::problem::Problem;
 use crate::request::single;
@@ -19,9 +19,9 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// A key's characters at most.
 const MAX_KEY: usize = 255;
 
-/// The key of a request, and what tells the request from others.
+/// The key of a request, and the digest that distinguishes the request from others.
 pub(crate) struct Idempotency {
-    pub(crate) key: String,
+    key: String,
     principal: String,
     digest: String,
 }
@@ -38,7 +38,7 @@ impl Idempotency {
             return Err(Problem::BadHeader { name: "Idempotency-Key", expected });
         }
         // Read and written once, so that neither white space nor the order of members makes another request.
-        let body = canonical(body).map_err(|fault| Problem::MalformedJson { reason: fault.to_string() })?;
+        let body = canonical(body).map_err(|error| Problem::MalformedJson { reason: error.to_string() })?;
         let if_match = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
         let principal = principal.unwrap_or_default();
         let digest = digest([
@@ -58,27 +58,16 @@ impl Idempotency {
         id
     }
 
-    /// An answer as it is to be kept.
-    pub(crate) fn keep(&self, answer: &Answer) -> StoredResponse {
-        StoredResponse {
-            digest: self.digest.clone(),
-            status: answer.status.as_u16(),
-            version: answer.version,
-            body: answer.body.clone(),
-        }
+    /// The key as the store takes it.
+    pub(crate) fn store_key(&self, ttl: Duration) -> IdempotencyKey<'_> {
+        IdempotencyKey { key: &self.key, digest: &self.digest, ttl }
     }
+}
 
-    /// The answer that was kept, if it was to this request.
-    pub(crate) fn replay(&self, kept: StoredResponse, key: &AggregateKey) -> Result<Response, Problem> {
-        if kept.digest != self.digest {
-            return Err(Problem::KeyReused);
-        }
-        let status =
-            StatusCode::from_u16(kept.status).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
-        let mut response = Answer { status, version: kept.version, body: kept.body }.into_response(key)?;
-        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-        Ok(response)
-    }
+/// The response to a request that was answered before.
+pub(crate) fn replayed(mut response: Response) -> Response {
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
 }
 
 /// SHA-256 of parts that cannot run into each other, in hexadecimal digits.

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use daybook_decider::{CommandError, DomainRejection};
 use daybook_event_store::limits::TooLarge;
-use daybook_event_store::{AppendError, StoreError};
+use daybook_event_store::{StoreError, TransactError};
 use serde::Serialize;
 
 use crate::answer::{PROBLEM, etag};
@@ -358,7 +358,7 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Unavailable { .. } => Self::Unavailable { cause },
             StoreError::Newer { .. } => Self::NewerRelease { cause },
-            StoreError::Corrupt { .. } | StoreError::Refused { .. } => Self::Internal { cause },
+            StoreError::Corrupt { .. } | StoreError::InvalidRequest { .. } => Self::Internal { cause },
         }
     }
 }
@@ -378,14 +378,17 @@ impl Problem {
             CommandError::Unwritable { .. } => Self::Internal { cause: reason },
         }
     }
+}
 
-    /// The problem of an append; a conflict where the caller named the version that it `expected`.
-    pub(crate) fn of_append(error: AppendError, expected: u64) -> Self {
+impl From<TransactError<Self>> for Problem {
+    fn from(error: TransactError<Self>) -> Self {
         match error {
-            AppendError::Conflict { actual } => Self::Conflict { expected, actual },
-            AppendError::AlreadyAnswered(_) => Self::KeyReused,
-            AppendError::TooLarge(limit) => Self::TooLarge(limit),
-            AppendError::Store(error) => error.into(),
+            TransactError::Decide(problem) => problem,
+            TransactError::Conflict { expected, actual } => Self::Conflict { expected, actual },
+            TransactError::KeyReused => Self::KeyReused,
+            TransactError::Contended => Self::Contended,
+            TransactError::TooLarge(limit) => Self::TooLarge(limit),
+            TransactError::Store(error) => error.into(),
         }
     }
 }

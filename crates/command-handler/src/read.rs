@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use daybook_event_store::{LoadOptions, LoadPolicy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -32,12 +33,9 @@ pub(crate) async fn state(
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
     let store = api.store();
-    let loaded = match query.version {
-        Some(version) if query.rebuild => store.rebuild_at(model, &key, version).await?,
-        Some(version) => store.load_at(model, &key, version).await?,
-        None if query.rebuild => store.rebuild(model, &key).await?,
-        None => store.load(model, &key).await?,
-    };
+    let policy = if query.rebuild { LoadPolicy::Rebuild } else { LoadPolicy::Incremental };
+    let options = LoadOptions { policy, at: query.version, ..LoadOptions::default() };
+    let loaded = store.load_with(model, &key, options).await?;
     if loaded.version() == 0 && query.version != Some(0) {
         return Err(Problem::NotFound);
     }

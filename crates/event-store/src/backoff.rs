@@ -7,21 +7,21 @@ use tokio::time::Instant;
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(800);
 
-/// How often has been waited, and until when it may go on.
+/// The next pause's ceiling, and until when pauses are taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     ceiling: Duration,
     deadline: Instant,
 }
 
 impl Backoff {
     /// Waits until `deadline` at the latest.
-    pub fn until(deadline: Instant) -> Self {
+    pub(crate) fn until(deadline: Instant) -> Self {
         Self { ceiling: FIRST, deadline }
     }
 
     /// Waits a random time below a ceiling that doubles. `false`, without waiting, when the deadline would pass.
-    pub async fn wait(&mut self) -> bool {
+    pub(crate) async fn wait(&mut self) -> bool {
         let pause = self.ceiling.mul_f64(fastrand::f64());
         self.ceiling = (self.ceiling * 2).min(LONGEST);
         if Instant::now() + pause >= self.deadline {

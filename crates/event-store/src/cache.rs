@@ -6,19 +6,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use daybook_table::AggregateKey;
 use lru::LruCache;
 
-use crate::load::Loaded;
+use crate::loaded::Loaded;
 
-/// Entries kept at most.
+/// Maximum states.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Bytes of states kept at most, as JSON text. A state in memory is of the same order.
+/// Maximum bytes of all states, as JSON text. A state in memory is of the same order.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// The least recently used states go first. One state never displaces all others: a state beyond an eighth of the room
-/// is not kept.
-pub struct Cache(Mutex<Held>);
+/// The least recently used states are dropped first. One state never displaces all others: a state larger than an eighth of
+/// the maximum is not cached.
+pub struct Cache(Mutex<CachedStates>);
 
-struct Held {
+struct CachedStates {
     states: LruCache<AggregateKey, Loaded>,
     bytes: usize,
     max_entries: usize,
@@ -28,37 +28,37 @@ struct Held {
 impl Cache {
     /// A cache with these bounds.
     pub fn bounded(max_entries: usize, max_bytes: usize) -> Self {
-        Self(Mutex::new(Held { states: LruCache::unbounded(), bytes: 0, max_entries, max_bytes }))
+        Self(Mutex::new(CachedStates { states: LruCache::unbounded(), bytes: 0, max_entries, max_bytes }))
     }
 
-    /// What is known of an aggregate; perhaps not its newest version.
+    /// The cached state of an aggregate; perhaps not its newest version.
     pub fn get(&self, key: &AggregateKey) -> Option<Loaded> {
         self.lock().states.get(key).cloned()
     }
 
-    /// Remembers a state, unless a newer one is known.
+    /// Caches a state, unless a newer one is cached.
     pub fn put(&self, key: &AggregateKey, loaded: &Loaded) {
-        let mut held = self.lock();
-        if held.states.peek(key).is_some_and(|known| known.version() > loaded.version()) {
+        let mut cached = self.lock();
+        if cached.states.peek(key).is_some_and(|known| known.version() > loaded.version()) {
             return;
         }
-        if let Some(known) = held.states.pop(key) {
-            held.bytes -= weight(key, &known);
+        if let Some(known) = cached.states.pop(key) {
+            cached.bytes -= weight(key, &known);
         }
         let weight_of_new = weight(key, loaded);
-        if weight_of_new > held.max_bytes / 8 {
+        if weight_of_new > cached.max_bytes / 8 {
             return;
         }
-        held.bytes += weight_of_new;
-        held.states.put(key.clone(), loaded.clone());
-        while held.states.len() > held.max_entries || held.bytes > held.max_bytes {
-            let Some((key, oldest)) = held.states.pop_lru() else { break };
-            held.bytes -= weight(&key, &oldest);
+        cached.bytes += weight_of_new;
+        cached.states.put(key.clone(), loaded.clone());
+        while cached.states.len() > cached.max_entries || cached.bytes > cached.max_bytes {
+            let Some((key, oldest)) = cached.states.pop_lru() else { break };
+            cached.bytes -= weight(&key, &oldest);
         }
     }
 
     /// A panic while the lock was held cannot have left a state half-written: states are replaced whole.
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, CachedStates> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,8 +71,8 @@ impl Default for Cache {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.lock();
-        f.debug_struct("Cache").field("entries", &held.states.len()).field("bytes", &held.bytes).finish()
+        let cached = self.lock();
+        f.debug_struct("Cache").field("entries", &cached.states.len()).field("bytes", &cached.bytes).finish()
     }
 }
 

@@ -4,9 +4,9 @@ use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use daybook_decider::{UnreadableEvent, UnreadableKind};
-use daybook_table::UnreadableItem;
+use daybook_table::{AggregateKey, UnreadableItem};
 
-/// A fault with its cause.
+/// An error of any kind, as the cause of another.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// Why the store cannot answer.
@@ -17,7 +17,7 @@ pub enum StoreError {
     Unavailable {
         /// What was being done.
         doing: &'static str,
-        /// The last fault.
+        /// The last error.
         source: Cause,
     },
     /// A newer release than this one wrote an event that this code does not know. Where that release runs, the same
@@ -37,9 +37,9 @@ pub enum StoreError {
         /// What is wrong.
         source: Cause,
     },
-    /// DynamoDB refuses the request itself: a missing permission, table or index, or a fault in this code.
+    /// DynamoDB refuses the request itself: a missing permission, table or index, or a defect of this code.
     #[error("DynamoDB refuses to {doing}")]
-    Refused {
+    InvalidRequest {
         /// What was being done.
         doing: &'static str,
         /// Its answer.
@@ -48,24 +48,24 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The fault of a read, after the SDK's own retries.
-    pub(crate) fn of_call<E>(doing: &'static str, fault: SdkError<E>) -> Self
+    /// The error of a call, after the SDK's own retries.
+    pub(crate) fn of_call<E>(doing: &'static str, error: SdkError<E>) -> Self
     where
         E: Error + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        let passing = match &fault {
+        let is_transient = match &error {
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => true,
-            SdkError::ServiceError(answer) => {
-                answer.raw().status().is_server_error() || answer.err().code().is_some_and(is_throttling)
+            SdkError::ServiceError(service) => {
+                service.raw().status().is_server_error() || service.err().code().is_some_and(is_throttling)
             }
             _ => false,
         };
-        let source = cause(fault);
-        if passing { Self::Unavailable { doing, source } } else { Self::Refused { doing, source } }
+        let source = cause(error);
+        if is_transient { Self::Unavailable { doing, source } } else { Self::InvalidRequest { doing, source } }
     }
 
-    pub(crate) fn unreadable(aggregate: impl ToString, event: UnreadableEvent) -> Self {
-        let item = aggregate.to_string();
+    pub(crate) fn unreadable(key: &AggregateKey, event: UnreadableEvent) -> Self {
+        let item = key.to_string();
         match event.kind {
             UnreadableKind::Newer => Self::Newer { item, source: event.into() },
             UnreadableKind::Corrupt => Self::Corrupt { item, source: event.into() },
@@ -79,12 +79,27 @@ impl From<UnreadableItem> for StoreError {
     }
 }
 
-/// What is behind an error of the SDK, which as a whole holds an answer and is not `Sync`.
+/// The output of a conditional write; none where its condition does not hold.
+pub(crate) fn if_condition_holds<T, E>(
+    doing: &'static str,
+    result: Result<T, SdkError<E>>,
+) -> Result<Option<T>, StoreError>
+where
+    E: Error + ProvideErrorMetadata + Send + Sync + 'static,
+{
+    match result {
+        Ok(output) => Ok(Some(output)),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(None),
+        Err(error) => Err(StoreError::of_call(doing, error)),
+    }
+}
+
+/// The cause of an error of the SDK, which itself holds a whole HTTP response and is not `Sync`.
 pub(crate) fn cause<E: Error + Send + Sync + 'static>(error: SdkError<E>) -> Cause {
     error.into_source().unwrap_or_else(|error| error.to_string().into())
 }
 
-/// Whether an error code says "slower".
+/// Whether an error code means that requests come too fast.
 pub(crate) fn is_throttling(code: &str) -> bool {
     matches!(
         code,

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use ulid::Ulid;
 
 use crate::error::StoreError;
-use crate::load::{Item, event_item};
+use crate::item::{Item, event_item};
 use crate::store::EventStore;
 
 /// A page's data at most, in bytes: with its envelopes, and every quote of it escaped, it fits a Lambda response of 6 MB.
@@ -131,7 +131,7 @@ impl Slice<Item> {
     async fn read(query: QueryFluentBuilder, limit: usize) -> Result<Self, StoreError> {
         // One more, so that it is known whether there is more.
         let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
-        let page = query.send().await.map_err(|fault| StoreError::of_call("read a feed", fault))?;
+        let page = query.send().await.map_err(|error| StoreError::of_call("read a feed", error))?;
         Ok(Self { items: page.items.unwrap_or_default(), more: page.last_evaluated_key.is_some() })
     }
 }

@@ -1,42 +1,60 @@
-//! Answers that are kept under an idempotency key, in the transaction that they answer.
+//! Responses that are stored under an idempotency key, in the transaction that they answer.
+
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, ReturnValuesOnConditionCheckFailure};
 use daybook_table::{AggregateKey, IdempotencyItem, attributes, keys};
 use jiff::Timestamp;
 
 use crate::error::{Cause, StoreError};
-use crate::load::Item;
+use crate::item::Item;
 use crate::packing::{pack, unpack};
 use crate::store::EventStore;
 
-/// An answer, and what tells its request from others.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredResponse {
-    /// SHA-256 of the request, in hexadecimal digits.
-    pub digest: String,
-    /// The HTTP status.
+pub struct CommandResponse {
+    /// The status code, which the store only passes on.
     pub status: u16,
-    /// The version that the `ETag` told.
+    /// The version of the aggregate.
     pub version: u64,
     /// The body.
     pub body: String,
 }
 
-/// An answer to be kept.
+/// A response, and the digest that distinguishes its request from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResponse {
+    /// SHA-256 of the request, in hexadecimal digits.
+    pub digest: String,
+    /// The response.
+    pub response: CommandResponse,
+}
+
+/// The idempotency key of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct IdempotencyKey<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// SHA-256 of the request, in hexadecimal digits.
+    pub digest: &'a str,
+    /// How long the response is stored. Then the key can be used anew.
+    pub ttl: Duration,
+}
+
+/// A response to be stored, if the append succeeds.
 #[derive(Clone, Debug)]
 pub struct ResponseToStore<'a> {
-    /// The idempotency key.
-    pub key: &'a str,
-    /// The answer, if the append succeeds.
-    pub answer: StoredResponse,
+    /// The key that it is stored under.
+    pub idempotency: IdempotencyKey<'a>,
+    /// The response.
+    pub response: CommandResponse,
     /// Now.
     pub now: Timestamp,
-    /// When the key can be used anew.
-    pub expires: Timestamp,
 }
 
 impl EventStore {
-    /// The answer that is kept under a key, unless its time is past.
+    /// The response that is stored under a key, unless its time is past.
     ///
     /// # Errors
     ///
@@ -47,32 +65,34 @@ impl EventStore {
         idempotency_key: &str,
         now: Timestamp,
     ) -> Result<Option<StoredResponse>, StoreError> {
-        let answer = self
-            .row(key, keys::idempotency_sk(idempotency_key))
-            .send()
-            .await
-            .map_err(|fault| StoreError::of_call("read a kept answer", fault))?;
-        let kept = answer.item.map(|item| read(key, item)).transpose()?;
-        Ok(kept.filter(|(_, ttl)| *ttl > now.as_second()).map(|(kept, _)| kept))
+        let output = self.row(key, keys::idempotency_sk(idempotency_key)).send().await;
+        let output = output.map_err(|error| StoreError::of_call("read a stored response", error))?;
+        let stored = output.item.map(|item| read(key, item)).transpose()?;
+        Ok(stored.filter(|(_, ttl)| *ttl > now.as_second()).map(|(stored, _)| stored))
     }
 
-    /// The row of a kept answer.
-    pub(crate) fn idempotency_row(&self, key: &AggregateKey, keep: &ResponseToStore<'_>) -> Result<Item, StoreError> {
-        let unwritable = |fault: Cause| StoreError::Corrupt { item: format!("an answer of {key}"), source: fault };
+    /// The row of a response.
+    pub(crate) fn idempotency_row(
+        &self,
+        key: &AggregateKey,
+        to_store: &ResponseToStore<'_>,
+    ) -> Result<Item, StoreError> {
+        let unwritable = |source: Cause| StoreError::Corrupt { item: format!("a response of {key}"), source };
+        let ResponseToStore { idempotency, response, now } = to_store;
         let item = IdempotencyItem {
             pk: key.pk(),
-            sk: keys::idempotency_sk(keep.key),
-            digest: keep.answer.digest.clone(),
-            status: keep.answer.status,
-            version: keep.answer.version,
-            body: pack(&keep.answer.body).map_err(|fault| unwritable(fault.into()))?,
-            ttl: keep.expires.as_second(),
+            sk: keys::idempotency_sk(idempotency.key),
+            digest: idempotency.digest.to_owned(),
+            status: response.status,
+            version: response.version,
+            body: pack(&response.body).map_err(|error| unwritable(error.into()))?,
+            ttl: (*now + idempotency.ttl).as_second(),
         };
-        serde_dynamo::to_item(item).map_err(|fault| unwritable(fault.into()))
+        serde_dynamo::to_item(item).map_err(|error| unwritable(error.into()))
     }
 
     /// Puts the row where the key is not in use. DynamoDB deletes late, so a row whose time is past is as good as none.
-    pub(crate) fn put_unless_kept(&self, row: Item, now: Timestamp) -> Put {
+    pub(crate) fn put_unless_used(&self, row: Item, now: Timestamp) -> Put {
         Put::builder()
             .table_name(&self.settings.table_name)
             .set_item(Some(row))
@@ -85,10 +105,11 @@ impl EventStore {
     }
 }
 
-/// The answer of a row, and when its time is past.
+/// The response of a row, and when its time is past.
 pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
-    let corrupt = |fault: Cause| StoreError::Corrupt { item: format!("a kept answer of {key}"), source: fault };
-    let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|fault| corrupt(fault.into()))?;
-    let body = unpack(item.body).map_err(|fault| corrupt(fault.into()))?;
-    Ok((StoredResponse { digest: item.digest, status: item.status, version: item.version, body }, item.ttl))
+    let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
+    let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|error| corrupt(error.into()))?;
+    let body = unpack(item.body).map_err(|error| corrupt(error.into()))?;
+    let response = CommandResponse { status: item.status, version: item.version, body };
+    Ok((StoredResponse { digest: item.digest, response }, item.ttl))
 }

@@ -7,47 +7,44 @@
 //! - The cache and the snapshots only save calls. What they hold never changes an answer.
 //! - Nobody else owns a DynamoDB client.
 //!
-//! In reading order:
-//! - [`store`]: the [`EventStore`] and its settings.
-//! - [`load`]: the state of an aggregate, now or as it was.
-//! - [`append`]: the transaction, and what its failures mean.
-//! - [`idempotency`]: answers kept in the transaction that they answer.
-//! - [`snapshot`]: taking and reading snapshots.
-//! - [`feed`]: events of one aggregate, events of a type.
-//! - [`index`]: where events are, without their data: the aggregates of a type, the events of a window.
-//! - [`outbox`]: outbox rows, to be sent again.
-//! - [`progress`]: how far an aggregate and its snapshot are. [`scan`]: every partition of the table.
-//! - [`verify`]: whether all rows of an aggregate are what they should be.
-//! - [`limits`]: DynamoDB's limits, checked before the call.
-//! - [`cache`], [`backoff`], [`error`], and [`schema`] for local tables.
+//! What a function needs, in reading order:
+//! - `store`: the [`EventStore`] and its settings.
+//! - `transact`: load, decide and append, until no other writer is faster.
+//! - `load`: the state of an aggregate, now or as it was; `fold`: the fold of its events; `loaded`: what it returns.
+//! - `append`: the transaction, and what its failures mean.
+//! - `idempotency`: responses stored in the transaction that they answer.
+//! - `snapshot`: taking and reading snapshots.
+//! - `feed`: events of one aggregate, events of a type.
+//!
+//! What only operator commands, the local stack and tests use: [`admin`].
+//!
+//! What these have in common: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits, checked
+//! before the call. [`cache`], `backoff`, `packing`, `item`, `error`.
 
-pub mod append;
-pub mod backoff;
+pub mod admin;
+mod append;
+mod backoff;
 pub mod cache;
-pub mod error;
-pub mod feed;
-pub mod idempotency;
-pub mod index;
+mod error;
+mod event_stream;
+mod feed;
+mod fold;
+mod idempotency;
+mod item;
 pub mod limits;
-pub mod load;
-pub mod outbox;
+mod load;
+mod loaded;
 mod packing;
-pub mod progress;
-pub mod scan;
-pub mod schema;
-pub mod snapshot;
-pub mod store;
-pub mod verify;
+mod snapshot;
+mod store;
+mod transact;
 
 pub use append::AppendError;
-pub use error::StoreError;
+pub use error::{Cause, StoreError};
 pub use feed::{FeedEvent, Page};
-pub use idempotency::{ResponseToStore, StoredResponse};
-pub use index::{IndexEntry, IndexPartition};
-pub use load::Loaded;
-pub use outbox::{OutboxPage, UnreadableRow};
-pub use progress::{AggregateProgress, SnapshotProgress};
-pub use scan::{Partitions, ScanKey};
+pub use idempotency::{CommandResponse, IdempotencyKey, ResponseToStore, StoredResponse};
+pub use load::{LoadOptions, LoadPolicy};
+pub use loaded::Loaded;
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings};
-pub use verify::{Discrepancy, Finding, Verified};
+pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted};

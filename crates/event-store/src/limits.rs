@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::load::Item;
+use crate::item::Item;
 
 /// An item's bytes at most: 400 KB.
 pub const MAX_ITEM: usize = 400 * 1024;

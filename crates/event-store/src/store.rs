@@ -1,4 +1,4 @@
-//! The store itself: its client, its settings, its cache.
+//! The store itself: its client, its settings, its cache, and the requests that most reads begin with.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use ulid::Ulid;
 
 use crate::cache::Cache;
 use crate::error::StoreError;
+use crate::item::{Item, row_key};
 
 /// Reads are idempotent, so the SDK repeats them; an append has its own, more careful loop.
 const READ_ATTEMPTS: u32 = 4;
@@ -63,11 +64,10 @@ impl EventStore {
         let once = aws_sdk_dynamodb::config::Config::builder()
             .retry_config(RetryConfig::disabled())
             .timeout_config(TimeoutConfig::builder().operation_timeout(WARM_TIMEOUT).build());
-        let key = |name: &str| AttributeValue::S(name.to_owned());
-        let read = self.client.get_item().table_name(&self.settings.table_name);
-        let read = read.key(attributes::PK, key("WARM")).key(attributes::SK, key("WARM"));
-        let answer = read.customize().config_override(once).send().await;
-        answer.map(drop).map_err(|error| StoreError::of_call("open a connection", error))
+        let key = row_key("WARM".to_owned(), "WARM".to_owned());
+        let read = self.client.get_item().table_name(&self.settings.table_name).set_key(Some(key));
+        let output = read.customize().config_override(once).send().await;
+        output.map(drop).map_err(|error| StoreError::of_call("open a connection", error))
     }
 
     /// The store with a cache of other bounds.
@@ -78,38 +78,28 @@ impl EventStore {
 
     /// One row of an aggregate.
     pub(crate) fn row(&self, key: &AggregateKey, sk: String) -> GetItemFluentBuilder {
-        self.client
-            .get_item()
-            .table_name(&self.settings.table_name)
-            .key(attributes::PK, AttributeValue::S(key.pk()))
-            .key(attributes::SK, AttributeValue::S(sk))
-            .consistent_read(true)
+        let get = self.client.get_item().table_name(&self.settings.table_name);
+        get.set_key(Some(row_key(key.pk(), sk))).consistent_read(true)
     }
 
     /// The rows of an aggregate from one sort key to another, both included.
     pub(crate) fn rows_between(&self, key: &AggregateKey, first: String, last: String) -> QueryFluentBuilder {
-        let (pk, sk) = (attributes::PK, attributes::SK);
-        self.client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!("{pk} = :pk AND {sk} BETWEEN :first AND :last"))
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":first", AttributeValue::S(first))
-            .expression_attribute_values(":last", AttributeValue::S(last))
-            .consistent_read(true)
+        let condition = format!("{} = :pk AND {} BETWEEN :first AND :last", attributes::PK, attributes::SK);
+        self.query(condition, [(":pk", key.pk()), (":first", first), (":last", last)]).consistent_read(true)
     }
 
     /// The events of an index partition from one id to another, both included. An index cannot be read consistently.
     pub(crate) fn index_between(&self, partition: String, first: Ulid, last: Ulid) -> QueryFluentBuilder {
-        let (pk, sk) = (attributes::GSI1PK, attributes::GSI1SK);
-        self.client
-            .query()
-            .table_name(&self.settings.table_name)
-            .index_name(attributes::GSI1)
-            .key_condition_expression(format!("{pk} = :pk AND {sk} BETWEEN :first AND :last"))
-            .expression_attribute_values(":pk", AttributeValue::S(partition))
-            .expression_attribute_values(":first", AttributeValue::S(keys::gsi1sk(first)))
-            .expression_attribute_values(":last", AttributeValue::S(keys::gsi1sk(last)))
+        let condition = format!("{} = :pk AND {} BETWEEN :first AND :last", attributes::GSI1PK, attributes::GSI1SK);
+        let values = [(":pk", partition), (":first", keys::gsi1sk(first)), (":last", keys::gsi1sk(last))];
+        self.query(condition, values).index_name(attributes::GSI1)
+    }
+
+    /// The items that meet a condition on their keys.
+    pub(crate) fn query<const N: usize>(&self, condition: String, values: [(&str, String); N]) -> QueryFluentBuilder {
+        let values = values.map(|(name, value)| (name.to_owned(), AttributeValue::S(value)));
+        let query = self.client.query().table_name(&self.settings.table_name);
+        query.key_condition_expression(condition).set_expression_attribute_values(Some(Item::from(values)))
     }
 }
 

@@ -104,7 +104,7 @@ impl Snapshotter {
             Err(error @ StoreError::Corrupt { .. }) => {
                 give_up(Some(key), first, &with_causes(&error));
             }
-            Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => {
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => {
                 tracing::warn!(aggregate = %key, error = with_causes(&error), "snapshot will be tried again");
                 return Err(error);
             }

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use daybook_decider::{Folded, Json};
+use daybook_event_store::LoadOptions;
 use daybook_table::{AggregateKey, SnapshotItem, StoredText, keys};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -181,7 +182,8 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
     assert_eq!((loaded.version(), text(&loaded.state)), (folded.version(), text(state)));
     assert_eq!(loaded.folded.message_seq(), folded.message_seq());
     for (folded, state) in &past[1..] {
-        let at = bench.store.load_at(bench.model(&key), &key, folded.version()).await.unwrap();
+        let at = LoadOptions { at: Some(folded.version()), ..LoadOptions::default() };
+        let at = bench.store.load_with(bench.model(&key), &key, at).await.unwrap();
         assert_eq!((at.version(), text(&at.state)), (folded.version(), text(state)));
         assert_eq!(at.folded.message_seq(), folded.message_seq());
     }

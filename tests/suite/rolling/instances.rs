@@ -67,7 +67,7 @@ impl Table {
         let engine = LocalDynamoDb::in_memory().await.unwrap();
         let wire = FaultProxy::to(engine.url()).await.unwrap();
         let raw = Client::new(&daybook_function_runtime::aws_config_at(engine.url()));
-        store(engine.url()).create_table().await.unwrap();
+        store(engine.url()).admin().create_table().await.unwrap();
         Self { wire, raw, _engine: engine }
     }
 
@@ -110,7 +110,7 @@ impl Instance {
     /// Decides on what it remembers, as a warm function does, and where that was overtaken, on what it loads.
     pub(crate) async fn command(&self, id: &str, command: &str, data: Value) -> Result<Loaded, StoreError> {
         let (model, key) = (self.registry.get("parcel").unwrap(), key(id));
-        let mut known = self.store.recall(&key);
+        let mut known = self.store.cached(&key);
         loop {
             let before = match known.take() {
                 Some(known) => known,

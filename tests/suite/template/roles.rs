@@ -156,7 +156,7 @@ async fn what_the_functions_call_is_what_their_roles_grant() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let wire = FaultProxy::to(engine.url()).await.unwrap();
     let of_api = store(&wire, &fixtures::environment("CommandHandler"));
-    of_api.create_table().await.unwrap();
+    of_api.admin().create_table().await.unwrap();
     wire.take_calls();
 
     let settings = daybook_command_handler::ApiSettings::read(&fixtures::environment("CommandHandler")).unwrap();

@@ -210,7 +210,7 @@ mod tests {
         let engine = LocalDynamoDb::in_memory().await.unwrap();
         let settings = StoreSettings::new("daybook-test");
         let store = EventStore::new(&daybook_function_runtime::aws_config_at(engine.url()), settings.clone());
-        store.create_table().await.unwrap();
+        store.admin().create_table().await.unwrap();
         let registry = Registry::new().with::<Overflow>().unwrap();
         let (model, key) = (registry.get("overflow").unwrap(), AggregateKey::new("overflow", "1"));
         let circumstances = DecisionInput { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };

@@ -170,7 +170,7 @@ impl Stack {
         let store_settings = daybook_command_handler::store_settings(&of_api)?;
         let table_name = store_settings.table_name.clone();
         let store = EventStore::new(&dynamodb, store_settings);
-        store.create_table().await.map_err(|source| match process.optional(DYNAMODB_ENDPOINT) {
+        store.admin().create_table().await.map_err(|source| match process.optional(DYNAMODB_ENDPOINT) {
             Some(url) => DevError::Elsewhere { url, source },
             None => source.into(),
         })?;

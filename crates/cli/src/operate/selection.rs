@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use daybook_decider::{Model, Registry};
-use daybook_event_store::{EventStore, IndexPartition, ScanKey, StoreError};
+use daybook_event_store::admin::{IndexPartition, ScanKey};
+use daybook_event_store::{EventStore, StoreError};
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use jiff::Timestamp;
@@ -142,7 +143,7 @@ impl Selection {
         let models = models(registry, &self.types)?;
         let mut names: Vec<_> = models.iter().flat_map(|model| model.opening_events()).collect();
         names.extend(self.event_types.iter().map(String::as_str));
-        let partitions = store.index_partitions(&names);
+        let partitions = store.admin().index_partitions(&names);
         let (mut at, mut first) = (0, Ulid::nil());
         if let Some(cursor) = &self.after {
             let place = partitions.iter().position(|partition| partition.to_string() == cursor.partition);
@@ -200,18 +201,18 @@ impl<'a> Listing<'a> {
                 if *ended {
                     return Ok(None);
                 }
-                let mut page = store.partitions(after.take()).await?;
+                let mut page = store.admin().partitions(after.take()).await?;
                 *ended = page.next.is_none();
                 *after = page.next;
-                if last.is_some() && page.pks.first() == last.as_ref() {
-                    page.pks.drain(..1);
+                if last.is_some() && page.items.first() == last.as_ref() {
+                    page.items.drain(..1);
                 }
-                *last = page.pks.last().cloned().or(last.take());
+                *last = page.items.last().cloned().or(last.take());
                 let found = |pk: String| {
                     let key = AggregateKey::from_pk(&pk);
                     Found { name: key.as_ref().map_or(pk, ToString::to_string), key, cursor: None, part: 0.0 }
                 };
-                Ok(Some(page.pks.into_iter().map(found).collect()))
+                Ok(Some(page.items.into_iter().map(found).collect()))
             }
         }
     }
@@ -220,7 +221,7 @@ impl<'a> Listing<'a> {
 impl Indexed<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<Found>>, StoreError> {
         let Some(partition) = self.partitions.get(self.at) else { return Ok(None) };
-        let page = self.store.index(partition, self.first, Ulid::max()).await?;
+        let page = self.store.admin().index(partition, self.first, Ulid::max()).await?;
         let begun = self.begun.or_else(|| page.items.first().map(|entry| entry.event_id.timestamp_ms()));
         let part = |id: Ulid| {
             let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();

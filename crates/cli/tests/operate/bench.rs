@@ -76,7 +76,7 @@ impl Bench {
         let store = daybook_command_handler::store_settings(&all.collect()).unwrap();
         let local = daybook_function_runtime::aws_config_at(engine.url());
         let store = EventStore::new(&local, store);
-        store.create_table().await.unwrap();
+        store.admin().create_table().await.unwrap();
         let raw = Client::new(&local);
         Self { wire, _engine: engine, bus, server, raw, store, settings, registry: aggregates::registry().unwrap() }
     }

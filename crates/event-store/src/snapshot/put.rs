@@ -1,128 +1,97 @@
-//! Where a snapshot may be put: where none is, over an older one of its own state version, and, after a look at it, over
+//! Where a snapshot is put: where there is none, over an older one of its own state version, and, after it was read, over
 //! one that is of no use to this release.
 
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
-use daybook_decider::Model;
-use daybook_table::{AggregateKey, SnapshotItem, attributes, keys};
-use jiff::{SignedDuration, Timestamp};
+use daybook_table::{SnapshotItem, attributes, keys};
+use jiff::Timestamp;
 
-use super::{Stored, decode, to_item};
+use super::codec::StoredSnapshot;
+use super::retention::{is_expired, set_aside_until};
 use crate::error::StoreError;
-use crate::load::Item;
-use crate::store::EventStore;
+use crate::event_stream::EventStream;
+use crate::item::Item;
 
-/// How long a snapshot of another state version is set aside for the release that took it: longer than a gradual
-/// deployment takes, or the decision to roll it back.
-const SET_ASIDE: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// How often an existing snapshot is replaced that another run puts there meanwhile. After that, that run's is as good.
+const ATTEMPTS: usize = 3;
 
-/// The TTL of a snapshot that is set aside now.
-pub(super) fn aside_until(now: Timestamp) -> i64 {
-    (now + SET_ASIDE).as_second()
-}
-
-/// The TTL of a row that has one.
-pub(super) fn ttl(row: &Item) -> Option<i64> {
-    row.get(attributes::TTL).and_then(|ttl| ttl.as_n().ok()?.parse().ok())
-}
-
-/// Whether the time of a row is past: DynamoDB deletes late, so it may be there still.
-pub(super) fn is_over(row: &Item, now: Timestamp) -> bool {
-    ttl(row).is_some_and(|ttl| ttl <= now.as_second())
-}
-
-/// More often a snapshot is not looked at anew because another run has replaced it meanwhile: that run's is as good.
-const LOOKS: usize = 3;
-
-/// Over which snapshots of its own state version one may be put.
+/// Which snapshots of its own state version one replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Over older ones.
-    Newer,
-    /// Over older ones and ones of the same event.
-    AsNew,
+pub(crate) enum Replaces {
+    /// Older ones.
+    Older,
+    /// Older ones and ones of the same event.
+    OlderOrSame,
 }
 
-impl EventStore {
+impl EventStream<'_> {
     /// Puts a snapshot, unless there is one as new. `false` when there is.
     pub(super) async fn put_snapshot(
         &self,
-        model: &dyn Model,
-        key: &AggregateKey,
         snapshot: &SnapshotItem,
-        place: Place,
+        replaces: Replaces,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let older = if place == Place::Newer { "<" } else { "<=" };
+        let older = if replaces == Replaces::Older { "<" } else { "<=" };
         let [pk, last, state] = [attributes::PK, attributes::LAST_SEQ_NUM, attributes::STATE_VERSION];
         let put = self
-            .put(to_item(snapshot, key)?)
+            .put(self.snapshot_row(snapshot)?)
             .condition_expression(format!(
                 "attribute_not_exists({pk}) OR ({state} = :stateVersion AND {last} {older} :version)"
             ))
             .expression_attribute_values(":version", AttributeValue::N(snapshot.last_seq_num.to_string()))
             .expression_attribute_values(":stateVersion", AttributeValue::N(snapshot.state_version.to_string()));
-        let Some(mut there) = outcome(put).await? else { return Ok(true) };
-        for _ in 0..LOOKS {
-            if !self.may_replace(model, key, &there, snapshot, now).await? {
+        let Some(mut existing) = put_or_existing(put).await? else { return Ok(true) };
+        for _ in 0..ATTEMPTS {
+            if !self.may_replace(&existing, snapshot, now).await? {
                 return Ok(false);
             }
-            match outcome(self.put_over(to_item(snapshot, key)?, &there)).await? {
+            match put_or_existing(self.put_over(self.snapshot_row(snapshot)?, &existing)).await? {
                 None => return Ok(true),
-                Some(other) => there = other,
+                Some(other) => existing = other,
             }
         }
         Ok(false)
     }
 
-    /// Whether a snapshot that stands in the way is of no use. One that only another release can use is set aside.
-    async fn may_replace(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        there: &Item,
-        snapshot: &SnapshotItem,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
+    /// Whether an existing snapshot is of no use. One that only another release can use is set aside.
+    async fn may_replace(&self, existing: &Item, snapshot: &SnapshotItem, now: Timestamp) -> Result<bool, StoreError> {
         let version = snapshot.last_seq_num;
-        match decode(model, there.clone()) {
-            Stored::Good(folded) if folded.version() > version => self.is_ahead(key, folded.version()).await,
-            Stored::Good(_) => Ok(false),
-            Stored::OfAnotherVersion { version: other, .. } if other > version => self.is_ahead(key, other).await,
+        match self.decode_snapshot(existing.clone()) {
+            StoredSnapshot::Usable(folded) if folded.version() > version => self.is_ahead(folded.version()).await,
+            StoredSnapshot::Usable(_) => Ok(false),
+            StoredSnapshot::OfOtherStateVersion { version: other, .. } if other > version => self.is_ahead(other).await,
             // Among the kept ones each release has its own, for as long as they last.
-            Stored::OfAnotherVersion { .. } if snapshot.sk != keys::SNAPSHOT => Ok(is_over(there, now)),
-            Stored::OfAnotherVersion { version: other, .. } => {
-                self.set_aside(there.clone(), other, snapshot.state_version, now).await?;
+            StoredSnapshot::OfOtherStateVersion { .. } if snapshot.sk != keys::SNAPSHOT => {
+                Ok(is_expired(existing, now))
+            }
+            StoredSnapshot::OfOtherStateVersion { version: other, .. } => {
+                self.set_aside(existing.clone(), other, now).await?;
                 Ok(true)
             }
-            Stored::Unreadable(fault) => {
-                tracing::warn!(aggregate = %key, fault, "replacing a snapshot that cannot be read");
+            StoredSnapshot::Unreadable(error) => {
+                tracing::warn!(aggregate = %self.key, error, "replacing a snapshot that cannot be read");
                 Ok(true)
             }
         }
     }
 
     /// Whether a snapshot is of an event that is not there, so that waiting for a newer one would be for ever.
-    pub(super) async fn is_ahead(&self, key: &AggregateKey, version: u64) -> Result<bool, StoreError> {
-        let ahead = self.events(key, version - 1, 1).await?.items.is_empty();
-        if ahead {
-            tracing::warn!(aggregate = %key, version, "a snapshot is of an event that is not there");
+    pub(super) async fn is_ahead(&self, version: u64) -> Result<bool, StoreError> {
+        let is_ahead = self.store.events(self.key, version - 1, 1).await?.items.is_empty();
+        if is_ahead {
+            tracing::warn!(aggregate = %self.key, version, "a snapshot is of an event that is not there");
         }
-        Ok(ahead)
+        Ok(is_ahead)
     }
 
     /// Keeps a snapshot of another state version for some days. Not over a kept one of that or a third release, but over
     /// one of this release, which is about to have a newer one.
-    async fn set_aside(
-        &self,
-        mut snapshot: Item,
-        version: u64,
-        own_state_version: u32,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    async fn set_aside(&self, mut snapshot: Item, version: u64, now: Timestamp) -> Result<(), StoreError> {
         snapshot.insert(attributes::SK.to_owned(), AttributeValue::S(keys::kept_snapshot_sk(version)));
-        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(aside_until(now).to_string()));
+        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(set_aside_until(now).to_string()));
+        let own = AttributeValue::N(self.model.state_version().to_string());
         let put = self
             .put(snapshot)
             .condition_expression(format!(
@@ -130,21 +99,18 @@ impl EventStore {
                 attributes::PK,
                 attributes::STATE_VERSION
             ))
-            .expression_attribute_values(":own", AttributeValue::N(own_state_version.to_string()));
-        outcome(put).await.map(drop)
+            .expression_attribute_values(":own", own);
+        put_or_existing(put).await.map(drop)
     }
 
     fn put(&self, item: Item) -> PutItemFluentBuilder {
-        self.client
-            .put_item()
-            .table_name(&self.settings.table_name)
-            .set_item(Some(item))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        let put = self.store.client.put_item().table_name(&self.store.settings.table_name).set_item(Some(item));
+        put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
     }
 
-    /// Puts a snapshot over the one that was looked at, and no other.
-    pub(super) fn put_over(&self, item: Item, there: &Item) -> PutItemFluentBuilder {
-        let (unchanged, values) = unchanged(there);
+    /// Puts a snapshot over the existing one that was read, and no other.
+    pub(crate) fn put_over(&self, item: Item, existing: &Item) -> PutItemFluentBuilder {
+        let (unchanged, values) = unchanged(existing);
         // Whoever has deleted it meanwhile has not made it newer.
         self.put(item)
             .condition_expression(format!("attribute_not_exists({}) OR ({unchanged})", attributes::PK))
@@ -152,26 +118,24 @@ impl EventStore {
     }
 }
 
-/// The condition that a snapshot is the one that was looked at, and its values.
-pub(super) fn unchanged(there: &Item) -> (String, Item) {
+/// The condition that a snapshot is the one that was read, and its values.
+pub(crate) fn unchanged(existing: &Item) -> (String, Item) {
     let names = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION, attributes::TAKEN_AT];
-    let condition = names.map(|name| match there.get(name) {
+    let condition = names.map(|name| match existing.get(name) {
         None => format!("attribute_not_exists({name})"),
         Some(_) => format!("{name} = :{name}"),
     });
-    let values = names.into_iter().filter_map(|name| Some((format!(":{name}"), there.get(name)?.clone())));
+    let values = names.into_iter().filter_map(|name| Some((format!(":{name}"), existing.get(name)?.clone())));
     (condition.join(" AND "), values.collect())
 }
 
-/// Nothing when the item was put, what is there when the condition failed.
-pub(super) async fn outcome(put: PutItemFluentBuilder) -> Result<Option<Item>, StoreError> {
-    match put.send().await {
-        Ok(_) => Ok(None),
-        Err(fault) => match fault.as_service_error() {
-            Some(PutItemError::ConditionalCheckFailedException(failed)) => {
-                Ok(Some(failed.item().cloned().unwrap_or_default()))
-            }
-            _ => Err(StoreError::of_call("write a snapshot", fault)),
-        },
+/// Nothing when the item was put, the existing one when the condition failed.
+pub(crate) async fn put_or_existing(put: PutItemFluentBuilder) -> Result<Option<Item>, StoreError> {
+    let Err(error) = put.send().await else { return Ok(None) };
+    match error.as_service_error() {
+        Some(PutItemError::ConditionalCheckFailedException(failed)) => {
+            Ok(Some(failed.item().cloned().unwrap_or_default()))
+        }
+        _ => Err(StoreError::of_call("write a snapshot", error)),
     }
 }

@@ -237,7 +237,7 @@ async fn nothing_to_append_makes_no_call() {
     let store = bench.store();
     let account = ledger(&store, "1", 3).await;
     bench.wire.take_calls();
-    let before = store.recall(&account.key).unwrap();
+    let before = store.cached(&account.key).unwrap();
     let decided = account.decide(&before.folded, &[]);
     let after = account.append(&store, &before.folded, &decided).await.unwrap();
     assert_eq!((after.version(), state(&after)), (3, state(&before)));
@@ -334,7 +334,7 @@ async fn what_a_transaction_cannot_hold_is_refused_without_a_call() {
     assert_eq!(start(vec!["!".into(); 50]).await, TooLarge::Items { items: 101 });
     assert!(matches!(start(vec!["A".repeat(390 * 1024); 11]).await, TooLarge::Transaction { .. }));
     assert_eq!(bench.operations(), [""; 0]);
-    assert!(store.recall(&notebook.key).is_none());
+    assert!(store.cached(&notebook.key).is_none());
 }
 
 #[tokio::test]
@@ -387,13 +387,13 @@ async fn an_append_is_remembered_and_a_failed_one_is_not() {
     let bench = Bench::new().await;
     let store = bench.store();
     let account = Subject::shipped("account", "1");
-    assert!(store.recall(&account.key).is_none());
+    assert!(store.cached(&account.key).is_none());
     let opened = account.command(&store, "OpenAccount", json!({})).await;
-    assert_eq!(store.recall(&account.key).unwrap().version(), 1);
+    assert_eq!(store.cached(&account.key).unwrap().version(), 1);
     ledger(&bench.store(), "1", 3).await;
     let decided = account.decide(&opened.folded, &[pay(100)]);
     store.append(account.model(), &account.key, 1, &decided, None, in_time()).await.unwrap_err();
-    assert_eq!(store.recall(&account.key).unwrap().version(), 1);
+    assert_eq!(store.cached(&account.key).unwrap().version(), 1);
 }
 
 fn pay(amount: i64) -> (&'static str, Value) {

@@ -45,7 +45,7 @@ async fn rounds(store: &EventStore, notebooks: usize, rounds: u64, line: &str) -
     for _ in 0..rounds {
         for id in 0..notebooks {
             let notebook = Subject::of::<Notebook>(&format!("n{id}"));
-            let command = if store.recall(&notebook.key).is_some() { "Write" } else { "Start" };
+            let command = if store.cached(&notebook.key).is_some() { "Write" } else { "Start" };
             let after = notebook.command(store, command, json!({ "lines": [line] })).await;
             written.push((notebook.key.id.clone(), after.version()));
         }

@@ -1,8 +1,12 @@
-//! Answers kept under an idempotency key: in the transaction that they answer, or not at all.
+//! Responses stored under an idempotency key: in the transaction that they answer, or not at all.
+
+use std::time::Duration;
 
 use daybook_decider::{Decided, Folded};
 use daybook_event_store::limits::{MAX_ITEM, TooLarge};
-use daybook_event_store::{AppendError, EventStore, Loaded, ResponseToStore, StoredResponse};
+use daybook_event_store::{
+    AppendError, CommandResponse, EventStore, IdempotencyKey, Loaded, ResponseToStore, StoredResponse,
+};
 use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
 use jiff::{SignedDuration, Timestamp};
@@ -12,8 +16,12 @@ use crate::support::{Bench, Subject, in_time, ledger, notation, now, number};
 
 const APPEND: &str = "TransactWriteItems";
 
-fn answer(body: impl Into<String>) -> StoredResponse {
-    StoredResponse { digest: "d1".into(), status: 201, version: 1, body: body.into() }
+fn response(body: impl Into<String>) -> CommandResponse {
+    CommandResponse { status: 201, version: 1, body: body.into() }
+}
+
+fn stored(body: impl Into<String>) -> StoredResponse {
+    StoredResponse { digest: "d1".into(), response: response(body) }
 }
 
 fn a_day_after(now: Timestamp) -> Timestamp {
@@ -25,10 +33,11 @@ async fn append(
     store: &EventStore,
     subject: &Subject,
     (before, decided): (&Folded, &Decided),
-    answer: StoredResponse,
+    response: CommandResponse,
     now: Timestamp,
 ) -> Result<Loaded, AppendError> {
-    let keep = ResponseToStore { key: "k-1", answer, now, expires: a_day_after(now) };
+    let idempotency = IdempotencyKey { key: "k-1", digest: "d1", ttl: Duration::from_hours(24) };
+    let keep = ResponseToStore { idempotency, response, now };
     store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), in_time()).await
 }
 
@@ -45,7 +54,7 @@ async fn an_answer_is_kept_with_the_events_that_it_answers() {
     let store = bench.store();
     let (account, before, decided) = an_opening();
     let at = now();
-    append(&store, &account, (&before, &decided), answer("{}"), at).await.unwrap();
+    append(&store, &account, (&before, &decided), response("{}"), at).await.unwrap();
     assert_eq!(bench.operations(), [APPEND]);
     assert_eq!(
         notation(&bench.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()),
@@ -60,7 +69,7 @@ async fn an_answer_is_kept_with_the_events_that_it_answers() {
         })
     );
     let kept = async |key, at| store.stored_response(&account.key, key, at).await.unwrap();
-    assert_eq!(kept("k-1", at).await, Some(answer("{}")));
+    assert_eq!(kept("k-1", at).await, Some(stored("{}")));
     assert_eq!(kept("k-1", a_day_after(at)).await, None, "a row whose time is past is as good as none");
     assert_eq!(kept("k-2", at).await, None);
     assert_eq!(account.load(&bench.store()).await.version(), 1, "the row is no event");
@@ -71,14 +80,14 @@ async fn a_key_in_use_gives_its_answer_and_appends_nothing() {
     let bench = Bench::new().await;
     let store = bench.store();
     let (account, before, decided) = an_opening();
-    append(&store, &account, (&before, &decided), answer("first"), now()).await.unwrap();
+    append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap();
     let loaded = account.load(&store).await;
     let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
     let again = account.decide(&loaded.folded, &[pay]);
     // Whether the version that was decided on still holds or not.
     for _ in 0..2 {
-        let error = append(&store, &account, (&loaded.folded, &again), answer("second"), now()).await.unwrap_err();
-        assert!(matches!(&error, AppendError::AlreadyAnswered(kept) if *kept == answer("first")), "{error:?}");
+        let error = append(&store, &account, (&loaded.folded, &again), response("second"), now()).await.unwrap_err();
+        assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
         assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), account.load(&store).await.version());
         ledger(&store, "1", 2).await;
     }
@@ -91,12 +100,12 @@ async fn a_key_whose_time_is_past_is_used_anew() {
     let store = bench.store();
     let (account, before, decided) = an_opening();
     let at = now();
-    append(&store, &account, (&before, &decided), answer("first"), at).await.unwrap();
+    append(&store, &account, (&before, &decided), response("first"), at).await.unwrap();
     let loaded = account.load(&store).await;
     let again = account.decide(&loaded.folded, &[("RecordTransaction", json!({"desc": "payment", "amount": 1}))]);
     let later = a_day_after(at);
-    append(&store, &account, (&loaded.folded, &again), answer("second"), later).await.unwrap();
-    assert_eq!(store.stored_response(&account.key, "k-1", later).await.unwrap(), Some(answer("second")));
+    append(&store, &account, (&loaded.folded, &again), response("second"), later).await.unwrap();
+    assert_eq!(store.stored_response(&account.key, "k-1", later).await.unwrap(), Some(stored("second")));
 }
 
 #[tokio::test]
@@ -107,22 +116,22 @@ async fn that_nothing_is_to_be_appended_is_kept_at_that_version_only() {
     let before = account.load(&store).await.folded;
     let idle = account.decide(&before, &[]);
     bench.wire.take_calls();
-    append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap();
+    append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap();
     assert_eq!(bench.operations(), [APPEND]);
     assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 3);
     assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), 3);
-    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), Some(answer("idle")));
+    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), Some(stored("idle")));
 
     bench.delete(&account.key, &keys::idempotency_sk("k-1")).await;
     ledger(&bench.store(), "1", 4).await;
-    let error = append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap_err();
+    let error = append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 4 }), "{error:?}");
     assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), None);
 
     // That it was kept by an attempt whose answer was lost, is a success.
     let before = account.load(&store).await.folded;
     bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
-    append(&store, &account, (&before, &idle), answer("idle"), now()).await.unwrap();
+    append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap();
 }
 
 #[tokio::test]
@@ -130,14 +139,14 @@ async fn a_twin_that_is_being_committed_is_waited_for() {
     let bench = Bench::new().await;
     let store = bench.store();
     let (account, before, decided) = an_opening();
-    append(&store, &account, (&before, &decided), answer("first"), now()).await.unwrap();
+    append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap();
     let (_, _, twin) = an_opening();
     // The metadata of the first is there, and its answer not yet.
     bench.wire.take_calls();
     let codes = vec!["ConditionalCheckFailed", "None", "TransactionConflict"];
     bench.wire.fail_next(APPEND, InjectedFault::Cancel { codes });
-    let error = append(&store, &account, (&before, &twin), answer("second"), now()).await.unwrap_err();
-    assert!(matches!(&error, AppendError::AlreadyAnswered(kept) if *kept == answer("first")), "{error:?}");
+    let error = append(&store, &account, (&before, &twin), response("second"), now()).await.unwrap_err();
+    assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
     assert_eq!(bench.operations(), [APPEND, APPEND]);
 }
 
@@ -147,7 +156,7 @@ async fn a_lost_race_keeps_no_answer() {
     let (account, before, decided) = an_opening();
     ledger(&bench.store(), "1", 3).await;
     let store = bench.store();
-    let error = append(&store, &account, (&before, &decided), answer("first"), now()).await.unwrap_err();
+    let error = append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 3 }), "{error:?}");
     assert_eq!(bench.row(&account.key, &keys::idempotency_sk("k-1")).await, None);
 }
@@ -161,7 +170,7 @@ async fn an_answer_that_our_own_lost_attempt_kept_is_a_success() {
         if !token_is_remembered {
             bench.wire.fail_next(APPEND, InjectedFault::Cancel { codes: vec!["ConditionalCheckFailed"; 3] });
         }
-        append(&bench.store(), &account, (&before, &decided), answer("first"), now()).await.unwrap();
+        append(&bench.store(), &account, (&before, &decided), response("first"), now()).await.unwrap();
         assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
     }
 }
@@ -173,12 +182,15 @@ async fn a_large_answer_is_kept_compressed_and_one_too_large_is_refused_without_
     let (account, before, decided) = an_opening();
     let mut random = fastrand::Rng::with_seed(7);
     let noise: String = std::iter::repeat_with(|| random.alphanumeric()).take(2 * MAX_ITEM).collect();
-    let error = append(&store, &account, (&before, &decided), answer(noise), now()).await.unwrap_err();
+    let error = append(&store, &account, (&before, &decided), response(noise), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::TooLarge(TooLarge::Answer { bytes }) if bytes > MAX_ITEM), "{error:?}");
     assert_eq!(bench.operations(), [""; 0]);
 
-    let large = answer("A".repeat(2 * MAX_ITEM));
-    append(&store, &account, (&before, &decided), large.clone(), now()).await.unwrap();
+    let large = response("A".repeat(2 * MAX_ITEM));
+    append(&store, &account, (&before, &decided), large, now()).await.unwrap();
     assert!(bench.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()["body"].is_b());
-    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), Some(large));
+    assert_eq!(
+        store.stored_response(&account.key, "k-1", now()).await.unwrap(),
+        Some(stored("A".repeat(2 * MAX_ITEM)))
+    );
 }

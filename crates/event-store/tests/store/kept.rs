@@ -318,7 +318,7 @@ async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() 
     bench.tamper(&account.key, &keys::kept_snapshot_sk(40), [("ttl", number_of("4000000000"))]).await;
     assert_eq!(state(&account.load_at(&bench.store(), 25).await)["balance"], json!(77 + balance(25) - balance(20)));
 
-    let outcome = keeping(&bench, 9).rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
+    let outcome = keeping(&bench, 9).admin().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 50 });
     assert_eq!(row(10).await, good[0], "it was right");
     let mended = row(20).await.unwrap();
@@ -329,6 +329,6 @@ async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() 
     for version in [15, 25, 35, 45] {
         assert_eq!(state(&account.load_at(&bench.store(), version).await)["balance"], balance(version));
     }
-    let verified = bench.store().verify(account.model(), &account.key, now()).await.unwrap();
+    let verified = bench.store().admin().verify(account.model(), &account.key, now()).await.unwrap();
     assert!(verified.findings.iter().all(|finding| !finding.item.contains("SNAPSHOT")), "{:?}", verified.findings);
 }

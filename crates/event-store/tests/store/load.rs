@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_event_store::{EventStore, Loaded, StoreError, StoreSettings};
+use daybook_event_store::{EventStore, LoadOptions, Loaded, StoreError, StoreSettings};
 use daybook_local_aws::dynamodb::{InjectedFault, RecordedCall};
 use daybook_table::keys;
 use serde_json::json;
@@ -26,7 +26,7 @@ async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
     assert_eq!(account.load(&store).await.version(), 0);
     assert_eq!(account.rebuild(&store).await.version(), 0);
     assert_eq!(account.load_at(&store, 5).await.version(), 0);
-    assert!(store.recall(&account.key).is_none());
+    assert!(store.cached(&account.key).is_none());
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn every_read_of_an_aggregate_is_consistent() {
         account.load(&bench.store_with(every_fifth.clone())).await;
         account.load_at(&store, 7).await;
         account.rebuild(&store).await;
-        store.rebuild_at(account.model(), &account.key, 7).await.unwrap();
+        account.rebuild_at(&store, 7).await;
         store.events(&account.key, 3, 4).await.unwrap();
     }
     let calls = bench.wire.take_calls();
@@ -95,7 +95,7 @@ async fn a_stale_cache_is_brought_up_to_date() {
         let loaded = account.load(&other).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
         assert_eq!(bench.operations(), ["Query"]);
-        assert_eq!(other.recall(&account.key).unwrap().version(), version);
+        assert_eq!(other.cached(&account.key).unwrap().version(), version);
     }
 }
 
@@ -141,11 +141,11 @@ async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
         let seen = version.min(25);
         let at = account.load_at(&store, version).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (seen, &json!(balance(seen))));
-        let at = store.rebuild_at(account.model(), &account.key, version).await.unwrap();
+        let at = account.rebuild_at(&store, version).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (seen, &json!(balance(seen))));
     }
     // Looking back does not make the store forget where it stands.
-    assert_eq!(store.recall(&account.key).unwrap().version(), 25);
+    assert_eq!(store.cached(&account.key).unwrap().version(), 25);
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn a_rebuild_believes_the_events_and_no_snapshot() {
     assert_eq!(state(&account.load(&cold).await)["balance"], -1);
     assert_eq!(state(&account.load_at(&cold, 8).await)["balance"], -1);
 
-    let truth = store.rebuild_at(account.model(), &account.key, 8).await.unwrap();
+    let truth = account.rebuild_at(&store, 8).await;
     assert_eq!(state(&truth)["balance"], balance(8));
     assert_eq!(state(&account.rebuild(&cold).await)["balance"], balance(8));
     // And from now on this store knows better.
@@ -181,10 +181,11 @@ async fn a_gap_in_the_stream_is_corrupt_and_named() {
         bench.delete(&account.key, &keys::event_sk(4)).await;
 
         let cold = || bench.store_with(few.clone());
+        let at_6 = LoadOptions { at: Some(6), ..LoadOptions::default() };
         for fault in [
             cold().load(account.model(), &account.key).await.unwrap_err(),
-            cold().load_at(account.model(), &account.key, 6).await.unwrap_err(),
-            warm.rebuild(account.model(), &account.key).await.unwrap_err(),
+            cold().load_with(account.model(), &account.key, at_6).await.unwrap_err(),
+            warm.load_with(account.model(), &account.key, LoadOptions::REBUILD).await.unwrap_err(),
         ] {
             let fault = corrupt(fault);
             assert!(fault.starts_with("account/1: event 4 is missing, the stream goes to "), "{fault}");
@@ -202,7 +203,7 @@ async fn a_gap_behind_a_cached_state_is_corrupt() {
     bench.delete(&account.key, &keys::event_sk(5)).await;
     let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
     assert_eq!(fault, "account/1: event 5 is missing, the stream goes to 7");
-    assert_eq!(store.recall(&account.key).unwrap().version(), 4);
+    assert_eq!(store.cached(&account.key).unwrap().version(), 4);
 }
 
 #[tokio::test]
@@ -226,7 +227,7 @@ async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
         let store = bench.store();
         let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
         assert!(fault.contains(named), "{attribute} {value:?}: {fault}");
-        assert!(store.recall(&account.key).is_none());
+        assert!(store.cached(&account.key).is_none());
     }
 }
 
@@ -244,7 +245,7 @@ async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
         let StoreError::Newer { item, source } = error else { panic!("{error:?}") };
         assert_eq!(item, "account/1");
         assert!(source.to_string().contains(named), "{source}");
-        assert!(store.recall(&account.key).is_none());
+        assert!(store.cached(&account.key).is_none());
         // What it knows, it still answers.
         assert_eq!(account.load_at(&store, 2).await.version(), 2);
     }
@@ -338,7 +339,7 @@ async fn an_append_whose_end_never_comes_is_an_error() {
     let (by_cache, by_page, by_all) = tokio::join!(
         warm.load(account.model(), &account.key),
         cold[0].load(account.model(), &account.key),
-        cold[1].rebuild(account.model(), &account.key),
+        cold[1].load_with(account.model(), &account.key, LoadOptions::REBUILD),
     );
     for loaded in [by_cache, by_page, by_all] {
         assert_eq!(corrupt(loaded.unwrap_err()), "account/1: event 5 is missing, the stream goes to 5");

@@ -112,7 +112,7 @@ async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is
         assert!(matches!(error, AppendError::Store(StoreError::Unavailable { .. })), "{fault:?}: {error:?}");
         assert!(bench.wire.take_calls().iter().any(|call| call.operation == APPEND));
         assert_eq!(bench.rows(&todo.key, "").await, [], "{fault:?}");
-        assert!(store.recall(&todo.key).is_none());
+        assert!(store.cached(&todo.key).is_none());
     }
 }
 
@@ -128,7 +128,7 @@ async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
         let (todo, before, decided) = a_creation();
         bench.wire.fail_next(APPEND, fault.clone());
         let error = todo.append(&bench.store(), &before, &decided).await.unwrap_err();
-        assert!(matches!(error, AppendError::Store(StoreError::Refused { .. })), "{fault:?}: {error:?}");
+        assert!(matches!(error, AppendError::Store(StoreError::InvalidRequest { .. })), "{fault:?}: {error:?}");
         assert_eq!(bench.operations(), [APPEND], "{fault:?}");
     }
 }
@@ -238,7 +238,7 @@ async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
     let store = bench.store();
     let account = ledger(&store, "1", 2).await;
     bench.tamper(&account.key, keys::METADATA, [("currentSeqNum", AttributeValue::S("two".into()))]).await;
-    let before = store.recall(&account.key).unwrap();
+    let before = store.cached(&account.key).unwrap();
     let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
     let decided = account.decide(&before.folded, &[pay]);
     let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
@@ -268,7 +268,7 @@ async fn reads_outlast_faults_and_say_when_they_cannot() {
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
     bench.wire.fail_next("GetItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let error = load(&bench.store()).await;
-    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::InvalidRequest { .. }), "{error:?}");
 }
 
 #[tokio::test]

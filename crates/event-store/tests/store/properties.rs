@@ -36,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
 async fn append(store: &EventStore, notebook: &Subject, lines: &[usize]) -> Vec<RecordedEvent> {
     let text = |marks: &usize| format!("{}{}", "!".repeat(*marks), now());
     let lines = json!({ "lines": lines.iter().map(text).collect::<Vec<_>>() });
-    let mut known = store.recall(&notebook.key);
+    let mut known = store.cached(&notebook.key);
     loop {
         let before = match known.take() {
             Some(known) => known,

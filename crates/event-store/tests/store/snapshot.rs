@@ -224,7 +224,7 @@ async fn a_snapshot_that_is_ignored_is_a_warning_that_names_its_aggregate() {
         for (name, value) in fields.as_object().unwrap() {
             assert_eq!(&line[name], value, "{message}");
         }
-        assert_eq!(line["fault"].is_string(), attribute == "state", "why it cannot be read");
+        assert_eq!(line["error"].is_string(), attribute == "state", "why it cannot be read");
     }
 }
 
@@ -279,13 +279,13 @@ async fn a_snapshot_that_is_wrong_is_cured_by_a_rebuild() {
     let cold = || bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     assert_eq!(take(&cold(), &account).await, SnapshotOutcome::NotNewer);
 
-    let outcome = cold().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
+    let outcome = cold().admin().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 5 });
     assert_eq!(state(&account.load(&bench.store()).await)["balance"], balance(5));
     assert_eq!(state(&account.load_at(&bench.store(), 5).await)["balance"], balance(5));
 
     let nobody = Subject::shipped("account", "nobody");
-    let outcome = cold().rebuild_snapshot(nobody.model(), &nobody.key, now()).await.unwrap();
+    let outcome = cold().admin().rebuild_snapshot(nobody.model(), &nobody.key, now()).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::NotNeeded);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{Aggregate, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, Registry};
-use daybook_event_store::{AppendError, EventStore, Loaded, StoreSettings};
+use daybook_event_store::{AppendError, EventStore, LoadOptions, Loaded, StoreSettings};
 use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
 use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
@@ -61,7 +61,7 @@ impl Bench {
         let wire = FaultProxy::to(engine.url()).await.unwrap();
         let raw = Client::new(&daybook_function_runtime::aws_config_at(engine.url()));
         let bench = Self { wire, engine, raw };
-        bench.store().create_table().await.unwrap();
+        bench.store().admin().create_table().await.unwrap();
         bench.wire.take_calls();
         bench
     }
@@ -212,7 +212,7 @@ impl Subject {
 
     /// Several of them in one transaction.
     pub(crate) async fn commands(&self, store: &EventStore, commands: &[(&str, Value)]) -> Loaded {
-        let before = match store.recall(&self.key) {
+        let before = match store.cached(&self.key) {
             Some(known) => known,
             None => self.load(store).await,
         };
@@ -225,11 +225,19 @@ impl Subject {
     }
 
     pub(crate) async fn rebuild(&self, store: &EventStore) -> Loaded {
-        store.rebuild(self.model(), &self.key).await.unwrap()
+        self.load_with(store, LoadOptions::REBUILD).await
     }
 
     pub(crate) async fn load_at(&self, store: &EventStore, version: u64) -> Loaded {
-        store.load_at(self.model(), &self.key, version).await.unwrap()
+        self.load_with(store, LoadOptions { at: Some(version), ..LoadOptions::default() }).await
+    }
+
+    pub(crate) async fn rebuild_at(&self, store: &EventStore, version: u64) -> Loaded {
+        self.load_with(store, LoadOptions { at: Some(version), ..LoadOptions::REBUILD }).await
+    }
+
+    async fn load_with(&self, store: &EventStore, options: LoadOptions) -> Loaded {
+        store.load_with(self.model(), &self.key, options).await.unwrap()
     }
 
     pub(crate) async fn metadata(&self, bench: &Bench) -> Item {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_event_store::{EventStore, StoreSettings, Verified};
+use daybook_event_store::admin::{Finding, Verified};
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::dynamodb::RecordedCall;
 use daybook_table::{attributes, keys};
 use jiff::SignedDuration;
@@ -30,12 +31,12 @@ async fn notebook(bench: &Bench) -> (EventStore, Subject) {
 }
 
 async fn verify(store: &EventStore, subject: &Subject) -> Verified {
-    store.verify(subject.model(), &subject.key, now()).await.unwrap()
+    store.admin().verify(subject.model(), &subject.key, now()).await.unwrap()
 }
 
 /// The findings without the aggregate.
 fn lines(verified: &Verified) -> Vec<String> {
-    let line = |finding: &daybook_event_store::Finding| finding.to_string().split_once(' ').unwrap().1.to_owned();
+    let line = |finding: &Finding| finding.to_string().split_once(' ').unwrap().1.to_owned();
     verified.findings.iter().map(line).collect()
 }
 
@@ -85,7 +86,7 @@ async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
         ["OUTBOX#000000000002#0 missing: message 1 is missing, and its time has not passed"]
     );
     let later = now() + SignedDuration::from_hours(49);
-    assert_eq!(lines(&store.verify(notebook.model(), &notebook.key, later).await.unwrap()), [""; 0]);
+    assert_eq!(lines(&store.admin().verify(notebook.model(), &notebook.key, later).await.unwrap()), [""; 0]);
 }
 
 #[tokio::test]
@@ -349,7 +350,7 @@ async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     let evolved = Subject::of::<Notebook<2>>("1");
-    let verified = store.verify(evolved.model(), &notebook.key, now()).await.unwrap();
+    let verified = store.admin().verify(evolved.model(), &notebook.key, now()).await.unwrap();
     assert_eq!((verified.snapshots, verified.outdated, lines(&verified)), (0, 3, vec![]));
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{CommandError, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
-use daybook_event_store::{EventStore, Loaded, StoreSettings};
+use daybook_event_store::{EventStore, LoadOptions, Loaded, StoreSettings};
 use daybook_local_aws::dynamodb::{FaultProxy, InjectedFault, LocalDynamoDb, RecordedCall};
 use daybook_snapshotter::{BatchResponse, NoCheckpoint, Snapshotter, StreamBatch};
 use daybook_table::{AggregateKey, keys};
@@ -62,7 +62,7 @@ impl Bench {
         let wire = FaultProxy::to(engine.url()).await.unwrap();
         let round_the_wire = daybook_function_runtime::aws_config_at(engine.url());
         let store = EventStore::new(&round_the_wire, settings.clone());
-        store.create_table().await.unwrap();
+        store.admin().create_table().await.unwrap();
         Self { wire, registry: registry(), store, raw: Client::new(&round_the_wire), engine, settings }
     }
 
@@ -141,7 +141,7 @@ impl Bench {
 
     /// The aggregate as all its events make it.
     pub(crate) async fn rebuilt(&self, key: &AggregateKey) -> Loaded {
-        self.store.rebuild(self.model(key), key).await.unwrap()
+        self.store.load_with(self.model(key), key, LoadOptions::REBUILD).await.unwrap()
     }
 
     /// The aggregate as a new instance loads it: from its snapshot, if there is one.

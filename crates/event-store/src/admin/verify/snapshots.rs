@@ -6,34 +6,32 @@ use daybook_decider::{Folded, Json, Model};
 use daybook_table::{AggregateKey, SnapshotItem, attributes, keys};
 use serde_json::Value;
 
-use super::events::Events;
-use super::finding::{Discrepancy, Finding};
-use crate::load::Item;
+use super::finding::{Discrepancy, Findings};
+use crate::item::Item;
 use crate::packing::unpack;
 
-/// A value in a finding is cut to so many characters.
+/// Maximum characters of a value in a finding.
 const SHOWN: usize = 80;
 
 /// The newest snapshot and the kept ones.
 pub(super) struct Snapshots<'a> {
     pub(super) rows: u64,
     pub(super) outdated: u64,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Findings<'a>,
     model: &'a dyn Model,
-    key: &'a AggregateKey,
     /// Those that are still to be compared, by version.
     waiting: BTreeMap<u64, Vec<(String, Folded)>>,
 }
 
 impl<'a> Snapshots<'a> {
     pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey) -> Self {
-        Self { rows: 0, outdated: 0, findings: Vec::new(), model, key, waiting: BTreeMap::new() }
+        Self { rows: 0, outdated: 0, findings: Findings::of(key), model, waiting: BTreeMap::new() }
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item) {
         let item: SnapshotItem = match serde_dynamo::from_item(row) {
             Ok(item) => item,
-            Err(fault) => return self.unreadable(sk, fault.to_string()),
+            Err(error) => return self.unreadable(sk, error.to_string()),
         };
         if item.state_version != self.model.state_version() {
             self.outdated += 1;
@@ -42,12 +40,12 @@ impl<'a> Snapshots<'a> {
         let version = item.last_seq_num;
         if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
             let expected = "the number in its sort key";
-            self.find(sk.clone(), Discrepancy::differs(attributes::LAST_SEQ_NUM, version, expected));
+            self.findings.add(sk.clone(), Discrepancy::differs(attributes::LAST_SEQ_NUM, version, expected));
         }
-        let state = unpack(item.state).map_err(|fault| fault.to_string());
-        let state = state.and_then(|text| Json::parse(text).map_err(|fault| fault.to_string()));
+        let state = unpack(item.state).map_err(|error| error.to_string());
+        let state = state.and_then(|text| Json::parse(text).map_err(|error| error.to_string()));
         let restored = state.and_then(|state| {
-            self.model.restore(version, item.message_seq, &state).map_err(|fault| format!("state: {fault}"))
+            self.model.restore(version, item.message_seq, &state).map_err(|error| format!("state: {error}"))
         });
         match restored {
             Ok(restored) => {
@@ -62,13 +60,13 @@ impl<'a> Snapshots<'a> {
     pub(super) fn compare(&mut self, folded: &Folded) {
         for (sk, snapshot) in self.waiting.remove(&folded.version()).unwrap_or_default() {
             if snapshot.message_seq() != folded.message_seq() {
-                let fault = Discrepancy::differs(attributes::MESSAGE_SEQ, snapshot.message_seq(), folded.message_seq());
-                self.find(sk.clone(), fault);
+                let (says, expected) = (snapshot.message_seq(), folded.message_seq());
+                self.findings.add(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, says, expected));
             }
             match (self.state(&snapshot), self.state(folded)) {
                 (Ok(says), Ok(expected)) => {
                     if let Some((at, says, expected)) = difference(&says, &expected) {
-                        self.find(sk, Discrepancy::differs(format!("state{at}"), shown(says), shown(expected)));
+                        self.findings.add(sk, Discrepancy::differs(format!("state{at}"), shown(says), shown(expected)));
                     }
                 }
                 (Err(reason), _) | (_, Err(reason)) => self.unreadable(sk, reason),
@@ -76,10 +74,9 @@ impl<'a> Snapshots<'a> {
         }
     }
 
-    /// Those that the fold has not come to are of events that are not there; where there is a hole before them, they
-    /// cannot be judged, and the hole is found anyway.
-    pub(super) fn finish(&mut self, events: &Events<'_>) {
-        let last = events.last();
+    /// Those that the fold has not come to are of events that are not there, beyond the `last`; where there is a hole before
+    /// them, they cannot be judged, and the hole is found anyway.
+    pub(super) fn finish(&mut self, last: u64) {
         let expected = match last {
             0 => "no snapshot: there are no events".to_owned(),
             _ => format!("1 to {last}, the last event"),
@@ -87,22 +84,18 @@ impl<'a> Snapshots<'a> {
         for (version, waiting) in std::mem::take(&mut self.waiting) {
             for (sk, _) in waiting {
                 if version > last || version == 0 {
-                    self.find(sk, Discrepancy::differs(attributes::LAST_SEQ_NUM, version, &expected));
+                    self.findings.add(sk, Discrepancy::differs(attributes::LAST_SEQ_NUM, version, &expected));
                 }
             }
         }
     }
 
     fn state(&self, folded: &Folded) -> Result<Value, String> {
-        self.model.state(folded).and_then(|state| state.read()).map_err(|fault| format!("state: {fault}"))
+        self.model.state(folded).and_then(|state| state.read()).map_err(|error| format!("state: {error}"))
     }
 
     fn unreadable(&mut self, sk: String, reason: String) {
-        self.find(sk, Discrepancy::Unreadable { reason });
-    }
-
-    fn find(&mut self, item: String, fault: Discrepancy) {
-        self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
+        self.findings.add(sk, Discrepancy::Unreadable { reason });
     }
 }
 

@@ -8,26 +8,25 @@ use daybook_table::{AggregateKey, EventItem, attributes, keys};
 use jiff::Timestamp;
 use ulid::Ulid;
 
-use super::finding::{Discrepancy, Finding};
-use super::number;
+use super::finding::{Discrepancy, Findings};
 use super::snapshots::Snapshots;
+use super::sort_key;
+use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
-use crate::load::Item;
 
 /// Every event, one after the other.
 pub(super) struct Events<'a> {
     pub(super) rows: u64,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Findings<'a>,
     model: &'a dyn Model,
-    key: &'a AggregateKey,
     shards: u32,
     /// What the others are compared with; `None` for an event that is there and cannot be read.
     facts: BTreeMap<u64, Option<Fact>>,
     ids: HashMap<Ulid, u64>,
     /// What the metadata says is the last.
     version: Option<u64>,
-    /// What it says by the end of the look.
-    beyond: Option<u64>,
+    /// What it says once all events were read, where there are events beyond that.
+    version_after: Option<u64>,
     /// Where the append of the event before goes to, when it goes on.
     append_end: Option<u64>,
     /// The fold of all events so far; of those since the last hole when there is one, which is then only good for finding
@@ -49,14 +48,13 @@ impl<'a> Events<'a> {
     pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, shards: u32) -> Self {
         Self {
             rows: 0,
-            findings: Vec::new(),
+            findings: Findings::of(key),
             model,
-            key,
             shards,
             facts: BTreeMap::new(),
             ids: HashMap::new(),
             version: None,
-            beyond: None,
+            version_after: None,
             append_end: None,
             folded: Some(model.before_first_event()),
             has_hole: false,
@@ -65,13 +63,13 @@ impl<'a> Events<'a> {
     }
 
     /// The metadata says that the stream goes to `version`.
-    pub(super) fn follow(&mut self, version: u64) {
+    pub(super) fn set_version(&mut self, version: u64) {
         self.version = Some(version);
     }
 
     /// The metadata says by now that the stream goes to `version`, and there are events beyond what it said before.
-    pub(super) fn beyond(&mut self, version: u64) {
-        self.beyond = Some(version);
+    pub(super) fn set_version_after(&mut self, version: u64) {
+        self.version_after = Some(version);
     }
 
     /// The last event that is there.
@@ -94,7 +92,7 @@ impl<'a> Events<'a> {
         self.facts.contains_key(&seq_num)
     }
 
-    /// How many messages were announced before event `seq_num`, when that can be told.
+    /// How many messages were announced before event `seq_num`, where the rows say so.
     pub(super) fn messages_before(&self, seq_num: u64) -> Option<u64> {
         match seq_num.checked_sub(1)? {
             0 => Some(0),
@@ -102,27 +100,25 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Whether the events up to the metadata's version say that the aggregate is deleted, when that can be told.
+    /// Whether the events up to the metadata's version say that the aggregate is deleted, where the rows say so.
     pub(super) fn deleted(&self) -> Option<bool> {
         self.deleted
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>) {
         self.rows += 1;
-        let seq_num =
-            sk.strip_prefix(keys::EVENT_PREFIX).and_then(number).filter(|&n| n > 0 && keys::event_sk(n) == sk);
-        let Some(seq_num) = seq_num else {
-            return self.find(sk, Discrepancy::Unreadable { reason: "its sort key is no event's".to_owned() });
+        let Some(seq_num) = sort_key::event(&sk) else {
+            return self.findings.add(sk, Discrepancy::Unreadable { reason: "its sort key is no event's".to_owned() });
         };
         self.gap(self.last() + 1, seq_num - 1);
         let item: EventItem = match serde_dynamo::from_item(row) {
             Ok(item) => item,
-            Err(fault) => return self.unreadable(seq_num, sk, fault.to_string()),
+            Err(error) => return self.unreadable(seq_num, sk, error.to_string()),
         };
         let (append_end, gsi1pk, gsi1sk) = (item.append_end, item.gsi1pk.clone(), item.gsi1sk.clone());
         let event = match item.into_event() {
             Ok(event) => event,
-            Err(fault) => return self.unreadable(seq_num, sk, fault.to_string()),
+            Err(error) => return self.unreadable(seq_num, sk, error.to_string()),
         };
         self.index(&sk, &event, &gsi1pk, &gsi1sk);
         self.append(&sk, seq_num, append_end);
@@ -130,20 +126,21 @@ impl<'a> Events<'a> {
             let most = before + MAX_TRANSACTION_ITEMS as u64 - 1;
             if !(before..=most).contains(&event.message_seq) {
                 let expected = format!("{before} to {most}: an append holds no more");
-                self.find(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, event.message_seq, expected));
+                self.findings
+                    .add(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, event.message_seq, expected));
             }
         }
         let first = *self.ids.entry(event.event_id).or_insert(seq_num);
         if first != seq_num {
             let (value, first) = (event.event_id.to_string(), keys::event_sk(first));
-            self.find(sk.clone(), Discrepancy::Repeated { attribute: "eventId", value, first });
+            self.findings.add(sk.clone(), Discrepancy::Repeated { attribute: "eventId", value, first });
         }
         // Its id was made when it was decided.
         let made_at = i64::try_from(event.event_id.timestamp_ms()).ok();
         let made_at = made_at.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
         if let Some(made_at) = made_at.map(timestamp).filter(|made_at| *made_at != timestamp(event.occurred_at)) {
             let expected = format!("{made_at}, the time of its id");
-            self.find(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
+            self.findings.add(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
         }
         self.fold(sk, &event);
         if let Some(folded) = self.folded.as_ref().filter(|_| !self.has_hole) {
@@ -165,10 +162,10 @@ impl<'a> Events<'a> {
         let last = self.last();
         let end = self.version.max(self.append_end).unwrap_or_default();
         self.gap(last + 1, end);
-        if let Some(version) = self.beyond {
+        if let Some(version) = self.version_after {
             let beyond: Vec<_> = self.facts.range(version + 1..).map(|(&seq_num, _)| seq_num).collect();
             for seq_num in beyond {
-                self.find(keys::event_sk(seq_num), Discrepancy::BeyondMetadata { version });
+                self.findings.add(keys::event_sk(seq_num), Discrepancy::BeyondMetadata { version });
             }
         }
     }
@@ -177,7 +174,7 @@ impl<'a> Events<'a> {
     fn gap(&mut self, first: u64, last: u64) {
         if first <= last {
             self.has_hole = true;
-            self.find(keys::event_sk(first), Discrepancy::EventsMissing { first, last });
+            self.findings.add(keys::event_sk(first), Discrepancy::EventsMissing { first, last });
         }
     }
 
@@ -185,18 +182,18 @@ impl<'a> Events<'a> {
         self.has_hole = true;
         self.append_end = None;
         self.facts.insert(seq_num, None);
-        self.find(sk, Discrepancy::Unreadable { reason });
+        self.findings.add(sk, Discrepancy::Unreadable { reason });
     }
 
     /// The index leads to the event where the feed looks for it.
     fn index(&mut self, sk: &str, event: &RecordedEvent, gsi1pk: &str, gsi1sk: &str) {
         let partitions = keys::gsi1pks(&event.event_type, self.shards);
         if !partitions.iter().any(|partition| partition == gsi1pk) {
-            self.find(sk.to_owned(), Discrepancy::differs(attributes::GSI1PK, gsi1pk, partitions.join(" or ")));
+            self.findings.add(sk.to_owned(), Discrepancy::differs(attributes::GSI1PK, gsi1pk, partitions.join(" or ")));
         }
         let expected = keys::gsi1sk(event.event_id);
         if gsi1sk != expected {
-            self.find(sk.to_owned(), Discrepancy::differs(attributes::GSI1SK, gsi1sk, expected));
+            self.findings.add(sk.to_owned(), Discrepancy::differs(attributes::GSI1SK, gsi1sk, expected));
         }
     }
 
@@ -214,13 +211,13 @@ impl<'a> Events<'a> {
             _ => None,
         };
         if let Some(reason) = reason {
-            self.find(sk.to_owned(), Discrepancy::TornAppend { reason });
+            self.findings.add(sk.to_owned(), Discrepancy::TornAppend { reason });
         }
         self.append_end = append_end.filter(|&end| end > seq_num);
     }
 
-    /// Folds on, and on what is before the first event where the fold cannot be right any more: that tells whether the
-    /// code can read the rest.
+    /// Folds on, and on what is before the first event where the fold cannot be right any more: that shows whether the code
+    /// can read the rest.
     fn fold(&mut self, sk: String, event: &RecordedEvent) {
         let before = event.seq_num - 1;
         let onto = match self.folded.take() {
@@ -235,12 +232,8 @@ impl<'a> Events<'a> {
             Ok(folded) => self.folded = Some(folded),
             Err(unreadable) => {
                 self.has_hole = true;
-                self.find(sk, Discrepancy::Unreadable { reason: unreadable.to_string() });
+                self.findings.add(sk, Discrepancy::Unreadable { reason: unreadable.to_string() });
             }
         }
-    }
-
-    fn find(&mut self, item: String, fault: Discrepancy) {
-        self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
     }
 }

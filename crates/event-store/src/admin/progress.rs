@@ -1,11 +1,10 @@
 //! How far an aggregate and its snapshot are, without events and without the state.
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_table::{AggregateKey, attributes, keys};
 
+use super::handle::Admin;
 use crate::error::StoreError;
-use crate::load::{Item, text};
-use crate::store::EventStore;
+use crate::item::{number, text};
 
 /// How far an aggregate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub struct SnapshotProgress {
     pub state_version: u32,
 }
 
-impl EventStore {
+impl Admin<'_> {
     /// How far the aggregate and its newest snapshot are: one call, at the capacity of metadata and snapshot.
     ///
     /// # Errors
@@ -34,33 +33,21 @@ impl EventStore {
     pub async fn progress(&self, key: &AggregateKey) -> Result<AggregateProgress, StoreError> {
         let wanted = [attributes::SK, attributes::CURRENT_SEQ_NUM, attributes::LAST_SEQ_NUM, attributes::STATE_VERSION]
             .join(", ");
-        let page = self
-            .client
-            .query()
-            .table_name(&self.settings.table_name)
-            .key_condition_expression(format!("{} = :pk AND {} <= :snapshot", attributes::PK, attributes::SK))
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
-            .expression_attribute_values(":snapshot", AttributeValue::S(keys::SNAPSHOT.to_owned()))
-            .projection_expression(wanted)
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(|fault| StoreError::of_call("read how far an aggregate is", fault))?;
+        let rows = self.store.rows_between(key, keys::METADATA.to_owned(), keys::SNAPSHOT.to_owned());
+        let output = rows.projection_expression(wanted).send().await;
+        let output = output.map_err(|error| StoreError::of_call("read how far an aggregate is", error))?;
         let mut progress = AggregateProgress::default();
-        for item in page.items.unwrap_or_default() {
+        for item in output.items.unwrap_or_default() {
             let sk = text(&item, attributes::SK);
             if sk == keys::METADATA {
-                progress.version = number(&item, attributes::CURRENT_SEQ_NUM);
+                progress.version = number(&item, attributes::CURRENT_SEQ_NUM).unwrap_or_default();
             } else if sk == keys::SNAPSHOT {
-                let state_version = u32::try_from(number(&item, attributes::STATE_VERSION)).unwrap_or_default();
-                let version = number(&item, attributes::LAST_SEQ_NUM);
-                progress.snapshot = Some(SnapshotProgress { version, state_version });
+                progress.snapshot = Some(SnapshotProgress {
+                    version: number(&item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
+                    state_version: number(&item, attributes::STATE_VERSION).unwrap_or_default(),
+                });
             }
         }
         Ok(progress)
     }
-}
-
-fn number(item: &Item, name: &str) -> u64 {
-    item.get(name).and_then(|value| value.as_n().ok()?.parse().ok()).unwrap_or_default()
 }

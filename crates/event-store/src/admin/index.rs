@@ -6,12 +6,12 @@ use std::fmt;
 use daybook_table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
 
+use super::handle::Admin;
 use crate::error::StoreError;
 use crate::feed::Page;
-use crate::load::{Item, text};
-use crate::store::EventStore;
+use crate::item::{Item, number, text};
 
-/// Items a query looks at, so that a page comes soon however small they are.
+/// Maximum items of a query, so that a page comes soon however small they are.
 const PAGE: i32 = 1000;
 
 /// One partition of the index: the events of a type, or a shard of them.
@@ -32,16 +32,16 @@ pub struct IndexEntry {
     pub aggregate: AggregateKey,
     /// Its number.
     pub seq_num: u64,
-    /// Its id, which also tells when it was decided.
+    /// Its id, which also contains the time of its decision.
     pub event_id: Ulid,
-    /// How many messages its aggregate had announced up to and including it, when it says so.
+    /// How many messages its aggregate had announced up to and including it, where that can be read.
     pub message_seq: Option<u64>,
 }
 
-impl EventStore {
+impl Admin<'_> {
     /// The partitions that hold the events of these types, over `EVENT_TYPE_SHARDS` shards each.
     pub fn index_partitions(&self, event_types: &[&str]) -> Vec<IndexPartition> {
-        let shards = self.settings.event_type_shards;
+        let shards = self.store.settings.event_type_shards;
         event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).map(IndexPartition).collect()
     }
 
@@ -61,27 +61,28 @@ impl EventStore {
     ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
         let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
         let page = self
+            .store
             .index_between(partition.0.clone(), first, last)
             .projection_expression(wanted)
             .limit(PAGE)
             .send()
             .await
-            .map_err(|fault| StoreError::of_call("read the index", fault))?;
+            .map_err(|error| StoreError::of_call("read the index", error))?;
         let more = page.last_evaluated_key.is_some();
-        let items = page.items.unwrap_or_default().into_iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+        let items = page.items.unwrap_or_default().into_iter().map(index_entry).collect::<Result<Vec<_>, _>>()?;
         let next = items.last().filter(|_| more).map(|entry| entry.event_id);
         Ok(Page { items, next })
     }
 }
 
-fn entry(item: Item) -> Result<IndexEntry, StoreError> {
+fn index_entry(item: Item) -> Result<IndexEntry, StoreError> {
     let [pk, sk, gsi1sk] = [attributes::PK, attributes::SK, attributes::GSI1SK].map(|name| text(&item, name));
     let read = || {
         Some(IndexEntry {
             aggregate: AggregateKey::from_pk(pk)?,
             seq_num: sk.strip_prefix(keys::EVENT_PREFIX)?.parse().ok()?,
             event_id: Ulid::from_string(gsi1sk.strip_prefix(keys::EVENT_PREFIX)?).ok()?,
-            message_seq: item.get(attributes::MESSAGE_SEQ).and_then(|number| number.as_n().ok()?.parse().ok()),
+            message_seq: number(&item, attributes::MESSAGE_SEQ),
         })
     };
     read().ok_or_else(|| StoreError::Corrupt {

@@ -1,12 +1,11 @@
 //! Outbox rows, as long as they are there: what was announced can be sent again with the same ids and the same bytes.
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_table::trace::is_trace_header;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 
+use super::handle::Admin;
 use crate::error::StoreError;
-use crate::load::{Item, text};
-use crate::store::EventStore;
+use crate::item::{Item, number, row_key, text};
 
 /// Some outbox rows of an aggregate.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,7 +27,7 @@ pub struct UnreadableRow {
     pub reason: String,
 }
 
-impl EventStore {
+impl Admin<'_> {
     /// Outbox rows of the events `first` to `last` of an aggregate, 1 MB of them at most, after the sort key `after`.
     ///
     /// # Errors
@@ -41,16 +40,13 @@ impl EventStore {
         last: u64,
         after: Option<String>,
     ) -> Result<OutboxPage, StoreError> {
-        let start = after.map(|sk| {
-            let keys = [(attributes::PK, key.pk()), (attributes::SK, sk)];
-            Item::from(keys.map(|(name, key)| (name.to_owned(), AttributeValue::S(key))))
-        });
         let page = self
+            .store
             .rows_between(key, keys::outbox_sk(first, 0), keys::outbox_end(last))
-            .set_exclusive_start_key(start)
+            .set_exclusive_start_key(after.map(|sk| row_key(key.pk(), sk)))
             .send()
             .await
-            .map_err(|fault| StoreError::of_call("read outbox rows", fault))?;
+            .map_err(|error| StoreError::of_call("read outbox rows", error))?;
         let sk = |item: &Item| text(item, attributes::SK).to_owned();
         let mut found = OutboxPage { next: page.last_evaluated_key.as_ref().map(sk), ..OutboxPage::default() };
         for item in page.items.unwrap_or_default() {
@@ -64,7 +60,7 @@ impl EventStore {
     }
 
     /// How many messages an aggregate had announced up to and including event `seq_num`; none when that event is not there
-    /// or does not say.
+    /// or its count cannot be read.
     ///
     /// # Errors
     ///
@@ -73,14 +69,14 @@ impl EventStore {
         if seq_num == 0 {
             return Ok(Some(0));
         }
-        let answer = self
+        let output = self
+            .store
             .row(key, keys::event_sk(seq_num))
             .projection_expression(attributes::MESSAGE_SEQ)
             .send()
             .await
-            .map_err(|fault| StoreError::of_call("read an event's count of messages", fault))?;
-        let number = |item: Item| item.get(attributes::MESSAGE_SEQ)?.as_n().ok()?.parse().ok();
-        Ok(answer.item.and_then(number))
+            .map_err(|error| StoreError::of_call("read an event's count of messages", error))?;
+        Ok(output.item.and_then(|item| number(&item, attributes::MESSAGE_SEQ)))
     }
 }
 
@@ -89,5 +85,5 @@ fn read(mut item: Item) -> Result<OutboxItem, String> {
     if !is_trace_header(text(&item, attributes::TRACE_HEADER)) {
         item.remove(attributes::TRACE_HEADER);
     }
-    serde_dynamo::from_item(item).map_err(|fault| fault.to_string())
+    serde_dynamo::from_item(item).map_err(|error| error.to_string())
 }

@@ -10,18 +10,18 @@ use serde_json::Value;
 use ulid::Ulid;
 
 use super::events::Events;
-use super::finding::{Discrepancy, Finding};
-use super::number;
+use super::finding::{Discrepancy, Findings};
+use super::sort_key;
+use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
-use crate::load::Item;
 
-/// Outbox rows stay this long at least: `OUTBOX_TTL_DAYS` is 2 or more.
+/// The least time that outbox rows stay: `OUTBOX_TTL_DAYS` is 2 or more.
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
 
 /// The outbox rows that are there.
 pub(super) struct Messages<'a> {
     pub(super) rows: u64,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Findings<'a>,
     key: &'a AggregateKey,
     /// The events since then must have all their rows.
     since: Timestamp,
@@ -33,13 +33,15 @@ pub(super) struct Messages<'a> {
 impl<'a> Messages<'a> {
     pub(super) fn new(key: &'a AggregateKey, now: Timestamp) -> Self {
         let since = now.checked_sub(LEAST_TTL).unwrap_or(Timestamp::MIN);
-        Self { rows: 0, findings: Vec::new(), key, since, ids: HashMap::new(), recent: HashSet::new() }
+        Self { rows: 0, findings: Findings::of(key), key, since, ids: HashMap::new(), recent: HashSet::new() }
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>) {
         self.rows += 1;
-        let Some((seq_num, index)) = place(&sk) else {
-            return self.find(&sk, Discrepancy::Unreadable { reason: "its sort key is no message's".to_owned() });
+        let Some((seq_num, index)) = sort_key::message(&sk) else {
+            return self
+                .findings
+                .add(&sk, Discrepancy::Unreadable { reason: "its sort key is no message's".to_owned() });
         };
         // The row is there, whatever it says.
         if events.fact(seq_num).is_some_and(|event| event.at > self.since) {
@@ -47,19 +49,19 @@ impl<'a> Messages<'a> {
         }
         let (item, message_id, detail) = match read(row) {
             Ok(read) => read,
-            Err(reason) => return self.find(&sk, Discrepancy::Unreadable { reason }),
+            Err(reason) => return self.findings.add(&sk, Discrepancy::Unreadable { reason }),
         };
         match self.ids.entry(message_id) {
             Entry::Occupied(first) => {
                 let (value, first) = (item.message_id.clone(), first.get().clone());
-                self.find(&sk, Discrepancy::Repeated { attribute: "messageId", value, first });
+                self.findings.add(&sk, Discrepancy::Repeated { attribute: "messageId", value, first });
             }
             Entry::Vacant(unknown) => {
                 unknown.insert(sk.clone());
             }
         }
         if !events.has(seq_num) && seq_num > events.last() {
-            self.find(&sk, Discrepancy::Unannounced { reason: format!("there is no event {seq_num}") });
+            self.findings.add(&sk, Discrepancy::Unannounced { reason: format!("there is no event {seq_num}") });
         }
         let mut expected = vec![
             ("seqNum", Value::from(item.seq_num), Value::from(seq_num)),
@@ -77,7 +79,7 @@ impl<'a> Messages<'a> {
                 let announced = event.message_seq.saturating_sub(before);
                 if index as u64 >= announced {
                     let reason = format!("event {seq_num} announced {announced} messages, this is its index {index}");
-                    self.find(&sk, Discrepancy::Unannounced { reason });
+                    self.findings.add(&sk, Discrepancy::Unannounced { reason });
                 } else {
                     let number = before + index as u64 + 1;
                     expected.push((attributes::MESSAGE_SEQ, item.message_seq.into(), number.into()));
@@ -86,7 +88,7 @@ impl<'a> Messages<'a> {
         }
         for (attribute, says, expected) in expected {
             if says != expected {
-                self.find(&sk, Discrepancy::differs(attribute, says, expected));
+                self.findings.add(&sk, Discrepancy::differs(attribute, says, expected));
             }
         }
     }
@@ -99,33 +101,21 @@ impl<'a> Messages<'a> {
             let announced = (before + 1..=event.message_seq).take(MAX_TRANSACTION_ITEMS);
             for (index, message_seq) in announced.enumerate() {
                 if !self.recent.contains(&(seq_num, index)) {
-                    let item = keys::outbox_sk(seq_num, index);
-                    let fault = Discrepancy::MessageMissing { message_seq };
-                    self.findings.push(Finding { aggregate: self.key.clone(), item, fault });
+                    let sk = keys::outbox_sk(seq_num, index);
+                    self.findings.add(sk, Discrepancy::MessageMissing { message_seq });
                 }
             }
         }
     }
-
-    fn find(&mut self, item: &str, fault: Discrepancy) {
-        self.findings.push(Finding { aggregate: self.key.clone(), item: item.to_owned(), fault });
-    }
-}
-
-/// Which message of which event a sort key names.
-fn place(sk: &str) -> Option<(u64, usize)> {
-    let rest = sk.strip_prefix(keys::OUTBOX_PREFIX)?;
-    let place = (number(rest)?, rest.get(13..)?.parse().ok()?);
-    (keys::outbox_sk(place.0, place.1) == sk).then_some(place)
 }
 
 /// The row, its id, and the metadata within its detail.
 fn read(row: Item) -> Result<(OutboxItem, Ulid, Value), String> {
-    let item: OutboxItem = serde_dynamo::from_item(row).map_err(|fault| fault.to_string())?;
+    let item: OutboxItem = serde_dynamo::from_item(row).map_err(|error| error.to_string())?;
     let unreadable = |attribute: &str, value: &str| format!("{attribute} cannot be {value:?}");
     let id = Ulid::from_string(&item.message_id).map_err(|_| unreadable("messageId", &item.message_id))?;
     let at: Timestamp = item.occurred_at.parse().map_err(|_| unreadable("occurredAt", &item.occurred_at))?;
-    let mut detail: Value = serde_json::from_str(&item.detail).map_err(|fault| format!("detail: {fault}"))?;
+    let mut detail: Value = serde_json::from_str(&item.detail).map_err(|error| format!("detail: {error}"))?;
     let metadata = detail.get_mut("metadata").map(Value::take).ok_or("the detail has no metadata")?;
     Ok((OutboxItem { occurred_at: timestamp(at), ..item }, id, metadata))
 }

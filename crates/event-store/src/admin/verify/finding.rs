@@ -1,4 +1,4 @@
-//! What can be wrong with a row.
+//! What can be wrong with a row, and what was found.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Finding {
     /// The sort key of the row; of the first one where several are missing.
     pub item: String,
     /// What is wrong with it.
-    pub fault: Discrepancy,
+    pub discrepancy: Discrepancy,
 }
 
 /// What is wrong with a row.
@@ -106,23 +106,39 @@ impl Discrepancy {
 }
 
 impl Finding {
-    /// Whether a second look found the same, though the stream may have gone on in between.
+    /// Whether another read found the same, though the stream may have gone on in between.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        let attribute = |fault: &Discrepancy| match fault {
+        let attribute = |discrepancy: &Discrepancy| match discrepancy {
             Discrepancy::Differs { attribute, .. } => attribute.clone(),
             _ => String::new(),
         };
         self.aggregate == other.aggregate
             && self.item == other.item
-            && std::mem::discriminant(&self.fault) == std::mem::discriminant(&other.fault)
-            && attribute(&self.fault) == attribute(&other.fault)
+            && std::mem::discriminant(&self.discrepancy) == std::mem::discriminant(&other.discrepancy)
+            && attribute(&self.discrepancy) == attribute(&other.discrepancy)
     }
 }
 
 impl fmt::Display for Finding {
     /// One line: `account/123 EVENT#000000000004 missing: event 4 is missing`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}: {}", self.aggregate, self.item, self.fault.code(), self.fault)
+        write!(f, "{} {} {}: {}", self.aggregate, self.item, self.discrepancy.code(), self.discrepancy)
+    }
+}
+
+/// What is wrong with the rows of one aggregate.
+pub(super) struct Findings<'a> {
+    aggregate: &'a AggregateKey,
+    pub(super) found: Vec<Finding>,
+}
+
+impl<'a> Findings<'a> {
+    pub(super) fn of(aggregate: &'a AggregateKey) -> Self {
+        Self { aggregate, found: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, item: impl Into<String>, discrepancy: Discrepancy) {
+        self.found.push(Finding { aggregate: self.aggregate.clone(), item: item.into(), discrepancy });
     }
 }
 

@@ -7,10 +7,10 @@ use aws_sdk_dynamodb::types::{
 };
 use daybook_table::attributes;
 
+use super::handle::Admin;
 use crate::error::StoreError;
-use crate::store::EventStore;
 
-impl EventStore {
+impl Admin<'_> {
     /// Creates the table with its index, stream and TTL, unless it is there.
     ///
     /// # Errors
@@ -33,9 +33,10 @@ impl EventStore {
         let stream =
             StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage).build();
         let created = self
+            .store
             .client
             .create_table()
-            .table_name(&self.settings.table_name)
+            .table_name(&self.store.settings.table_name)
             .set_attribute_definitions(Some(strings.into()))
             .set_key_schema(Some(key(attributes::PK, attributes::SK)))
             .global_secondary_indexes(index)
@@ -45,25 +46,21 @@ impl EventStore {
             .await;
         match created {
             Ok(_) => {}
-            Err(fault) if matches!(fault.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
+            Err(error) if matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
                 return Ok(());
             }
-            Err(fault) => return Err(StoreError::of_call("create the table", fault)),
+            Err(error) => return Err(StoreError::of_call("create the table", error)),
         }
-        self.client
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attributes::TTL).build();
+        self.store
+            .client
             .update_time_to_live()
-            .table_name(&self.settings.table_name)
-            .time_to_live_specification(
-                TimeToLiveSpecification::builder()
-                    .enabled(true)
-                    .attribute_name(attributes::TTL)
-                    .build()
-                    .expect("both are set"),
-            )
+            .table_name(&self.store.settings.table_name)
+            .time_to_live_specification(ttl.expect("both are set"))
             .send()
             .await
-            .map_err(|fault| StoreError::of_call("set the table's TTL", fault))?;
-        Ok(())
+            .map(drop)
+            .map_err(|error| StoreError::of_call("set the table's TTL", error))
     }
 }
 

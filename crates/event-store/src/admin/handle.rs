@@ -1,0 +1,16 @@
+//! The handle that administrative calls are made on, so that a function does not make one by accident.
+
+use crate::store::EventStore;
+
+/// The administrative calls of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Admin<'a> {
+    pub(super) store: &'a EventStore,
+}
+
+impl EventStore {
+    /// The administrative calls.
+    pub fn admin(&self) -> Admin<'_> {
+        Admin { store: self }
+    }
+}

@@ -1,0 +1,194 @@
+//! Verification: whether the rows of an aggregate are what appends and snapshots leave behind.
+//!
+//! It reads every row of the partition, so it finds what a load does not need to see: a last event that is lost, a
+//! metadata that disagrees, an outbox row that was changed, a snapshot that is not the fold of the events. It changes
+//! nothing.
+//!
+//! In reading order:
+//! - `finding`: what can be wrong.
+//! - `events`, `metadata`, `messages`, `snapshots`: the rows of each kind against the others.
+//! - `sort_key`: the numbers in sort keys.
+
+mod events;
+mod finding;
+mod messages;
+mod metadata;
+mod snapshots;
+mod sort_key;
+
+use std::time::Duration;
+
+use daybook_decider::Model;
+use daybook_table::{AggregateKey, attributes, keys};
+use jiff::Timestamp;
+
+use self::events::Events;
+use self::finding::Findings;
+pub use self::finding::{Discrepancy, Finding};
+use self::messages::Messages;
+use self::metadata::MetadataRow;
+use self::snapshots::Snapshots;
+use super::handle::Admin;
+use crate::error::StoreError;
+use crate::item::{Item, text};
+
+/// A query beside a transaction may see some of its rows and not others, so what is wrong must be so at every read.
+const READS: usize = 3;
+
+/// A transaction commits within milliseconds.
+const BETWEEN_READS: Duration = Duration::from_millis(50);
+
+/// What the rows of one aggregate are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Rows of all kinds; 0 when the aggregate does not exist.
+    pub rows: u64,
+    /// Rows of events.
+    pub events: u64,
+    /// Outbox rows that are still there.
+    pub messages: u64,
+    /// Snapshots of the current state version, the kept ones too.
+    pub snapshots: u64,
+    /// Snapshots of another state version. They are ignored and replaced in time, and so not wrong.
+    pub outdated: u64,
+    /// What is wrong; empty when all is as it should be.
+    pub findings: Vec<Finding>,
+}
+
+impl Admin<'_> {
+    /// Checks every row of an aggregate against the others, and against what the code makes of them.
+    ///
+    /// - **Events**: numbers without gap or duplicate, up to what the metadata says; ids unique; readable by this code;
+    ///   in an index partition that the feed reads, under their own id; the count of messages never falls; the events of
+    ///   an append agree on its end.
+    /// - **Metadata**: equal to the last event: number, messages, deleted flag, times; of this aggregate.
+    /// - **Messages**: indexes and numbers are those that the events announced, without gap; ids unique; the detail says
+    ///   what the row says. A row may be gone once the least time that outbox rows are kept has passed since its event
+    ///   (2 days before `now`, which is the least that `OUTBOX_TTL_DAYS` may say).
+    /// - **Snapshots**, the kept ones too: equal to the fold of the events up to theirs. One of another state version is
+    ///   only counted.
+    ///
+    /// Ids are compared within the aggregate. Commands may be appended meanwhile: what is found is read twice more.
+    ///
+    /// The capacity of one strongly consistent read of the whole partition, in two queries or more; three times that when
+    /// something is wrong. About 100 bytes of memory an event.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`]; what is stored never makes one.
+    pub async fn verify(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
+        let mut verified = self.verify_once(model, key, now).await?;
+        for _ in 1..READS {
+            if verified.findings.is_empty() {
+                break;
+            }
+            tokio::time::sleep(BETWEEN_READS).await;
+            let mut again = self.verify_once(model, key, now).await?;
+            again.findings.retain(|finding| verified.findings.iter().any(|before| finding.is_like(before)));
+            verified = again;
+        }
+        Ok(verified)
+    }
+
+    async fn verify_once(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
+        let mut rows = Rows {
+            count: 0,
+            findings: Findings::of(key),
+            key,
+            has_metadata: false,
+            metadata: None,
+            events: Events::new(model, key, self.store.settings.event_type_shards),
+            messages: Messages::new(key, now),
+            snapshots: Snapshots::new(model, key),
+        };
+        // The kept snapshots first, although they sort last: each is compared as the fold passes by.
+        for condition in [format!("{} >= :kept", attributes::SK), format!("{} < :kept", attributes::SK)] {
+            let condition = format!("{} = :pk AND {condition}", attributes::PK);
+            let values = [(":pk", key.pk()), (":kept", keys::KEPT_SNAPSHOT_PREFIX.to_owned())];
+            let query = self.store.query(condition, values).consistent_read(true);
+            let mut pages = query.into_paginator().items().send();
+            while let Some(row) = pages.next().await {
+                rows.read(row.map_err(|error| StoreError::of_call("read an aggregate's rows", error))?);
+            }
+        }
+        // Events that came after the metadata was read.
+        let known = rows.metadata.as_ref().map_or(0, |metadata| metadata.current_seq_num);
+        if rows.metadata.is_some() && rows.events.last() > known {
+            let version = self.version_in_metadata(key).await?.unwrap_or(known);
+            rows.events.set_version_after(version);
+        }
+        Ok(rows.finish())
+    }
+
+    async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
+        let output = self.store.row(key, keys::METADATA.to_owned()).send().await;
+        let row = output.map_err(|error| StoreError::of_call("read an aggregate's metadata", error))?.item;
+        Ok(row.and_then(|row| MetadataRow::read(row).ok()).map(|metadata| metadata.current_seq_num))
+    }
+}
+
+/// All rows as one read saw them, in the order of their sort keys.
+struct Rows<'a> {
+    count: u64,
+    /// Of the metadata, and of rows of no kind.
+    findings: Findings<'a>,
+    key: &'a AggregateKey,
+    has_metadata: bool,
+    metadata: Option<MetadataRow>,
+    events: Events<'a>,
+    messages: Messages<'a>,
+    snapshots: Snapshots<'a>,
+}
+
+impl Rows<'_> {
+    fn read(&mut self, row: Item) {
+        self.count += 1;
+        let sk = text(&row, attributes::SK).to_owned();
+        if sk == keys::METADATA {
+            self.has_metadata = true;
+            match MetadataRow::read(row) {
+                Ok(metadata) => {
+                    self.events.set_version(metadata.current_seq_num);
+                    self.metadata = Some(metadata);
+                }
+                Err(reason) => self.findings.add(sk, Discrepancy::Unreadable { reason }),
+            }
+        } else if sk == keys::SNAPSHOT || sk.starts_with(keys::KEPT_SNAPSHOT_PREFIX) {
+            self.snapshots.row(sk, row);
+        } else if sk.starts_with(keys::EVENT_PREFIX) {
+            self.events.row(sk, row, &mut self.snapshots);
+        } else if sk.starts_with(keys::OUTBOX_PREFIX) {
+            self.messages.row(sk, row, &self.events);
+        } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
+            self.findings.add(sk, Discrepancy::UnknownRow);
+        }
+    }
+
+    fn finish(mut self) -> Verified {
+        if self.count == 0 {
+            return Verified::default();
+        }
+        self.events.finish();
+        if let Some(metadata) = &self.metadata {
+            metadata.compare(self.key, &self.events, &mut self.findings);
+        } else if !self.has_metadata {
+            self.findings.add(keys::METADATA, Discrepancy::NoMetadata);
+        }
+        self.messages.finish(&self.events);
+        self.snapshots.finish(self.events.last());
+        let Self { count, findings, events, messages, snapshots, .. } = self;
+        let mut verified = Verified {
+            rows: count,
+            events: events.rows,
+            messages: messages.rows,
+            snapshots: snapshots.rows,
+            outdated: snapshots.outdated,
+            findings: Vec::new(),
+        };
+        for findings in [findings, events.findings, messages.findings, snapshots.findings] {
+            verified.findings.extend(findings.found);
+        }
+        verified.findings.sort_by(|one, other| one.item.cmp(&other.item));
+        verified
+    }
+}

@@ -1,0 +1,48 @@
+//! The metadata against the events.
+
+use daybook_table::{AggregateKey, Metadata, attributes, keys};
+
+use super::events::Events;
+use super::finding::{Discrepancy, Findings};
+use crate::item::{Item, text};
+
+/// The metadata, with what only people and this check read.
+pub(super) struct MetadataRow {
+    pub(super) current_seq_num: u64,
+    message_seq: u64,
+    deleted: bool,
+    texts: [(&'static str, String); 4],
+}
+
+impl MetadataRow {
+    pub(super) fn read(row: Item) -> Result<Self, String> {
+        let names =
+            [attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID, attributes::CREATED_AT, attributes::UPDATED_AT];
+        let texts = names.map(|name| (name, text(&row, name).to_owned()));
+        let metadata: Metadata = serde_dynamo::from_item(row).map_err(|error| error.to_string())?;
+        let Metadata { current_seq_num, message_seq, deleted } = metadata;
+        Ok(Self { current_seq_num, message_seq, deleted, texts })
+    }
+
+    /// What differs from the events. That there are fewer or more of them is found there.
+    pub(super) fn compare(&self, key: &AggregateKey, events: &Events<'_>, findings: &mut Findings<'_>) {
+        let (first, last) = (events.fact(1), events.fact(self.current_seq_num));
+        let expected = [
+            Some(key.aggregate_type.as_str()),
+            Some(key.id.as_str()),
+            first.map(|event| event.occurred_at.as_str()),
+            last.map(|event| event.occurred_at.as_str()),
+        ];
+        for ((name, says), expected) in self.texts.iter().zip(expected) {
+            if let Some(expected) = expected.filter(|expected| expected != says) {
+                findings.add(keys::METADATA, Discrepancy::differs(*name, says, expected));
+            }
+        }
+        if let Some(expected) = last.map(|event| event.message_seq).filter(|expected| *expected != self.message_seq) {
+            findings.add(keys::METADATA, Discrepancy::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
+        }
+        if let Some(expected) = events.deleted().filter(|expected| *expected != self.deleted) {
+            findings.add(keys::METADATA, Discrepancy::differs(attributes::DELETED, self.deleted, expected));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The items of the transaction.
+
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Decided, OutboxMessage, RecordedEvent};
+use daybook_table::{EventItem, OutboxItem, attributes, keys};
+
+use super::error::AppendError;
+use crate::error::{Cause, StoreError};
+use crate::event_stream::EventStream;
+use crate::idempotency::ResponseToStore;
+use crate::item::{Item, row_key};
+use crate::limits::check_transaction;
+
+const SECONDS_A_DAY: i64 = 24 * 60 * 60;
+
+/// Attributes of the metadata, by name.
+type Attributes = Vec<(&'static str, AttributeValue)>;
+
+impl EventStream<'_> {
+    /// The metadata first, then the events, then the messages, last the response to store.
+    pub(super) fn transaction(
+        &self,
+        before: u64,
+        decided: &Decided,
+        to_store: Option<&ResponseToStore<'_>>,
+    ) -> Result<Vec<TransactWriteItem>, AppendError> {
+        let events = decided.events.iter().map(|event| self.event_row(event, decided)).map(serde_dynamo::to_item);
+        let messages = decided.messages.iter().map(|message| self.outbox_row(message)).map(serde_dynamo::to_item);
+        let rows: Result<Vec<Item>, _> = events.chain(messages).collect();
+        let corrupt =
+            |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
+        let rows = rows.map_err(corrupt)?;
+        let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
+
+        let (created, changed) = self.metadata(decided);
+        // As it will be, for its size. When the aggregate was created is not known here, but as long as any time.
+        let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let metadata: Item = self.metadata_key().into_iter().chain(attributes).collect();
+        check_transaction(std::iter::once(&metadata).chain(&rows), response.as_ref())?;
+
+        let metadata = TransactWriteItem::builder();
+        let metadata = if decided.events.is_empty() {
+            metadata.condition_check(self.metadata_check(before))
+        } else {
+            let created = if before == 0 { created } else { Vec::new() };
+            metadata.update(self.metadata_update(before, created.into_iter().chain(changed).collect()))
+        };
+        let puts = rows.into_iter().map(|row| self.put_new(row));
+        let response = response.zip(to_store).map(|(row, to_store)| self.store.put_unless_used(row, to_store.now));
+        let puts = puts.chain(response).map(|put| TransactWriteItem::builder().put(put).build());
+        Ok(std::iter::once(metadata.build()).chain(puts).collect())
+    }
+
+    fn event_row(&self, event: &RecordedEvent, decided: &Decided) -> EventItem {
+        let settings = &self.store.settings;
+        let due = !self.model.full_history() && event.seq_num.is_multiple_of(settings.snapshot_every);
+        let end = decided.after.version();
+        EventItem {
+            append_end: (event.seq_num < end).then_some(end),
+            ..EventItem::new(self.key, event, settings.event_type_shards, due)
+        }
+    }
+
+    fn outbox_row(&self, message: &OutboxMessage) -> OutboxItem {
+        let ttl = message.occurred_at.as_second() + self.store.settings.outbox_ttl_days * SECONDS_A_DAY;
+        OutboxItem::new(self.key, message, ttl)
+    }
+
+    /// The attributes of the metadata that its first append sets, and those that every append does.
+    fn metadata(&self, decided: &Decided) -> (Attributes, Attributes) {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let number = |value: u64| AttributeValue::N(value.to_string());
+        let now = decided.events.last().map(|event| timestamp(event.occurred_at)).unwrap_or_default();
+        let created = vec![
+            (attributes::AGGREGATE_TYPE, text(&self.key.aggregate_type)),
+            (attributes::AGGREGATE_ID, text(&self.key.id)),
+            (attributes::CREATED_AT, text(&now)),
+        ];
+        let mut changed = vec![
+            (attributes::CURRENT_SEQ_NUM, number(decided.after.version())),
+            (attributes::MESSAGE_SEQ, number(decided.after.message_seq())),
+            (attributes::UPDATED_AT, text(&now)),
+        ];
+        if self.model.is_deleted(&decided.after) {
+            changed.push((attributes::DELETED, AttributeValue::Bool(true)));
+        }
+        (created, changed)
+    }
+
+    fn metadata_key(&self) -> Item {
+        row_key(self.key.pk(), keys::METADATA.to_owned())
+    }
+
+    /// That the metadata is at `before`, and stays.
+    fn metadata_check(&self, before: u64) -> ConditionCheck {
+        let (condition, values) = is_at(before);
+        ConditionCheck::builder()
+            .table_name(&self.store.settings.table_name)
+            .set_key(Some(self.metadata_key()))
+            .condition_expression(condition)
+            .set_expression_attribute_values((!values.is_empty()).then_some(values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .expect("table, key and condition are set above")
+    }
+
+    fn metadata_update(&self, before: u64, attributes: Attributes) -> Update {
+        let (condition, mut values) = is_at(before);
+        let sets: Vec<_> = attributes.iter().map(|(name, _)| format!("{name} = :{name}")).collect();
+        values.extend(attributes.into_iter().map(|(name, value)| (format!(":{name}"), value)));
+        Update::builder()
+            .table_name(&self.store.settings.table_name)
+            .set_key(Some(self.metadata_key()))
+            .update_expression(format!("SET {}", sets.join(", ")))
+            .condition_expression(condition)
+            .set_expression_attribute_values(Some(values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .expect("table, key and expression are set above")
+    }
+
+    fn put_new(&self, row: Item) -> Put {
+        Put::builder()
+            .table_name(&self.store.settings.table_name)
+            .set_item(Some(row))
+            .condition_expression(format!("attribute_not_exists({})", attributes::PK))
+            .build()
+            .expect("table and item are set above")
+    }
+}
+
+/// The condition that the metadata is at a version, and its values.
+///
+/// Never "or does not exist": that would let a wrong version begin a stream with a gap.
+fn is_at(version: u64) -> (String, Item) {
+    match version {
+        0 => (format!("attribute_not_exists({})", attributes::PK), Item::new()),
+        version => {
+            let value = Item::from([(":before".to_owned(), AttributeValue::N(version.to_string()))]);
+            (format!("{} = :before", attributes::CURRENT_SEQ_NUM), value)
+        }
+    }
+}

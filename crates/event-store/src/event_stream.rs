@@ -1,0 +1,49 @@
+//! The event stream of one aggregate, which a load, an append or a snapshot works on.
+
+use std::sync::Arc;
+
+use daybook_decider::{Folded, Model};
+use daybook_table::AggregateKey;
+
+use crate::error::{Cause, StoreError};
+use crate::loaded::Loaded;
+use crate::store::EventStore;
+
+/// An aggregate of one type in the store.
+#[derive(Clone, Copy)]
+pub(crate) struct EventStream<'a> {
+    pub(crate) store: &'a EventStore,
+    pub(crate) model: &'a dyn Model,
+    pub(crate) key: &'a AggregateKey,
+}
+
+impl EventStore {
+    pub(crate) fn stream<'a>(&'a self, model: &'a dyn Model, key: &'a AggregateKey) -> EventStream<'a> {
+        EventStream { store: self, model, key }
+    }
+}
+
+impl EventStream<'_> {
+    /// The state as JSON beside what it was made of.
+    pub(crate) fn loaded(&self, folded: Folded) -> Result<Loaded, StoreError> {
+        let state = self.model.state(&folded).map_err(|error| self.corrupt_state(error))?;
+        Ok(Loaded { folded, state: Arc::new(state) })
+    }
+
+    /// The same, put into the cache for the next command.
+    pub(crate) fn cache(&self, folded: Folded) -> Result<Loaded, StoreError> {
+        let loaded = self.loaded(folded)?;
+        if loaded.version() > 0 {
+            self.store.cache.put(self.key, &loaded);
+        }
+        Ok(loaded)
+    }
+
+    pub(crate) fn corrupt(&self, source: impl Into<Cause>) -> StoreError {
+        StoreError::Corrupt { item: self.key.to_string(), source: source.into() }
+    }
+
+    pub(crate) fn corrupt_state(&self, source: impl Into<Cause>) -> StoreError {
+        StoreError::Corrupt { item: format!("the state of {}", self.key), source: source.into() }
+    }
+}

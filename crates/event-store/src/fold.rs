@@ -1,0 +1,85 @@
+//! The fold of stored events, page by page.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use daybook_decider::{Folded, RecordedEvent};
+use daybook_table::keys;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::error::StoreError;
+use crate::event_stream::EventStream;
+use crate::item::{Item, event_item};
+
+/// How long what a transaction is still writing is read again. It commits within milliseconds; what lasts longer is damage.
+pub(crate) const COMMIT_TIME: Duration = Duration::from_secs(1);
+
+impl EventStream<'_> {
+    /// Folds the stored events after `onto` up to and including `last`. The stream is known to go to event `end` at least.
+    ///
+    /// A query beside a transaction may see some of its rows and not others. What is missing is there a moment later, so
+    /// it is queried again; what stays missing is an error.
+    pub(crate) async fn fold_on(&self, onto: Folded, mut end: u64, last: u64) -> Result<Folded, StoreError> {
+        let mut folded = onto;
+        let mut retries = None;
+        while folded.version() < last {
+            let mut pages = self.events_between(folded.version() + 1, last).into_paginator().send();
+            while let Some(page) = pages.next().await {
+                let page = page.map_err(|error| StoreError::of_call("read an aggregate's events", error))?;
+                let events = QueriedEvents::read(page.items.unwrap_or_default())?;
+                end = end.max(events.stream_end);
+                let version = folded.version();
+                folded = self.fold(folded, events.contiguous_after(version))?;
+                if folded.version() < events.events.last().map_or(0, |event| event.seq_num) {
+                    break;
+                }
+            }
+            if folded.version() >= end.min(last) {
+                break;
+            }
+            let retries = retries.get_or_insert_with(|| Backoff::until(Instant::now() + COMMIT_TIME));
+            if !retries.wait().await {
+                let missing = folded.version() + 1;
+                return Err(self.corrupt(format!("event {missing} is missing, the stream goes to {end}")));
+            }
+        }
+        Ok(folded)
+    }
+
+    /// Folds events that were read.
+    pub(crate) fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, StoreError> {
+        self.model.fold(onto, events).map_err(|event| StoreError::unreadable(self.key, event))
+    }
+
+    /// The rows of the events from one number to another, both included.
+    pub(crate) fn events_between(&self, first: u64, last: u64) -> QueryFluentBuilder {
+        self.store.rows_between(self.key, keys::event_sk(first), keys::event_sk(last))
+    }
+}
+
+/// Events as a query saw them, in order.
+pub(crate) struct QueriedEvents {
+    pub(crate) events: Vec<RecordedEvent>,
+    /// The event that the stream goes to at least, by what they say of their appends.
+    pub(crate) stream_end: u64,
+}
+
+impl QueriedEvents {
+    pub(crate) fn read(items: Vec<Item>) -> Result<Self, StoreError> {
+        let mut stream_end = 0;
+        let mut events = Vec::with_capacity(items.len());
+        for item in items {
+            let item = event_item(item)?;
+            stream_end = stream_end.max(item.append_end.unwrap_or(item.seq_num));
+            events.push(item.into_event()?);
+        }
+        Ok(Self { events, stream_end })
+    }
+
+    /// Those that follow on `version` and on each other without a gap.
+    pub(crate) fn contiguous_after(&self, version: u64) -> &[RecordedEvent] {
+        let after = &self.events[self.events.partition_point(|event| event.seq_num <= version)..];
+        &after[..(version + 1..).zip(after).take_while(|(next, event)| event.seq_num == *next).count()]
+    }
+}

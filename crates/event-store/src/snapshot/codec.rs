@@ -1,0 +1,60 @@
+//! How a state is stored in a snapshot, and read from it.
+
+use daybook_decider::record::timestamp;
+use daybook_decider::{Folded, Json};
+use daybook_table::{SnapshotItem, keys};
+use jiff::Timestamp;
+
+use crate::error::{Cause, StoreError};
+use crate::event_stream::EventStream;
+use crate::item::Item;
+use crate::loaded::Loaded;
+use crate::packing::{pack, unpack};
+
+/// What a stored snapshot is to this code.
+#[derive(Debug)]
+pub(crate) enum StoredSnapshot {
+    /// The state after that event.
+    Usable(Folded),
+    /// Another release's, of that event.
+    OfOtherStateVersion { state_version: u32, version: u64 },
+    /// Nobody's.
+    Unreadable(Cause),
+}
+
+impl EventStream<'_> {
+    /// The snapshot `#SNAPSHOT` of a state.
+    pub(crate) fn encode_snapshot(&self, loaded: &Loaded, now: Timestamp) -> Result<SnapshotItem, StoreError> {
+        Ok(SnapshotItem {
+            pk: self.key.pk(),
+            sk: keys::SNAPSHOT.to_owned(),
+            state: pack(loaded.state.text()).map_err(|error| self.corrupt_state(error))?,
+            last_seq_num: loaded.version(),
+            message_seq: loaded.folded.message_seq(),
+            state_version: self.model.state_version(),
+            taken_at: timestamp(now),
+            ttl: None,
+        })
+    }
+
+    pub(crate) fn snapshot_row(&self, snapshot: &SnapshotItem) -> Result<Item, StoreError> {
+        serde_dynamo::to_item(snapshot).map_err(|error| self.corrupt_state(error))
+    }
+
+    pub(crate) fn decode_snapshot(&self, row: Item) -> StoredSnapshot {
+        self.try_decode(row).unwrap_or_else(StoredSnapshot::Unreadable)
+    }
+
+    fn try_decode(&self, row: Item) -> Result<StoredSnapshot, Cause> {
+        let SnapshotItem { sk, state, last_seq_num: version, message_seq, state_version, .. } =
+            serde_dynamo::from_item(row)?;
+        if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
+            return Err(format!("{sk} says that it is of event {version}").into());
+        }
+        if state_version != self.model.state_version() {
+            return Ok(StoredSnapshot::OfOtherStateVersion { state_version, version });
+        }
+        let state = Json::parse(unpack(state)?)?;
+        Ok(StoredSnapshot::Usable(self.model.restore(version, message_seq, &state)?))
+    }
+}

@@ -1,0 +1,82 @@
+//! Taking a snapshot.
+
+use daybook_decider::Model;
+use daybook_table::{AggregateKey, SnapshotItem, keys};
+use jiff::Timestamp;
+
+use super::put::Replaces;
+use crate::error::StoreError;
+use crate::event_stream::EventStream;
+use crate::limits;
+use crate::load::LoadOptions;
+use crate::loaded::Loaded;
+use crate::store::EventStore;
+
+/// What became of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotOutcome {
+    /// It is stored.
+    Taken {
+        /// The last event that is folded into it.
+        version: u64,
+    },
+    /// One as new is stored already: a late, repeated or reordered request changes nothing.
+    NotNewer,
+    /// The state does not fit an item even when compressed. The aggregate works on without a snapshot.
+    TooLarge {
+        /// What the item would have had, in bytes.
+        bytes: usize,
+    },
+    /// The aggregate cannot use one: it has no events, or wants its full history.
+    NotNeeded,
+}
+
+impl EventStore {
+    /// Stores the aggregate's present state as its snapshot, unless one as new is there.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn take_snapshot(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        now: Timestamp,
+    ) -> Result<SnapshotOutcome, StoreError> {
+        if model.full_history() {
+            return Ok(SnapshotOutcome::NotNeeded);
+        }
+        let stream = self.stream(model, key);
+        stream.store_snapshot(&stream.load(LoadOptions::default()).await?, Replaces::Older, now).await
+    }
+}
+
+impl EventStream<'_> {
+    pub(crate) async fn store_snapshot(
+        &self,
+        loaded: &Loaded,
+        replaces: Replaces,
+        now: Timestamp,
+    ) -> Result<SnapshotOutcome, StoreError> {
+        let version = loaded.version();
+        if version == 0 {
+            return Ok(SnapshotOutcome::NotNeeded);
+        }
+        let newest = self.encode_snapshot(loaded, now)?;
+        // As large as it ever gets: kept, and with a TTL.
+        let sk = keys::kept_snapshot_sk(version);
+        let retired = SnapshotItem { sk, ttl: Some(now.as_second()), ..newest.clone() };
+        let bytes = limits::item_size(&self.snapshot_row(&retired)?);
+        if bytes > limits::MAX_ITEM {
+            return Ok(SnapshotOutcome::TooLarge { bytes });
+        }
+        let kept = SnapshotItem { ttl: None, ..retired };
+        // The kept copy first: were it second, a crash between the two would lose it for good.
+        if self.store.settings.snapshot_keep > 0 {
+            self.put_snapshot(&kept, replaces, now).await?;
+        }
+        let stored = self.put_snapshot(&newest, replaces, now).await?;
+        self.retire_snapshots(&kept.sk, now).await?;
+        Ok(if stored { SnapshotOutcome::Taken { version } } else { SnapshotOutcome::NotNewer })
+    }
+}

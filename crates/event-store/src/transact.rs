@@ -1,0 +1,273 @@
+//! The transaction of a command: load or take the cached state, decide, append, and again where another writer was faster.
+
+use daybook_decider::{Decided, Folded, Model};
+use daybook_table::AggregateKey;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::append::AppendError;
+use crate::backoff::Backoff;
+use crate::error::StoreError;
+use crate::event_stream::EventStream;
+use crate::fold::COMMIT_TIME;
+use crate::idempotency::{CommandResponse, IdempotencyKey, ResponseToStore, StoredResponse};
+use crate::limits::TooLarge;
+use crate::load::{LoadOptions, LoadPolicy};
+use crate::store::EventStore;
+
+/// What a caller does within a transaction. It is asked again, with another state, whenever an attempt is repeated.
+pub trait Decide {
+    /// The caller's own error.
+    type Error;
+
+    /// What to append to the aggregate at `before`. Every call takes a new time and new ids.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing to append to this state.
+    fn decide(&self, before: &Folded) -> Result<Decided, Self::Error>;
+
+    /// The response to the caller, should that be appended. It is asked for first: what has no response is not appended.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such response.
+    fn respond(
+        &self,
+        before: &Folded,
+        decided: &Decided,
+        detail: ResponseDetail,
+    ) -> Result<CommandResponse, Self::Error>;
+}
+
+/// How much a response contains. Less is asked for where a response is too large to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseDetail {
+    /// State, events and messages.
+    Full,
+    /// Events and messages, without the state.
+    WithoutState,
+    /// The version alone.
+    VersionOnly,
+}
+
+impl ResponseDetail {
+    fn less(self) -> Option<Self> {
+        match self {
+            Self::Full => Some(Self::WithoutState),
+            Self::WithoutState => Some(Self::VersionOnly),
+            Self::VersionOnly => None,
+        }
+    }
+}
+
+/// How a transaction is carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct TransactOptions<'a> {
+    /// What the state may be folded from. Incrementally, the first attempt takes the cached state, without a read.
+    pub policy: LoadPolicy,
+    /// Whether the commands create the aggregate: where no state is cached, the first attempt then takes it not to exist.
+    pub creates: bool,
+    /// The version that the caller has seen. A conflict with it is the caller's to settle, and never retried without an
+    /// idempotency key. Without a version, the commands are decided again on the newer state.
+    pub expected_version: Option<u64>,
+    /// The key under which the response is stored.
+    pub idempotency: Option<IdempotencyKey<'a>>,
+    /// Until when attempts are repeated.
+    pub deadline: Instant,
+}
+
+/// How a transaction ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transacted {
+    /// The response to what was decided now.
+    Decided(CommandResponse),
+    /// The response that the same request got before. Nothing was appended.
+    Replayed(CommandResponse),
+}
+
+/// Why a transaction has no response.
+#[derive(Debug, thiserror::Error)]
+pub enum TransactError<E> {
+    /// The caller's own error.
+    #[error("the commands cannot be decided")]
+    Decide(E),
+    /// The aggregate is at another version than the caller has seen.
+    #[error("version {expected} was expected, the aggregate is at version {actual}")]
+    Conflict {
+        /// The version that the caller has seen.
+        expected: u64,
+        /// The version that it has.
+        actual: u64,
+    },
+    /// The idempotency key was used for another request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// Other writers were faster at every attempt until the deadline. Nothing was appended.
+    #[error("other writers were faster until the deadline")]
+    Contended,
+    /// DynamoDB would not take it.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// Anything else.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl EventStore {
+    /// Decides on the aggregate and appends what was decided, again on a newer state wherever another writer was faster.
+    ///
+    /// One round trip where the cached state is current or the aggregate is new. Only an append may be built on a cached
+    /// state, because its condition finds out whether that is current: what appends nothing is decided on a state that was
+    /// read for it.
+    ///
+    /// # Errors
+    ///
+    /// See [`TransactError`]. Nothing was written, with the exception that [`append`](Self::append) names.
+    pub async fn transact<D: Decide>(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        commands: &D,
+        options: &TransactOptions<'_>,
+    ) -> Result<Transacted, TransactError<D::Error>> {
+        Transaction { stream: self.stream(model, key), commands, options }.run().await
+    }
+}
+
+struct Transaction<'a, D> {
+    stream: EventStream<'a>,
+    commands: &'a D,
+    options: &'a TransactOptions<'a>,
+}
+
+/// Why an attempt has not settled the transaction.
+enum Unsettled<E> {
+    /// Another writer was faster.
+    Overtaken { actual: u64 },
+    /// The metadata is at an earlier version than the events are.
+    MetadataBehind { actual: u64 },
+    /// Nothing was sent: the commands changed nothing, and no response is to be stored.
+    NothingToAppend(CommandResponse),
+    /// Nothing was sent: what was decided does not fit, however small the response.
+    TooLarge(TooLarge),
+    /// Nothing was sent: there is no decision, or none for the version that the caller has seen, or no response.
+    NotDecided(TransactError<E>),
+    /// Another attempt changes nothing.
+    Final(TransactError<E>),
+}
+
+impl<D: Decide> Transaction<'_, D> {
+    async fn run(&self) -> Result<Transacted, TransactError<D::Error>> {
+        let mut backoff = Backoff::until(self.options.deadline);
+        let mut behind_since = None;
+        let mut load = LoadOptions { policy: self.options.policy, ..LoadOptions::default() };
+        let mut unread = self.state_without_read();
+        loop {
+            let is_read = unread.is_none();
+            let before = match unread.take() {
+                Some(before) => before,
+                None => self.stream.load(load).await?.folded,
+            };
+            let unsettled = match self.attempt(&before).await {
+                Ok(transacted) => return Ok(transacted),
+                Err(unsettled) => unsettled,
+            };
+            match unsettled {
+                Unsettled::Overtaken { actual } => {
+                    if !backoff.wait().await {
+                        return Err(TransactError::Contended);
+                    }
+                    load.at_least = actual;
+                }
+                Unsettled::MetadataBehind { actual } => {
+                    let since = *behind_since.get_or_insert_with(Instant::now);
+                    if is_read && (since.elapsed() >= COMMIT_TIME || !backoff.wait().await) {
+                        let version = before.version();
+                        let source = format!("its metadata are at {actual}, and its events go to {version}");
+                        return Err(self.stream.corrupt(source).into());
+                    }
+                }
+                // No condition has found out whether the state is current.
+                Unsettled::NothingToAppend(_) | Unsettled::TooLarge(_) | Unsettled::NotDecided(_) if !is_read => {}
+                Unsettled::NothingToAppend(response) => return Ok(Transacted::Decided(response)),
+                Unsettled::TooLarge(limit) => return Err(limit.into()),
+                Unsettled::NotDecided(error) => return self.stored_response_or(error).await,
+                Unsettled::Final(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The state that the first attempt takes without a call: as this process last saw it, or none if it is to be created.
+    fn state_without_read(&self) -> Option<Folded> {
+        if self.options.policy == LoadPolicy::Rebuild {
+            return None;
+        }
+        let EventStream { store, model, key } = self.stream;
+        let cached = store.cached(key).map(|loaded| loaded.folded);
+        cached.or_else(|| self.options.creates.then(|| model.before_first_event()))
+    }
+
+    /// Decides on one state and appends, with a smaller response where that is what does not fit.
+    async fn attempt(&self, before: &Folded) -> Result<Transacted, Unsettled<D::Error>> {
+        let TransactOptions { expected_version, idempotency, deadline, .. } = *self.options;
+        let EventStream { store, model, key } = self.stream;
+        let (version, now) = (before.version(), Timestamp::now());
+        let not_decided = |error| Unsettled::NotDecided(TransactError::Decide(error));
+        let decided = self.commands.decide(before).map_err(not_decided)?;
+        if let Some(expected) = expected_version.filter(|&expected| expected != version) {
+            return Err(Unsettled::NotDecided(TransactError::Conflict { expected, actual: version }));
+        }
+        let mut detail = ResponseDetail::Full;
+        loop {
+            let response = self.commands.respond(before, &decided, detail).map_err(not_decided)?;
+            if decided.events.is_empty() && idempotency.is_none() {
+                return Err(Unsettled::NothingToAppend(response));
+            }
+            let to_store =
+                idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
+            match store.append(model, key, version, &decided, to_store, deadline).await {
+                Ok(_) => return Ok(Transacted::Decided(response)),
+                Err(AppendError::KeyUsed(stored)) => return self.replay(stored).map_err(Unsettled::Final),
+                // No writer was faster.
+                Err(AppendError::Conflict { actual }) if actual < version => {
+                    return Err(Unsettled::MetadataBehind { actual });
+                }
+                // With a key, the writer that was faster may have been this very request.
+                Err(AppendError::Conflict { actual }) if expected_version.is_none() || idempotency.is_some() => {
+                    return Err(Unsettled::Overtaken { actual });
+                }
+                Err(AppendError::Conflict { actual }) => {
+                    return Err(Unsettled::Final(TransactError::Conflict { expected: version, actual }));
+                }
+                Err(AppendError::TooLarge(limit)) => {
+                    let is_for_the_response = match limit {
+                        TooLarge::Answer { .. } => true,
+                        TooLarge::Transaction { .. } => idempotency.is_some(),
+                        TooLarge::Item { .. } | TooLarge::Items { .. } => false,
+                    };
+                    let less = detail.less().filter(|_| is_for_the_response);
+                    detail = less.ok_or(Unsettled::TooLarge(limit))?;
+                }
+                Err(AppendError::Store(error)) => return Err(Unsettled::Final(error.into())),
+            }
+        }
+    }
+
+    /// The stored response where there is one, else the error: the state that was read may be the work of the same request.
+    async fn stored_response_or(&self, error: TransactError<D::Error>) -> Result<Transacted, TransactError<D::Error>> {
+        let Some(idempotency) = self.options.idempotency else { return Err(error) };
+        let EventStream { store, key, .. } = self.stream;
+        match store.stored_response(key, idempotency.key, Timestamp::now()).await? {
+            Some(stored) => self.replay(stored),
+            None => Err(error),
+        }
+    }
+
+    fn replay(&self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
+        match self.options.idempotency {
+            Some(idempotency) if idempotency.digest == stored.digest => Ok(Transacted::Replayed(stored.response)),
+            _ => Err(TransactError::KeyReused),
+        }
+    }
+}
