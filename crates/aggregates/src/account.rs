@@ -1,23 +1,23 @@
-//! A bank account in a ledger. Its balance may go below zero, down to an overdraft limit; a transaction beyond that is
-//! rejected, and the rejection goes on record. Two messages are published, and no others: that the account became
+//! A bank account in a ledger. Its balance may go below zero, down to an overdraft limit. A transaction beyond that
+//! limit is rejected, and the rejection is recorded as an event. An account publishes only two messages: that it became
 //! overdrawn, and that a transaction failed.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-/// The account.
+/// The aggregate `account`.
 pub struct Account;
 
-/// How far below zero a balance may go, in minor units.
+/// The lowest balance that is allowed, in minor units.
 const OVERDRAFT_LIMIT: i64 = -1000;
 
-/// The account as its events leave it. Amounts are in minor units.
+/// The state of an account. Amounts are in minor units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Account")]
 pub struct State {
-    /// The id that it was opened under.
+    /// The id of the account.
     pub id: String,
     /// The owner's first name.
     pub owner_first: String,
@@ -25,7 +25,7 @@ pub struct State {
     pub owner_last: String,
     /// The sum of all accepted transactions.
     pub balance: i64,
-    /// How low the balance may go.
+    /// The lowest balance that is allowed.
     pub minimum_balance: i64,
 }
 
@@ -41,14 +41,14 @@ impl Default for State {
     }
 }
 
-/// What can be asked of an account.
+/// The commands of an account.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "AccountCommand")]
 pub enum Command {
-    /// Open it, with a balance of zero.
+    /// Opens the account with a balance of zero.
     OpenAccount {},
-    /// Name the owner.
+    /// Sets the owner's name.
     UpdateOwner {
         /// The owner's first name.
         #[schemars(example = &"John")]
@@ -57,29 +57,29 @@ pub enum Command {
         #[schemars(example = &"Brown")]
         owner_last: String,
     },
-    /// Pay in or out.
+    /// Records a deposit or a withdrawal.
     RecordTransaction {
-        /// What for.
+        /// The purpose of the transaction.
         #[schemars(example = &"Groceries")]
         desc: String,
-        /// Minor units; negative is paid out.
+        /// The amount in minor units; a withdrawal is negative.
         #[schemars(example = -300)]
         amount: i64,
     },
 }
 
-/// What happened to an account. The names are a stored format.
+/// The events of an account. The names are a stored format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
 #[schemars(rename = "AccountEvent")]
 pub enum Event {
-    /// It was opened.
+    /// The account was opened.
     #[serde(rename = "AccountOpened")]
     Opened {
-        /// Its id.
+        /// The id of the account.
         id: String,
     },
-    /// The owner was named.
+    /// The owner's name was set.
     #[serde(rename = "OwnerUpdated")]
     OwnerUpdated {
         /// The owner's first name.
@@ -87,20 +87,20 @@ pub enum Event {
         /// The owner's last name.
         owner_last: String,
     },
-    /// Money came or went.
+    /// A deposit or a withdrawal was recorded.
     #[serde(rename = "TransactionAccepted")]
     TransactionAccepted {
-        /// What for.
+        /// The purpose of the transaction.
         desc: String,
-        /// Minor units; negative was paid out.
+        /// The amount in minor units; a withdrawal is negative.
         amount: i64,
     },
-    /// A transaction was refused.
+    /// A transaction was rejected.
     #[serde(rename = "TransactionFailed")]
     TransactionFailed {
-        /// What for.
+        /// The purpose of the transaction.
         desc: String,
-        /// Minor units.
+        /// The amount in minor units; a withdrawal is negative.
         amount: i64,
     },
 }
@@ -110,20 +110,20 @@ pub enum Event {
 #[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
 #[schemars(rename = "AccountMessage")]
 enum Announcement {
-    /// The balance fell from zero or more to less.
+    /// The balance fell from zero or more to below zero.
     #[serde(rename = "accountOverdrawn")]
     Overdrawn {
-        /// The account.
+        /// The id of the account.
         account_id: String,
     },
-    /// A transaction was refused.
+    /// A transaction was rejected.
     #[serde(rename = "transactionFailed")]
     TransactionFailed {
-        /// The account.
+        /// The id of the account.
         account_id: String,
-        /// What for.
+        /// The purpose of the transaction.
         desc: String,
-        /// Minor units; negative would have been paid out.
+        /// The amount in minor units; a withdrawal is negative.
         amount: i64,
     },
 }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn naming_the_owner_twice_is_one_event() {
+    fn update_owner_with_same_name_appends_nothing() {
         let command = Command::UpdateOwner { owner_first: "John".into(), owner_last: "Brown".into() };
         let updated = Event::OwnerUpdated { owner_first: "John".into(), owner_last: "Brown".into() };
         given::<Account>([opened()]).when(command.clone()).then([updated.clone()]).announces([]);
@@ -233,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn transactions_add_up() {
+    fn balance_after_transactions_is_their_sum() {
         let events = [opened(), accepted("A", 200), accepted("B", -300), accepted("C", 50)];
         assert_eq!(given::<Account>(events).state().balance, -50);
     }
 
     #[test]
-    fn crossing_zero_announces_the_overdraft_once() {
+    fn transaction_below_zero_publishes_overdrawn_once() {
         let announced =
             given::<Account>([opened(), accepted("A", 200)]).when(transaction("B", -300)).then([accepted("B", -300)]);
         announced.announces(["accountOverdrawn"]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overdraft_limit_is_inclusive() {
+    fn transaction_to_the_overdraft_limit_is_accepted() {
         given::<Account>([opened()])
             .when(transaction("all of it", -1000))
             .then([accepted("all of it", -1000)])
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balance_never_overflows() {
+    fn transaction_beyond_the_integer_range_is_rejected() {
         given::<Account>([opened(), accepted("A", i64::MAX)])
             .when(transaction("one more", 1))
             .then_rejected("AmountOutOfRange", []);

@@ -1,11 +1,11 @@
-//! Your code: one file an aggregate, each in the same order: state, commands, events, messages, then the rules.
+//! Your code: one file for each aggregate, always in the same order: state, commands, events, messages, rules.
 //!
-//! The three that ship are examples to read first: [`mod@todo`] is the smallest, [`account`] has rules, recorded rejections
-//! and messages of its own, [`order`] has a life cycle, and events that have changed over the years.
+//! The three aggregates that ship are examples to read first. [`mod@todo`] is the smallest. [`account`] has rules,
+//! recorded rejections and messages of its own. [`order`] has a life cycle, and events whose stored form has changed.
 //!
-//! To add one, write `src/<name>.rs` and add a line to [`registry`]. Before it is deployed, pin what it stores: an example
-//! of each of its events in `golden/<type>.json`. `docs/evolving-events.md`
-//! explains how to change what has been deployed.
+//! To add an aggregate, write `src/<name>.rs` and add a line to [`registry`]. Before you deploy it, add an example of
+//! each of its events to `golden/<type>.json`: a test then protects their stored form. `docs/evolving-events.md`
+//! describes how to change an aggregate that is in use.
 
 pub mod account;
 pub mod order;
@@ -16,11 +16,11 @@ use daybook_decider::{RegistrationError, Registry};
 pub use order::Order;
 pub use todo::Todo;
 
-/// The aggregates that the suite serves.
+/// Registers the aggregates that the functions serve.
 ///
 /// # Errors
 ///
-/// When one of them does not fit with the others or with itself; the test below fails before you deploy.
+/// Returns an error if an aggregate contradicts itself or another one; the test below fails before you deploy.
 pub fn registry() -> Result<Registry, RegistrationError> {
     let registry = Registry::new().with::<Account>()?.with::<Order>()?.with::<Todo>()?;
     Ok(registry)
@@ -29,7 +29,7 @@ pub fn registry() -> Result<Registry, RegistrationError> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_aggregate_can_be_registered() {
+    fn registry_with_all_aggregates_is_valid() {
         super::registry().unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! An order's life: placed, paid, shipped, delivered, and perhaps refunded. Every event is published with the whole order
-//! as it then is, so that no consumer has to read it.
+//! An order: placed, paid, shipped, delivered, and possibly refunded. It publishes every event with the whole order as
+//! it is after the event, so that no consumer has to ask for the order.
 //!
-//! The one whose events have changed: `earlier` still reads what it stored in earlier years.
+//! This is the example whose stored events have changed: `earlier` reads the forms of earlier years.
 
 mod earlier;
 
@@ -9,137 +9,137 @@ use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-/// The order.
+/// The aggregate `order`.
 pub struct Order;
 
-/// The order as its events leave it. Amounts are in minor units.
+/// The state of an order. Amounts are in minor units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Order")]
 pub struct State {
-    /// The id that it was placed under.
+    /// The id of the order.
     pub id: String,
-    /// Who ordered.
+    /// The id of the customer.
     pub customer_id: String,
-    /// What was ordered.
+    /// The ordered items.
     pub items: Vec<Item>,
-    /// What it costs.
+    /// The price of the whole order, in minor units.
     pub total: i64,
-    /// How far it has come.
+    /// The progress of the order.
     pub status: Status,
-    /// Known once it is shipped.
+    /// The carrier's tracking number; present once the order is shipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracking_number: Option<String>,
-    /// Known once it is refunded.
+    /// The refunded amount; present once the order is refunded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refunded: Option<i64>,
 }
 
-/// How far an order has come.
+/// The progress of an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "OrderStatus")]
 pub enum Status {
-    /// Waiting for payment.
+    /// The order waits for payment.
     #[default]
     Placed,
-    /// Waiting to be shipped.
+    /// The order is paid and waits for shipment.
     Paid,
-    /// On its way.
+    /// The order is on its way to the customer.
     Shipped,
-    /// With the customer.
+    /// The customer has received the order.
     Delivered,
-    /// The money went back.
+    /// The order was refunded.
     Refunded,
 }
 
-/// A line of an order.
+/// An ordered product and its quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "OrderItem")]
 pub struct Item {
-    /// What.
+    /// The id of the product.
     #[schemars(example = &"coffee")]
     pub product_id: String,
-    /// How many; at least one.
+    /// The quantity; at least 1.
     #[schemars(example = 2)]
     pub quantity: u32,
 }
 
-/// What can be asked of an order.
+/// The commands of an order.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "OrderCommand")]
 pub enum Command {
-    /// Place it.
+    /// Places the order.
     PlaceOrder {
-        /// Who orders.
+        /// The id of the customer.
         #[schemars(example = &"alice")]
         customer_id: String,
-        /// What; at least one line.
+        /// The ordered items; at least one.
         items: Vec<Item>,
-        /// What it costs; not negative.
+        /// The price of the whole order, in minor units; not negative.
         #[schemars(example = 4500)]
         total: i64,
     },
-    /// Take the payment of a placed order.
+    /// Records the payment of a placed order.
     ProcessPayment {
-        /// Must be the order's total.
+        /// The amount in minor units; must be the order's total.
         #[schemars(example = 4500)]
         amount: i64,
     },
-    /// Send off a paid order.
+    /// Ships a paid order.
     ShipOrder {
-        /// The carrier's.
+        /// The carrier's tracking number.
         #[schemars(example = &"T-1")]
         tracking_number: String,
     },
-    /// Note that a shipped order arrived.
+    /// Records the delivery of a shipped order.
     DeliverOrder {},
-    /// Give money back on a paid, shipped or delivered order.
+    /// Refunds a paid, shipped or delivered order.
     RefundOrder {
-        /// From 1 up to the order's total.
+        /// The amount in minor units; from 1 to the order's total.
         #[schemars(example = 4500)]
         amount: i64,
     },
 }
 
-/// What happened to an order. The names are a stored format.
+/// The events of an order. The names are a stored format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
 #[schemars(rename = "OrderEvent")]
 pub enum Event {
-    /// It was placed.
+    /// The order was placed.
     #[serde(rename = "OrderPlaced")]
     Placed {
-        /// Its id.
+        /// The id of the order.
         id: String,
-        /// Who ordered.
+        /// The id of the customer.
         customer_id: String,
-        /// What was ordered.
+        /// The ordered items.
         items: Vec<Item>,
-        /// What it costs.
+        /// The price of the whole order, in minor units.
         total: i64,
     },
-    /// It was paid.
+    /// The order was paid.
     #[serde(rename = "PaymentProcessed")]
     Paid {
-        /// How much.
+        /// The amount in minor units.
         amount: i64,
     },
-    /// It was sent off.
+    /// The order was shipped.
     #[serde(rename = "OrderShipped")]
     Shipped {
-        /// The carrier's.
+        /// The carrier's tracking number.
         tracking_number: String,
     },
-    /// It arrived.
+    /// The order was delivered.
     #[serde(rename = "OrderDelivered")]
     Delivered {},
-    /// Money was given back.
+    /// The order was refunded.
     #[serde(rename = "OrderRefunded")]
     Refunded {
-        /// How much.
+        /// The amount in minor units.
         amount: i64,
     },
 }
@@ -149,15 +149,15 @@ pub enum Event {
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "OrderMessage")]
 enum Announcement<'a> {
-    /// It was placed.
+    /// The order was placed.
     OrderPlaced(&'a State),
-    /// It was paid.
+    /// The order was paid.
     PaymentProcessed(&'a State),
-    /// It was sent off.
+    /// The order was shipped.
     OrderShipped(&'a State),
-    /// It arrived.
+    /// The order was delivered.
     OrderDelivered(&'a State),
-    /// Money was given back.
+    /// The order was refunded.
     OrderRefunded(&'a State),
 }
 
@@ -254,7 +254,7 @@ impl Aggregate for Order {
     }
 }
 
-/// Rejects what the order's status does not allow.
+/// Rejects a command unless the order's status is one of `allowed`.
 fn require(order: &State, verb: &str, allowed: &[Status]) -> Result<(), Rejection<Event>> {
     if allowed.contains(&order.status) {
         return Ok(());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_needs_items_and_a_price() {
+    fn place_order_without_items_or_with_negative_total_is_rejected() {
         let place = |items, total| Command::PlaceOrder { customer_id: "alice".into(), items, total };
         let none = vec![Item { product_id: "coffee".into(), quantity: 0 }];
         given::<Order>([]).when(place(vec![], 0)).then_rejected("NothingOrdered", []);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_from_placed_to_delivered() {
+    fn commands_in_sequence_take_the_order_to_delivered() {
         let history = vec![placed()];
         given::<Order>(history.clone())
             .when(Command::ProcessPayment { amount: 4500 })
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_come_in_their_order() {
+    fn commands_in_the_wrong_status_are_rejected() {
         let rejected = |history: Vec<Event>, command: Command| {
             given::<Order>(history).when(command).then_rejected("WrongStatus", []);
         };
@@ -340,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn the_payment_is_the_total() {
+    fn payment_of_another_amount_than_the_total_is_rejected() {
         given::<Order>([placed()]).when(Command::ProcessPayment { amount: 1 }).then_rejected("WrongAmount", []);
     }
 
     #[test]
-    fn a_refund_is_at_most_the_total() {
+    fn refund_of_zero_or_more_than_the_total_is_rejected() {
         for amount in [-1, 0, 4501] {
             given::<Order>([placed(), paid()]).when(Command::RefundOrder { amount }).then_rejected("WrongAmount", []);
         }

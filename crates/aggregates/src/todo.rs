@@ -1,79 +1,79 @@
-//! Something to do: created, updated, deleted. The smallest aggregate, and it publishes every event.
+//! A to-do, which is created, updated and deleted. It is the smallest example, and it publishes every event.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The to-do.
+/// The aggregate `todo`.
 pub struct Todo;
 
-/// What is to be done.
+/// The state of a to-do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Todo")]
 pub struct State {
-    /// The id that it was created under.
+    /// The id of the to-do.
     pub id: String,
-    /// A line.
+    /// The title, in one line.
     pub title: String,
     /// The whole text.
     pub message: String,
-    /// Whether it was deleted.
+    /// Whether the to-do was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
 }
 
-/// What can be asked of a to-do.
+/// The commands of a to-do.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "TodoCommand")]
 pub enum Command {
-    /// Write it down.
+    /// Creates the to-do.
     CreateTodo {
-        /// A line; not empty.
+        /// The title, in one line; not empty.
         #[schemars(example = &"TODO")]
         title: String,
         /// The whole text.
         #[schemars(example = &"Make coffee")]
         message: String,
     },
-    /// Change both texts.
+    /// Replaces the title and the text.
     UpdateTodo {
-        /// A line; not empty.
+        /// The title, in one line; not empty.
         #[schemars(example = &"TODO")]
         title: String,
         /// The whole text.
         #[schemars(example = &"Make 2 coffees")]
         message: String,
     },
-    /// Strike it out.
+    /// Deletes the to-do.
     DeleteTodo {},
 }
 
-/// What happened to a to-do. The names are a stored format.
+/// The events of a to-do. The names are a stored format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "TodoEvent")]
 pub enum Event {
-    /// It was written down.
+    /// The to-do was created.
     #[serde(rename = "TodoCreated")]
     Created {
-        /// Its id.
+        /// The id of the to-do.
         id: String,
-        /// A line.
+        /// The title, in one line.
         title: String,
         /// The whole text.
         message: String,
     },
-    /// Both texts were replaced.
+    /// The title and the text were replaced.
     #[serde(rename = "TodoUpdated")]
     Updated {
-        /// A line.
+        /// The title, in one line.
         title: String,
         /// The whole text.
         message: String,
     },
-    /// It was struck out.
+    /// The to-do was deleted.
     #[serde(rename = "TodoDeleted")]
     Deleted {},
 }
@@ -93,11 +93,11 @@ impl Aggregate for Todo {
     fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::CreateTodo { title, message } => {
-                let title = a_title(title)?;
+                let title = checked_title(title)?;
                 Ok(vec![Event::Created { id: context.aggregate_id().to_owned(), title, message }])
             }
             Command::UpdateTodo { title, message } => {
-                let title = a_title(title)?;
+                let title = checked_title(title)?;
                 let unchanged = state.title == title && state.message == message;
                 Ok(if unchanged { vec![] } else { vec![Event::Updated { title, message }] })
             }
@@ -118,7 +118,8 @@ impl Aggregate for Todo {
     }
 }
 
-fn a_title(title: String) -> Result<String, Rejection<Event>> {
+/// Rejects a title that is empty or only white space.
+fn checked_title(title: String) -> Result<String, Rejection<Event>> {
     if title.trim().is_empty() {
         return Err(Rejection::new("TitleMissing", "a to-do needs a title"));
     }
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn creating_writes_both_texts_down() {
+    fn create_with_title_appends_and_publishes_created() {
         given::<Todo>([])
             .when(Command::CreateTodo { title: "TODO".into(), message: "Make coffee".into() })
             .then([created()])
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_todo_needs_a_title() {
+    fn create_and_update_without_title_are_rejected() {
         for title in ["", " \t"] {
             given::<Todo>([])
                 .when(Command::CreateTodo { title: title.into(), message: "Make coffee".into() })
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn updating_replaces_both_texts() {
+    fn update_with_other_texts_replaces_both() {
         let updated = Event::Updated { title: "TODO".into(), message: "Make 2 coffees".into() };
         given::<Todo>([created()])
             .when(Command::UpdateTodo { title: "TODO".into(), message: "Make 2 coffees".into() })
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn updating_to_the_same_texts_is_no_event() {
+    fn update_with_same_texts_appends_nothing() {
         given::<Todo>([created()])
             .when(Command::UpdateTodo { title: "TODO".into(), message: "Make coffee".into() })
             .then([])
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn deleting_keeps_the_texts_on_record() {
+    fn delete_of_existing_todo_keeps_texts_in_state() {
         given::<Todo>([created()]).when(Command::DeleteTodo {}).then([Event::Deleted {}]).announces(["TodoDeleted"]);
         let state = given::<Todo>([created(), Event::Deleted {}]).state();
         assert!(Todo::is_deleted(&state));

@@ -1,9 +1,9 @@
-//! Orders as they were stored in earlier years. The table still holds them, so this stays for ever: each form as the
-//! type that it was, frozen, and one step from it to the next.
+//! Order events in the forms of earlier years. The table still holds such events, so this module stays forever. Each
+//! earlier form has a type that never changes, and one step to the next form.
 //!
-//! - `OrderPlaced` 1 knew one product an order, 2 called the items lines, 3 is today's.
-//! - `OrderDispatched` was one event while the money was taken as the parcel left; now these are two.
-//! - `PaymentReminded` meant nothing to the order and is retired: no step, `RETIRED` names it.
+//! - `OrderPlaced`: version 1 had one product, version 2 called the items lines, version 3 is the current form.
+//! - `OrderDispatched` was one event while the payment was taken as the parcel left. It is now read as two events.
+//! - `PaymentReminded` had no effect on the order. It is retired: it has no step, and `RETIRED` lists it.
 
 use daybook_decider::{StoredEvent, Upcast};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
-//! Events as they were once stored, in `golden/<type>.json`: what is in the table must stay readable, and a stored form
-//! cannot change without a new version.
+//! Events as they were once stored, in `golden/<type>.json`: every event in the table must stay readable, and a stored
+//! form cannot change without a new version.
 //!
-//! An entry is an event's name, its version, the shape that the version has, and an example; one that is not written any
-//! more also says what it reads as today. To change a stored form, raise the version in `EVENTS`, write the upcast, and
-//! add an entry; those that are there stay for ever, and only what they read as moves on. An aggregate that has never
-//! been deployed can do without a file.
+//! An entry contains the name of an event, its version, the shape of that version, and an example. If the form is not
+//! written any more, the entry also contains the events that it is read as today. To change a stored form, raise the
+//! version in `EVENTS`, write the upcast, and add an entry. Existing entries stay forever; only `reads` changes. An
+//! aggregate that was never deployed needs no file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,11 +25,11 @@ struct Golden {
     version: u32,
     shape: Value,
     data: Value,
-    /// The events of today's form that it is read as; its own, where it is of today's form.
+    /// The events that it is read as today. `None` for a form that is written today: it is read as itself.
     reads: Option<Vec<Today>>,
 }
 
-/// An event of the form that is written today.
+/// An event in the form that is written today.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Today {
@@ -50,7 +50,7 @@ fn golden(model: &dyn Model) -> Vec<Golden> {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The version of an event that is written today, if one of that name is.
+/// The version of the event `name` that is written today; `None` if no event of that name is written.
 fn written(model: &dyn Model, name: &str) -> Option<u32> {
     model.events().iter().find(|event| event.name == name).map(|event| event.version)
 }
@@ -70,7 +70,7 @@ impl Golden {
     }
 }
 
-/// The shape of each event's data as today's code writes it, by the event's name.
+/// The name of each event, with the shape of its data as today's code writes it.
 fn shapes(model: &dyn Model) -> Vec<(String, Value)> {
     let schema = Value::from(model.schemas().event);
     let variants = schema["oneOf"].as_array().unwrap();
@@ -79,7 +79,7 @@ fn shapes(model: &dyn Model) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn every_event_that_was_ever_stored_can_be_read() {
+fn golden_events_of_every_version_can_be_read() {
     for model in aggregates::registry().unwrap().iter() {
         let events: Vec<_> = golden(model).iter().zip(1..).map(|(event, seq_num)| event.recorded(seq_num)).collect();
         let folded = model.fold(model.before_first_event(), &events);
@@ -89,7 +89,7 @@ fn every_event_that_was_ever_stored_can_be_read() {
 }
 
 #[test]
-fn every_form_is_read_as_what_its_entry_says() {
+fn golden_event_is_read_as_its_entry_lists() {
     for model in aggregates::registry().unwrap().iter() {
         for event in golden(model) {
             let (name, version) = (&event.name, event.version);
@@ -99,7 +99,7 @@ fn every_form_is_read_as_what_its_entry_says() {
             assert_eq!(
                 event.reads.is_none(),
                 is_todays,
-                "{name} {version} must say what it reads as, if not as itself"
+                "{name} {version} needs `reads` if, and only if, it is not the form that is written today"
             );
             let itself = || vec![Today { r#type: name.clone(), data: event.data.clone() }];
             let expected = event.reads.clone().unwrap_or_else(itself);
@@ -110,7 +110,7 @@ fn every_form_is_read_as_what_its_entry_says() {
 }
 
 #[test]
-fn a_stored_form_changes_only_with_its_version() {
+fn shape_of_a_written_version_equals_its_golden_shape() {
     for model in aggregates::registry().unwrap().iter().filter(|model| file(*model).exists()) {
         let goldens = golden(model);
         let file = file(model);
@@ -130,7 +130,7 @@ fn a_stored_form_changes_only_with_its_version() {
 }
 
 #[test]
-fn every_form_that_may_be_stored_has_an_entry_and_every_entry_is_of_such_a_form() {
+fn declared_forms_and_golden_entries_are_the_same() {
     for model in aggregates::registry().unwrap().iter().filter(|model| file(*model).exists()) {
         let stored = model.stored_events().into_iter();
         let declared: BTreeSet<_> =
@@ -144,7 +144,7 @@ fn every_form_that_may_be_stored_has_an_entry_and_every_entry_is_of_such_a_form(
 }
 
 #[test]
-fn every_example_is_of_its_shape() {
+fn golden_example_fits_its_shape() {
     for model in aggregates::registry().unwrap().iter() {
         for Golden { name, version, shape, data, .. } in golden(model) {
             let misfits = shape::misfits(&data, &shape);
@@ -153,9 +153,9 @@ fn every_example_is_of_its_shape() {
     }
 }
 
-/// A form keeps its shape, so of two entries of one form neither can have been changed.
+/// Two entries of one form must agree, so a change of one of them is detected.
 #[test]
-fn entries_of_one_form_have_one_shape() {
+fn golden_entries_of_one_form_have_one_shape() {
     for model in aggregates::registry().unwrap().iter() {
         let goldens = golden(model);
         for one in &goldens {
@@ -171,7 +171,7 @@ fn data_of_another_form_is_unreadable() {
     for model in registry.iter() {
         for event in golden(model) {
             let Value::Object(members) = &event.shape else { continue };
-            // Of what is retired, nothing is read.
+            // A retired event is read as no event, whatever its data.
             if event.reads.as_ref().is_some_and(Vec::is_empty) {
                 continue;
             }
@@ -187,7 +187,7 @@ fn data_of_another_form_is_unreadable() {
 }
 
 #[test]
-fn every_golden_file_is_of_a_registered_type() {
+fn golden_file_belongs_to_a_registered_type() {
     let registry = aggregates::registry().unwrap();
     let registered: Vec<_> = registry.iter().map(file).collect();
     for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/golden")).unwrap() {

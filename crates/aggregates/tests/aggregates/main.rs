@@ -1,4 +1,4 @@
-//! What holds for every aggregate that ships: whatever commands come, and whatever was stored by earlier code.
+//! Properties of every aggregate that ships: for any sequence of commands, and for the events that earlier code stored.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What holds for every sequence of commands.
+//! Properties that hold for every sequence of commands.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use ulid::Ulid;
 
 const ID: &str = "1";
 
-/// Once for all cases.
+/// Built once for all test cases.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| aggregates::registry().unwrap());
 
 fn model(aggregate_type: &str) -> &'static dyn Model {
@@ -27,7 +27,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), Just("a".to_owned()), Just("b".to_owned()), any::<String>()]
 }
 
-/// Near the overdraft limit, near zero, and anywhere.
+/// Amounts near the overdraft limit, near zero, and anywhere.
 fn amount() -> impl Strategy<Value = i64> {
     prop_oneof![8 => -1_100..1_100_i64, 2 => -1_001..=-999_i64, 2 => -1..=1_i64, 1 => any::<i64>()]
 }
@@ -51,7 +51,7 @@ fn on_a_todo() -> BoxedStrategy<Command> {
     prop_oneof![2 => texts("CreateTodo"), 6 => texts("UpdateTodo"), 1 => Just(("DeleteTodo", json!({})))].boxed()
 }
 
-/// Of the price that most orders have, so that they get on.
+/// Most amounts are equal, so that most payments are accepted.
 fn on_an_order() -> BoxedStrategy<Command> {
     let price = || prop_oneof![6 => Just(4_500_i64), 1 => any::<i64>()];
     let items = vec((text(), 0..3_u32), 0..3).prop_map(|items| {
@@ -72,7 +72,7 @@ fn on_an_order() -> BoxedStrategy<Command> {
     .boxed()
 }
 
-/// Commands to an aggregate that the first of them has created, most often.
+/// A sequence of commands, which in most cases begins with the create command `first`.
 fn story(first: Command, command: BoxedStrategy<Command>) -> impl Strategy<Value = Vec<Command>> {
     (prop::bool::weighted(0.8), vec(command, 0..24)).prop_map(move |(created, mut commands)| {
         if created {
@@ -95,7 +95,7 @@ fn of_an_order() -> impl Strategy<Value = Vec<Command>> {
     story(("PlaceOrder", json!({"customerId": "alice", "items": items, "total": 4_500})), on_an_order())
 }
 
-/// One command that reached the rules.
+/// A command that the rules decided on.
 struct Step {
     before: Folded,
     events: Vec<RecordedEvent>,
@@ -103,7 +103,7 @@ struct Step {
     after: Folded,
 }
 
-/// What the commands came to, without those that did not reach the rules.
+/// Carries out the commands. Leaves out those that did not reach the rules.
 fn play(model: &dyn Model, commands: &[Command]) -> Vec<Step> {
     let mut before = model.before_first_event();
     let mut steps = Vec::new();
@@ -127,7 +127,8 @@ fn state(model: &dyn Model, folded: &Folded) -> Value {
     model.state(folded).unwrap().read().unwrap()
 }
 
-/// Whatever prefix a snapshot was taken of, the events after it lead where all events do, and where the decisions led.
+/// Checks that a fold from a snapshot after any event gives the same result as a fold of all events and as the
+/// decisions.
 fn assert_snapshots_change_nothing(aggregate_type: &str, commands: &[Command]) -> Result<(), TestCaseError> {
     let model = model(aggregate_type);
     let whole = |folded: &Folded| {
@@ -146,7 +147,7 @@ fn assert_snapshots_change_nothing(aggregate_type: &str, commands: &[Command]) -
     Ok(())
 }
 
-/// An event comes back from its JSON as it was, and its name is one of `EVENTS`.
+/// Checks that an event is equal after it was written to JSON and read again, and that `EVENTS` declares its name.
 fn assert_round_trip<A: Aggregate>(event: &A::Event, name: &str) -> Result<(), TestCaseError>
 where
     A::Event: std::fmt::Debug + PartialEq,
@@ -156,7 +157,7 @@ where
     let tagged: Value = serde_json::from_str(&text).unwrap();
     prop_assert_eq!(&tagged["type"], name);
 
-    // And as a row of the stream, by the way that the kernel takes.
+    // The kernel reads it as a row of the stream too.
     let version = A::EVENTS.iter().find(|known| known.name == name).unwrap().version;
     let row = RecordedEvent {
         seq_num: 1,
@@ -226,22 +227,22 @@ fn order_event() -> impl Strategy<Value = (&'static str, order::Event)> {
 
 proptest! {
     #[test]
-    fn an_account_is_the_same_from_every_snapshot(commands in of_an_account()) {
+    fn account_folded_from_any_snapshot_is_the_same(commands in of_an_account()) {
         assert_snapshots_change_nothing("account", &commands)?;
     }
 
     #[test]
-    fn a_todo_is_the_same_from_every_snapshot(commands in of_a_todo()) {
+    fn todo_folded_from_any_snapshot_is_the_same(commands in of_a_todo()) {
         assert_snapshots_change_nothing("todo", &commands)?;
     }
 
     #[test]
-    fn an_order_is_the_same_from_every_snapshot(commands in of_an_order()) {
+    fn order_folded_from_any_snapshot_is_the_same(commands in of_an_order()) {
         assert_snapshots_change_nothing("order", &commands)?;
     }
 
     #[test]
-    fn a_balance_is_the_sum_of_what_was_accepted_and_never_below_the_limit(commands in of_an_account()) {
+    fn balance_is_the_sum_of_accepted_transactions_and_never_below_the_limit(commands in of_an_account()) {
         let model = model("account");
         let mut sum = 0;
         for step in play(model, &commands) {
@@ -255,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn an_overdraft_is_announced_exactly_when_the_balance_falls_below_zero(commands in of_an_account()) {
+    fn overdrawn_is_published_exactly_when_the_balance_falls_below_zero(commands in of_an_account()) {
         let model = model("account");
         for step in play(model, &commands) {
             let [before, after] = [&step.before, &step.after].map(|at| state(model, at)["balance"].as_i64().unwrap());
@@ -296,17 +297,17 @@ proptest! {
     }
 
     #[test]
-    fn an_accounts_events_come_back_as_they_were((name, event) in account_event()) {
+    fn account_event_written_and_read_is_unchanged((name, event) in account_event()) {
         assert_round_trip::<account::Account>(&event, name)?;
     }
 
     #[test]
-    fn a_todos_events_come_back_as_they_were((name, event) in todo_event()) {
+    fn todo_event_written_and_read_is_unchanged((name, event) in todo_event()) {
         assert_round_trip::<todo::Todo>(&event, name)?;
     }
 
     #[test]
-    fn an_orders_events_come_back_as_they_were((name, event) in order_event()) {
+    fn order_event_written_and_read_is_unchanged((name, event) in order_event()) {
         assert_round_trip::<order::Order>(&event, name)?;
     }
 }

@@ -1,9 +1,10 @@
-//! The shape of an event's data: a short form of its JSON Schema, without the texts that describe it.
+//! The shape of an event's data: a short form of its JSON Schema, without the descriptions.
 
 use serde_json::{Map, Value};
 
-/// Of an object, its members with their shapes, `?` behind the name of one that may be missing. Of a list, a list of the
-/// one shape. Else the type and its format, or the schema itself where that says more.
+/// Returns the shape of a schema. An object becomes its members with their shapes, and `?` follows the name of an
+/// optional member. A list becomes a list of one shape. Any other schema becomes its type and format, or remains the
+/// whole schema if type and format do not describe it.
 pub(crate) fn of(schema: &Value, root: &Value) -> Value {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#'));
@@ -40,7 +41,7 @@ fn undescribed(schema: &Value, root: &Value) -> Value {
     }
 }
 
-/// What in `data` is not of that shape: members that it lacks, and members that the shape does not have.
+/// Lists the differences between `data` and a shape: missing members, and members that the shape does not have.
 pub(crate) fn misfits(data: &Value, shape: &Value) -> Vec<String> {
     match (data, shape) {
         (Value::Object(members), Value::Object(shapes)) => {
@@ -62,7 +63,7 @@ pub(crate) fn misfits(data: &Value, shape: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_shape_says_what_is_stored_and_not_how_it_is_described() {
+fn shape_of_a_described_schema_omits_the_descriptions() {
     let root = serde_json::json!({
         "$defs": {
             "Line": {
