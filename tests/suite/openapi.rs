@@ -37,7 +37,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
 fn the_copy_is_what_the_code_makes() {
     let checked_in = std::fs::read_to_string(workspace().join("docs/openapi.json")).unwrap_or_default();
     assert!(
-        checked_in == daybook_cli::openapi::text().unwrap(),
+        checked_in == daybook_cli::commands::openapi::text().unwrap(),
         "docs/openapi.json is not what the code makes; look at the difference after\n\
          cargo run -- openapi > docs/openapi.json"
     );

@@ -1,26 +1,21 @@
 //! The `daybook` command: the whole suite on one machine, and the operator's verbs for wherever it runs.
 //!
 //! In reading order:
-//! - [`dev`]: `daybook dev`.
-//! - [`openapi`]: `daybook openapi`.
-//! - [`operate`]: what the operator's verbs share: which stack, which aggregates, how fast, until when.
-//! - [`verify`], [`dlq`], [`republish`], [`snapshot`]: these verbs.
+//! - [`commands`]: the commands, one file each.
+//! - [`dev`]: the local stack.
+//! - [`operator`]: what the operator's verbs share: which stack, which aggregates, how fast, until when.
 //! - `aws`: AWS configuration.
 
 mod aws;
+pub mod commands;
 pub mod dev;
-pub mod dlq;
-pub mod openapi;
-pub mod operate;
-pub mod republish;
-pub mod snapshot;
-pub mod verify;
+pub mod operator;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use self::operate::{Exit, OperateError, Operator};
+use self::operator::{Exit, OperateError, Operator};
 
 /// Event sourcing on DynamoDB: the whole suite on one machine, and the operator's verbs.
 #[derive(Debug, Parser)]
@@ -39,7 +34,7 @@ enum Verb {
     /// Print the API's document, OpenAPI 3.1; `docs/openapi.json` is a copy.
     Openapi,
     #[command(flatten)]
-    Operate(operate::Verb),
+    Operate(operator::Verb),
 }
 
 /// Why a command could not be carried out. The message is for the person who typed it.
@@ -71,9 +66,9 @@ impl Command {
     /// When it fails.
     pub async fn run(self) -> Result<Exit, CommandError> {
         match self.verb {
-            Some(Verb::Dev(options)) => Ok(dev::run(options).await?),
-            Some(Verb::Openapi) => Ok(openapi::print()?),
-            None => Ok(dev::run(self.dev).await?),
+            Some(Verb::Dev(options)) => Ok(commands::dev::run(options).await?),
+            Some(Verb::Openapi) => Ok(commands::openapi::print()?),
+            None => Ok(commands::dev::run(self.dev).await?),
             Some(Verb::Operate(verb)) => Ok(verb.run(&mut Operator::of_process()?).await?),
         }
     }

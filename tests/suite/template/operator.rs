@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use daybook_cli::operate::OperateError;
-use daybook_cli::operate::target::{BusOptions, QueueOptions, TO_TAKE_SNAPSHOTS, TableOptions};
+use daybook_cli::operator::OperateError;
+use daybook_cli::operator::target::{BusOptions, QueueOptions, TO_TAKE_SNAPSHOTS, TableOptions};
 use daybook_settings::Environment;
 use serde_json::Value;
 

@@ -28,8 +28,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::args::Options;
 use super::functions::{Discards, Function, Worker};
-use super::options::Options;
 use super::stream::Stream;
 use super::{endpoints, environment};
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};

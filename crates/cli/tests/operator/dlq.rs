@@ -1,6 +1,6 @@
 //! `daybook dlq`.
 
-use daybook_cli::operate::{Exit, OperateError};
+use daybook_cli::operator::{Exit, OperateError};
 use daybook_table::OutboxItem;
 use serde_json::{Value, json};
 

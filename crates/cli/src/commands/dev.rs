@@ -1,30 +1,9 @@
-//! `daybook dev`: the table, the API, the two stream functions behind their mappings, and the bus, in one process.
-//!
-//! Invariants:
-//! - The functions run the handlers that Lambda runs, with the settings that template.yaml gives them.
-//! - Everything it starts ends with it.
-//!
-//! In reading order:
-//! - `options`: what can be asked for.
-//! - `stack`: starting and stopping it all.
-//! - `environment`: the functions' settings.
-//! - `functions`: a stream function behind its mapping.
-//! - `stream`: the table's stream, record by record.
-//! - `endpoints`: what only this stack answers, under `/_dev/`.
-
-mod endpoints;
-mod environment;
-mod functions;
-mod options;
-mod stack;
-mod stream;
+//! `daybook dev`: the local stack until Ctrl-C.
 
 use std::io::{self, Write};
 
-pub use options::Options;
-pub use stack::{DevError, Stack};
-
-use crate::operate::Exit;
+use crate::dev::{DevError, Options, Stack};
+use crate::operator::Exit;
 
 /// Runs the stack until Ctrl-C, or until nobody reads any more what it says of itself and of what passes over the bus.
 ///

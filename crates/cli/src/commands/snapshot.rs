@@ -10,11 +10,11 @@ use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::operate::pacing::Pacer;
-use crate::operate::selection::{AggregateName, Found, Selection};
-use crate::operate::target::{HELP, TO_TAKE_SNAPSHOTS, TableOptions};
-use crate::operate::walk::Walk;
-use crate::operate::{Exit, OperateError, Operator};
+use crate::operator::pacing::Pacer;
+use crate::operator::selection::{AggregateName, Found, Selection};
+use crate::operator::target::{HELP, TO_TAKE_SNAPSHOTS, TableOptions};
+use crate::operator::walk::Walk;
+use crate::operator::{Exit, OperateError, Operator};
 
 /// What can be done with snapshots.
 #[derive(Clone, Debug, Subcommand)]

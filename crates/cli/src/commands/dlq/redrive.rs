@@ -10,11 +10,11 @@ use clap::Args;
 use daybook_stream_relay::ResendOutcome;
 use serde_json::json;
 
-use super::letters::{Filter, LOOK, Queue, Received};
-use crate::operate::progress::Progress;
-use crate::operate::target::{BusOptions, QueueOptions};
-use crate::operate::unsent::Unsent;
-use crate::operate::{Exit, OperateError, Operator};
+use crate::operator::dead_letter_queue::{Filter, LOOK, Queue, Received};
+use crate::operator::progress::Progress;
+use crate::operator::target::{BusOptions, QueueOptions};
+use crate::operator::unsent::Unsent;
+use crate::operator::{Exit, OperateError, Operator};
 
 /// Letters that are sent before those that were taken are deleted.
 const AT_ONCE: usize = 500;

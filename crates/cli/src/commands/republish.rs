@@ -13,11 +13,11 @@ use jiff::Timestamp;
 use serde_json::json;
 use ulid::Ulid;
 
-use crate::operate::progress::Progress;
-use crate::operate::selection::{AggregateName, model, models};
-use crate::operate::target::{BusOptions, TO_FIND, TableOptions};
-use crate::operate::unsent::Unsent;
-use crate::operate::{Exit, OperateError, Operator};
+use crate::operator::progress::Progress;
+use crate::operator::selection::{AggregateName, model, models};
+use crate::operator::target::{BusOptions, TO_FIND, TableOptions};
+use crate::operator::unsent::Unsent;
+use crate::operator::{Exit, OperateError, Operator};
 
 /// Rows that are sent together, at most.
 const AT_ONCE: usize = 500;

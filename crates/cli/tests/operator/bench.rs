@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
-use daybook_cli::operate::{Exit, Interrupt, OperateError, Operator, Verb};
+use daybook_cli::operator::{Exit, Interrupt, OperateError, Operator, Verb};
 use daybook_decider::{CommandRequest, DecisionInput, Json, Meta};
 use daybook_event_store::EventStore;
 use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};

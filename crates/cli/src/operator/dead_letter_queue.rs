@@ -14,9 +14,9 @@ use daybook_stream_relay::DeadLetter;
 use daybook_table::{AggregateKey, OutboxItem};
 use serde_json::{Value, json};
 
-use crate::operate::progress::Progress;
-use crate::operate::selection::AggregateName;
-use crate::operate::{Interrupt, OperateError};
+use crate::operator::progress::Progress;
+use crate::operator::selection::AggregateName;
+use crate::operator::{Interrupt, OperateError};
 
 /// Messages a call of SQS.
 const AT_ONCE: usize = 10;
@@ -25,31 +25,31 @@ const AT_ONCE: usize = 10;
 const WAIT: i32 = 1;
 
 /// A look at letters hides them from others for so long at most, should it end before it puts them back.
-pub(super) const LOOK: Duration = Duration::from_secs(60);
+pub(crate) const LOOK: Duration = Duration::from_secs(60);
 
 /// SQS hides a message for twelve hours at most.
 const LONGEST_HIDDEN: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// A message of the queue that was received, and is hidden from others until it is put back.
 #[derive(Clone, Debug)]
-pub(super) struct Received {
+pub(crate) struct Received {
     /// SQS's own id.
-    pub(super) id: String,
-    pub(super) handle: String,
-    pub(super) body: String,
+    pub(crate) id: String,
+    pub(crate) handle: String,
+    pub(crate) body: String,
     /// Or why it is no whole letter.
-    pub(super) letter: Result<Whole, String>,
+    pub(crate) letter: Result<Whole, String>,
 }
 
 /// A letter that holds a message.
 #[derive(Clone, Debug)]
-pub(super) struct Whole {
-    pub(super) aggregate: AggregateKey,
-    pub(super) row: OutboxItem,
-    pub(super) code: String,
-    pub(super) text: String,
-    pub(super) attempts: u32,
-    pub(super) parked_at: String,
+pub(crate) struct Whole {
+    pub(crate) aggregate: AggregateKey,
+    pub(crate) row: OutboxItem,
+    pub(crate) code: String,
+    pub(crate) text: String,
+    pub(crate) attempts: u32,
+    pub(crate) parked_at: String,
 }
 
 /// Which letters; all when nothing is said.
@@ -74,7 +74,7 @@ pub struct Filter {
 
 impl Filter {
     /// What is no whole letter has only SQS's id to be told by.
-    pub(super) fn passes(&self, received: &Received) -> bool {
+    pub(crate) fn passes(&self, received: &Received) -> bool {
         let whole = received.letter.as_ref().ok();
         let is = |asked: &Option<String>, of: &dyn Fn(&Whole) -> String| {
             asked.as_ref().is_none_or(|asked| whole.is_some_and(|whole| *asked == of(whole)))
@@ -103,14 +103,14 @@ impl Received {
     }
 
     /// By aggregate and number, as they are sent; what is no whole letter at the end.
-    pub(super) fn order(&self) -> impl Ord + use<> {
+    pub(crate) fn order(&self) -> impl Ord + use<> {
         match &self.letter {
             Ok(whole) => (0, whole.row.pk.clone(), whole.row.message_seq, whole.row.sk.clone()),
             Err(_) => (1, String::new(), 0, self.id.clone()),
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         match &self.letter {
             Ok(Whole { aggregate, row, code, text, attempts, parked_at }) => json!({
                 "id": self.id, "aggregate": aggregate.to_string(), "messageSeq": row.message_seq,
@@ -138,24 +138,24 @@ impl fmt::Display for Received {
 }
 
 /// The queue.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     client: Client,
     url: String,
 }
 
 /// About how many messages SQS says that there are.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) waiting: u64,
-    pub(super) hidden: u64,
+pub(crate) struct Counts {
+    pub(crate) waiting: u64,
+    pub(crate) hidden: u64,
 }
 
 impl Queue {
-    pub(super) fn new((client, url): (Client, String)) -> Self {
+    pub(crate) fn new((client, url): (Client, String)) -> Self {
         Self { client, url }
     }
 
-    pub(super) async fn counts(&self) -> Result<Counts, OperateError> {
+    pub(crate) async fn counts(&self) -> Result<Counts, OperateError> {
         use QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible};
         let answer = self
             .client
@@ -174,7 +174,7 @@ impl Queue {
     }
 
     /// Receives up to `most` messages and hides them for that long, until there are no more, or none that is new.
-    pub(super) async fn receive(
+    pub(crate) async fn receive(
         &self,
         most: usize,
         hide: Duration,
@@ -222,7 +222,7 @@ impl Queue {
     }
 
     /// Shows messages to others again. What cannot be shown shows by itself when its time is up.
-    pub(super) async fn put_back(&self, messages: &[Received]) {
+    pub(crate) async fn put_back(&self, messages: &[Received]) {
         for some in messages.chunks(AT_ONCE) {
             let entry = |(id, message): (usize, &Received)| {
                 ChangeMessageVisibilityBatchRequestEntry::builder()
@@ -242,7 +242,7 @@ impl Queue {
     }
 
     /// Deletes messages, and answers why for each that could not be.
-    pub(super) async fn delete(&self, messages: &[Received]) -> Vec<(Received, String)> {
+    pub(crate) async fn delete(&self, messages: &[Received]) -> Vec<(Received, String)> {
         let mut left = Vec::new();
         for some in messages.chunks(AT_ONCE) {
             let entry = |(id, message): (usize, &Received)| {

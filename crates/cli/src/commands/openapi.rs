@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use daybook_decider::RegistrationError;
 
-use crate::operate::{Exit, OperateError};
+use crate::operator::{Exit, OperateError};
 
 /// The document as it is checked in.
 ///

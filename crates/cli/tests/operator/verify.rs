@@ -1,7 +1,7 @@
 //! `daybook verify`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operate::{Exit, OperateError};
+use daybook_cli::operator::{Exit, OperateError};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Item};

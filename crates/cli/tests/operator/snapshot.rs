@@ -1,7 +1,7 @@
 //! `daybook snapshot rebuild`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operate::Exit;
+use daybook_cli::operator::Exit;
 use serde_json::{Value, json};
 
 use crate::bench::Bench;

@@ -10,11 +10,11 @@ use daybook_event_store::{EventStore, StoreError};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::operate::pacing::Pacer;
-use crate::operate::selection::{AggregateName, Found, Listing, Selection};
-use crate::operate::target::{TO_FIND, TableOptions};
-use crate::operate::walk::Walk;
-use crate::operate::{Exit, OperateError, Operator};
+use crate::operator::pacing::Pacer;
+use crate::operator::selection::{AggregateName, Found, Listing, Selection};
+use crate::operator::target::{TO_FIND, TableOptions};
+use crate::operator::walk::Walk;
+use crate::operator::{Exit, OperateError, Operator};
 
 /// What is asked for.
 #[derive(Clone, Debug, Args)]

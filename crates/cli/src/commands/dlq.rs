@@ -1,18 +1,16 @@
 //! `daybook dlq`: what the relay parked, and the way back.
 //!
 //! In reading order:
-//! - `letters`: the queue, and the letters in it.
 //! - [`list`], [`show`], [`redrive`]: the verbs.
 
-mod letters;
 pub mod list;
 pub mod redrive;
 pub mod show;
 
 use clap::Subcommand;
 
-use crate::operate::target::HELP;
-use crate::operate::{Exit, OperateError, Operator};
+use crate::operator::target::HELP;
+use crate::operator::{Exit, OperateError, Operator};
 
 /// What can be done with the dead-letter queue.
 #[derive(Clone, Debug, Subcommand)]

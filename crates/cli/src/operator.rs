@@ -14,6 +14,7 @@
 //! - `walk`: over aggregates, with all of these.
 //! - `unsent`: what the bus did not take.
 
+pub(crate) mod dead_letter_queue;
 pub mod interrupt;
 pub mod pacing;
 pub mod progress;
@@ -34,7 +35,7 @@ use serde_json::{Value, json};
 pub use interrupt::Interrupt;
 
 use self::target::HELP;
-use crate::{dlq, republish, snapshot, verify};
+use crate::commands::{dlq, republish, snapshot, verify};
 
 /// What an operator can ask for.
 #[derive(Clone, Debug, Subcommand)]

@@ -5,9 +5,9 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::letters::{Filter, LOOK, Queue};
-use crate::operate::target::QueueOptions;
-use crate::operate::{Exit, OperateError, Operator};
+use crate::operator::dead_letter_queue::{Filter, LOOK, Queue};
+use crate::operator::target::QueueOptions;
+use crate::operator::{Exit, OperateError, Operator};
 
 /// What is asked for.
 #[derive(Clone, Debug, Args)]
