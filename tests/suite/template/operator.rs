@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use daybook_cli::operator::OperateError;
-use daybook_cli::operator::target::{BusOptions, QueueOptions, TO_TAKE_SNAPSHOTS, TableOptions};
+use daybook_cli::operator::OperatorError;
+use daybook_cli::operator::target::{BusArgs, QueueArgs, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs};
 use daybook_settings::Environment;
 use serde_json::Value;
 
@@ -36,10 +36,10 @@ fn the_operator_has_the_settings_that_the_functions_have() {
 }
 
 /// Reads what all the verbs read.
-fn read(environment: &Environment) -> Result<(), OperateError> {
-    TableOptions::default().settings(environment, TO_TAKE_SNAPSHOTS)?;
-    BusOptions::default().settings(environment)?;
-    QueueOptions::default().url(environment).map(drop)
+fn read(environment: &Environment) -> Result<(), OperatorError> {
+    TableArgs::default().settings(environment, SETTINGS_TO_TAKE_SNAPSHOTS)?;
+    BusArgs::default().settings(environment)?;
+    QueueArgs::default().url(environment).map(drop)
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
-use daybook_cli::operator::{Exit, Interrupt, OperateError, Operator, Verb};
+use daybook_cli::commands::OperatorCommand;
+use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
 use daybook_decider::{CommandRequest, DecisionInput, Json, Meta};
 use daybook_event_store::EventStore;
 use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
@@ -41,7 +42,7 @@ pub(crate) struct Bench {
 /// What a verb printed, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Printed {
-    pub(crate) ended: Result<Exit, OperateError>,
+    pub(crate) ended: Result<Exit, OperatorError>,
     pub(crate) lines: Vec<String>,
 }
 
@@ -57,7 +58,7 @@ impl Printed {
 #[derive(Parser)]
 struct Line {
     #[command(subcommand)]
-    verb: Verb,
+    command: OperatorCommand,
 }
 
 impl Bench {
@@ -116,14 +117,14 @@ impl Bench {
 
     async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
         let words = shlex::split(line).unwrap();
-        let verb = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().verb;
-        let mut operator = Operator {
+        let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
+        let mut context = OperatorContext {
             environment: self.environment().into_iter().collect::<Environment>(),
             registry: aggregates::registry().unwrap(),
             out: Box::new(screen.clone()),
             interrupt: Interrupt::by(screen.stop.subscribe()),
         };
-        let ended = verb.run(&mut operator).await;
+        let ended = command.run(&mut context).await;
         let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
         Printed { ended, lines: text.lines().map(str::to_owned).collect() }
     }

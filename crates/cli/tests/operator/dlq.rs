@@ -1,6 +1,6 @@
 //! `daybook dlq`.
 
-use daybook_cli::operator::{Exit, OperateError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::OutboxItem;
 use serde_json::{Value, json};
 
@@ -185,7 +185,7 @@ async fn a_deployment_at_fault_ends_it_and_deletes_nothing() {
     let (bench, ..) = bench().await;
     bench.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = bench.daybook("dlq redrive --yes").await;
-    assert!(matches!(&printed.ended, Err(OperateError::Bus { .. })), "{printed:?}");
+    assert!(matches!(&printed.ended, Err(OperatorError::Bus { .. })), "{printed:?}");
     assert!(printed.lines.last().unwrap().ends_with("1 no whole messages, 5 not sent"), "{printed:?}");
     assert_eq!(bench.bus.queued().len(), 6);
     assert!(all_is_shown(&bench).await);

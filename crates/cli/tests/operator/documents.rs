@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use daybook_cli::Command;
+use daybook_cli::commands::DaybookArgs;
 
 const VERBS: [&str; 4] = ["verify", "dlq", "republish", "snapshot"];
 
@@ -28,7 +28,7 @@ fn the_commands_of_the_pages_can_be_typed() {
         for command in commands(page) {
             let typed = command.split('#').next().unwrap().replace(['[', ']'], "");
             let typed = typed.replace("TIME", "2026-11-20T08:00:00Z");
-            match Command::try_parse_from(shlex::split(&typed).unwrap()) {
+            match DaybookArgs::try_parse_from(shlex::split(&typed).unwrap()) {
                 Ok(_) => seen += 1,
                 // A verb that is only spoken of.
                 Err(error) => assert!(

@@ -1,7 +1,7 @@
 //! `daybook republish`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{Exit, OperateError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ async fn a_window_begins_and_ends_where_it_is_told_to() {
     assert_eq!(count(window(at, after)).await, 2);
     assert_eq!(count(window(at - jiff::SignedDuration::from_secs(1), at)).await, 0);
     assert_eq!(count(window(after, after + jiff::SignedDuration::from_secs(1))).await, 0);
-    assert!(matches!(bench.daybook(&window(after, at)).await.ended, Err(OperateError::Usage(_))));
+    assert!(matches!(bench.daybook(&window(after, at)).await.ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_type_or_an_aggregate_can_be_chosen() {
     assert_eq!(count("--aggregate todo/2 --aggregate account/1").await, 3);
     assert_eq!(count("--after todo/1").await, 2);
     assert_eq!(count("--type order").await, 0);
-    assert!(matches!(bench.daybook(&format!("{ALWAYS} --type ghost")).await.ended, Err(OperateError::Usage(_))));
+    assert!(matches!(bench.daybook(&format!("{ALWAYS} --type ghost")).await.ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
@@ -230,7 +230,10 @@ async fn a_bus_that_refuses_ends_it_and_it_goes_on_from_there() {
     bench.fail(json!({"putEvents": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
     let error = printed.ended.unwrap_err();
-    assert!(matches!(&error, OperateError::Bus { cause, .. } if cause.starts_with("AccessDeniedException")), "{error}");
+    assert!(
+        matches!(&error, OperatorError::Bus { cause, .. } if cause.starts_with("AccessDeniedException")),
+        "{error}"
+    );
     assert_eq!(error.exit_code(), 3);
     let summary = printed.lines.last().unwrap();
     let after = summary.split_once("go on with --after ").unwrap().1;

@@ -1,7 +1,7 @@
 //! `daybook verify`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{Exit, OperateError};
+use daybook_cli::operator::{Exit, OperatorError};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Item};
@@ -83,9 +83,9 @@ async fn what_does_not_exist_is_said() {
     let lines = bench.daybook("verify todo/3").await.expect(Exit::Findings);
     assert_eq!(lines[0], "todo/3 * missing: it does not exist");
     let ended = bench.daybook("verify ghost/1").await.ended;
-    assert!(matches!(&ended, Err(OperateError::Usage(text)) if text.contains("there are ") && text.contains("todo")));
+    assert!(matches!(&ended, Err(OperatorError::Usage(text)) if text.contains("there are ") && text.contains("todo")));
     let ended = bench.daybook("verify --after OrderPlaced#7/01M7XZT6Q0G6DHYB4P1612VGXF").await.ended;
-    assert!(matches!(ended, Err(OperateError::Usage(_))));
+    assert!(matches!(ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
