@@ -237,9 +237,6 @@ impl Republish<'_> {
     /// Sends the batch, or lists it.
     async fn flush(&mut self) -> Result<(), OperatorError> {
         let batch = std::mem::take(&mut self.batch);
-        if batch.is_empty() {
-            return Ok(());
-        }
         if !self.args.yes {
             return batch.iter().try_for_each(|row| self.print_row("would-send", row, None));
         }

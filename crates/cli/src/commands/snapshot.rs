@@ -42,7 +42,7 @@ pub struct SnapshotRebuildArgs {
     /// Which of all.
     #[command(flatten)]
     pub selection: SelectionArgs,
-    /// Skip aggregates with fewer events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate names.
+    /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate names.
     #[arg(long, value_name = "N")]
     pub min_events: Option<u64>,
     /// Fold from the first event, replace current snapshots too, and correct wrong older ones: repairs snapshots in which

@@ -20,7 +20,7 @@ pub struct DevArgs {
     /// Address to listen on; 0.0.0.0 lets containers in.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
-    /// File that keeps the table; without it, memory.
+    /// File that stores the table. Default: the table is in memory.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// The SAM template that the functions and their mappings are read from.

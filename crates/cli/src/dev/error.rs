@@ -1,6 +1,5 @@
 //! Why the local stack does not start.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -66,11 +65,11 @@ pub enum DevError {
     Output(#[from] io::Error),
     /// The table's stream cannot be read.
     #[error("cannot read the table's stream")]
-    Stream(#[source] Box<dyn Error + Send + Sync>),
+    Stream(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl DevError {
-    pub(super) fn stream(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(super) fn stream(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Stream(error.into())
     }
 }

@@ -1,6 +1,5 @@
 //! The functions that a stream invokes.
 
-use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +21,16 @@ impl StreamFunction {
     /// Invokes it. A time-out or a panic ends the invocation, as in Lambda.
     pub(super) async fn invoke(&self, payload: String, timeout: Duration) -> Outcome {
         let answer = async {
-            match self {
-                Self::Relay(relay) => {
-                    let batch = serde_json::from_str(&payload)?;
-                    serde_json::to_string(&relay.handle(batch, Instant::now() + timeout).await?).map_err(Into::into)
-                }
-                Self::Snapshotter(snapshotter) => {
-                    let batch = serde_json::from_str(&payload)?;
-                    serde_json::to_string(&snapshotter.handle(batch, Instant::now() + timeout).await?)
-                        .map_err(Into::into)
-                }
-            }
+            let (batch, deadline) = (serde_json::from_str(&payload)?, Instant::now() + timeout);
+            let response = match self {
+                Self::Relay(relay) => relay.handle(batch, deadline).await?,
+                Self::Snapshotter(snapshotter) => snapshotter.handle(batch, deadline).await?,
+            };
+            Ok(serde_json::to_string(&response)?)
         };
         // The next invocation loads what it needs anew.
         let answer = AssertUnwindSafe(answer).catch_unwind();
-        let error: Box<dyn Error + Send + Sync> = match tokio::time::timeout(timeout, answer).await {
+        let error: Box<dyn std::error::Error + Send + Sync> = match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(Ok(response))) => return Outcome::Returned(response),
             Ok(Ok(Err(error))) => error,
             Ok(Err(_panic)) => "it panicked".into(),

@@ -8,7 +8,7 @@ use daybook_settings::Environment;
 use super::args::DevArgs;
 use super::error::DevError;
 use super::servers::HttpServers;
-use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, config_at_endpoint};
+use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 
 /// The services, each at the endpoint that the environment names, or else the stack's own.
 pub(super) struct Services {
@@ -40,14 +40,10 @@ impl Services {
         if !(is_elsewhere(EVENTBRIDGE_ENDPOINT) && is_elsewhere(SQS_ENDPOINT)) {
             bus_url = Some(servers.serve(args.bus_port, "--bus-port", bus.router()).await?);
         }
-        let config = async |variable, own_url: Option<&str>| match config_at_endpoint(&process, variable).await {
-            Some(elsewhere) => elsewhere,
-            None => daybook_function_runtime::aws_config_at(own_url.unwrap_or_default()),
-        };
         Ok(Self {
-            dynamodb: config(DYNAMODB_ENDPOINT, database.as_ref().map(LocalDynamoDb::url)).await,
-            eventbridge: config(EVENTBRIDGE_ENDPOINT, bus_url.as_deref()).await,
-            sqs: config(SQS_ENDPOINT, bus_url.as_deref()).await,
+            dynamodb: service_config(&process, DYNAMODB_ENDPOINT, database.as_ref().map(LocalDynamoDb::url)).await,
+            eventbridge: service_config(&process, EVENTBRIDGE_ENDPOINT, bus_url.as_deref()).await,
+            sqs: service_config(&process, SQS_ENDPOINT, bus_url.as_deref()).await,
             database,
             bus_url,
             elsewhere,

@@ -49,7 +49,8 @@ impl Stack {
         let services = Services::start(&args, &bus, &mut servers).await?;
 
         let (_, api_environment) = environment::function(&template, "command-handler", &services.sqs)?;
-        let (store, table_name) = create_table(&services, &api_environment).await?;
+        let store = create_table(&services, &api_environment).await?;
+        let table_name = api_environment.required("TABLE_NAME")?;
         let discarded = DiscardedRecords::default();
         let workers = start_stream_functions(&template, &services, &table_name, &discarded).await?;
 
@@ -111,16 +112,14 @@ fn read_template(path: &Path) -> Result<Template, DevError> {
     Ok(Template::parse(&text)?)
 }
 
-/// The store of the API, over a table that exists, and the table's name.
-async fn create_table(services: &Services, environment: &Environment) -> Result<(EventStore, String), DevError> {
-    let settings = daybook_command_handler::store_settings(environment)?;
-    let table_name = settings.table_name.clone();
-    let store = EventStore::new(&services.dynamodb, settings);
+/// Creates the table if it does not exist. Returns the store of the API over it.
+async fn create_table(services: &Services, environment: &Environment) -> Result<EventStore, DevError> {
+    let store = EventStore::new(&services.dynamodb, daybook_command_handler::store_settings(environment)?);
     store.create_table().await.map_err(|source| match (&services.database, services.dynamodb.endpoint_url()) {
         (None, Some(url)) => DevError::Elsewhere { url: url.to_owned(), source },
         _ => source.into(),
     })?;
-    Ok((store, table_name))
+    Ok(store)
 }
 
 /// Starts a worker for each event source mapping that the template declares for the stream functions.

@@ -60,10 +60,7 @@ impl TableStream {
 
     /// Processes each shard, a parent before its children. It never ends, since a table that accepts writes always has an open
     /// shard.
-    pub(super) async fn follow<F>(&self, process: impl Fn(String) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    pub(super) async fn follow<F: Future<Output = ()> + Send + 'static>(&self, process: impl Fn(String) -> F) {
         let (mut begun, mut processed) = (BTreeSet::new(), BTreeSet::new());
         let mut processing = JoinSet::new();
         loop {

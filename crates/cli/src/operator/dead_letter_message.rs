@@ -97,10 +97,9 @@ impl DeadLetterMessage {
 
     /// The order of sending: by aggregate and number. Messages that cannot be sent come last.
     pub(crate) fn order(&self) -> impl Ord + use<> {
-        match &self.content {
-            Ok(content) => (0, content.row.pk.clone(), content.row.message_seq, content.row.sk.clone()),
-            Err(_) => (1, String::new(), 0, self.sqs_id.clone()),
-        }
+        let row = self.content.as_ref().ok().map(|content| &content.row);
+        let order = row.map(|row| (row.pk.clone(), row.message_seq, row.sk.clone()));
+        (order.is_none(), order, self.sqs_id.clone())
     }
 
     /// Whether both contain the same outbox row: the relay may have sent it to the queue twice.

@@ -53,8 +53,7 @@ impl DeadLetterQueue {
             .client
             .get_queue_attributes()
             .queue_url(&self.url)
-            .attribute_names(ApproximateNumberOfMessages)
-            .attribute_names(ApproximateNumberOfMessagesNotVisible)
+            .set_attribute_names(Some(vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible]))
             .send()
             .await
             .map_err(|error| call_failed("tell how many messages it has", error))?;

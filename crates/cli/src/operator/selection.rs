@@ -82,7 +82,7 @@ pub(crate) fn models<'a>(registry: &'a Registry, types: &[String]) -> Result<Vec
 /// # Errors
 ///
 /// When the type is not registered.
-pub(crate) fn model<'a>(registry: &'a Registry, name: &str) -> Result<&'a dyn Model, OperatorError> {
+fn model<'a>(registry: &'a Registry, name: &str) -> Result<&'a dyn Model, OperatorError> {
     registry.get(name).ok_or_else(|| {
         let known: Vec<_> = registry.iter().map(Model::type_name).collect();
         OperatorError::Usage(format!("no aggregate type {name:?} is registered; there are {}", known.join(", ")))

@@ -16,7 +16,7 @@ use daybook_stream_relay::{RelaySettings, Resend};
 
 use super::dead_letter_queue::DeadLetterQueue;
 use super::error::OperatorError;
-use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, config_at_endpoint};
+use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 
 /// The end of each operator command's `--help`.
 pub const STACK_HELP: &str = "\
@@ -69,11 +69,14 @@ pub struct QueueArgs {
     pub dlq_url: Option<String>,
 }
 
+/// The environment variables of some settings.
+pub type SettingNames = &'static [&'static str];
+
 /// The settings that decide which aggregates and messages a command finds.
-pub const SETTINGS_TO_FIND: &[&str] = &["EVENT_TYPE_SHARDS"];
+pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 
 /// The settings that also decide which snapshots a command takes, and how many older ones it keeps.
-pub const SETTINGS_TO_TAKE_SNAPSHOTS: &[&str] = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
+pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
 
 /// An option, the name of its variable, and its value; clap also fills the value from the variable.
 struct TargetOption<'a> {
@@ -88,11 +91,7 @@ impl TableArgs {
     /// # Errors
     ///
     /// When a setting is missing or wrong.
-    pub fn settings(
-        &self,
-        environment: &Environment,
-        required: &[&'static str],
-    ) -> Result<StoreSettings, OperatorError> {
+    pub fn settings(&self, environment: &Environment, required: SettingNames) -> Result<StoreSettings, OperatorError> {
         let options = [
             TargetOption { flag: "--table", name: "TABLE_NAME", value: &self.table },
             TargetOption { flag: "--event-type-shards", name: "EVENT_TYPE_SHARDS", value: &self.event_type_shards },
@@ -114,7 +113,7 @@ impl TableArgs {
     pub async fn connect(
         &self,
         environment: &Environment,
-        required: &[&'static str],
+        required: SettingNames,
     ) -> Result<EventStore, OperatorError> {
         let settings = self.settings(environment, required)?;
         Ok(EventStore::new(&aws_config(environment, DYNAMODB_ENDPOINT).await?, settings))
@@ -191,24 +190,21 @@ fn is_local(environment: &Environment, variable: &str) -> bool {
 
 /// The configuration of a service: at the endpoint that the environment names, else of the account that it names.
 async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
-    let config = match config_at_endpoint(environment, variable).await {
-        Some(config) => config,
-        None => daybook_function_runtime::aws_config().await,
-    };
+    let config = service_config(environment, variable, None).await;
     if config.region().is_none() {
         return Err(OperatorError::Usage(
             "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment has".to_owned(),
         ));
     }
-    let Some(provider) = config.credentials_provider() else { return Err(no_credentials("nobody gives any")) };
-    let credentials = provider.provide_credentials().await;
-    credentials.map_err(|error| no_credentials(&daybook_function_runtime::with_causes(&error)))?;
-    Ok(config)
-}
-
-fn no_credentials(why: &str) -> OperatorError {
+    let why_not = match config.credentials_provider() {
+        None => "nobody gives any".to_owned(),
+        Some(provider) => match provider.provide_credentials().await {
+            Ok(_) => return Ok(config),
+            Err(error) => daybook_function_runtime::with_causes(&error),
+        },
+    };
     let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
-    OperatorError::Usage(format!("no AWS credentials: {cure}: {why}"))
+    Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
 }
 
 /// The error of a wrong setting. It names the option if that was typed, else the variable.

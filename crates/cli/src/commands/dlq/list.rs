@@ -49,14 +49,14 @@ pub(super) async fn run(args: DlqListArgs, context: &mut OperatorContext) -> Res
         writeln!(context.out, "{}", output_line(args.json, message.json(), message.to_string()))?;
     }
     let listed = messages.len();
-    let not_whole = messages.iter().filter(|message| message.content.is_err()).count();
+    let unsendable = messages.iter().filter(|message| message.content.is_err()).count();
     let text = format!(
-        "{listed} letters of {seen} seen, {not_whole} of them no whole messages; SQS counts about {} waiting and {} that \
+        "{listed} letters of {seen} seen, {unsendable} of them no whole messages; SQS counts about {} waiting and {} that \
          other readers have",
         counts.visible, counts.hidden
     );
     let summary = json!({
-        "letters": listed, "seen": seen, "notWhole": not_whole, "waiting": counts.visible, "hidden": counts.hidden,
+        "letters": listed, "seen": seen, "notWhole": unsendable, "waiting": counts.visible, "hidden": counts.hidden,
     });
     context.print_summary(args.json, &text, &summary, None)?;
     Ok(if context.interrupt.is_set() { Exit::Interrupted } else { Exit::Clean })

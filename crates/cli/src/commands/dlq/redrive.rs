@@ -16,7 +16,7 @@ use crate::operator::dead_letter_queue::{DeadLetterQueue, READ_VISIBILITY_TIMEOU
 use crate::operator::progress::ProgressLine;
 use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP};
 use crate::operator::unsent::UnsentMessages;
-use crate::operator::{Exit, OperatorContext, OperatorError};
+use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// The maximum of messages that are sent before those that the bus accepted are deleted.
 const BATCH_SIZE: usize = 500;
@@ -64,7 +64,9 @@ struct RedriveCounts {
     refused: usize,
     /// Sent, but SQS did not delete them.
     kept: usize,
-    not_whole: usize,
+    /// They contain no outbox message.
+    #[serde(rename = "notWhole")]
+    unsendable: usize,
     unsent: usize,
     hidden: u64,
 }
@@ -106,14 +108,14 @@ impl Redrive<'_> {
         let sending = VISIBILITY_MARGIN + Duration::from_secs((limit / args.rate.get()).into());
         let visibility_timeout = if args.yes { sending } else { READ_VISIBILITY_TIMEOUT };
         let messages = self.queue.receive(args.limit, visibility_timeout, &self.context.interrupt).await?;
-        let (mut selected, others): (Vec<_>, Vec<_>) =
-            messages.into_iter().partition(|message| args.filter.selects(message));
+        let is_selected = |message: &DeadLetterMessage| args.filter.selects(message);
+        let (mut selected, others): (Vec<_>, _) = messages.into_iter().partition(is_selected);
         self.queue.put_back(&others).await;
         selected.sort_by_cached_key(DeadLetterMessage::order);
-        let not_whole = selected.split_off(selected.partition_point(|message| message.content.is_ok()));
-        self.queue.put_back(&not_whole).await;
-        self.counts.not_whole = not_whole.len();
-        not_whole.iter().for_each(|message| self.print("left", message, Some("no whole message")));
+        let unsendable = selected.split_off(selected.partition_point(|message| message.content.is_ok()));
+        self.queue.put_back(&unsendable).await;
+        self.counts.unsendable = unsendable.len();
+        unsendable.iter().for_each(|message| self.print("left", message, Some("no whole message")));
         Ok(selected)
     }
 
@@ -121,13 +123,13 @@ impl Redrive<'_> {
     async fn list(mut self, messages: &[Copies<'_>]) -> Result<Exit, OperatorError> {
         self.queue.put_back(&messages.concat()).await;
         messages.iter().for_each(|copies| self.print("would-send", &copies[0], None));
-        let RedriveCounts { not_whole, hidden, .. } = self.counts;
+        let RedriveCounts { unsendable, hidden, .. } = self.counts;
         let not_seen = self.not_seen();
         let text = format!("{} messages would be sent{not_seen}; nothing was done, --yes does it", messages.len());
-        let summary = json!({"wouldSend": messages.len(), "notWhole": not_whole, "hidden": hidden});
+        let summary = json!({"wouldSend": messages.len(), "notWhole": unsendable, "hidden": hidden});
         self.output_error.map_or(Ok(()), Err)?;
         self.context.print_summary(self.as_json, &text, &summary, None)?;
-        Ok(if not_whole == 0 { Exit::Clean } else { Exit::Findings })
+        Ok(if unsendable == 0 { Exit::Clean } else { Exit::Findings })
     }
 
     /// Sends the messages, deletes those that the bus accepted, and puts the others back.
@@ -181,11 +183,11 @@ impl Redrive<'_> {
     }
 
     fn summarize(self) -> Result<Exit, OperatorError> {
-        let RedriveCounts { sent, refused, kept, not_whole, unsent, .. } = self.counts;
+        let RedriveCounts { sent, refused, kept, unsendable, unsent, .. } = self.counts;
         let not_deleted = if kept > 0 { format!(" but for {kept} letters, which SQS kept") } else { String::new() };
         let text = format!(
             "{sent} messages sent and deleted from the queue{not_deleted}; left there: {refused} that the bus refuses, \
-             {not_whole} no whole messages, {unsent} not sent{}",
+             {unsendable} no whole messages, {unsent} not sent{}",
             self.not_seen()
         );
         self.output_error.map_or(Ok(()), Err)?;
@@ -196,36 +198,29 @@ impl Redrive<'_> {
             return Ok(Exit::Interrupted);
         }
         self.unsent.into_result("the rest is in the queue, run it again".to_owned())?;
-        Ok(if refused + kept + not_whole == 0 { Exit::Clean } else { Exit::Findings })
+        Ok(if refused + kept + unsendable == 0 { Exit::Clean } else { Exit::Findings })
     }
 
     /// The end of the summary, where other readers have messages.
     fn not_seen(&self) -> String {
-        match self.counts.hidden {
-            0 => String::new(),
-            hidden => format!("; about {hidden} more are hidden from this look"),
-        }
+        let hidden = self.counts.hidden;
+        if hidden > 0 { format!("; about {hidden} more are hidden from this look") } else { String::new() }
     }
 
     /// Prints the outcome of a message, as long as the output can be written.
     fn print(&mut self, outcome: &str, message: &DeadLetterMessage, why: Option<&str>) {
-        if self.output_error.is_none() {
-            let line = self.line(outcome, message, why);
-            self.output_error = writeln!(self.context.out, "{line}").err();
+        if self.output_error.is_some() {
+            return;
         }
-    }
-
-    fn line(&self, outcome: &str, message: &DeadLetterMessage, why: Option<&str>) -> String {
-        if self.as_json {
-            let mut line = message.json();
-            line["outcome"] = json!(outcome);
-            line["why"] = json!(why);
-            return line.to_string();
-        }
-        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        match &message.content {
-            Ok(content) => format!("{outcome} {content}{why}"),
-            Err(_) => format!("{outcome} {message}"),
-        }
+        let mut json = message.json();
+        json["outcome"] = json!(outcome);
+        json["why"] = json!(why);
+        let text = match (&message.content, why) {
+            (Ok(content), None) => content.to_string(),
+            (Ok(content), Some(why)) => format!("{content} ({why})"),
+            (Err(_), _) => message.to_string(),
+        };
+        let line = output_line(self.as_json, json, format!("{outcome} {text}"));
+        self.output_error = writeln!(self.context.out, "{line}").err();
     }
 }

@@ -35,15 +35,14 @@ pub(super) async fn run(args: DlqShowArgs, context: &mut OperatorContext) -> Res
     let messages = queue.receive(args.limit, READ_VISIBILITY_TIMEOUT, &context.interrupt).await?;
     queue.put_back(&messages).await;
     let filter = MessageFilterArgs { id: vec![args.id.clone()], ..MessageFilterArgs::default() };
-    let mut found = false;
-    for message in messages.iter().filter(|message| filter.selects(message)) {
-        found = true;
+    let found: Vec<_> = messages.iter().filter(|message| filter.selects(message)).collect();
+    for message in &found {
         match serde_json::from_str::<Value>(&message.body) {
             Ok(json) => writeln!(context.out, "{json:#}")?,
             Err(_) => writeln!(context.out, "{}", message.body)?,
         }
     }
-    if found {
+    if !found.is_empty() {
         return Ok(Exit::Clean);
     }
     eprintln!(

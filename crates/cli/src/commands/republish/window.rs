@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use daybook_decider::{Model, Registry};
+use daybook_decider::Registry;
 use daybook_event_store::{EventStore, StoreError};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use ulid::Ulid;
 
 use crate::operator::progress::ProgressLine;
-use crate::operator::selection::{AggregateName, model, models};
+use crate::operator::selection::{AggregateName, models};
 use crate::operator::{Interrupt, OperatorError};
 
 /// Which events.
@@ -70,12 +70,9 @@ impl WindowArgs {
 
     /// The names of all events that may have announced messages.
     fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
-        let models: Vec<&dyn Model> = if self.aggregates.is_empty() {
-            models(registry, &self.types)?
-        } else {
-            let named = self.aggregates.iter().map(|AggregateName(key)| model(registry, &key.aggregate_type));
-            named.collect::<Result<_, _>>()?
-        };
+        // Types and aggregates exclude each other.
+        let of_aggregates = self.aggregates.iter().map(|AggregateName(key)| key.aggregate_type.clone());
+        let models = models(registry, &self.types.iter().cloned().chain(of_aggregates).collect::<Vec<_>>())?;
         let mut names: Vec<&str> =
             models.iter().flat_map(|model| model.stored_events()).map(|(name, _)| name).collect();
         names.extend(self.event_types.iter().map(String::as_str));
