@@ -39,7 +39,7 @@ pub(crate) struct Bench {
     registry: daybook_decider::Registry,
 }
 
-/// What a verb printed, and how it ended.
+/// What a command printed, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Printed {
     pub(crate) ended: Result<Exit, OperatorError>,
@@ -150,23 +150,23 @@ impl Bench {
         let before = self.store.load(model, &key).await.unwrap();
         let seed = Ulid::generate();
         let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap()).unwrap();
-        let circumstances = DecisionInput { now, seed, meta: Meta::default() };
+        let input = DecisionInput { now, seed, meta: Meta::default() };
         let requests = commands
             .iter()
             .map(|(command, data)| CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() });
         let requests: Vec<_> = requests.collect();
-        let decided = model.decide(&before.folded, &key.id, &requests, &circumstances).unwrap();
+        let decided = model.decide(&before.folded, &key.id, &requests, &input).unwrap();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         self.store.append(model, &key, before.version(), &decided, None, deadline).await.unwrap();
     }
 
     /// A to-do with so many events, and as many messages.
     pub(crate) async fn todo(&self, id: &str, events: usize) {
-        let command = |n: usize| {
-            let verb = if n == 0 { "CreateTodo" } else { "UpdateTodo" };
-            (verb, json!({"title": format!("{id}/{n}"), "message": ""}))
+        let request = |n: usize| {
+            let command = if n == 0 { "CreateTodo" } else { "UpdateTodo" };
+            (command, json!({"title": format!("{id}/{n}"), "message": ""}))
         };
-        let commands: Vec<_> = (0..events).map(command).collect();
+        let commands: Vec<_> = (0..events).map(request).collect();
         for some in commands.chunks(40) {
             self.commands(&format!("todo/{id}"), some).await;
         }
