@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daybook_cli::dev::{Options, Stack};
+use daybook_cli::dev::{DevArgs, Stack};
 use daybook_local_aws::messaging::Delivered;
 use document::Document;
 use reqwest::header::HeaderMap;
@@ -112,7 +112,7 @@ impl Suite {
     ///
     /// When it does not start.
     pub async fn start() -> Self {
-        let options = Options {
+        let args = DevArgs {
             port: 0,
             dynamodb_port: 0,
             bus_port: 0,
@@ -120,7 +120,7 @@ impl Suite {
             data: None,
             template: workspace().join("template.yaml"),
         };
-        let stack = Stack::start(options).await.expect("the stack starts");
+        let stack = Stack::start(args).await.expect("the stack starts");
         Self { stack, client: reqwest::Client::new() }
     }
 

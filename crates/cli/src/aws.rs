@@ -1,21 +1,21 @@
-//! AWS configuration for a service at an endpoint of its own.
+//! AWS configuration of a service.
 
-use daybook_function_runtime::SdkConfig;
+use daybook_function_runtime::{SdkConfig, aws_config, aws_config_at};
 use daybook_settings::Environment;
 
-/// The variables that name an endpoint, as AWS's own tools know them.
+/// The variables that name an endpoint, as AWS's own tools read them.
 pub(crate) const DYNAMODB_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 pub(crate) const EVENTBRIDGE_ENDPOINT: &str = "AWS_ENDPOINT_URL_EVENTBRIDGE";
 pub(crate) const SQS_ENDPOINT: &str = "AWS_ENDPOINT_URL_SQS";
 
-/// The configuration of a service at the endpoint that the environment names in `variable`, if it names one. One of plain
-/// HTTP, where it names no credentials, is taken for one that takes any.
-pub(crate) async fn at_endpoint(environment: &Environment, variable: &str) -> Option<SdkConfig> {
-    let url = environment.optional(variable)?;
+/// The configuration of a service at the endpoint that `variable` holds, else at `local_url`, else of the account that the
+/// environment names. An endpoint of plain HTTP is assumed to accept any credentials when the environment names none.
+pub(crate) async fn service_config(environment: &Environment, variable: &str, local_url: Option<&str>) -> SdkConfig {
     let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
-    Some(if has_credentials || !url.starts_with("http://") {
-        daybook_function_runtime::aws_config().await.to_builder().endpoint_url(url).build()
-    } else {
-        daybook_function_runtime::aws_config_at(&url)
-    })
+    match (environment.optional(variable), local_url) {
+        (Some(url), _) if !has_credentials && url.starts_with("http://") => aws_config_at(&url),
+        (Some(url), _) => aws_config().await.to_builder().endpoint_url(url).build(),
+        (None, Some(url)) => aws_config_at(url),
+        (None, None) => aws_config().await,
+    }
 }

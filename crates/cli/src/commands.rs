@@ -1,8 +1,112 @@
-//! The commands, one file each.
+//! The command line: which command is typed, and with which status the process ends. Nothing below imports this file.
+//!
+//! In reading order:
+//! - `dev`: the local stack until Ctrl-C.
+//! - [`openapi`]: the API's document.
+//! - `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
 
-pub mod dev;
-pub mod dlq;
+mod dev;
+mod dlq;
 pub mod openapi;
-pub mod republish;
-pub mod snapshot;
-pub mod verify;
+mod republish;
+mod snapshot;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::dlq::DlqCommand;
+use self::republish::RepublishArgs;
+use self::snapshot::SnapshotCommand;
+use self::verify::VerifyArgs;
+use crate::dev::{DevArgs, DevError};
+use crate::operator::{Exit, OperatorContext, OperatorError};
+
+/// Event sourcing on DynamoDB: the local stack, and the operator commands for a stack wherever it runs
+#[derive(Debug, Parser)]
+#[command(name = "daybook", version)]
+pub struct DaybookArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    dev: DevArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run everything on this machine: table, API, relay, snapshotter and bus (the default).
+    Dev(DevArgs),
+    /// Print the API's document, OpenAPI 3.1; `docs/openapi.json` is a copy.
+    Openapi,
+    #[command(flatten)]
+    Operator(OperatorCommand),
+}
+
+/// The commands that work on a stack, deployed or local.
+#[derive(Clone, Debug, Subcommand)]
+#[expect(missing_docs, reason = "clap documents a command by the comment of its arguments")]
+pub enum OperatorCommand {
+    Verify(VerifyArgs),
+    #[command(subcommand)]
+    Dlq(DlqCommand),
+    Republish(RepublishArgs),
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+}
+
+/// Why a command failed. The message is for the person who typed it.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The local stack failed.
+    #[error(transparent)]
+    Dev(#[from] DevError),
+    /// Another command failed.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+}
+
+impl CliError {
+    /// The status that the process ends with: 1 for the local stack, 2 or 3 for the other commands.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Dev(_) => ExitCode::FAILURE,
+            Self::Operator(error) => ExitCode::from(error.exit_code()),
+        }
+    }
+}
+
+impl DaybookArgs {
+    /// Runs the command, or the local stack when none is typed.
+    ///
+    /// # Errors
+    ///
+    /// See [`CliError`].
+    pub async fn run(self) -> Result<Exit, CliError> {
+        match self.command.unwrap_or(Command::Dev(self.dev)) {
+            Command::Dev(args) => Ok(dev::run(args).await?),
+            Command::Openapi => Ok(openapi::print()?),
+            Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process()?).await?),
+        }
+    }
+}
+
+impl OperatorCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// See [`OperatorError`].
+    pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+        let ended = match self {
+            Self::Verify(args) => verify::run(args, context).await,
+            Self::Dlq(command) => command.run(context).await,
+            Self::Republish(args) => republish::run(args, context).await,
+            Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
+        };
+        match ended {
+            Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
+            ended => ended,
+        }
+    }
+}

@@ -1,23 +1,29 @@
-//! The local stack: the table, the API, the two stream functions behind their mappings, and the bus, in one process.
+//! The local stack: table, API, the stream functions behind their event source mappings, and bus, in one process.
 //!
 //! Invariants:
 //! - The functions run the handlers that Lambda runs, with the settings that template.yaml gives them.
-//! - Everything it starts ends with it.
+//! - Everything that the stack starts ends with it.
 //!
 //! In reading order:
-//! - `args`: what can be asked for.
-//! - `stack`: starting and stopping it all.
+//! - `args`, `error`: what can be chosen, and why the stack does not start.
+//! - `stack`: starts and stops it all.
+//! - `services`: DynamoDB, EventBridge and SQS, its own or elsewhere. `servers`: its HTTP servers.
 //! - `environment`: the functions' settings.
-//! - `functions`: a stream function behind its mapping.
-//! - `stream`: the table's stream, record by record.
-//! - `endpoints`: what only this stack answers, under `/_dev/`.
+//! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
+//! - `stream`: the table's stream, shard by shard.
+//! - `endpoints`: HTTP endpoints of this stack alone, under `/_dev/`.
 
 mod args;
 mod endpoints;
 mod environment;
+mod error;
 mod functions;
+mod mapping_worker;
+mod servers;
+mod services;
 mod stack;
 mod stream;
 
-pub use args::Options;
-pub use stack::{DevError, Stack};
+pub use args::DevArgs;
+pub use error::DevError;
+pub use stack::Stack;

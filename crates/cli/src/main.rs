@@ -3,17 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use daybook_cli::Command;
+use daybook_cli::commands::DaybookArgs;
 use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The engine warns of every condition that fails, and lost races are none of its business. What `aws_config` does not
-    // find is told by whoever needs it.
+    // The engine warns of every condition that fails, which a lost race makes normal. What `aws_config` does not find is
+    // reported by the command that needs it.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error,aws_config=error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match Command::parse().run().await {
+    match DaybookArgs::parse().run().await {
         Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("daybook: {}", daybook_function_runtime::with_causes(&error));

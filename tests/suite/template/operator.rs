@@ -1,9 +1,9 @@
-//! What an operator's shell is given is what the functions run with, and all that the verbs want.
+//! The output OperatorEnvironment has the functions' settings, and all that operator commands require.
 
 use std::collections::BTreeMap;
 
-use daybook_cli::operator::OperateError;
-use daybook_cli::operator::target::{BusOptions, QueueOptions, TO_TAKE_SNAPSHOTS, TableOptions};
+use daybook_cli::operator::OperatorError;
+use daybook_cli::operator::target::{BusArgs, QueueArgs, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs};
 use daybook_settings::Environment;
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn assignments(template: &Value) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn the_operator_has_the_settings_that_the_functions_have() {
+fn operator_environment_has_the_settings_of_the_functions() {
     let template = plain(&text());
     let functions = ["CommandHandler", "Snapshotter", "StreamRelay"];
     for (name, value) in assignments(&template) {
@@ -35,15 +35,15 @@ fn the_operator_has_the_settings_that_the_functions_have() {
     }
 }
 
-/// Reads what all the verbs read.
-fn read(environment: &Environment) -> Result<(), OperateError> {
-    TableOptions::default().settings(environment, TO_TAKE_SNAPSHOTS)?;
-    BusOptions::default().settings(environment)?;
-    QueueOptions::default().url(environment).map(drop)
+/// Reads all settings that operator commands read.
+fn read(environment: &Environment) -> Result<(), OperatorError> {
+    TableArgs::default().settings(environment, SETTINGS_TO_TAKE_SNAPSHOTS)?;
+    BusArgs::default().settings(environment)?;
+    QueueArgs::default().url(environment).map(drop)
 }
 
 #[test]
-fn the_verbs_want_all_of_it_and_nothing_else() {
+fn operator_commands_require_every_variable_of_the_output() {
     let template = plain(&text());
     let assignments = assignments(&template);
     let with_all_but = |missing: &str| -> Environment {

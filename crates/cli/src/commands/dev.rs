@@ -2,22 +2,23 @@
 
 use std::io::{self, Write};
 
-use crate::dev::{DevError, Options, Stack};
+use crate::dev::{DevArgs, DevError, Stack};
 use crate::operator::Exit;
 
-/// Runs the stack until Ctrl-C, or until nobody reads any more what it says of itself and of what passes over the bus.
+/// Runs the stack until Ctrl-C, or until nobody reads the output any more.
 ///
 /// # Errors
 ///
 /// When it cannot be started.
-pub async fn run(options: Options) -> Result<Exit, DevError> {
-    let mut stack = Stack::start(options).await?;
-    let told = tell(&mut stack, &mut io::stdout()).await;
+pub(super) async fn run(args: DevArgs) -> Result<Exit, DevError> {
+    let mut stack = Stack::start(args).await?;
+    let written = print_messages(&mut stack, &mut io::stdout()).await;
     stack.stop().await;
-    Ok(Exit::of_output(told)?)
+    Ok(Exit::of_output(written)?)
 }
 
-async fn tell(stack: &mut Stack, out: &mut impl Write) -> io::Result<()> {
+/// Prints where the stack's servers are, and each message that reaches the bus, until Ctrl-C.
+async fn print_messages(stack: &mut Stack, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Daybook is running. Ctrl-C stops it.")?;
     writeln!(out, "  API       {}", stack.api_url())?;
     writeln!(out, "  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name())?;
@@ -31,7 +32,7 @@ async fn tell(stack: &mut Stack, out: &mut impl Write) -> io::Result<()> {
     tokio::pin!(ctrl_c);
     loop {
         tokio::select! {
-            // Without a signal handler there is nothing to wait for, so that ends it too.
+            // Without a signal handler nothing would end the loop, so its error ends it too.
             _ = &mut ctrl_c => return Ok(()),
             Some(message) = stack.next_message() => {
                 writeln!(out, "{} {} {}", message.detail_type, message.resources.join(" "), message.detail)?;

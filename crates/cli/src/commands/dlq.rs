@@ -1,49 +1,42 @@
-//! `daybook dlq`: what the relay parked, and the way back.
+//! `daybook dlq`: the messages that the relay could not send.
 //!
-//! In reading order:
-//! - [`list`], [`show`], [`redrive`]: the verbs.
+//! In reading order: `list`, `show`, `redrive`.
 
-pub mod list;
-pub mod redrive;
-pub mod show;
+mod list;
+mod redrive;
+mod show;
 
 use clap::Subcommand;
 
-use crate::operator::target::HELP;
-use crate::operator::{Exit, OperateError, Operator};
+use self::list::DlqListArgs;
+use self::redrive::DlqRedriveArgs;
+use self::show::DlqShowArgs;
+use crate::operator::{Exit, OperatorContext, OperatorError};
 
-/// What can be done with the dead-letter queue.
+/// Read the messages that the relay could not send, and send them again.
+///
+/// SQS has no way to read a message without receiving it: these commands hide the messages from other readers meanwhile, and
+/// count as readers that received them. The messages are put back at once, and at the latest when their time-out ends.
+/// Messages that another reader has received are not seen, and a standard queue does not promise that a message is received
+/// only once, or at all.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Verb {
-    /// List what is in the dead-letter queue, a line each, by aggregate and number.
-    ///
-    /// A line holds SQS's id, the aggregate, the message's number, name and id, and why it was parked. The messages are hidden
-    /// from others while this looks, and then shown again; nothing is deleted. SQS promises neither that one look sees all
-    /// messages nor that its counts are exact, and what another reader has just received is not seen.
-    #[command(after_long_help = HELP)]
-    List(list::Options),
-    /// Show one letter whole: the outbox row or the stream record, the error, the attempts, and where it was in the stream.
-    #[command(after_long_help = HELP)]
-    Show(show::Options),
-    /// Send parked messages again, with the same ids and the same bytes, and delete from the queue what the bus took.
-    ///
-    /// Says what it would do; `--yes` does it. Each aggregate's messages go in their order, as far as they are in the queue.
-    /// What the bus refuses again stays in the queue, and so does what is no whole message, such as a record that could not be
-    /// read. A run that ends before its end has lost nothing: what was sent and not yet deleted is sent again by the next run,
-    /// and consumers know it by its message id.
-    #[command(after_long_help = HELP)]
-    Redrive(redrive::Options),
+pub enum DlqCommand {
+    List(DlqListArgs),
+    Show(DlqShowArgs),
+    Redrive(DlqRedriveArgs),
 }
 
-/// Carries the verb out.
-///
-/// # Errors
-///
-/// See [`OperateError`].
-pub async fn run(verb: Verb, operator: &mut Operator) -> Result<Exit, OperateError> {
-    match verb {
-        Verb::List(options) => list::run(options, operator).await,
-        Verb::Show(options) => show::run(options, operator).await,
-        Verb::Redrive(options) => redrive::run(options, operator).await,
+impl DlqCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// See [`OperatorError`].
+    pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+        match self {
+            Self::List(args) => list::run(args, context).await,
+            Self::Show(args) => show::run(args, context).await,
+            Self::Redrive(args) => redrive::run(args, context).await,
+        }
     }
 }

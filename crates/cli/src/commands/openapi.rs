@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use daybook_decider::RegistrationError;
 
-use crate::operator::{Exit, OperateError};
+use crate::operator::{Exit, OperatorError};
 
 /// The document as it is checked in.
 ///
@@ -15,11 +15,11 @@ pub fn text() -> Result<String, RegistrationError> {
     Ok(format!("{:#}\n", daybook_command_handler::openapi::document(&aggregates::registry()?)))
 }
 
-/// Prints it.
+/// Prints the document.
 ///
 /// # Errors
 ///
-/// Those of [`text`], and of the output.
-pub fn print() -> Result<Exit, OperateError> {
+/// When the aggregates cannot be registered, or standard output cannot be written.
+pub fn print() -> Result<Exit, OperatorError> {
     Ok(Exit::of_output(io::stdout().write_all(text()?.as_bytes()))?)
 }

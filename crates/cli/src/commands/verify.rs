@@ -1,109 +1,112 @@
-//! `daybook verify`: whether the rows of aggregates are what appends and snapshots leave behind.
+//! `daybook verify`: whether the rows of aggregates are those that appends and snapshots write.
 
-use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
 use daybook_decider::Model;
 use daybook_event_store::admin::Verified;
-use daybook_event_store::{EventStore, StoreError};
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::json;
 
+use crate::operator::listing::{ListedAggregate, Listing};
 use crate::operator::pacing::Pacer;
-use crate::operator::selection::{AggregateName, Found, Listing, Selection};
-use crate::operator::target::{TO_FIND, TableOptions};
-use crate::operator::walk::Walk;
-use crate::operator::{Exit, OperateError, Operator};
+use crate::operator::selection::{AggregateName, SelectionArgs};
+use crate::operator::target::{SETTINGS_TO_FIND, STACK_HELP, TableArgs};
+use crate::operator::walk::AggregateWalk;
+use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// What is asked for.
+/// Check the rows of aggregates against each other and against the code, and change nothing.
+///
+/// Numbers without gap or duplicate, metadata equal to the last event, messages gapless and as the events announced them, ids
+/// unique, index keys right, every event readable, snapshots equal to the fold of their events. Prints a line for each finding,
+/// `TYPE/ID ROW KIND: what`, and a summary.
+///
+/// Costs strongly consistent reads of everything that is checked. Aggregates are found by their first events in the index,
+/// without a scan of the table; one whose first event is lost or has lost its index keys is not found that way, and
+/// `--scan` finds it. Messages may be gone two days after their events, when their time to live may have passed.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// Aggregates to check; all when none is named.
+#[command(after_long_help = STACK_HELP)]
+pub struct VerifyArgs {
+    /// Aggregates to check. Default: all.
     #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     pub aggregates: Vec<AggregateName>,
     /// Which of all.
     #[command(flatten)]
-    pub selection: Selection,
+    pub selection: SelectionArgs,
     /// Read the whole table for aggregates instead of the index: finds those that have lost their first events, and rows
     /// that belong to none.
     #[arg(long, conflicts_with_all = ["aggregates", "types", "event_types", "after"])]
     pub scan: bool,
-    /// Aggregates a second at most.
+    /// Maximum aggregates per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Aggregates side by side.
+    /// Maximum aggregates at the same time.
     #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
-    /// Print JSON, one object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
     /// Which table.
     #[command(flatten)]
-    pub table: TableOptions,
+    pub table: TableArgs,
 }
 
-/// What was found of all.
-#[derive(Default)]
-struct Summary {
+/// What was checked and found.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VerifyCounts {
     aggregates: u64,
     events: u64,
     messages: u64,
     snapshots: u64,
-    outdated: u64,
+    outdated_snapshots: u64,
     findings: u64,
-    wrong: u64,
+    aggregates_with_findings: u64,
 }
 
-/// Checks.
+/// Checks the aggregates.
 ///
 /// # Errors
 ///
 /// When the table cannot be read.
-pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
-    let store = options.table.connect(&operator.environment, TO_FIND).await?;
-    let listing = if options.scan {
+pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    let store = args.table.connect(&context.environment, SETTINGS_TO_FIND).await?;
+    let listing = if args.scan {
         Listing::scan(&store)
     } else {
-        options.selection.list(&store, &operator.registry, &options.aggregates)?
+        args.selection.list(&store, &context.registry, &args.aggregates)?
     };
-    let named = !options.aggregates.is_empty();
-    let pacer = Pacer::new(options.rate, operator.interrupt.clone());
-    let look = async |found: &Found, model: Option<&dyn Model>| {
+    let named = !args.aggregates.is_empty();
+    let pacer = Pacer::new(args.rate, context.interrupt.clone());
+    let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| {
         pacer.turn().await?;
-        Some(check(&store, model, found).await)
+        Some(match (model, &aggregate.key) {
+            (Some(model), Some(key)) => store.admin().verify(model, key, Timestamp::now()).await.map(Some),
+            // The type is not registered, or the rows belong to no aggregate.
+            _ => Ok(None),
+        })
     };
-    let mut summary = Summary::default();
-    let tell = |found: &Found, verified| {
-        let lines = lines(found, &verified, named, options.json);
-        summary.add(&verified, lines.len() as u64);
+    let mut counts = VerifyCounts::default();
+    let report = |aggregate: &ListedAggregate, verified: Option<Verified>| {
+        let lines = lines(aggregate, verified.as_ref(), named, args.json);
+        counts.add(verified.as_ref(), lines.len() as u64);
         lines
     };
-    let walk = Walk { listing, after: options.selection.after.clone(), concurrency: options.concurrency };
-    let go_on = walk.run(operator, look, tell).await?;
-    summary.print(operator, options.json, go_on.as_deref())?;
-    if go_on.is_some() {
+    let walk = AggregateWalk { listing, after: args.selection.after.clone(), concurrency: args.concurrency };
+    let how_to_go_on = walk.run(context, visit, report).await?;
+    context.print_summary(args.json, &counts.text(), &counts, how_to_go_on.as_deref())?;
+    if how_to_go_on.is_some() {
         return Ok(Exit::Interrupted);
     }
-    Ok(if summary.findings == 0 { Exit::Clean } else { Exit::Findings })
+    Ok(if counts.findings == 0 { Exit::Clean } else { Exit::Findings })
 }
 
-/// `None` for what no code can check.
-async fn check(store: &EventStore, model: Option<&dyn Model>, found: &Found) -> Result<Option<Verified>, StoreError> {
-    match (model, &found.key) {
-        (Some(model), Some(key)) => store.admin().verify(model, key, Timestamp::now()).await.map(Some),
-        _ => Ok(None),
-    }
-}
-
-/// What is wrong, a line each.
-fn lines(found: &Found, verified: &Option<Verified>, named: bool, as_json: bool) -> Vec<String> {
+/// The findings of an aggregate, one per line.
+fn lines(aggregate: &ListedAggregate, verified: Option<&Verified>, named: bool, as_json: bool) -> Vec<String> {
     let line = |item: &str, kind: &str, what: String| {
-        if as_json {
-            json!({"aggregate": found.name, "item": item, "kind": kind, "what": what}).to_string()
-        } else {
-            format!("{} {item} {kind}: {what}", found.name)
-        }
+        let json = json!({"aggregate": aggregate.name, "item": item, "kind": kind, "what": what});
+        output_line(as_json, json, format!("{} {item} {kind}: {what}", aggregate.name))
     };
     match verified {
         None => vec![line("*", "unregistered", "no aggregate of this type is registered".to_owned())],
@@ -117,33 +120,28 @@ fn lines(found: &Found, verified: &Option<Verified>, named: bool, as_json: bool)
     }
 }
 
-impl Summary {
-    fn add(&mut self, verified: &Option<Verified>, findings: u64) {
+impl VerifyCounts {
+    fn add(&mut self, verified: Option<&Verified>, findings: u64) {
         self.aggregates += 1;
         self.findings += findings;
-        self.wrong += u64::from(findings > 0);
+        self.aggregates_with_findings += u64::from(findings > 0);
         if let Some(verified) = verified {
             self.events += verified.events;
             self.messages += verified.messages;
             self.snapshots += verified.snapshots;
-            self.outdated += verified.outdated;
+            self.outdated_snapshots += verified.outdated;
         }
     }
 
-    fn print(&self, operator: &mut Operator, as_json: bool, go_on: Option<&str>) -> io::Result<()> {
-        let Self { aggregates, events, messages, snapshots, outdated, findings, wrong } = self;
+    fn text(&self) -> String {
+        let Self { aggregates, events, messages, snapshots, outdated_snapshots, findings, .. } = self;
         let result = match findings {
             0 => "nothing is wrong".to_owned(),
-            _ => format!("{findings} findings in {wrong} aggregates"),
+            _ => format!("{findings} findings in {} aggregates", self.aggregates_with_findings),
         };
-        let text = format!(
-            "verified {aggregates} aggregates: {events} events, {messages} messages, {snapshots} snapshots and {outdated} \
-             of another state version; {result}"
-        );
-        let summary = json!({
-            "aggregates": aggregates, "events": events, "messages": messages, "snapshots": snapshots,
-            "outdatedSnapshots": outdated, "findings": findings, "aggregatesWithFindings": wrong,
-        });
-        operator.sum_up(as_json, &text, summary, go_on)
+        format!(
+            "verified {aggregates} aggregates: {events} events, {messages} messages, {snapshots} snapshots and \
+             {outdated_snapshots} of another state version; {result}"
+        )
     }
 }

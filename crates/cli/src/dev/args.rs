@@ -1,13 +1,13 @@
-//! What can be asked of the dev stack.
+//! The options of the local stack.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where the stack listens and what it keeps.
+/// Where the stack listens, what it stores, and which template it reads.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct DevArgs {
     /// Port of the API.
     #[arg(long, default_value_t = 3000)]
     pub port: u16,
@@ -20,7 +20,7 @@ pub struct Options {
     /// Address to listen on; 0.0.0.0 lets containers in.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
-    /// File that keeps the table; without it, memory.
+    /// File that stores the table. Default: the table is in memory.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// The SAM template that the functions and their mappings are read from.

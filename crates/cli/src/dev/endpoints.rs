@@ -1,4 +1,4 @@
-//! What only the dev stack answers: what arrived on the bus and in the dead-letter queue, and faults on demand.
+//! HTTP endpoints of the local stack alone: the messages on the bus and in the dead-letter queue, and injected faults.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,22 +8,22 @@ use daybook_local_aws::messaging::{Bus, Faults};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::functions::Discards;
+use super::mapping_worker::DiscardedRecords;
 
-/// `/_dev/…`; no aggregate type can be named like that.
-pub(super) fn router(bus: Bus, discards: Discards) -> Router {
+/// The endpoints under `/_dev/`, which is no name that an aggregate type can have.
+pub(super) fn router(bus: Bus, discarded: DiscardedRecords) -> Router {
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
-        .route("/_dev/discarded", get(async move || Json(discards.all())))
+        .route("/_dev/discarded", get(async move || Json(discarded.all())))
         .route("/_dev/faults", put(set_faults))
         .with_state(bus)
 }
 
-/// An entry that the bus took, its detail as it was sent.
+/// An entry that the bus accepted, its detail as it was sent.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OnTheBus {
+struct BusEntryJson {
     event_bus_name: String,
     source: String,
     detail_type: String,
@@ -31,35 +31,35 @@ struct OnTheBus {
     resources: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_header: Option<String>,
-    detail: Content,
+    detail: JsonOrText,
 }
 
-/// A message that the dead-letter queue took.
+/// A message of the dead-letter queue.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct InTheQueue {
+struct QueueMessageJson {
     message_id: String,
     queue_url: String,
-    body: Content,
+    body: JsonOrText,
 }
 
-/// Text that should be JSON.
+/// JSON as it was written, or else text.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content {
+enum JsonOrText {
     Json(Box<RawValue>),
     Text(String),
 }
 
-impl From<String> for Content {
+impl From<String> for JsonOrText {
     fn from(text: String) -> Self {
         RawValue::from_string(text.clone()).map_or(Self::Text(text), Self::Json)
     }
 }
 
 /// In order of arrival.
-fn delivered(bus: &Bus) -> Vec<OnTheBus> {
-    let entry = |entry: daybook_local_aws::messaging::Delivered| OnTheBus {
+fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
+    let entry = |entry: daybook_local_aws::messaging::Delivered| BusEntryJson {
         event_bus_name: entry.event_bus_name,
         source: entry.source,
         detail_type: entry.detail_type,
@@ -72,13 +72,13 @@ fn delivered(bus: &Bus) -> Vec<OnTheBus> {
 }
 
 /// In order of arrival.
-fn dead_letters(bus: &Bus) -> Vec<InTheQueue> {
-    let letter = |letter: daybook_local_aws::messaging::QueueMessage| InTheQueue {
-        message_id: letter.message_id,
-        queue_url: letter.queue_url,
-        body: letter.body.into(),
+fn dead_letters(bus: &Bus) -> Vec<QueueMessageJson> {
+    let message = |message: daybook_local_aws::messaging::QueueMessage| QueueMessageJson {
+        message_id: message.message_id,
+        queue_url: message.queue_url,
+        body: message.body.into(),
     };
-    bus.dead_letters().into_iter().map(letter).collect()
+    bus.dead_letters().into_iter().map(message).collect()
 }
 
 async fn set_faults(State(bus): State<Bus>, Json(faults): Json<Faults>) -> StatusCode {

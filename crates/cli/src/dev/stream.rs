@@ -1,5 +1,5 @@
-//! The table's stream, read as Lambda's pollers do: every shard from its beginning, records in order, and a shard only once
-//! the one that it follows on is done with.
+//! The table's stream, read as Lambda's pollers do: every shard from its beginning, its records in order, and a shard only
+//! after its parent was processed to the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,39 +7,37 @@ use std::time::Duration;
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::{OperationType, Record as StreamRecord, ShardIteratorType, StreamViewType};
 use daybook_event_source_mapping::Record;
+use daybook_function_runtime::with_causes;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
-use super::stack::DevError;
+use super::error::DevError;
 
-/// How long a reader that has caught up waits before it looks again. Lambda polls four times a second.
-const IDLE: Duration = Duration::from_millis(50);
+/// The pause between reads at the end of a shard. Lambda polls four times a second.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a reader waits after a fault.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
+/// The pause after an error, and before the shards are listed again where one has ended and its child is not listed yet.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long what follows on a shard is waited for before the shards are listed again.
-const NO_CHILD: Duration = Duration::from_secs(1);
-
-/// The shards of a stream, each with the one that it follows on.
+/// The shards of a stream, each with its parent.
 type Shards = BTreeMap<String, Option<String>>;
 
 /// The stream of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Stream {
+pub(super) struct TableStream {
     client: Client,
     pub(super) arn: String,
 }
 
-impl Stream {
-    /// That of a table.
+impl TableStream {
+    /// The stream of a table.
     pub(super) async fn of_table(client: Client, table_name: &str) -> Result<Self, DevError> {
         let streams = client.list_streams().table_name(table_name).send().await.map_err(DevError::stream)?;
         let arn = streams.streams.unwrap_or_default().into_iter().find_map(|stream| stream.stream_arn);
         let stream = Self { client, arn: arn.ok_or_else(|| DevError::stream("the table has none"))? };
-        // Who may not list them learns it here.
+        // Missing permissions are reported at start.
         stream.shards().await?;
         Ok(stream)
     }
@@ -60,105 +58,89 @@ impl Stream {
         }
     }
 
-    /// Has each shard worked off: those that are there, then those that follow on them. For ever, since a table that takes
-    /// writes always has an open shard.
-    pub(super) async fn follow<F>(&self, work_off: impl Fn(String) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());
-        let mut working = JoinSet::new();
+    /// Processes each shard, a parent before its children. It never ends, since a table that accepts writes always has an open
+    /// shard.
+    pub(super) async fn follow<F: Future<Output = ()> + Send + 'static>(&self, process: impl Fn(String) -> F) {
+        let (mut begun, mut processed) = (BTreeSet::new(), BTreeSet::new());
+        let mut processing = JoinSet::new();
         loop {
-            let (ready, wait) = match self.shards().await {
+            let (ready, pause): (Vec<_>, _) = match self.shards().await {
                 Ok(shards) => {
-                    let follows = |parent: &String| shards.values().flatten().any(|of| of == parent);
+                    let has_child = |shard: &String| shards.values().flatten().any(|parent| parent == shard);
                     let is_ready = |parent: &Option<String>| {
-                        // One that is not listed is older than the stream remembers.
-                        parent.as_ref().is_none_or(|parent| done.contains(parent) || !shards.contains_key(parent))
+                        // A parent that is not listed is older than the stream's records.
+                        parent.as_ref().is_none_or(|parent| processed.contains(parent) || !shards.contains_key(parent))
                     };
-                    let wait = done.iter().any(|shard| shards.contains_key(shard) && !follows(shard));
+                    let awaits_child = processed.iter().any(|shard| shards.contains_key(shard) && !has_child(shard));
                     let ready = shards.iter().filter(|(shard, parent)| !begun.contains(*shard) && is_ready(parent));
-                    (ready.map(|(shard, _)| shard.clone()).collect(), wait.then_some(NO_CHILD))
+                    let pause = if awaits_child { RETRY_PAUSE } else { Duration::MAX };
+                    (ready.map(|(shard, _)| shard.clone()).collect(), pause)
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        error = daybook_function_runtime::with_causes(&error),
-                        "the stream's shards are listed again"
-                    );
-                    (Vec::new(), Some(AFTER_FAULT))
+                    tracing::warn!(error = with_causes(&error), "the stream's shards are listed again");
+                    (Vec::new(), RETRY_PAUSE)
                 }
             };
             for shard in ready {
                 begun.insert(shard.clone());
-                working.spawn(work_off(shard.clone()).map(|()| shard));
+                processing.spawn(process(shard.clone()).map(|()| shard));
             }
-            let again = async {
-                match wait {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                Some(ended) = working.join_next() => match ended {
+                Some(ended) = processing.join_next() => match ended {
                     Ok(shard) => {
                         tracing::info!(shard, "a shard of the stream has ended");
-                        done.insert(shard);
+                        processed.insert(shard);
                     }
                     Err(error) => tracing::error!(%error, "a shard of the stream is not read any more"),
                 },
-                () = again => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
-    /// Sends the records of a shard, from the oldest on, until its end or until nobody takes them any more. After a fault it
-    /// starts over, so records may come twice.
+    /// Sends the records of a shard, from the oldest on, until its end or until the receiver is gone. After an error it starts
+    /// over, so records may come twice.
     pub(super) async fn read(&self, shard: &str, records: Sender<Record>) {
-        while let Err(error) = read_on(&self.client, &self.arn, shard, &records).await {
-            tracing::warn!(
-                error = daybook_function_runtime::with_causes(&error),
-                "the stream is read from its beginning again"
-            );
-            tokio::time::sleep(AFTER_FAULT).await;
+        while let Err(error) = self.read_from_beginning(shard, &records).await {
+            tracing::warn!(error = with_causes(&error), "the stream is read from its beginning again");
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
-}
 
-async fn read_on(client: &Client, arn: &str, shard: &str, records: &Sender<Record>) -> Result<(), DevError> {
-    let start = client
-        .get_shard_iterator()
-        .stream_arn(arn)
-        .shard_id(shard)
-        .shard_iterator_type(ShardIteratorType::TrimHorizon)
-        .send()
-        .await
-        .map_err(DevError::stream)?;
-    let mut iterator = start.shard_iterator;
-    while let Some(at) = iterator {
-        let page = client.get_records().shard_iterator(at).send().await.map_err(DevError::stream)?;
-        let found = page.records.unwrap_or_default();
-        let caught_up = found.is_empty();
-        for record in found {
-            let record = Record::from_stream(json_of(record)?, arn).map_err(DevError::stream)?;
-            if records.send(record).await.is_err() {
-                return Ok(());
+    async fn read_from_beginning(&self, shard: &str, records: &Sender<Record>) -> Result<(), DevError> {
+        let start = self
+            .client
+            .get_shard_iterator()
+            .stream_arn(&self.arn)
+            .shard_id(shard)
+            .shard_iterator_type(ShardIteratorType::TrimHorizon)
+            .send()
+            .await
+            .map_err(DevError::stream)?;
+        let mut iterator = start.shard_iterator;
+        while let Some(at) = iterator {
+            let page = self.client.get_records().shard_iterator(at).send().await.map_err(DevError::stream)?;
+            let found = page.records.unwrap_or_default();
+            let caught_up = found.is_empty();
+            for record in found {
+                let record = Record::from_stream(json_of(record)?, &self.arn).map_err(DevError::stream)?;
+                if records.send(record).await.is_err() {
+                    return Ok(());
+                }
+            }
+            iterator = page.next_shard_iterator;
+            if caught_up {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
-        iterator = page.next_shard_iterator;
-        if caught_up {
-            tokio::time::sleep(IDLE).await;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
-/// The record as `GetRecords` has it on the wire, which the SDK has taken apart.
+/// The record as the JSON of a `GetRecords` response, which the SDK has parsed.
 fn json_of(record: StreamRecord) -> Result<Value, DevError> {
-    let change = record.dynamodb.ok_or_else(|| DevError::stream("a record tells no change"))?;
-    let item = |item: Option<_>| -> Result<Value, DevError> {
-        item.map(|item: serde_dynamo::Item| serde_json::to_value(item).map_err(DevError::stream))
-            .unwrap_or(Ok(Value::Null))
-    };
+    let change = record.dynamodb.ok_or_else(|| DevError::stream("a record contains no change"))?;
+    let item = |item: serde_dynamo::Item| serde_json::to_value(item).map_err(DevError::stream);
     let mut json = json!({
         "eventID": record.event_id,
         "eventName": record.event_name.as_ref().map(OperationType::as_str),
@@ -167,14 +149,14 @@ fn json_of(record: StreamRecord) -> Result<Value, DevError> {
         "awsRegion": record.aws_region,
         "dynamodb": {
             "ApproximateCreationDateTime": change.approximate_creation_date_time.map(|at| at.as_secs_f64()),
-            "Keys": item(change.keys.map(Into::into))?,
+            "Keys": change.keys.map(|keys| item(keys.into())).transpose()?,
             "SequenceNumber": change.sequence_number,
             "SizeBytes": change.size_bytes,
             "StreamViewType": change.stream_view_type.as_ref().map(StreamViewType::as_str),
         },
     });
     if let Some(image) = change.new_image {
-        json["dynamodb"]["NewImage"] = item(Some(image.into()))?;
+        json["dynamodb"]["NewImage"] = item(image.into())?;
     }
     if let Some(identity) = record.user_identity {
         json["userIdentity"] = json!({"PrincipalId": identity.principal_id, "Type": identity.r#type});

@@ -1,13 +1,13 @@
-//! Ctrl-C: the first asks for an end between two things, the second ends it at once.
+//! Ctrl-C: the first asks a command to end in order, the second ends the process at once.
 
 use tokio::sync::watch;
 
-/// Whether somebody wants it to end. A clone is the same.
+/// Whether a command is asked to end. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
-    /// On Ctrl-C.
+    /// Set by Ctrl-C.
     pub fn on_ctrl_c() -> Self {
         let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
@@ -23,17 +23,17 @@ impl Interrupt {
         Self(receiver)
     }
 
-    /// When somebody sends `true`.
+    /// Set by sending `true`.
     pub fn by(receiver: watch::Receiver<bool>) -> Self {
         Self(receiver)
     }
 
-    /// Whether it has been asked for.
+    /// Whether it is set.
     pub fn is_set(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Waits until it is asked for; for ever when nobody can any more.
+    /// Waits until it is set; for ever when nobody can set it any more.
     pub async fn wait(&self) {
         let mut receiver = self.0.clone();
         if receiver.wait_for(|set| *set).await.is_err() {

@@ -1,39 +1,34 @@
-//! A bounded rate, until Ctrl-C.
+//! A rate limit that ends with Ctrl-C.
 
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Mutex;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::Interrupt;
+use super::interrupt::Interrupt;
 
-/// Turns at a bounded rate, for however many take them side by side.
+/// Turns at a bounded rate, shared by concurrent tasks.
 #[derive(Debug)]
-pub struct Pacer {
-    interval: Duration,
-    next: Mutex<Instant>,
+pub(crate) struct Pacer {
+    interval: Mutex<Interval>,
     interrupt: Interrupt,
 }
 
 impl Pacer {
-    /// So many turns a second.
-    pub fn new(per_second: NonZeroU32, interrupt: Interrupt) -> Self {
-        Self { interval: Duration::from_secs(1) / per_second.get(), next: Mutex::new(Instant::now()), interrupt }
+    /// A pacer of so many turns per second.
+    pub(crate) fn new(per_second: NonZeroU32, interrupt: Interrupt) -> Self {
+        let mut interval = interval((Duration::from_secs(1) / per_second.get()).max(Duration::from_nanos(1)));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { interval: Mutex::new(interval), interrupt }
     }
 
-    /// Waits for a turn; there is none any more after Ctrl-C. Turns that nobody took are lost.
-    pub async fn turn(&self) -> Option<()> {
-        let at = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = (*next).max(Instant::now());
-            *next = at + self.interval;
-            at
-        };
+    /// Waits for a turn; none comes after Ctrl-C. A turn that nobody waits for is not saved up.
+    pub(crate) async fn turn(&self) -> Option<()> {
         tokio::select! {
             biased;
             () = self.interrupt.wait() => None,
-            () = sleep_until(at) => Some(()),
+            _ = async { self.interval.lock().await.tick().await } => Some(()),
         }
     }
 }
@@ -45,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_for_a_turn_gets_none_after_ctrl_c() {
+    async fn pacer_interrupted_while_tasks_wait_gives_no_turn() {
         let stop = watch::Sender::new(false);
         let pacer = Pacer::new(NonZeroU32::MIN, Interrupt::by(stop.subscribe()));
         assert_eq!(pacer.turn().await, Some(()));
@@ -55,7 +50,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_turn_is_taken_after_ctrl_c() {
+    async fn pacer_interrupted_before_the_first_turn_gives_no_turn() {
         let stop = watch::Sender::new(true);
         assert_eq!(Pacer::new(NonZeroU32::MAX, Interrupt::by(stop.subscribe())).turn().await, None);
     }

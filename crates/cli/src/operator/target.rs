@@ -1,7 +1,7 @@
-//! Which table, bus and queue, by the environment variables of the functions; where they are is also an option each.
+//! Which table, bus and queue: environment variables named as the functions' are; what names a resource is an option, too.
 //!
-//! Invariant: at a deployed stack nothing that decides what a verb finds, sends or keeps has a default. The functions may run
-//! with another value, and then a verb sees less than there is, or retires what should stay.
+//! Invariant: at a deployed stack no setting that decides what a command finds, sends or stores has a default. The functions
+//! may run with another value, and the command would then find less than there is, or let snapshots expire that should stay.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -12,13 +12,14 @@ use clap::Args;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_settings::{Environment, SettingError};
-use daybook_stream_relay::Resend;
+use daybook_stream_relay::{RelaySettings, Resend};
 
-use super::OperateError;
-use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
+use super::dead_letter_queue::DeadLetterQueue;
+use super::error::OperatorError;
+use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 
-/// What each verb's `--help` ends with.
-pub const HELP: &str = "\
+/// The end of each operator command's `--help`.
+pub const STACK_HELP: &str = "\
 To point it at a stack:
   A deployed one: its output OperatorEnvironment has all settings. Load them into a shell of their own, with credentials
   that are keys (docs/runbook.md, \"Before you begin\"):
@@ -38,11 +39,11 @@ reads the output any more.";
 /// Which table.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which stack")]
-pub struct TableOptions {
+pub struct TableArgs {
     /// The table.
     #[arg(long, env = "TABLE_NAME", value_name = "NAME", hide_env_values = true)]
     pub table: Option<String>,
-    /// Over how many index partitions the events of a type are spread; as the functions have it.
+    /// The number of index partitions that hold the events of a type; as the functions have it.
     #[arg(long, env = "EVENT_TYPE_SHARDS", value_name = "N", hide_env_values = true)]
     pub event_type_shards: Option<String>,
 }
@@ -50,7 +51,7 @@ pub struct TableOptions {
 /// Which bus.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which stack")]
-pub struct BusOptions {
+pub struct BusArgs {
     /// The name or ARN of the bus.
     #[arg(long, env = "EVENT_BUS_NAME", value_name = "NAME", hide_env_values = true)]
     pub event_bus: Option<String>,
@@ -62,109 +63,124 @@ pub struct BusOptions {
 /// Which queue.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which stack")]
-pub struct QueueOptions {
+pub struct QueueArgs {
     /// The URL of the dead-letter queue.
     #[arg(long, env = "DLQ_URL", value_name = "URL", hide_env_values = true)]
     pub dlq_url: Option<String>,
 }
 
-/// The settings that decide which aggregates and messages a verb finds.
-pub const TO_FIND: &[&str] = &["EVENT_TYPE_SHARDS"];
+/// The environment variables of some settings.
+pub type SettingNames = &'static [&'static str];
 
-/// The settings that decide which snapshots it takes and which it keeps, too.
-pub const TO_TAKE_SNAPSHOTS: &[&str] = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
+/// The settings that decide which aggregates and messages a command finds.
+pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 
-impl TableOptions {
-    /// The store's settings. At a deployed stack, those that are `decisive` must be set.
+/// The settings that also decide which snapshots a command takes, and how many older ones it keeps.
+pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
+
+/// An option, the name of its variable, and its value; clap also fills the value from the variable.
+struct TargetOption<'a> {
+    flag: &'static str,
+    name: &'static str,
+    value: &'a Option<String>,
+}
+
+impl TableArgs {
+    /// The store's settings. At a deployed stack, those in `required` must be set.
     ///
     /// # Errors
     ///
     /// When a setting is missing or wrong.
-    pub fn settings(
-        &self,
-        environment: &Environment,
-        decisive: &[&'static str],
-    ) -> Result<StoreSettings, OperateError> {
-        let options = [("TABLE_NAME", &self.table), ("EVENT_TYPE_SHARDS", &self.event_type_shards)];
-        let given = with(environment, &options, &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]);
-        let setting = |fault| setting(environment, &options, fault);
-        let settings = store_settings(&given).map_err(setting)?;
-        if !is_local(environment, DYNAMODB_ENDPOINT) {
-            decisive.iter().try_for_each(|name| given.required(name).map(drop)).map_err(setting)?;
-        }
-        Ok(settings)
+    pub fn settings(&self, environment: &Environment, required: SettingNames) -> Result<StoreSettings, OperatorError> {
+        let options = [
+            TargetOption { flag: "--table", name: "TABLE_NAME", value: &self.table },
+            TargetOption { flag: "--event-type-shards", name: "EVENT_TYPE_SHARDS", value: &self.event_type_shards },
+        ];
+        read_settings(environment, &options, |given| {
+            let settings = store_settings(given)?;
+            if !is_local(environment, DYNAMODB_ENDPOINT) {
+                required.iter().try_for_each(|name| given.required(name).map(drop))?;
+            }
+            Ok(settings)
+        })
     }
 
     /// The store over the table, with these [`settings`](Self::settings).
     ///
     /// # Errors
     ///
-    /// Those of the settings, and when nothing says where AWS is or with whose credentials.
+    /// Those of the settings, and when no region or credentials are set.
     pub async fn connect(
         &self,
         environment: &Environment,
-        decisive: &[&'static str],
-    ) -> Result<EventStore, OperateError> {
-        let settings = self.settings(environment, decisive)?;
-        Ok(EventStore::new(&aws(environment, DYNAMODB_ENDPOINT).await?, settings))
+        required: SettingNames,
+    ) -> Result<EventStore, OperatorError> {
+        let settings = self.settings(environment, required)?;
+        Ok(EventStore::new(&aws_config(environment, DYNAMODB_ENDPOINT).await?, settings))
     }
 }
 
-impl BusOptions {
-    /// The relay's settings, but for the queue.
+impl BusArgs {
+    /// The relay's settings, without the queue.
     ///
     /// # Errors
     ///
     /// When a setting is missing or wrong.
-    pub fn settings(&self, environment: &Environment) -> Result<daybook_stream_relay::RelaySettings, OperateError> {
-        let options = [("EVENT_BUS_NAME", &self.event_bus), ("EVENT_SOURCE", &self.event_source)];
-        let settings = daybook_stream_relay::RelaySettings::read_bus(&with(environment, &options, &[]));
-        settings.map_err(|fault| setting(environment, &options, fault))
+    pub fn settings(&self, environment: &Environment) -> Result<RelaySettings, OperatorError> {
+        let options = [
+            TargetOption { flag: "--event-bus", name: "EVENT_BUS_NAME", value: &self.event_bus },
+            TargetOption { flag: "--event-source", name: "EVENT_SOURCE", value: &self.event_source },
+        ];
+        read_settings(environment, &options, RelaySettings::read_bus)
     }
 
-    /// A sender to the bus at a rate.
+    /// A sender to the bus of at most so many messages per second.
     ///
     /// # Errors
     ///
-    /// Those of the [`settings`](Self::settings), and when nothing says where AWS is or with whose credentials.
-    pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperateError> {
+    /// Those of the [`settings`](Self::settings), and when no region or credentials are set.
+    pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperatorError> {
         let settings = self.settings(environment)?;
-        let aws = aws(environment, EVENTBRIDGE_ENDPOINT).await?;
+        let aws = aws_config(environment, EVENTBRIDGE_ENDPOINT).await?;
         Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
     }
 }
 
-impl QueueOptions {
+impl QueueArgs {
     /// The queue's URL.
     ///
     /// # Errors
     ///
     /// When it is missing.
-    pub fn url(&self, environment: &Environment) -> Result<String, OperateError> {
-        let options = [("DLQ_URL", &self.dlq_url)];
-        let url = with(environment, &options, &[]).required("DLQ_URL");
-        url.map_err(|fault| setting(environment, &options, fault))
+    pub fn url(&self, environment: &Environment) -> Result<String, OperatorError> {
+        let options = [TargetOption { flag: "--dlq-url", name: "DLQ_URL", value: &self.dlq_url }];
+        read_settings(environment, &options, |given| given.required("DLQ_URL"))
     }
 
-    /// The client of the queue, and its URL.
+    /// The queue.
     ///
     /// # Errors
     ///
-    /// When the URL is missing, or where AWS is.
-    pub async fn connect(&self, environment: &Environment) -> Result<(aws_sdk_sqs::Client, String), OperateError> {
+    /// When its URL is missing, or no region or credentials are set.
+    pub async fn connect(&self, environment: &Environment) -> Result<DeadLetterQueue, OperatorError> {
         let url = self.url(environment)?;
-        Ok((aws_sdk_sqs::Client::new(&aws(environment, SQS_ENDPOINT).await?), url))
+        Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&aws_config(environment, SQS_ENDPOINT).await?), url))
     }
 }
 
-/// The variables that are asked for, an option before the environment.
-fn with(environment: &Environment, options: &[(&str, &Option<String>)], others: &[&str]) -> Environment {
-    let given = options.iter().map(|(name, option)| (*name, (*option).clone().or_else(|| environment.optional(name))));
-    let others = others.iter().map(|name| (*name, environment.optional(name)));
-    given.chain(others).filter_map(|(name, value)| Some((name, value?))).collect()
+/// Reads settings from the options, and from the environment what they do not set.
+fn read_settings<T>(
+    environment: &Environment,
+    options: &[TargetOption<'_>],
+    read: impl FnOnce(&Environment) -> Result<T, SettingError>,
+) -> Result<T, OperatorError> {
+    let given = options.iter().map(|option| (option.name, option.value.clone()));
+    let all = given.chain(["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"].map(|name| (name, None)));
+    let all = all.filter_map(|(name, value)| Some((name, value.or_else(|| environment.optional(name))?)));
+    read(&all.collect()).map_err(|error| setting_error(environment, options, error))
 }
 
-/// Whether the environment names an endpoint on this machine for the service, as `daybook dev` has it.
+/// Whether the environment names an endpoint on this machine for the service, as for the local stack.
 fn is_local(environment: &Environment, variable: &str) -> bool {
     let uri = environment.optional(variable).and_then(|url| url.parse::<Uri>().ok());
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -172,66 +188,45 @@ fn is_local(environment: &Environment, variable: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// At the endpoint that the environment names for the service, else wherever the AWS environment leads.
-async fn aws(environment: &Environment, variable: &str) -> Result<SdkConfig, OperateError> {
-    let config = match crate::aws::at_endpoint(environment, variable).await {
-        Some(config) => config,
-        None => daybook_function_runtime::aws_config().await,
-    };
+/// The configuration of a service: at the endpoint that the environment names, else of the account that it names.
+async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
+    let config = service_config(environment, variable, None).await;
     if config.region().is_none() {
-        return Err(OperateError::Usage(
+        return Err(OperatorError::Usage(
             "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment has".to_owned(),
         ));
     }
-    let Some(provider) = config.credentials_provider() else { return Err(no_credentials("nobody gives any")) };
-    provider
-        .provide_credentials()
-        .await
-        .map_err(|fault| no_credentials(&daybook_function_runtime::with_causes(&fault)))?;
-    Ok(config)
-}
-
-fn no_credentials(why: &str) -> OperateError {
+    let why_not = match config.credentials_provider() {
+        None => "nobody gives any".to_owned(),
+        Some(provider) => match provider.provide_credentials().await {
+            Ok(_) => return Ok(config),
+            Err(error) => daybook_function_runtime::with_causes(&error),
+        },
+    };
     let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
-    OperateError::Usage(format!("no AWS credentials: {cure}: {why}"))
+    Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
 }
 
-/// A wrong setting, by the option that it came from, else by its variable.
-fn setting(environment: &Environment, options: &[(&str, &Option<String>)], fault: SettingError) -> OperateError {
-    let name = match &fault {
-        SettingError::Missing { name } | SettingError::Bad { name, .. } => *name,
-    };
-    let option = match name {
-        "TABLE_NAME" => Some("--table"),
-        "EVENT_TYPE_SHARDS" => Some("--event-type-shards"),
-        "EVENT_BUS_NAME" => Some("--event-bus"),
-        "EVENT_SOURCE" => Some("--event-source"),
-        "DLQ_URL" => Some("--dlq-url"),
-        _ => None,
-    };
-    if let (SettingError::Bad { value, expected, .. }, Some(option)) = (&fault, option) {
-        // The option takes its variable's value too.
-        let typed = options
-            .iter()
-            .any(|(known, given)| *known == name && given.is_some() && **given != environment.optional(name));
-        if typed {
-            return OperateError::Usage(format!("{option} is {value:?}, expected {expected}"));
-        }
+/// The error of a wrong setting. It names the option if that was typed, else the variable.
+fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error: SettingError) -> OperatorError {
+    let (SettingError::Missing { name } | SettingError::Bad { name, .. }) = &error;
+    let option = options.iter().find(|option| option.name == *name);
+    if let (SettingError::Bad { value, expected, .. }, Some(option)) = (&error, option)
+        && option.value.is_some()
+        && *option.value != environment.optional(name)
+    {
+        return OperatorError::Usage(format!("{} is {value:?}, expected {expected}", option.flag));
     }
-    let or_give = option.map(|option| format!(", or give {option}")).unwrap_or_default();
-    OperateError::Setting { or_give, fault }
+    let or_give = option.map(|option| format!(", or give {}", option.flag)).unwrap_or_default();
+    OperatorError::Setting { or_give, error }
 }
 
-/// The store's settings, as far as operator commands need them.
+/// The snapshotter's settings, and how the index is partitioned.
 fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
-    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
-    let (every, keep, shards) = (settings.snapshot_every, settings.snapshot_keep, settings.event_type_shards);
-    Ok(StoreSettings {
-        snapshot_every: environment.number("SNAPSHOT_EVERY", every, StoreSettings::SNAPSHOT_EVERY)?,
-        snapshot_keep: environment.number("SNAPSHOT_KEEP", keep, StoreSettings::SNAPSHOT_KEEP)?,
-        event_type_shards: environment.number("EVENT_TYPE_SHARDS", shards, StoreSettings::EVENT_TYPE_SHARDS)?,
-        ..settings
-    })
+    let settings = daybook_snapshotter::store_settings(environment)?;
+    let shards = settings.event_type_shards;
+    let event_type_shards = environment.number("EVENT_TYPE_SHARDS", shards, StoreSettings::EVENT_TYPE_SHARDS)?;
+    Ok(StoreSettings { event_type_shards, ..settings })
 }
 
 #[cfg(test)]
@@ -239,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_endpoint_is_one_on_this_machine() {
+    fn endpoint_on_this_machine_is_local() {
         let local = |url: &str| is_local(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect(), DYNAMODB_ENDPOINT);
         for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
             assert!(local(url), "{url}");

@@ -1,32 +1,32 @@
-//! Messages that the bus did not take, with or without a word of why.
+//! Messages that the bus did not accept, with or without a reason.
 
 use daybook_stream_relay::EntryError;
 
-use super::OperateError;
+use super::error::OperatorError;
 
-/// How many, and the first failure that is known of them.
+/// How many messages were not sent, and the first known reason.
 #[derive(Debug, Default)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentMessages {
     count: usize,
     cause: Option<String>,
 }
 
-impl Unsent {
+impl UnsentMessages {
     /// Counts one.
     pub(crate) fn add(&mut self, failure: Option<EntryError>) {
         self.count += 1;
         self.cause = self.cause.take().or(failure.map(|failure| failure.to_string()));
     }
 
-    /// Whether there is any: what comes after it would overtake it.
+    /// Whether there is any. A later message must not be sent then: it would overtake the unsent one.
     pub(crate) fn any(&self) -> bool {
         self.count > 0
     }
 
-    /// What a run that nobody interrupted ends with.
-    pub(crate) fn into_error(self, next: String) -> Option<OperateError> {
+    /// The end of a command that was not interrupted.
+    pub(crate) fn into_result(self, next: String) -> Result<(), OperatorError> {
         let cause = self.cause.unwrap_or_else(|| "it did not say why".to_owned());
-        (self.count > 0).then_some(OperateError::Bus { cause, next })
+        if self.count > 0 { Err(OperatorError::Bus { cause, next }) } else { Ok(()) }
     }
 }
 
@@ -35,13 +35,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unsent_without_a_word_of_why_is_no_success() {
-        assert!(!Unsent::default().any());
-        assert!(Unsent::default().into_error(String::new()).is_none());
-        let mut unsent = Unsent::default();
+    fn unsent_messages_without_a_known_reason_end_in_an_error() {
+        assert!(!UnsentMessages::default().any());
+        assert!(UnsentMessages::default().into_result(String::new()).is_ok());
+        let mut unsent = UnsentMessages::default();
         unsent.add(None);
         assert!(unsent.any());
-        let text = unsent.into_error("run it again".to_owned()).map(|error| (error.to_string(), error.exit_code()));
-        assert_eq!(text, Some(("the bus takes nothing more: it did not say why; run it again".to_owned(), 3)));
+        let error =
+            unsent.into_result("run it again".to_owned()).map_err(|error| (error.to_string(), error.exit_code()));
+        assert_eq!(error, Err(("the bus takes nothing more: it did not say why; run it again".to_owned(), 3)));
     }
 }

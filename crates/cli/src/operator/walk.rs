@@ -1,7 +1,7 @@
-//! A walk over aggregates: some are looked at side by side, and each is told of in the order of the listing.
+//! A walk over a listing: several aggregates are visited concurrently, and reported in the order of the listing.
 //!
-//! Invariant: after Ctrl-C nothing more is begun, what is under way is waited for, and the cursor is behind the last
-//! aggregate that was told of.
+//! Invariant: after Ctrl-C no visit begins, those under way are waited for, and the cursor is that of the last aggregate
+//! that was reported.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -11,60 +11,60 @@ use daybook_decider::Model;
 use daybook_event_store::StoreError;
 use futures_util::{StreamExt, stream};
 
-use super::progress::Progress;
-use super::selection::{Cursor, Found, Listing};
-use super::{OperateError, Operator};
+use super::context::OperatorContext;
+use super::error::OperatorError;
+use super::listing::{Cursor, ListedAggregate, Listing};
+use super::progress::ProgressLine;
 
-/// Which aggregates, and how.
-pub(crate) struct Walk<'a> {
+/// Which aggregates are visited, and how many concurrently.
+pub(crate) struct AggregateWalk<'a> {
     pub(crate) listing: Listing<'a>,
     /// Where the listing begins.
     pub(crate) after: Option<Cursor>,
-    /// So many side by side.
     pub(crate) concurrency: NonZeroUsize,
 }
 
-impl Walk<'_> {
-    /// Looks at each aggregate, and prints what `tell` makes of it, a line each. Answers how to go on if Ctrl-C ended it.
+impl AggregateWalk<'_> {
+    /// Visits each aggregate, and prints each line that `report` makes of the visit's result. Returns how to go on if Ctrl-C
+    /// ended the walk.
     ///
-    /// `look` gets the model of the aggregate's type, if there is one, and answers nothing if it did not begin before
-    /// Ctrl-C.
+    /// `visit` gets the model of the aggregate's type, if there is one, and returns none if Ctrl-C came before it began.
     pub(crate) async fn run<T, Lines: IntoIterator<Item = String>>(
         mut self,
-        operator: &mut Operator,
-        look: impl AsyncFn(&Found, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
-        mut tell: impl FnMut(&Found, T) -> Lines,
-    ) -> Result<Option<String>, OperateError> {
-        let Operator { registry, out, interrupt, .. } = operator;
+        context: &mut OperatorContext,
+        visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
+        mut report: impl FnMut(&ListedAggregate, T) -> Lines,
+    ) -> Result<Option<String>, OperatorError> {
+        let OperatorContext { registry, out, interrupt, .. } = context;
         let progress = match self.listing {
-            Listing::Indexed(_) => Progress::of_part(),
-            Listing::Named(_) | Listing::Scanned { .. } => Progress::spinner(),
+            Listing::Indexed(_) => ProgressLine::of_fraction(),
+            Listing::Named(_) | Listing::Scanned(_) => ProgressLine::spinner(),
         };
-        let (mut cursor, mut seen) = (self.after, 0_u64);
-        let stopped = |cursor: &Option<Cursor>, source| {
-            let doing = format!("ended before the end, {}", Cursor::go_on(cursor.as_ref()));
-            OperateError::Store { doing, source }
+        let (mut cursor, mut visited) = (self.after, 0_u64);
+        let failed = |cursor: &Option<Cursor>, source| {
+            let doing = format!("ended before the end, {}", Cursor::how_to_go_on(cursor.as_ref()));
+            OperatorError::Store { doing, source }
         };
-        while let Some(page) = self.listing.next_page().await.map_err(|source| stopped(&cursor, source))? {
-            let looks = stream::iter(page).map(async |found| {
-                let model = found.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
-                let looked = look(&found, model).await;
-                (found, looked)
+        while let Some(page) = self.listing.next_page().await.map_err(|source| failed(&cursor, source))? {
+            let visits = stream::iter(page).map(async |aggregate| {
+                let model = aggregate.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
+                let result = visit(&aggregate, model).await;
+                (aggregate, result)
             });
-            let mut looks = pin!(looks.buffered(self.concurrency.get()));
-            while let Some((found, looked)) = looks.next().await {
-                // They come in order, so whatever comes after this is left too.
-                let Some(looked) = looked else { break };
-                let lines = tell(&found, looked.map_err(|source| stopped(&cursor, source))?);
-                progress.print(|| lines.into_iter().try_for_each(|line| writeln!(out, "{line}")))?;
-                seen += 1;
-                progress.at(found.part, format!("{seen} aggregates, at {}", found.name));
-                cursor = found.cursor.or(cursor);
+            let mut visits = pin!(visits.buffered(self.concurrency.get()));
+            while let Some((aggregate, result)) = visits.next().await {
+                // Results come in the order of the listing, so nothing after this one was begun either.
+                let Some(result) = result else { break };
+                let lines = report(&aggregate, result.map_err(|source| failed(&cursor, source))?);
+                progress.suspend(|| lines.into_iter().try_for_each(|line| writeln!(out, "{line}")))?;
+                visited += 1;
+                progress.set_fraction(aggregate.fraction, format!("{visited} aggregates, at {}", aggregate.name));
+                cursor = aggregate.cursor.or(cursor);
             }
             if interrupt.is_set() {
                 break;
             }
         }
-        Ok(interrupt.is_set().then(|| Cursor::go_on(cursor.as_ref())))
+        Ok(interrupt.is_set().then(|| Cursor::how_to_go_on(cursor.as_ref())))
     }
 }

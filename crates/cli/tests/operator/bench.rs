@@ -8,7 +8,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
-use daybook_cli::operator::{Exit, Interrupt, OperateError, Operator, Verb};
+use daybook_cli::commands::OperatorCommand;
+use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
 use daybook_decider::{CommandRequest, DecisionInput, Json, Meta};
 use daybook_event_store::EventStore;
 use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
@@ -38,10 +39,10 @@ pub(crate) struct Bench {
     registry: daybook_decider::Registry,
 }
 
-/// What a verb printed, and how it ended.
+/// What a command printed, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Printed {
-    pub(crate) ended: Result<Exit, OperateError>,
+    pub(crate) ended: Result<Exit, OperatorError>,
     pub(crate) lines: Vec<String>,
 }
 
@@ -57,7 +58,7 @@ impl Printed {
 #[derive(Parser)]
 struct Line {
     #[command(subcommand)]
-    verb: Verb,
+    command: OperatorCommand,
 }
 
 impl Bench {
@@ -116,14 +117,14 @@ impl Bench {
 
     async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
         let words = shlex::split(line).unwrap();
-        let verb = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().verb;
-        let mut operator = Operator {
+        let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
+        let mut context = OperatorContext {
             environment: self.environment().into_iter().collect::<Environment>(),
             registry: aggregates::registry().unwrap(),
             out: Box::new(screen.clone()),
             interrupt: Interrupt::by(screen.stop.subscribe()),
         };
-        let ended = verb.run(&mut operator).await;
+        let ended = command.run(&mut context).await;
         let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
         Printed { ended, lines: text.lines().map(str::to_owned).collect() }
     }
@@ -149,23 +150,23 @@ impl Bench {
         let before = self.store.load(model, &key).await.unwrap();
         let seed = Ulid::generate();
         let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap()).unwrap();
-        let circumstances = DecisionInput { now, seed, meta: Meta::default() };
+        let input = DecisionInput { now, seed, meta: Meta::default() };
         let requests = commands
             .iter()
             .map(|(command, data)| CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() });
         let requests: Vec<_> = requests.collect();
-        let decided = model.decide(&before.folded, &key.id, &requests, &circumstances).unwrap();
+        let decided = model.decide(&before.folded, &key.id, &requests, &input).unwrap();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         self.store.append(model, &key, before.version(), &decided, None, deadline).await.unwrap();
     }
 
     /// A to-do with so many events, and as many messages.
     pub(crate) async fn todo(&self, id: &str, events: usize) {
-        let command = |n: usize| {
-            let verb = if n == 0 { "CreateTodo" } else { "UpdateTodo" };
-            (verb, json!({"title": format!("{id}/{n}"), "message": ""}))
+        let request = |n: usize| {
+            let command = if n == 0 { "CreateTodo" } else { "UpdateTodo" };
+            (command, json!({"title": format!("{id}/{n}"), "message": ""}))
         };
-        let commands: Vec<_> = (0..events).map(command).collect();
+        let commands: Vec<_> = (0..events).map(request).collect();
         for some in commands.chunks(40) {
             self.commands(&format!("todo/{id}"), some).await;
         }

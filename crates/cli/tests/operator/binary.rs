@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_ends_with_what_scripts_go_by() {
+async fn exit_status_is_0_when_clean_1_for_findings_and_2_for_usage() {
     let bench = Bench::new().await;
     bench.command("account/1", "OpenAccount", json!({})).await;
     let clean = daybook(Some(&bench), &["verify"]).await;
@@ -59,7 +59,7 @@ async fn it_ends_with_what_scripts_go_by() {
 
 /// Nothing listens there: it must end before it looks.
 #[test]
-fn at_a_deployed_stack_what_decides_has_no_default() {
+fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() {
     let window = ["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"];
     let rebuild = ["snapshot", "rebuild"];
     for (words, missing, option) in [
@@ -87,7 +87,7 @@ fn at_a_deployed_stack_what_decides_has_no_default() {
 
 /// The address that answers on machines of EC2 alone is not asked: elsewhere that takes seconds.
 #[test]
-fn a_region_and_credentials_are_asked_for_before_anything_else() {
+fn commands_without_region_or_credentials_end_before_any_call() {
     let stack = [
         ("TABLE_NAME", "daybook"),
         ("EVENT_TYPE_SHARDS", "4"),
@@ -112,7 +112,7 @@ fn a_region_and_credentials_are_asked_for_before_anything_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_said_by_the_name_that_was_typed() {
+async fn usage_error_names_the_option_or_the_variable_that_was_set() {
     let bench = Bench::new().await;
     let wrong: [(&'static [&'static str], &str); 4] = [
         (&["dlq", "list", "--aggregate", "acme"], "TYPE/ID, as in account/123"),
@@ -135,7 +135,7 @@ async fn what_makes_no_sense_is_said_by_the_name_that_was_typed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_pipe_ends_it_without_a_word() {
+async fn command_with_a_closed_pipe_as_output_ends_silently() {
     let bench = Bench::new().await;
     let dev = DEV.as_slice();
     for words in [["verify"].as_slice(), &["openapi"], dev] {
@@ -152,7 +152,7 @@ async fn a_closed_pipe_ends_it_without_a_word() {
 }
 
 #[test]
-fn a_variable_that_leads_elsewhere_is_named() {
+fn local_stack_names_each_variable_that_leads_elsewhere() {
     // Nobody else gets the port while it is held, and nobody listens there.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -181,8 +181,8 @@ fn a_variable_that_leads_elsewhere_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_verb_explains_itself() {
-    let verbs: [&[&str]; 6] = [
+async fn help_of_each_operator_command_explains_stack_and_exit_status() {
+    let commands: [&[&str]; 6] = [
         &["verify", "--help"],
         &["dlq", "list", "--help"],
         &["dlq", "show", "--help"],
@@ -190,7 +190,7 @@ async fn each_verb_explains_itself() {
         &["republish", "--help"],
         &["snapshot", "rebuild", "--help"],
     ];
-    for words in verbs {
+    for words in commands {
         let help = text(&daybook(None, words).await.stdout);
         for expected in [
             "AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000",

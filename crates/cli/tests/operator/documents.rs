@@ -1,12 +1,12 @@
-//! Every command that the pages tell an operator to type is one.
+//! Every command in the documents can be typed.
 
 use std::path::Path;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use daybook_cli::Command;
+use daybook_cli::commands::DaybookArgs;
 
-const VERBS: [&str; 4] = ["verify", "dlq", "republish", "snapshot"];
+const OPERATOR_COMMANDS: [&str; 4] = ["verify", "dlq", "republish", "snapshot"];
 
 /// What stands between backquotes, and the lines of code blocks.
 fn commands(page: &str) -> Vec<String> {
@@ -16,21 +16,21 @@ fn commands(page: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.trim().trim_start_matches("$ ").to_owned());
     let command = |text: &String| {
         let mut words = text.split(' ');
-        words.next() == Some("daybook") && words.next().is_some_and(|verb| VERBS.contains(&verb))
+        words.next() == Some("daybook") && words.next().is_some_and(|name| OPERATOR_COMMANDS.contains(&name))
     };
     spans.chain(lines).filter(|text| !text.contains('`')).filter(command).collect()
 }
 
 #[test]
-fn the_commands_of_the_pages_can_be_typed() {
+fn commands_in_the_documents_can_be_parsed() {
     let mut seen = 0;
     for page in ["README.md", "docs/operating.md", "docs/runbook.md"] {
         for command in commands(page) {
             let typed = command.split('#').next().unwrap().replace(['[', ']'], "");
             let typed = typed.replace("TIME", "2026-11-20T08:00:00Z");
-            match Command::try_parse_from(shlex::split(&typed).unwrap()) {
+            match DaybookArgs::try_parse_from(shlex::split(&typed).unwrap()) {
                 Ok(_) => seen += 1,
-                // A verb that is only spoken of.
+                // A command that the text only names.
                 Err(error) => assert!(
                     matches!(
                         error.kind(),

@@ -1,4 +1,4 @@
-//! The operator's verbs as they are typed, against the embedded engine behind a wire, and EventBridge and SQS over HTTP.
+//! The operator commands as they are typed, against the embedded DynamoDB behind a proxy, and EventBridge and SQS over HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,7 @@
 //! `daybook republish`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{Exit, OperateError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn ids(rows: &[OutboxItem]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_rows_of_the_window_go_again_as_they_are() {
+async fn republish_sends_the_rows_of_the_window_unchanged() {
     let bench = bench().await;
     let lines = bench.daybook(ALWAYS).await.expect(Exit::Clean);
     assert_eq!(lines.len(), 16);
@@ -62,7 +62,7 @@ async fn the_rows_of_the_window_go_again_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_window_begins_and_ends_where_it_is_told_to() {
+async fn window_includes_its_beginning_and_not_its_end() {
     let bench = bench().await;
     let times: Vec<Timestamp> =
         bench.outbox("todo/2").await.iter().map(|row| row.occurred_at.parse().unwrap()).collect();
@@ -73,11 +73,11 @@ async fn a_window_begins_and_ends_where_it_is_told_to() {
     assert_eq!(count(window(at, after)).await, 2);
     assert_eq!(count(window(at - jiff::SignedDuration::from_secs(1), at)).await, 0);
     assert_eq!(count(window(after, after + jiff::SignedDuration::from_secs(1))).await, 0);
-    assert!(matches!(bench.daybook(&window(after, at)).await.ended, Err(OperateError::Usage(_))));
+    assert!(matches!(bench.daybook(&window(after, at)).await.ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
-async fn a_type_or_an_aggregate_can_be_chosen() {
+async fn republish_sends_only_the_selected_types_and_aggregates() {
     let bench = bench().await;
     let count = async |more: &str| bench.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
     assert_eq!(count("--type account").await, 1);
@@ -85,11 +85,11 @@ async fn a_type_or_an_aggregate_can_be_chosen() {
     assert_eq!(count("--aggregate todo/2 --aggregate account/1").await, 3);
     assert_eq!(count("--after todo/1").await, 2);
     assert_eq!(count("--type order").await, 0);
-    assert!(matches!(bench.daybook(&format!("{ALWAYS} --type ghost")).await.ended, Err(OperateError::Usage(_))));
+    assert!(matches!(bench.daybook(&format!("{ALWAYS} --type ghost")).await.ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
-async fn events_of_a_name_that_the_code_forgot_are_found_by_that_name() {
+async fn events_of_a_removed_type_are_found_by_its_name() {
     let bench = bench().await;
     let mut row = bench.rows("todo/1", "EVENT#000000000002").await.remove(0);
     row.insert("eventType".to_owned(), AttributeValue::S("TodoRetitled".to_owned()));
@@ -103,7 +103,7 @@ async fn events_of_a_name_that_the_code_forgot_are_found_by_that_name() {
 
 /// Three of them fill a page of DynamoDB.
 #[tokio::test]
-async fn pages_are_read_to_the_end() {
+async fn events_and_rows_are_read_to_the_last_page() {
     let bench = Bench::new().await;
     for id in 1..=4 {
         let data = |title: &str| json!({"title": format!("{title} {id}"), "message": "x".repeat(300 * 1024)});
@@ -121,7 +121,7 @@ async fn pages_are_read_to_the_end() {
 }
 
 #[tokio::test]
-async fn shards_are_read_as_the_writers_write_them() {
+async fn republish_reads_all_shards_of_an_event_type() {
     let bench = Bench::with(&[("EVENT_TYPE_SHARDS", "8")]).await;
     for id in 0..20 {
         bench.todo(&id.to_string(), 1).await;
@@ -132,7 +132,7 @@ async fn shards_are_read_as_the_writers_write_them() {
 }
 
 #[tokio::test]
-async fn what_is_gone_is_counted_and_named() {
+async fn republish_reports_events_whose_rows_are_gone() {
     let bench = bench().await;
     for seq_num in [1, 2, 3, 7] {
         bench.delete("todo/1", &format!("OUTBOX#{seq_num:012}#0")).await;
@@ -148,7 +148,7 @@ async fn what_is_gone_is_counted_and_named() {
 
 /// The count of what an event announced needs the event before it, which the window may not hold.
 #[tokio::test]
-async fn what_is_gone_at_the_beginning_of_the_window_is_told_by_the_event_before_it() {
+async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_event_before() {
     let bench = Bench::new().await;
     bench.todo("1", 2).await;
     let first = bench.outbox("todo/1").await[0].occurred_at.parse::<Timestamp>().unwrap();
@@ -166,7 +166,7 @@ async fn what_is_gone_at_the_beginning_of_the_window_is_told_by_the_event_before
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_named_and_the_others_go() {
+async fn unreadable_row_is_reported_and_the_others_are_sent() {
     let bench = bench().await;
     let mut row = bench.rows("todo/2", "OUTBOX#000000000001").await.remove(0);
     row.insert("messageSeq".to_owned(), AttributeValue::S("one".to_owned()));
@@ -179,7 +179,7 @@ async fn a_row_that_cannot_be_read_is_named_and_the_others_go() {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_not_named_when_its_event_is_not_asked_for() {
+async fn unreadable_row_of_an_event_outside_the_selection_is_not_reported() {
     let bench = bench().await;
     let mut event = bench.rows("todo/1", "EVENT#000000000005").await.remove(0);
     event.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
@@ -193,7 +193,7 @@ async fn a_row_that_cannot_be_read_is_not_named_when_its_event_is_not_asked_for(
 
 /// The rows of one event end a page: by their sort keys 0, 1, 10, 11, 2 and so on. What is sent together ends there too.
 #[tokio::test]
-async fn the_messages_of_an_event_go_in_their_order_over_the_end_of_a_page() {
+async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
     let bench = Bench::new().await;
     bench.todo("0", 490).await;
     bench.todo("large", 1).await;
@@ -225,12 +225,15 @@ async fn the_messages_of_an_event_go_in_their_order_over_the_end_of_a_page() {
 }
 
 #[tokio::test]
-async fn a_bus_that_refuses_ends_it_and_it_goes_on_from_there() {
+async fn republish_continues_after_a_bus_that_refused() {
     let bench = bench().await;
     bench.fail(json!({"putEvents": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
     let error = printed.ended.unwrap_err();
-    assert!(matches!(&error, OperateError::Bus { cause, .. } if cause.starts_with("AccessDeniedException")), "{error}");
+    assert!(
+        matches!(&error, OperatorError::Bus { cause, .. } if cause.starts_with("AccessDeniedException")),
+        "{error}"
+    );
     assert_eq!(error.exit_code(), 3);
     let summary = printed.lines.last().unwrap();
     let after = summary.split_once("go on with --after ").unwrap().1;
@@ -246,7 +249,7 @@ async fn a_bus_that_refuses_ends_it_and_it_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn nothing_overtakes_what_the_bus_did_not_take() {
+async fn republish_sends_nothing_after_an_unsent_message() {
     let bench = Bench::new().await;
     // More than is sent together.
     bench.todo("long", 700).await;
@@ -258,7 +261,7 @@ async fn nothing_overtakes_what_the_bus_did_not_take() {
 }
 
 #[tokio::test]
-async fn a_table_that_refuses_ends_it_and_it_goes_on_from_there() {
+async fn republish_continues_after_a_table_that_refused() {
     let bench = bench().await;
     bench.todo("3", 2).await;
     // What its second event announced is gone, and how much that was the table does not tell.
@@ -299,7 +302,7 @@ async fn a_table_that_refuses_ends_it_and_it_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn an_interrupted_run_says_where_to_go_on_and_calls_nothing_gone() {
+async fn interrupted_republish_prints_its_cursor_and_reports_nothing_as_gone() {
     let bench = bench().await;
     for id in ["x", "y", "z"] {
         bench.todo(id, 200).await;
@@ -317,7 +320,7 @@ async fn an_interrupted_run_says_where_to_go_on_and_calls_nothing_gone() {
 }
 
 #[tokio::test]
-async fn what_fails_for_a_moment_goes_again_and_what_is_refused_is_named() {
+async fn republish_retries_transient_failures_and_reports_refused_messages() {
     let bench = bench().await;
     bench.fail(json!({
         "putEvents": [{"http": 500}],

@@ -112,7 +112,7 @@ impl Drop for Daybook {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_follows_on_a_closed_shard_is_read_once_all_of_it_is_sent() {
+async fn child_shard_is_read_after_all_records_of_its_parent_are_sent() {
     let bench = Bench::new().await;
     let mut rows = Vec::new();
     for id in ["1", "2"] {

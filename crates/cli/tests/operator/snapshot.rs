@@ -26,7 +26,7 @@ async fn versions(bench: &Bench, id: &str) -> Option<(String, String)> {
 }
 
 #[tokio::test]
-async fn what_has_no_current_snapshot_gets_one() {
+async fn rebuild_takes_a_snapshot_where_none_is_current() {
     let bench = bench().await;
     let current = Some(("5".to_owned(), "1".to_owned()));
     let lines = bench.daybook(REBUILD).await.expect(Exit::Clean);
@@ -54,13 +54,14 @@ async fn what_has_no_current_snapshot_gets_one() {
     assert_eq!(versions(&bench, "3").await, current);
     // What is current costs one read: those of seven aggregates, one load, and the index.
     let calls = bench.wire.take_calls();
-    let standings = calls.iter().filter(|call| call.request["KeyConditionExpression"].to_string().contains("<="));
-    assert_eq!(standings.count(), 7);
+    let progress_queries =
+        calls.iter().filter(|call| call.request["KeyConditionExpression"].to_string().contains("<="));
+    assert_eq!(progress_queries.count(), 7);
     assert!(calls.iter().all(|call| call.operation != "Scan"));
 }
 
 #[tokio::test]
-async fn a_snapshot_that_is_wrong_is_cured_by_force() {
+async fn rebuild_with_force_replaces_a_wrong_snapshot() {
     let bench = bench().await;
     bench.daybook(REBUILD).await.expect(Exit::Clean);
     let mut row = bench.rows("todo/2", "#SNAPSHOT").await.remove(0);
@@ -77,7 +78,7 @@ async fn a_snapshot_that_is_wrong_is_cured_by_force() {
 }
 
 #[tokio::test]
-async fn a_kept_snapshot_that_is_wrong_is_cured_by_force() {
+async fn rebuild_with_force_corrects_a_wrong_older_snapshot() {
     let mut bench = Bench::with(&[("SNAPSHOT_EVERY", "5")]).await;
     bench.settings.push(("SNAPSHOT_KEEP", "3".to_owned()));
     bench.todo("1", 5).await;
@@ -102,7 +103,7 @@ async fn a_kept_snapshot_that_is_wrong_is_cured_by_force() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_an_event_that_is_not_there_counts_as_none() {
+async fn rebuild_replaces_a_snapshot_of_a_missing_event() {
     let bench = bench().await;
     bench.daybook(REBUILD).await.expect(Exit::Clean);
     let mut row = bench.rows("todo/2", "#SNAPSHOT").await.remove(0);
@@ -113,7 +114,7 @@ async fn a_snapshot_of_an_event_that_is_not_there_counts_as_none() {
 }
 
 #[tokio::test]
-async fn one_that_is_named_gets_one_however_short_it_is() {
+async fn rebuild_of_a_named_aggregate_takes_a_snapshot_however_short_it_is() {
     let bench = bench().await;
     let lines = bench.daybook("snapshot rebuild --aggregate todo/short").await.expect(Exit::Clean);
     assert_eq!(lines[0], "taken todo/short at event 2");
@@ -123,7 +124,7 @@ async fn one_that_is_named_gets_one_however_short_it_is() {
 }
 
 #[tokio::test]
-async fn one_that_is_far_behind_is_replaced() {
+async fn rebuild_replaces_a_snapshot_that_is_far_behind() {
     let bench = bench().await;
     bench.daybook(REBUILD).await.expect(Exit::Clean);
     let update = |n: usize| ("UpdateTodo", json!({"title": format!("later/{n}"), "message": ""}));
@@ -148,7 +149,7 @@ async fn one_that_is_far_behind_is_replaced() {
 }
 
 #[tokio::test]
-async fn it_goes_on_where_it_was_interrupted() {
+async fn rebuild_continues_where_it_was_interrupted() {
     let bench = bench().await;
     let mut taken = Vec::new();
     let mut line = REBUILD.to_owned();
@@ -173,7 +174,7 @@ async fn it_goes_on_where_it_was_interrupted() {
 }
 
 #[tokio::test]
-async fn an_aggregate_that_cannot_be_read_stops_no_other() {
+async fn rebuild_reports_an_unreadable_aggregate_and_continues() {
     let bench = bench().await;
     let mut row = bench.rows("todo/2", "EVENT#000000000003").await.remove(0);
     row.insert("data".to_owned(), AttributeValue::S("{".to_owned()));
@@ -184,7 +185,7 @@ async fn an_aggregate_that_cannot_be_read_stops_no_other() {
 }
 
 #[tokio::test]
-async fn one_that_is_named_and_has_no_events_is_missing() {
+async fn rebuild_of_a_named_aggregate_without_events_reports_it_missing() {
     let bench = bench().await;
     for force in ["", " --force"] {
         let lines =
@@ -199,7 +200,7 @@ async fn one_that_is_named_and_has_no_events_is_missing() {
 }
 
 #[tokio::test]
-async fn one_that_has_lost_its_events_is_not_passed_by() {
+async fn rebuild_of_an_aggregate_with_lost_events_reports_a_failure() {
     let bench = bench().await;
     bench.todo("one", 1).await;
     bench.delete("todo/one", "EVENT#000000000001").await;

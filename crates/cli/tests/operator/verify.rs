@@ -1,7 +1,7 @@
 //! `daybook verify`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{Exit, OperateError};
+use daybook_cli::operator::{Exit, OperatorError};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Item};
@@ -18,7 +18,7 @@ async fn bench() -> Bench {
 }
 
 #[tokio::test]
-async fn everything_is_found_through_the_index_and_clean() {
+async fn verify_of_a_clean_table_reads_all_aggregates_by_queries() {
     let bench = bench().await;
     let lines = bench.daybook("verify --rate 100000").await.expect(Exit::Clean);
     assert_eq!(
@@ -37,7 +37,7 @@ async fn everything_is_found_through_the_index_and_clean() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_a_line_each() {
+async fn verify_prints_each_finding_in_a_line() {
     let bench = bench().await;
     bench.delete("todo/1", "EVENT#000000000003").await;
     bench.delete("todo/1", "OUTBOX#000000000003#0").await;
@@ -57,7 +57,7 @@ async fn what_is_wrong_is_said_a_line_each() {
 }
 
 #[tokio::test]
-async fn an_aggregate_without_its_first_event_is_found_by_a_scan() {
+async fn scan_finds_an_aggregate_without_its_first_event() {
     let bench = bench().await;
     bench.delete("todo/1", "EVENT#000000000001").await;
     let row = [("pk", "AGGREGATE#ghost#1"), ("sk", "#METADATA")];
@@ -72,24 +72,24 @@ async fn an_aggregate_without_its_first_event_is_found_by_a_scan() {
 }
 
 #[tokio::test]
-async fn a_scan_of_an_empty_table_finds_nothing() {
+async fn scan_of_an_empty_table_finds_nothing() {
     let lines = Bench::new().await.daybook("verify --scan").await.expect(Exit::Clean);
     assert!(lines[0].starts_with("verified 0 aggregates"), "{lines:?}");
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_said() {
+async fn verify_of_an_unknown_aggregate_type_or_cursor_reports_it() {
     let bench = bench().await;
     let lines = bench.daybook("verify todo/3").await.expect(Exit::Findings);
     assert_eq!(lines[0], "todo/3 * missing: it does not exist");
     let ended = bench.daybook("verify ghost/1").await.ended;
-    assert!(matches!(&ended, Err(OperateError::Usage(text)) if text.contains("there are ") && text.contains("todo")));
+    assert!(matches!(&ended, Err(OperatorError::Usage(text)) if text.contains("there are ") && text.contains("todo")));
     let ended = bench.daybook("verify --after OrderPlaced#7/01M7XZT6Q0G6DHYB4P1612VGXF").await.ended;
-    assert!(matches!(ended, Err(OperateError::Usage(_))));
+    assert!(matches!(ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
-async fn an_end_before_the_end_says_how_to_go_on() {
+async fn interrupted_verify_prints_the_cursor_that_continues_it() {
     let bench = Bench::with(&[("EVENT_TYPE_SHARDS", "2")]).await;
     for id in 1..=6 {
         bench.todo(&id.to_string(), 1).await;
@@ -114,7 +114,7 @@ async fn an_end_before_the_end_says_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_table_that_does_not_answer_is_no_finding() {
+async fn verify_of_a_table_that_refuses_ends_with_status_3() {
     let bench = bench().await;
     for _ in 0..4 {
         bench.wire.fail_next(

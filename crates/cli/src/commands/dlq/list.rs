@@ -5,58 +5,59 @@ use std::io::Write;
 use clap::Args;
 use serde_json::json;
 
-use crate::operator::dead_letter_queue::{Filter, LOOK, Queue};
-use crate::operator::target::QueueOptions;
-use crate::operator::{Exit, OperateError, Operator};
+use crate::operator::dead_letter_message::MessageFilterArgs;
+use crate::operator::dead_letter_queue::READ_VISIBILITY_TIMEOUT;
+use crate::operator::target::{QueueArgs, STACK_HELP};
+use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// What is asked for.
+/// List the messages of the dead-letter queue, one per line, by aggregate and number.
+///
+/// A line contains SQS's id, the aggregate, the message's number, type and id, and the error with which it failed. The messages
+/// are hidden from other readers meanwhile, and then put back; none is deleted. SQS promises neither that one run receives all
+/// messages nor that its counts are exact, and messages that another reader has just received are not seen.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// Which letters.
+#[command(after_long_help = STACK_HELP)]
+pub struct DlqListArgs {
+    /// Which messages.
     #[command(flatten)]
-    pub filter: Filter,
-    /// Letters at most.
+    pub filter: MessageFilterArgs,
+    /// Maximum number of messages that are read.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub limit: usize,
-    /// Print JSON, one object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
     /// Which queue.
     #[command(flatten)]
-    pub queue: QueueOptions,
+    pub queue: QueueArgs,
 }
 
-/// Lists.
+/// Lists the selected messages.
 ///
 /// # Errors
 ///
 /// When the queue cannot be read.
-pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
-    let queue = Queue::new(options.queue.connect(&operator.environment).await?);
+pub(super) async fn run(args: DlqListArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    let queue = args.queue.connect(&context.environment).await?;
     let counts = queue.counts().await?;
-    let mut letters = queue.receive(options.limit, LOOK, &operator.interrupt).await?;
-    queue.put_back(&letters).await;
-    let seen = letters.len();
-    letters.retain(|letter| options.filter.passes(letter));
-    letters.sort_by_cached_key(|letter| letter.order());
-    for letter in &letters {
-        if options.json {
-            writeln!(operator.out, "{}", letter.json())?;
-        } else {
-            writeln!(operator.out, "{letter}")?;
-        }
+    let mut messages = queue.receive(args.limit, READ_VISIBILITY_TIMEOUT, &context.interrupt).await?;
+    queue.put_back(&messages).await;
+    let seen = messages.len();
+    messages.retain(|message| args.filter.selects(message));
+    messages.sort_by_cached_key(|message| message.order());
+    for message in &messages {
+        writeln!(context.out, "{}", output_line(args.json, message.json(), message.to_string()))?;
     }
-    let not_whole = letters.iter().filter(|letter| letter.letter.is_err()).count();
+    let listed = messages.len();
+    let unsendable = messages.iter().filter(|message| message.content.is_err()).count();
     let text = format!(
-        "{} letters of {seen} seen, {not_whole} of them no whole messages; SQS counts about {} waiting and {} that other \
-         readers have",
-        letters.len(),
-        counts.waiting,
-        counts.hidden
+        "{listed} letters of {seen} seen, {unsendable} of them no whole messages; SQS counts about {} waiting and {} that \
+         other readers have",
+        counts.visible, counts.hidden
     );
     let summary = json!({
-        "letters": letters.len(), "seen": seen, "notWhole": not_whole, "waiting": counts.waiting, "hidden": counts.hidden,
+        "letters": listed, "seen": seen, "notWhole": unsendable, "waiting": counts.visible, "hidden": counts.hidden,
     });
-    operator.sum_up(options.json, &text, summary, None)?;
-    Ok(if operator.interrupt.is_set() { Exit::Interrupted } else { Exit::Clean })
+    context.print_summary(args.json, &text, &summary, None)?;
+    Ok(if context.interrupt.is_set() { Exit::Interrupted } else { Exit::Clean })
 }

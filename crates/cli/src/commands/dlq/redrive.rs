@@ -1,207 +1,226 @@
-//! `daybook dlq redrive`: the way back.
+//! `daybook dlq redrive`.
 //!
-//! Invariant: whatever becomes of the output, what was sent is deleted and the rest is put back.
+//! Invariant: whatever happens to the output, messages that were sent are deleted from the queue and the others are put back.
 
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
-use daybook_stream_relay::ResendOutcome;
+use daybook_stream_relay::{Resend, ResendOutcome};
+use serde::Serialize;
 use serde_json::json;
 
-use crate::operator::dead_letter_queue::{Filter, LOOK, Queue, Received};
-use crate::operator::progress::Progress;
-use crate::operator::target::{BusOptions, QueueOptions};
-use crate::operator::unsent::Unsent;
-use crate::operator::{Exit, OperateError, Operator};
+use crate::operator::dead_letter_message::{DeadLetterMessage, MessageFilterArgs};
+use crate::operator::dead_letter_queue::{DeadLetterQueue, READ_VISIBILITY_TIMEOUT};
+use crate::operator::progress::ProgressLine;
+use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP};
+use crate::operator::unsent::UnsentMessages;
+use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// Letters that are sent before those that were taken are deleted.
-const AT_ONCE: usize = 500;
+/// The maximum of messages that are sent before those that the bus accepted are deleted.
+const BATCH_SIZE: usize = 500;
 
-/// What a run may take beyond what the rate says: a bus that is waited for, and the queue's own calls.
-const SPARE: Duration = Duration::from_secs(600);
+/// How long messages stay hidden beyond the time that sending takes at the rate: for retries and for the queue's own calls.
+const VISIBILITY_MARGIN: Duration = Duration::from_secs(600);
 
-/// What is asked for.
+/// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
+///
+/// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as they are in the
+/// queue. Messages that the bus refuses again stay in the queue, and so do those that cannot be sent, such as a record that could
+/// not be read. A run that ends early loses nothing: messages that were sent and not yet deleted are sent again by the next run,
+/// and consumers recognize them by their message ids.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// Which letters.
+#[command(after_long_help = STACK_HELP)]
+pub struct DlqRedriveArgs {
+    /// Which messages.
     #[command(flatten)]
-    pub filter: Filter,
-    /// Do it.
+    pub filter: MessageFilterArgs,
+    /// Execute it.
     #[arg(long)]
     pub yes: bool,
-    /// Messages a second at most.
+    /// Maximum messages per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Letters to look through at most; run it again for more.
+    /// Maximum number of messages that are read; run it again for more.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub limit: usize,
-    /// Print JSON, one object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
     /// Which queue.
     #[command(flatten)]
-    pub queue: QueueOptions,
+    pub queue: QueueArgs,
     /// Which bus.
     #[command(flatten)]
-    pub bus: BusOptions,
+    pub bus: BusArgs,
 }
 
-#[derive(Default)]
-struct Tally {
+/// How many messages ended how.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RedriveCounts {
     sent: usize,
     refused: usize,
+    /// Sent, but SQS did not delete them.
     kept: usize,
-    not_whole: usize,
+    /// They contain no outbox message.
+    #[serde(rename = "notWhole")]
+    unsendable: usize,
+    unsent: usize,
+    hidden: u64,
 }
 
-/// Sends them, or says what it would send.
+/// All dead-letter messages that contain one outbox message.
+type Copies<'a> = &'a [DeadLetterMessage];
+
+/// Sends the selected messages again, or lists them.
 ///
 /// # Errors
 ///
-/// When the queue cannot be read, or the bus takes nothing more.
-pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
-    let mut resend = options.bus.connect(&operator.environment, options.rate).await?;
-    let queue = Queue::new(options.queue.connect(&operator.environment).await?);
-    let hidden = queue.counts().await?.hidden;
-    let limit = u32::try_from(options.limit).unwrap_or(u32::MAX);
-    let hide = if options.yes { SPARE + Duration::from_secs((limit / options.rate.get()).into()) } else { LOOK };
-    let letters = queue.receive(options.limit, hide, &operator.interrupt).await?;
-    let mut lines = Lines { out: &mut *operator.out, as_json: options.json, failure: None };
-    let (mut chosen, others): (Vec<_>, Vec<_>) = letters.into_iter().partition(|letter| options.filter.passes(letter));
-    queue.put_back(&others).await;
-    chosen.sort_by_cached_key(Received::order);
-    let whole = chosen.partition_point(|letter| letter.letter.is_ok());
-    let not_whole = chosen.split_off(whole);
-    queue.put_back(&not_whole).await;
-    let mut tally = Tally { not_whole: not_whole.len(), ..Tally::default() };
-    for letter in &not_whole {
-        lines.say("left", letter, Some("no whole message"));
-    }
-    let not_seen = if hidden > 0 { format!("; about {hidden} more are hidden from this look") } else { String::new() };
-    let messages = gather(chosen);
-    if !options.yes {
-        queue.put_back(&messages.concat()).await;
-        for letters in &messages {
-            lines.say("would-send", &letters[0], None);
-        }
-        lines.end()?;
-        let text = format!("{} messages would be sent{not_seen}; nothing was done, --yes does it", messages.len());
-        let summary = json!({"wouldSend": messages.len(), "notWhole": tally.not_whole, "hidden": hidden});
-        operator.sum_up(options.json, &text, summary, None)?;
-        return Ok(if tally.not_whole == 0 { Exit::Clean } else { Exit::Findings });
+/// When the queue cannot be read, or the bus accepts no more messages.
+pub(super) async fn run(args: DlqRedriveArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    let resend = args.bus.connect(&context.environment, args.rate).await?;
+    let queue = args.queue.connect(&context.environment).await?;
+    let counts = RedriveCounts { hidden: queue.counts().await?.hidden, ..RedriveCounts::default() };
+    let (as_json, unsent, output_error) = (args.json, UnsentMessages::default(), None);
+    let mut redrive = Redrive { queue, resend, context, as_json, counts, unsent, output_error };
+    let messages = redrive.receive(&args).await?;
+    let messages: Vec<_> = messages.chunk_by(DeadLetterMessage::is_copy_of).collect();
+    if args.yes { redrive.send(&messages).await } else { redrive.list(&messages).await }
+}
+
+struct Redrive<'a> {
+    queue: DeadLetterQueue,
+    resend: Resend,
+    context: &'a mut OperatorContext,
+    as_json: bool,
+    counts: RedriveCounts,
+    unsent: UnsentMessages,
+    /// Why the output cannot be written any more.
+    output_error: Option<io::Error>,
+}
+
+impl Redrive<'_> {
+    /// Receives the selected messages, in the order of sending. Those that cannot be sent are reported, and put back.
+    async fn receive(&mut self, args: &DlqRedriveArgs) -> Result<Vec<DeadLetterMessage>, OperatorError> {
+        let limit = u32::try_from(args.limit).unwrap_or(u32::MAX);
+        let sending = VISIBILITY_MARGIN + Duration::from_secs((limit / args.rate.get()).into());
+        let visibility_timeout = if args.yes { sending } else { READ_VISIBILITY_TIMEOUT };
+        let messages = self.queue.receive(args.limit, visibility_timeout, &self.context.interrupt).await?;
+        let is_selected = |message: &DeadLetterMessage| args.filter.selects(message);
+        let (mut selected, others): (Vec<_>, _) = messages.into_iter().partition(is_selected);
+        self.queue.put_back(&others).await;
+        selected.sort_by_cached_key(DeadLetterMessage::order);
+        let unsendable = selected.split_off(selected.partition_point(|message| message.content.is_ok()));
+        self.queue.put_back(&unsendable).await;
+        self.counts.unsendable = unsendable.len();
+        unsendable.iter().for_each(|message| self.print("left", message, Some("no whole message")));
+        Ok(selected)
     }
 
-    let progress = Progress::of(messages.len());
-    let mut left: Vec<Received> = Vec::new();
-    let mut unsent = Unsent::default();
-    for some in messages.chunks(AT_ONCE) {
-        // What comes after one that was not sent would overtake it, and nobody would read what becomes of more.
-        if unsent.any() || lines.failure.is_some() || operator.interrupt.is_set() {
-            left.extend(some.iter().flatten().cloned());
-            continue;
+    /// Lists the messages, and puts them back.
+    async fn list(mut self, messages: &[Copies<'_>]) -> Result<Exit, OperatorError> {
+        self.queue.put_back(&messages.concat()).await;
+        messages.iter().for_each(|copies| self.print("would-send", &copies[0], None));
+        let RedriveCounts { unsendable, hidden, .. } = self.counts;
+        let not_seen = self.not_seen();
+        let text = format!("{} messages would be sent{not_seen}; nothing was done, --yes does it", messages.len());
+        let summary = json!({"wouldSend": messages.len(), "notWhole": unsendable, "hidden": hidden});
+        self.output_error.map_or(Ok(()), Err)?;
+        self.context.print_summary(self.as_json, &text, &summary, None)?;
+        Ok(if unsendable == 0 { Exit::Clean } else { Exit::Findings })
+    }
+
+    /// Sends the messages, deletes those that the bus accepted, and puts the others back.
+    async fn send(mut self, messages: &[Copies<'_>]) -> Result<Exit, OperatorError> {
+        let progress = ProgressLine::of_count(messages.len());
+        let mut left = Vec::new();
+        for batch in messages.chunks(BATCH_SIZE) {
+            // A message after an unsent one would overtake it, and without an output nobody would know what was sent.
+            if self.unsent.any() || self.output_error.is_some() || self.context.interrupt.is_set() {
+                left.extend(batch.concat());
+            } else {
+                left.extend(self.send_batch(batch, &progress).await);
+                progress.advance(batch.len());
+            }
         }
-        let rows = some.iter().filter_map(|letters| Some(letters[0].letter.as_ref().ok()?.row.clone())).collect();
-        let outcomes = resend.send(rows, operator.interrupt.wait()).await;
-        let mut taken = Vec::new();
-        for (letters, outcome) in some.iter().zip(outcomes) {
+        drop(progress);
+        self.queue.put_back(&left).await;
+        self.counts.unsent = messages.len() - self.counts.sent - self.counts.refused;
+        self.summarize()
+    }
+
+    /// Returns the messages that were not sent.
+    async fn send_batch(&mut self, batch: &[Copies<'_>], progress: &ProgressLine) -> Vec<DeadLetterMessage> {
+        let content = batch.iter().filter_map(|copies| copies[0].content.as_ref().ok());
+        let rows = content.map(|content| content.row.clone()).collect();
+        let outcomes = self.resend.send(rows, self.context.interrupt.wait()).await;
+        let (mut sent, mut left) = (Vec::new(), Vec::new());
+        for (copies, outcome) in batch.iter().zip(outcomes) {
             match outcome {
                 ResendOutcome::Sent => {
-                    tally.sent += 1;
-                    taken.extend_from_slice(letters);
-                    progress.print(|| lines.say("sent", &letters[0], None));
+                    self.counts.sent += 1;
+                    sent.extend_from_slice(copies);
+                    progress.suspend(|| self.print("sent", &copies[0], None));
                 }
                 ResendOutcome::Refused(refusal) => {
-                    tally.refused += 1;
-                    left.extend_from_slice(letters);
-                    progress.print(|| lines.say("refused", &letters[0], Some(&refusal.to_string())));
+                    self.counts.refused += 1;
+                    left.extend_from_slice(copies);
+                    progress.suspend(|| self.print("refused", &copies[0], Some(&refusal.to_string())));
                 }
                 ResendOutcome::Unsent(refusal) => {
-                    left.extend_from_slice(letters);
-                    unsent.add(refusal);
+                    left.extend_from_slice(copies);
+                    self.unsent.add(refusal);
                 }
             }
         }
-        for (letter, why) in queue.delete(&taken).await {
-            tally.kept += 1;
-            progress.print(|| lines.say("sent-and-kept", &letter, Some(&why)));
+        for (message, reason) in self.queue.delete(&sent).await {
+            self.counts.kept += 1;
+            progress.suspend(|| self.print("sent-and-kept", &message, Some(&reason)));
         }
-        progress.done(some.len());
-    }
-    drop(progress);
-    queue.put_back(&left).await;
-    lines.end()?;
-    let Tally { sent, refused, kept, not_whole } = tally;
-    let rest = messages.len() - sent - refused;
-    let not_deleted = if kept > 0 { format!(" but for {kept} letters, which SQS kept") } else { String::new() };
-    let text = format!(
-        "{sent} messages sent and deleted from the queue{not_deleted}; left there: {refused} that the bus refuses, \
-         {not_whole} no whole messages, {rest} not sent{not_seen}"
-    );
-    let summary = json!({
-        "sent": sent, "refused": refused, "kept": kept, "notWhole": not_whole, "unsent": rest, "hidden": hidden,
-    });
-    let go_on = operator.interrupt.is_set().then_some("run it again");
-    operator.sum_up(options.json, &text, summary, go_on)?;
-    if operator.interrupt.is_set() {
-        return Ok(Exit::Interrupted);
-    }
-    if let Some(error) = unsent.into_error("the rest is in the queue, run it again".to_owned()) {
-        return Err(error);
-    }
-    Ok(if refused + kept + not_whole == 0 { Exit::Clean } else { Exit::Findings })
-}
-
-/// The letters of each message together: the relay may have parked one twice.
-fn gather(letters: Vec<Received>) -> Vec<Vec<Received>> {
-    let same = |one: &Received, other: &Received| match (&one.letter, &other.letter) {
-        (Ok(one), Ok(other)) => one.row == other.row,
-        _ => false,
-    };
-    let mut messages: Vec<Vec<Received>> = Vec::new();
-    for letter in letters {
-        match messages.last_mut().filter(|last| same(&last[0], &letter)) {
-            Some(last) => last.push(letter),
-            None => messages.push(vec![letter]),
-        }
-    }
-    messages
-}
-
-/// What becomes of letters, a line each. Should the output be gone, no more is written, and what went wrong is told at the end.
-struct Lines<'a> {
-    out: &'a mut (dyn Write + Send),
-    as_json: bool,
-    failure: Option<io::Error>,
-}
-
-impl Lines<'_> {
-    fn say(&mut self, outcome: &str, letter: &Received, why: Option<&str>) {
-        if self.failure.is_none() {
-            let line = self.line(outcome, letter, why);
-            self.failure = writeln!(self.out, "{line}").err();
-        }
+        left
     }
 
-    fn line(&self, outcome: &str, letter: &Received, why: Option<&str>) -> String {
-        if self.as_json {
-            let mut line = letter.json();
-            line["outcome"] = json!(outcome);
-            line["why"] = json!(why);
-            return line.to_string();
+    fn summarize(self) -> Result<Exit, OperatorError> {
+        let RedriveCounts { sent, refused, kept, unsendable, unsent, .. } = self.counts;
+        let not_deleted = if kept > 0 { format!(" but for {kept} letters, which SQS kept") } else { String::new() };
+        let text = format!(
+            "{sent} messages sent and deleted from the queue{not_deleted}; left there: {refused} that the bus refuses, \
+             {unsendable} no whole messages, {unsent} not sent{}",
+            self.not_seen()
+        );
+        self.output_error.map_or(Ok(()), Err)?;
+        let interrupted = self.context.interrupt.is_set();
+        let how_to_go_on = interrupted.then_some("run it again");
+        self.context.print_summary(self.as_json, &text, &self.counts, how_to_go_on)?;
+        if interrupted {
+            return Ok(Exit::Interrupted);
         }
-        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        match &letter.letter {
-            Ok(whole) => format!(
-                "{outcome} {} {} {} {}{why}",
-                whole.aggregate, whole.row.message_seq, whole.row.message_type, whole.row.message_id
-            ),
-            Err(_) => format!("{outcome} {letter}"),
-        }
+        self.unsent.into_result("the rest is in the queue, run it again".to_owned())?;
+        Ok(if refused + kept + unsendable == 0 { Exit::Clean } else { Exit::Findings })
     }
 
-    fn end(self) -> io::Result<()> {
-        self.failure.map_or(Ok(()), Err)
+    /// The end of the summary, where other readers have messages.
+    fn not_seen(&self) -> String {
+        let hidden = self.counts.hidden;
+        if hidden > 0 { format!("; about {hidden} more are hidden from this look") } else { String::new() }
+    }
+
+    /// Prints the outcome of a message, as long as the output can be written.
+    fn print(&mut self, outcome: &str, message: &DeadLetterMessage, why: Option<&str>) {
+        if self.output_error.is_some() {
+            return;
+        }
+        let mut json = message.json();
+        json["outcome"] = json!(outcome);
+        json["why"] = json!(why);
+        let text = match (&message.content, why) {
+            (Ok(content), None) => content.to_string(),
+            (Ok(content), Some(why)) => format!("{content} ({why})"),
+            (Err(_), _) => message.to_string(),
+        };
+        let line = output_line(self.as_json, json, format!("{outcome} {text}"));
+        self.output_error = writeln!(self.context.out, "{line}").err();
     }
 }

@@ -5,49 +5,50 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use crate::operator::dead_letter_queue::{Filter, LOOK, Queue};
-use crate::operator::target::QueueOptions;
-use crate::operator::{Exit, OperateError, Operator};
+use crate::operator::dead_letter_message::MessageFilterArgs;
+use crate::operator::dead_letter_queue::READ_VISIBILITY_TIMEOUT;
+use crate::operator::target::{QueueArgs, STACK_HELP};
+use crate::operator::{Exit, OperatorContext, OperatorError};
 
-/// What is asked for.
+/// Show one message of the dead-letter queue whole: outbox row or stream record, error, attempts, and position in the stream.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// The message id, or the id that SQS gave the letter: `daybook dlq list` prints both.
+#[command(after_long_help = STACK_HELP)]
+pub struct DlqShowArgs {
+    /// The message's id, or SQS's: `daybook dlq list` prints both.
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Letters to look through at most.
+    /// Maximum number of messages that are read.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub limit: usize,
     /// Which queue.
     #[command(flatten)]
-    pub queue: QueueOptions,
+    pub queue: QueueArgs,
 }
 
-/// Shows.
+/// Shows the message.
 ///
 /// # Errors
 ///
 /// When the queue cannot be read.
-pub async fn run(options: Options, operator: &mut Operator) -> Result<Exit, OperateError> {
-    let queue = Queue::new(options.queue.connect(&operator.environment).await?);
-    let letters = queue.receive(options.limit, LOOK, &operator.interrupt).await?;
-    queue.put_back(&letters).await;
-    let filter = Filter { id: vec![options.id.clone()], ..Filter::default() };
-    let mut found = false;
-    for letter in letters.iter().filter(|letter| filter.passes(letter)) {
-        found = true;
-        match serde_json::from_str::<Value>(&letter.body) {
-            Ok(json) => writeln!(operator.out, "{json:#}")?,
-            Err(_) => writeln!(operator.out, "{}", letter.body)?,
+pub(super) async fn run(args: DlqShowArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    let queue = args.queue.connect(&context.environment).await?;
+    let messages = queue.receive(args.limit, READ_VISIBILITY_TIMEOUT, &context.interrupt).await?;
+    queue.put_back(&messages).await;
+    let filter = MessageFilterArgs { id: vec![args.id.clone()], ..MessageFilterArgs::default() };
+    let found: Vec<_> = messages.iter().filter(|message| filter.selects(message)).collect();
+    for message in &found {
+        match serde_json::from_str::<Value>(&message.body) {
+            Ok(json) => writeln!(context.out, "{json:#}")?,
+            Err(_) => writeln!(context.out, "{}", message.body)?,
         }
     }
-    if found {
+    if !found.is_empty() {
         return Ok(Exit::Clean);
     }
     eprintln!(
         "no letter has the id {:?} among {} that were seen; `daybook dlq list` prints the ids, and another look may see more",
-        options.id,
-        letters.len()
+        args.id,
+        messages.len()
     );
     Ok(Exit::Findings)
 }

@@ -1,0 +1,104 @@
+//! The events of a time window, found in the index.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use daybook_decider::Registry;
+use daybook_event_store::{EventStore, StoreError};
+use daybook_table::AggregateKey;
+use jiff::Timestamp;
+use ulid::Ulid;
+
+use crate::operator::progress::ProgressLine;
+use crate::operator::selection::{AggregateName, models};
+use crate::operator::{Interrupt, OperatorError};
+
+/// Which events.
+#[derive(Clone, Debug, Args)]
+pub struct WindowArgs {
+    /// The beginning, included: 2026-11-20T08:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub from: Timestamp,
+    /// The end, not included.
+    #[arg(long, value_name = "TIME")]
+    pub to: Timestamp,
+    /// Only aggregates of this type; can be repeated.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub types: Vec<String>,
+    /// Only this aggregate; can be repeated.
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with = "types")]
+    pub aggregates: Vec<AggregateName>,
+    /// A name that events were stored under and that the code no longer has; can be repeated.
+    #[arg(long = "event-type", value_name = "NAME")]
+    pub event_types: Vec<String>,
+    /// Go on after this aggregate, which an earlier run printed.
+    #[arg(long, value_name = "TYPE/ID")]
+    pub after: Option<AggregateName>,
+}
+
+/// The events of an aggregate within the window: by number, the count of the aggregate's messages up to and including the
+/// event's, where the index has it.
+pub(super) type AggregateEvents = BTreeMap<u64, Option<u64>>;
+
+impl WindowArgs {
+    /// The events of the window, by aggregate; only some of them after Ctrl-C.
+    pub(super) async fn find_events(
+        &self,
+        store: &EventStore,
+        registry: &Registry,
+        interrupt: &Interrupt,
+    ) -> Result<BTreeMap<AggregateKey, AggregateEvents>, OperatorError> {
+        let names = self.event_names(registry)?;
+        let (first, last) = self.event_ids()?;
+        let mut found: BTreeMap<AggregateKey, AggregateEvents> = BTreeMap::new();
+        let progress = ProgressLine::spinner();
+        let mut count = 0;
+        for partition in store.admin().index_partitions(&names) {
+            let mut from = Some(first);
+            while let Some(first) = from.filter(|_| !interrupt.is_set()) {
+                let page = store.admin().index(&partition, first, last).await.map_err(cannot_read)?;
+                for entry in page.items.into_iter().filter(|entry| self.selects(&entry.aggregate)) {
+                    count += 1;
+                    found.entry(entry.aggregate).or_default().insert(entry.seq_num, entry.message_seq);
+                }
+                progress.set_message(format!("{count} events of {} aggregates, at {partition}", found.len()));
+                from = page.next.and_then(|last| last.increment().ok());
+            }
+        }
+        Ok(found)
+    }
+
+    /// The names of all events that may have announced messages.
+    fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
+        // Types and aggregates exclude each other.
+        let of_aggregates = self.aggregates.iter().map(|AggregateName(key)| key.aggregate_type.clone());
+        let models = models(registry, &self.types.iter().cloned().chain(of_aggregates).collect::<Vec<_>>())?;
+        let mut names: Vec<&str> =
+            models.iter().flat_map(|model| model.stored_events()).map(|(name, _)| name).collect();
+        names.extend(self.event_types.iter().map(String::as_str));
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// The first and the last id that an event of the window can have.
+    fn event_ids(&self) -> Result<(Ulid, Ulid), OperatorError> {
+        let milliseconds = |at: Timestamp| u64::try_from(at.as_millisecond()).ok();
+        match (milliseconds(self.from), milliseconds(self.to)) {
+            (Some(first), Some(end)) if first < end => {
+                Ok((Ulid::from_parts(first, 0), Ulid::from_parts(end - 1, u128::MAX)))
+            }
+            _ => Err(OperatorError::Usage("--from must be before --to, and both after 1970".to_owned())),
+        }
+    }
+
+    fn selects(&self, key: &AggregateKey) -> bool {
+        let by_name = self.aggregates.is_empty() || self.aggregates.iter().any(|name| name.0 == *key);
+        let by_type = self.types.is_empty() || self.types.contains(&key.aggregate_type);
+        by_name && by_type && self.after.as_ref().is_none_or(|after| *key > after.0)
+    }
+}
+
+pub(super) fn cannot_read(source: StoreError) -> OperatorError {
+    OperatorError::Store { doing: "the events of the window cannot be read".to_owned(), source }
+}

@@ -1,0 +1,75 @@
+//! Why the local stack does not start.
+
+use std::io;
+use std::path::PathBuf;
+
+use daybook_decider::RegistrationError;
+use daybook_event_source_mapping::template::TemplateError;
+use daybook_event_store::StoreError;
+use daybook_settings::SettingError;
+
+use crate::aws::DYNAMODB_ENDPOINT;
+
+/// Why the local stack does not start, or ends.
+#[derive(Debug, thiserror::Error)]
+pub enum DevError {
+    /// The template cannot be read.
+    #[error("cannot read the template {path}; name another with --template")]
+    ReadTemplate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The template is not valid.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A function is missing from the template.
+    #[error("the template has no function with Metadata.BuildProperties.Binary: {binary}")]
+    NoFunction {
+        /// Its binary.
+        binary: &'static str,
+    },
+    /// A function's setting is missing or wrong.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The aggregates cannot be registered.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+    /// A port is in use.
+    #[error("cannot listen on {address}; choose another port with {option}")]
+    Listen {
+        /// Host and port.
+        address: String,
+        /// The option that changes the port.
+        option: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The embedded DynamoDB does not start.
+    #[error(transparent)]
+    Database(#[from] daybook_local_aws::dynamodb::StartError),
+    /// The table cannot be created.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The table cannot be created at the endpoint that the environment names.
+    #[error("cannot use the DynamoDB at {DYNAMODB_ENDPOINT}={url}; unset the variable to use the stack's own")]
+    Elsewhere {
+        /// The variable's value.
+        url: String,
+        /// Why.
+        source: StoreError,
+    },
+    /// Standard output cannot be written.
+    #[error("cannot write the output")]
+    Output(#[from] io::Error),
+    /// The table's stream cannot be read.
+    #[error("cannot read the table's stream")]
+    Stream(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl DevError {
+    pub(super) fn stream(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Stream(error.into())
+    }
+}

@@ -1,0 +1,60 @@
+//! What an operator command works with.
+
+use std::io::{self, Write};
+
+use daybook_decider::Registry;
+use daybook_settings::Environment;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::error::OperatorError;
+use super::interrupt::Interrupt;
+
+/// The settings, aggregates and terminal of an operator command.
+pub struct OperatorContext {
+    /// The settings.
+    pub environment: Environment,
+    /// The aggregates.
+    pub registry: Registry,
+    /// Standard output.
+    pub out: Box<dyn Write + Send>,
+    /// Whether the command is asked to end.
+    pub interrupt: Interrupt,
+}
+
+impl OperatorContext {
+    /// The context of this process.
+    ///
+    /// # Errors
+    ///
+    /// When the aggregates cannot be registered.
+    pub fn of_process() -> Result<Self, OperatorError> {
+        Ok(Self {
+            environment: Environment::of_process(),
+            registry: aggregates::registry()?,
+            out: Box::new(io::stdout()),
+            interrupt: Interrupt::on_ctrl_c(),
+        })
+    }
+
+    /// Prints the last line of the output: the summary, as text or as `{"summary": counts}`. `how_to_go_on` is set where
+    /// the command ended before its end.
+    pub(crate) fn print_summary(
+        &mut self,
+        as_json: bool,
+        text: &str,
+        counts: &impl Serialize,
+        how_to_go_on: Option<&str>,
+    ) -> io::Result<()> {
+        let (json, text) = match how_to_go_on {
+            None => (json!({ "summary": counts }), text.to_owned()),
+            Some(next) => (json!({ "summary": counts, "goOn": next }), format!("{text}; ended before the end, {next}")),
+        };
+        writeln!(self.out, "{}", output_line(as_json, json, text))
+    }
+}
+
+/// A line of the output, in the form that was asked for.
+pub(crate) fn output_line(as_json: bool, json: Value, text: String) -> String {
+    if as_json { json.to_string() } else { text }
+}

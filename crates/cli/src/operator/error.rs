@@ -1,0 +1,63 @@
+//! Why an operator command fails.
+
+use std::io;
+
+use daybook_decider::RegistrationError;
+use daybook_event_store::StoreError;
+use daybook_settings::SettingError;
+
+/// Why an operator command failed. The message is for the person who typed it.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// An argument makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A setting is missing or wrong.
+    #[error("{error}; the stack's output OperatorEnvironment has it{or_give}")]
+    Setting {
+        /// The option that sets the same, if there is one.
+        or_give: String,
+        /// Which setting, and what is wrong with it.
+        error: SettingError,
+    },
+    /// The aggregates cannot be registered.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+    /// The table cannot be read or written.
+    #[error("{doing}")]
+    Store {
+        /// What was being done, and how to go on.
+        doing: String,
+        /// Why it failed.
+        source: StoreError,
+    },
+    /// The queue refuses a call.
+    #[error("the queue does not {doing}: {cause}")]
+    Queue {
+        /// What was asked of the queue.
+        doing: &'static str,
+        /// The error that it returned.
+        cause: String,
+    },
+    /// The bus accepts no more messages.
+    #[error("the bus takes nothing more: {cause}; {next}")]
+    Bus {
+        /// The last error that it returned.
+        cause: String,
+        /// How to go on.
+        next: String,
+    },
+    /// Standard output cannot be written.
+    #[error("cannot write the output")]
+    Output(#[from] io::Error),
+}
+
+impl OperatorError {
+    /// The exit status: 2 for what can be put right on the command line, 3 for everything else.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Setting { .. } => 2,
+            Self::Registration(_) | Self::Store { .. } | Self::Queue { .. } | Self::Bus { .. } | Self::Output(_) => 3,
+        }
+    }
+}

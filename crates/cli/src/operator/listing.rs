@@ -1,0 +1,185 @@
+//! The aggregates of a listing, page by page, and the cursor that continues one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use daybook_event_store::admin::{IndexPartition, ScanKey};
+use daybook_event_store::{EventStore, StoreError};
+use daybook_table::AggregateKey;
+use jiff::Timestamp;
+use ulid::Ulid;
+
+use super::error::OperatorError;
+
+/// Where a listing goes on: after an event of an index partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    partition: String,
+    after: Ulid,
+}
+
+impl FromStr for Cursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cursor = text.rsplit_once('/').and_then(|(partition, after)| {
+            Some(Self { partition: partition.to_owned(), after: Ulid::from_string(after).ok()? })
+        });
+        cursor.ok_or_else(|| {
+            "a cursor is what an earlier run printed, as in AccountOpened/01M7XZT6Q0G6DHYB4P1612VGXF".to_owned()
+        })
+    }
+}
+
+impl Cursor {
+    /// How to go on after a command ended before its end.
+    pub(crate) fn how_to_go_on(this: Option<&Self>) -> String {
+        this.map_or_else(|| "run it again".to_owned(), |cursor| format!("go on with --after '{cursor}'"))
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.partition, self.after)
+    }
+}
+
+/// An aggregate of a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ListedAggregate {
+    /// The aggregate; none when a partition of the table belongs to none.
+    pub(crate) key: Option<AggregateKey>,
+    /// The aggregate as `TYPE/ID`, or else the partition key.
+    pub(crate) name: String,
+    /// Continues the listing after it.
+    pub(crate) cursor: Option<Cursor>,
+    /// The estimated fraction of the listing before it, from 0 to 1.
+    pub(crate) fraction: f64,
+}
+
+impl ListedAggregate {
+    pub(crate) fn new(key: AggregateKey) -> Self {
+        Self { name: key.to_string(), key: Some(key), cursor: None, fraction: 0.0 }
+    }
+}
+
+/// Aggregates, page by page.
+pub(crate) enum Listing<'a> {
+    /// Those named on the command line; none once they have been returned.
+    Named(Option<Vec<ListedAggregate>>),
+    /// Those whose first events are in the index.
+    Indexed(IndexListing<'a>),
+    /// Those of which the table holds any row.
+    Scanned(ScanListing<'a>),
+}
+
+/// A listing over index partitions.
+pub(crate) struct IndexListing<'a> {
+    store: &'a EventStore,
+    partitions: Vec<IndexPartition>,
+    /// Which partition is read.
+    at: usize,
+    /// The lowest event id that the next page may hold.
+    first: Ulid,
+    /// The time of the first event of the partition, in milliseconds since 1970.
+    began_at: Option<u64>,
+}
+
+/// A listing over all rows of the table.
+pub(crate) struct ScanListing<'a> {
+    store: &'a EventStore,
+    /// The last row that was read.
+    after: Option<ScanKey>,
+    ended: bool,
+    /// The partition key of that row: the next page may begin with the same.
+    last_pk: Option<String>,
+}
+
+impl<'a> Listing<'a> {
+    /// The aggregates whose first events are in these partitions, from the cursor on.
+    ///
+    /// # Errors
+    ///
+    /// When the cursor is of another listing.
+    pub(crate) fn indexed(
+        store: &'a EventStore,
+        partitions: Vec<IndexPartition>,
+        cursor: Option<&Cursor>,
+    ) -> Result<Self, OperatorError> {
+        let (mut at, mut first) = (0, Ulid::nil());
+        if let Some(cursor) = cursor {
+            let position = partitions.iter().position(|partition| partition.to_string() == cursor.partition);
+            at = position.ok_or_else(|| {
+                OperatorError::Usage(format!(
+                    "the cursor {cursor} is not of this listing: give the same options as before"
+                ))
+            })?;
+            first = cursor.after.increment().unwrap_or(Ulid::max());
+        }
+        Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
+    }
+
+    /// The aggregates of which the table holds any row.
+    pub(crate) fn scan(store: &'a EventStore) -> Self {
+        Self::Scanned(ScanListing { store, after: None, ended: false, last_pk: None })
+    }
+
+    /// The next aggregates; none at the end.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub(crate) async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
+        match self {
+            Self::Named(named) => Ok(named.take()),
+            Self::Indexed(indexed) => indexed.next_page().await,
+            Self::Scanned(scanned) => scanned.next_page().await,
+        }
+    }
+}
+
+impl IndexListing<'_> {
+    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
+        let Some(partition) = self.partitions.get(self.at) else { return Ok(None) };
+        let page = self.store.admin().index(partition, self.first, Ulid::max()).await?;
+        let began_at = self.began_at.or_else(|| page.items.first().map(|entry| entry.event_id.timestamp_ms()));
+        let fraction = |id: Ulid| {
+            let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+            let began_at = began_at.unwrap_or(now);
+            let duration = now.saturating_sub(began_at).max(1) as f64;
+            let of_partition = id.timestamp_ms().saturating_sub(began_at) as f64 / duration;
+            (self.at as f64 + of_partition.min(1.0)) / self.partitions.len() as f64
+        };
+        let listed = page.items.into_iter().filter(|entry| entry.seq_num == 1).map(|entry| ListedAggregate {
+            cursor: Some(Cursor { partition: partition.to_string(), after: entry.event_id }),
+            fraction: fraction(entry.event_id),
+            ..ListedAggregate::new(entry.aggregate)
+        });
+        let listed = listed.collect();
+        match page.next.and_then(|last| last.increment().ok()) {
+            Some(first) => (self.first, self.began_at) = (first, began_at),
+            None => (self.at, self.first, self.began_at) = (self.at + 1, Ulid::nil(), None),
+        }
+        Ok(Some(listed))
+    }
+}
+
+impl ScanListing<'_> {
+    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut page = self.store.admin().partitions(self.after.take()).await?;
+        self.ended = page.next.is_none();
+        self.after = page.next;
+        if self.last_pk.is_some() && page.items.first() == self.last_pk.as_ref() {
+            page.items.drain(..1);
+        }
+        self.last_pk = page.items.last().cloned().or(self.last_pk.take());
+        let listed = |pk: String| match AggregateKey::from_pk(&pk) {
+            Some(key) => ListedAggregate::new(key),
+            None => ListedAggregate { key: None, name: pk, cursor: None, fraction: 0.0 },
+        };
+        Ok(Some(page.items.into_iter().map(listed).collect()))
+    }
+}
