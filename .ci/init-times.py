@@ -1,9 +1,13 @@
-"""Prints how long each function takes from the start of its process until it asks for its first event.
+"""Prints how long each function takes from the start of its process until it requests its first event.
 
-Lambda's Runtime API is a small server here. Each function is started in two ways: with AWS's endpoints refusing any
-connection, so that what is measured is its own work, which has the budget of 3 times an empty function of its kind; and
-with a server that answers its warm-up call at once, which shows what that call adds, and that there is one. Whatever else
-the machine does can only make a start longer, so the fastest of several is what counts; and only a gross excess fails.
+A small server replaces Lambda's Runtime API. Each function is started in two ways:
+- The AWS endpoints refuse connections. This measures the function's own initialisation, whose budget is 3 times that of an
+  empty function of the same kind.
+- A server responds to the function's warm-up call at once. This measures the time of that call, and checks that there is
+  exactly one.
+
+Other load on the machine can only make a start slower, so the fastest of several starts is compared. The script prints when
+a time is over its budget, but fails only above 6 times the empty function's.
 """
 
 import http.server
@@ -19,7 +23,7 @@ BASELINES = {"command-handler": "empty-http", "snapshotter": "empty-stream", "st
 
 
 class Services(http.server.BaseHTTPRequestHandler):
-    """The Runtime API and any AWS service."""
+    """A server for the Runtime API and for any AWS service."""
 
     protocol_version = "HTTP/1.1"
     asked = threading.Event()
@@ -28,7 +32,7 @@ class Services(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         Services.at = time.perf_counter()
         Services.asked.set()
-        time.sleep(60)  # There is no event.
+        time.sleep(60)  # there is no event
 
     def do_POST(self):
         Services.calls += 1
@@ -65,7 +69,7 @@ def environment(port, aws_answers):
 
 
 def milliseconds(function, port, aws_answers):
-    """One start."""
+    """Starts the function once and returns its initialisation time."""
     Services.asked.clear()
     Services.calls = 0
     began = time.perf_counter()
@@ -74,7 +78,7 @@ def milliseconds(function, port, aws_answers):
     )
     try:
         if not Services.asked.wait(30):
-            sys.exit(f"{function} does not ask for an event")
+            sys.exit(f"{function} does not request an event")
         return (Services.at - began) * 1000
     finally:
         process.kill()
@@ -88,12 +92,12 @@ def main():
     functions = [*sorted(set(BASELINES.values())), *BASELINES]
     times, calls = {}, {}
     for run in range(RUNS + 1):
-        # In turns, so that whatever else the machine does meets them all alike.
+        # In turns, so that other load on the machine affects all functions alike.
         for function in functions:
             for aws_answers in (False, True):
                 took = milliseconds(function, server.server_port, aws_answers)
                 calls[function] = Services.calls
-                if run:  # The first reads the file from the disk.
+                if run:  # the first run is slower, because it reads the file from the disk
                     times.setdefault((function, aws_answers), []).append(took)
     fastest = {start: min(of) for start, of in times.items()}
     gross = False
@@ -107,10 +111,10 @@ def main():
             line += f"; with {calls[function]} call to AWS {called:.2f} ms, {called / base:.1f} x"
             gross |= ratio > GROSS
             if calls[function] != 1:
-                sys.exit(f"{function} makes {calls[function]} calls before its first event, and not the one that warms it up")
+                sys.exit(f"{function} makes {calls[function]} calls before its first event, expected only the warm-up call")
         print(line)
     if gross:
-        sys.exit(f"an initialisation takes more than {GROSS:.0f} times an empty function's")
+        sys.exit(f"an initialisation takes more than {GROSS:.0f} times that of an empty function")
 
 
 main()

@@ -1,33 +1,33 @@
-"""Checks of our own, beside those that Schemathesis has."""
+"""Checks in addition to those of Schemathesis."""
 
 import schemathesis
 from schemathesis.specs.openapi.checks import use_after_free
 
-MISUNDERSTOOD = {
+NOT_UNDERSTOOD = {
     f"urn:daybook:problem:{kind}"
     for kind in ("malformed-json", "bad-id", "bad-query", "bad-header", "bad-body", "unknown-command", "invalid-command")
 }
 
 
 @schemathesis.check
-def what_fits_its_schema_is_understood(ctx, response, case):
-    """422 says that the rules of an aggregate refuse, which a schema cannot know. It also says that fields are wrong, and
-    that no request that fits its schema should ever be told."""
+def request_that_fits_its_schema_is_understood(ctx, response, case):
+    """422 means that the rules of an aggregate reject the request, which a schema cannot express, or that fields are wrong.
+    The latter must not happen to a request that fits its schema."""
     if case.meta is None or not case.meta.generation.mode.is_positive or response.status_code not in (400, 422):
         return
-    # The answer to HEAD has no body to look at.
+    # The response to HEAD has no body.
     if case.method.upper() == "HEAD":
         return
     problem, detail = (response.json()[member] for member in ("type", "detail"))
-    # To JSON Schema 1.0 is an integer, and no schema can say otherwise. The API takes digits alone, and says so.
+    # In JSON Schema, 1.0 is always an integer. The API accepts only digits, which its problem detail explains.
     if "in plain digits" in detail:
         return
-    assert problem not in MISUNDERSTOOD, f"a request that fits its schema is told {problem}"
+    assert problem not in NOT_UNDERSTOOD, f"a request that fits its schema gets the problem {problem}"
 
 
 @schemathesis.check
-def what_is_deleted_is_gone(ctx, response, case):
-    """The tool's own check, but for the history: a deleted aggregate's events and earlier versions can be read."""
+def deleted_aggregate_returns_410(ctx, response, case):
+    """Schemathesis' use_after_free, except for a deleted aggregate's events and earlier versions, which stay readable."""
     if case.path.endswith("/events") or "version" in (case.query or {}):
         return None
     return use_after_free(ctx, response, case)

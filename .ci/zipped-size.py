@@ -1,4 +1,4 @@
-"""Prints how many bytes a file takes in a ZIP, as it is uploaded."""
+"""Prints the size in bytes of a ZIP archive of the file, as it is uploaded to Lambda."""
 
 import io
 import sys

@@ -140,19 +140,18 @@ fn moved_alarms_have_new_names() {
 
 /// What a section of the runbook lacks to resolve its alarm.
 fn lacking(section: &str) -> Option<&'static str> {
-    if !section.contains("**At risk:**") {
-        return Some("**At risk:**");
+    for label in ["**Risk:**", "**Check:**"] {
+        if !section.contains(label) {
+            return Some(label);
+        }
     }
-    if !section.contains("**Look at**") {
-        return Some("**Look at**");
-    }
-    let Some((_, cure)) = section.split_once("**Cure") else { return Some("**Cure**") };
+    let Some((_, fix)) = section.split_once("**Fix:**") else { return Some("**Fix:**") };
     let typed = ["aws ", "sam ", "daybook "];
     let block =
-        cure.lines().filter_map(|line| line.strip_prefix("$ ")).any(|line| typed.iter().any(|t| line.starts_with(t)));
-    let inline = typed.iter().any(|command| cure.contains(&format!("`{command}")));
-    let none = cure.split_whitespace().collect::<Vec<_>>().join(" ").contains("nothing to type");
-    (!block && !inline && !none).then_some("a command that heals it, or \"nothing to type\"")
+        fix.lines().filter_map(|line| line.strip_prefix("$ ")).any(|line| typed.iter().any(|t| line.starts_with(t)));
+    let inline = typed.iter().any(|command| fix.contains(&format!("`{command}")));
+    let none = fix.split_whitespace().collect::<Vec<_>>().join(" ").contains("no command helps");
+    (!block && !inline && !none).then_some("a command that fixes it, or \"no command helps\"")
 }
 
 #[test]
