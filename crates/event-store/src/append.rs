@@ -23,7 +23,7 @@ impl EventStore {
     ///
     /// Retries contention and throttling until `deadline`. An unknown outcome (a time-out, a lost connection) is
     /// cleared up before anything is reported: the same transaction is sent again under the same client token, and its
-    /// first event is looked for.
+    /// first event is read.
     ///
     /// # Errors
     ///

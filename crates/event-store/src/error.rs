@@ -29,7 +29,7 @@ pub enum StoreError {
         /// The event.
         source: Cause,
     },
-    /// What is stored cannot be read by this code: somebody has to look.
+    /// What is stored cannot be read by this code: somebody has to repair it.
     #[error("{item} is corrupt")]
     Corrupt {
         /// Which aggregate or item.

@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::item::{Item, event_item};
 use crate::store::EventStore;
 
-/// A page's data at most, in bytes: with its envelopes, and every quote of it escaped, it fits a Lambda response of 6 MB.
+/// Maximum bytes of a page's data: with its envelopes, and every quote of it escaped, it fits a Lambda response of 6 MB.
 const MAX_PAGE: usize = 2 * 1024 * 1024;
 
 /// Some of a feed.
@@ -59,7 +59,7 @@ impl EventStore {
     /// Up to `limit` events of a type after the event `after`, by the time of their ids.
     ///
     /// The index follows the table within moments, and writers' clocks differ by moments: an event can appear behind a
-    /// cursor that was read in the same second. The bus misses nothing; this feed is for looking back.
+    /// cursor that was read in the same second. The bus misses nothing; this feed is for reading the past.
     ///
     /// # Errors
     ///
@@ -148,16 +148,16 @@ impl<T> Slice<T> {
         event: impl Fn(&T) -> &RecordedEvent,
         cursor: impl Fn(&T) -> C,
     ) -> Page<T, C> {
-        let mut room = MAX_PAGE;
+        let mut bytes_left = MAX_PAGE;
         let fitting = self.items.iter().take_while(|item| {
             let bytes = weight(event(item));
-            let fits = bytes <= room;
-            room = room.saturating_sub(bytes);
+            let fits = bytes <= bytes_left;
+            bytes_left = bytes_left.saturating_sub(bytes);
             fits
         });
-        let kept = fitting.count().min(limit);
-        let more = self.more || kept < self.items.len();
-        self.items.truncate(kept);
+        let count = fitting.count().min(limit);
+        let more = self.more || count < self.items.len();
+        self.items.truncate(count);
         let next = self.items.last().filter(|_| more).map(cursor);
         Page { items: self.items, next }
     }

@@ -61,7 +61,7 @@ impl EventStream<'_> {
 /// Events as a query saw them, in order.
 pub(crate) struct QueriedEvents {
     pub(crate) events: Vec<RecordedEvent>,
-    /// The event that the stream goes to at least, by what they say of their appends.
+    /// The event that the stream goes to at least, by the ends of their appends.
     pub(crate) stream_end: u64,
 }
 

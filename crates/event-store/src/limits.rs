@@ -4,13 +4,13 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::Item;
 
-/// An item's bytes at most: 400 KB.
+/// Maximum bytes of an item: 400 KB.
 pub const MAX_ITEM: usize = 400 * 1024;
 
-/// A transaction's items at most.
+/// Maximum items of a transaction.
 pub const MAX_TRANSACTION_ITEMS: usize = 100;
 
-/// A transaction's bytes at most: 4 MB.
+/// Maximum bytes of a transaction: 4 MB.
 pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 
 /// A request that DynamoDB would refuse for its size.
@@ -22,7 +22,7 @@ pub enum TooLarge {
         /// Its size.
         bytes: usize,
     },
-    /// The answer that is kept under an idempotency key.
+    /// The response to store under an idempotency key.
     #[error(
         "the answer to keep under the Idempotency-Key would take {bytes} bytes, an item holds {MAX_ITEM}; send the \
          request without a key"
@@ -45,8 +45,8 @@ pub enum TooLarge {
     },
 }
 
-/// Checks the items of one transaction as they will stand in the table: the metadata and the rows, and the answer that is
-/// kept with them.
+/// Checks the items of one transaction as they will be in the table: the metadata and the rows, and the response that is
+/// stored with them.
 ///
 /// # Errors
 ///

@@ -147,12 +147,8 @@ enum Unsettled<E> {
     Overtaken { actual: u64 },
     /// The metadata is at an earlier version than the events are.
     MetadataBehind { actual: u64 },
-    /// Nothing was sent: the commands changed nothing, and no response is to be stored.
-    NothingToAppend(CommandResponse),
-    /// Nothing was sent: what was decided does not fit, however small the response.
-    TooLarge(TooLarge),
-    /// Nothing was sent: there is no decision, or none for the version that the caller has seen, or no response.
-    NotDecided(TransactError<E>),
+    /// Nothing was sent. This is how the transaction ends if the state is current.
+    NotSent(Result<Transacted, TransactError<E>>),
     /// Another attempt changes nothing.
     Final(TransactError<E>),
 }
@@ -169,18 +165,15 @@ impl<D: Decide> Transaction<'_, D> {
                 Some(before) => before,
                 None => self.stream.load(load).await?.folded,
             };
-            let unsettled = match self.attempt(&before).await {
+            match self.attempt(&before).await {
                 Ok(transacted) => return Ok(transacted),
-                Err(unsettled) => unsettled,
-            };
-            match unsettled {
-                Unsettled::Overtaken { actual } => {
+                Err(Unsettled::Overtaken { actual }) => {
                     if !backoff.wait().await {
                         return Err(TransactError::Contended);
                     }
                     load.at_least = actual;
                 }
-                Unsettled::MetadataBehind { actual } => {
+                Err(Unsettled::MetadataBehind { actual }) => {
                     let since = *behind_since.get_or_insert_with(Instant::now);
                     if is_read && (since.elapsed() >= COMMIT_TIME || !backoff.wait().await) {
                         let version = before.version();
@@ -189,11 +182,9 @@ impl<D: Decide> Transaction<'_, D> {
                     }
                 }
                 // No condition has found out whether the state is current.
-                Unsettled::NothingToAppend(_) | Unsettled::TooLarge(_) | Unsettled::NotDecided(_) if !is_read => {}
-                Unsettled::NothingToAppend(response) => return Ok(Transacted::Decided(response)),
-                Unsettled::TooLarge(limit) => return Err(limit.into()),
-                Unsettled::NotDecided(error) => return self.stored_response_or(error).await,
-                Unsettled::Final(error) => return Err(error),
+                Err(Unsettled::NotSent(_)) if !is_read => {}
+                Err(Unsettled::NotSent(end)) => return self.stored_response_or(end).await,
+                Err(Unsettled::Final(error)) => return Err(error),
             }
         }
     }
@@ -213,16 +204,16 @@ impl<D: Decide> Transaction<'_, D> {
         let TransactOptions { expected_version, idempotency, deadline, .. } = *self.options;
         let EventStream { store, model, key } = self.stream;
         let (version, now) = (before.version(), Timestamp::now());
-        let not_decided = |error| Unsettled::NotDecided(TransactError::Decide(error));
+        let not_decided = |error| Unsettled::NotSent(Err(TransactError::Decide(error)));
         let decided = self.commands.decide(before).map_err(not_decided)?;
         if let Some(expected) = expected_version.filter(|&expected| expected != version) {
-            return Err(Unsettled::NotDecided(TransactError::Conflict { expected, actual: version }));
+            return Err(Unsettled::NotSent(Err(TransactError::Conflict { expected, actual: version })));
         }
         let mut detail = ResponseDetail::Full;
         loop {
             let response = self.commands.respond(before, &decided, detail).map_err(not_decided)?;
             if decided.events.is_empty() && idempotency.is_none() {
-                return Err(Unsettled::NothingToAppend(response));
+                return Err(Unsettled::NotSent(Ok(Transacted::Decided(response))));
             }
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
@@ -247,21 +238,23 @@ impl<D: Decide> Transaction<'_, D> {
                         TooLarge::Item { .. } | TooLarge::Items { .. } => false,
                     };
                     let less = detail.less().filter(|_| is_for_the_response);
-                    detail = less.ok_or(Unsettled::TooLarge(limit))?;
+                    detail = less.ok_or(Unsettled::NotSent(Err(limit.into())))?;
                 }
                 Err(AppendError::Store(error)) => return Err(Unsettled::Final(error.into())),
             }
         }
     }
 
-    /// The stored response where there is one, else the error: the state that was read may be the work of the same request.
-    async fn stored_response_or(&self, error: TransactError<D::Error>) -> Result<Transacted, TransactError<D::Error>> {
-        let Some(idempotency) = self.options.idempotency else { return Err(error) };
-        let EventStream { store, key, .. } = self.stream;
-        match store.stored_response(key, idempotency.key, Timestamp::now()).await? {
-            Some(stored) => self.replay(stored),
-            None => Err(error),
-        }
+    /// The stored response, where there is one, in place of an error: the state that was read may be the work of this very
+    /// request, sent before.
+    async fn stored_response_or(
+        &self,
+        end: Result<Transacted, TransactError<D::Error>>,
+    ) -> Result<Transacted, TransactError<D::Error>> {
+        let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
+        let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
+        let stored = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now()).await?;
+        stored.map_or(end, |stored| self.replay(stored))
     }
 
     fn replay(&self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {

@@ -34,7 +34,7 @@ pub struct NoCheckpoint;
 impl Snapshotter {
     /// Takes snapshots of these aggregates in that store.
     pub fn new(registry: Registry, store: EventStore) -> Self {
-        for name in ["SnapshotsTaken", "SnapshotTooLarge", "SnapshotImpossible"] {
+        for name in ["SnapshotsTaken", "SnapshotsTooLarge", "SnapshotsFailed"] {
             describe_counter!(name, Unit::Count, "");
         }
         Self { registry, store }
@@ -95,7 +95,7 @@ impl Snapshotter {
             }
             Ok(SnapshotOutcome::NotNewer | SnapshotOutcome::NotNeeded) => {}
             Ok(SnapshotOutcome::TooLarge { bytes }) => {
-                counter!("SnapshotTooLarge").increment(1);
+                counter!("SnapshotsTooLarge").increment(1);
                 tracing::warn!(aggregate = %key, bytes, "state too large for a snapshot");
             }
             Err(error @ StoreError::Newer { .. }) => {
@@ -117,6 +117,6 @@ impl Snapshotter {
 fn give_up(key: Option<&AggregateKey>, first: Option<&SequenceNumber>, error: &str) {
     let aggregate = key.map(AggregateKey::to_string);
     let sequence_number = first.map(SequenceNumber::as_str);
-    counter!("SnapshotImpossible").increment(1);
+    counter!("SnapshotsFailed").increment(1);
     tracing::error!(aggregate, sequence_number, error, "no snapshot can be taken");
 }

@@ -11,7 +11,7 @@
 //! What can never succeed, or takes longer than an invocation, is **given up**, and the shard moves on. Here that takes
 //! no queue: a record contains only which aggregate is due, and everything else is in the table. So a record that is given
 //! up is a line of level ERROR with the aggregate, if it can be read, and the record's sequence number, which raises an
-//! alarm, and a count of `SnapshotImpossible`. Once the item that the line names is repaired, `daybook snapshot rebuild`
+//! alarm, and a count of `SnapshotsFailed`. Once the item that the line names is repaired, `daybook snapshot rebuild`
 //! for that aggregate takes the snapshot, or its own next mark does. Until then it is no worse off than before: loads go on
 //! from the last good snapshot, or fail on the same item.
 //!

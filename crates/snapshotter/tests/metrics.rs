@@ -20,7 +20,7 @@ fn counted(metrics: Metrics) -> Option<[Value; 3]> {
     let directive = &line["_aws"]["CloudWatchMetrics"][0];
     assert_eq!((&directive["Namespace"], &directive["Dimensions"]), (&json!("Daybook/test"), &json!([[]])));
     assert!(directive["Metrics"].as_array().unwrap().iter().all(|metric| metric["Unit"] == "Count"), "{directive}");
-    Some(["SnapshotsTaken", "SnapshotTooLarge", "SnapshotImpossible"].map(|name| line[name].clone()))
+    Some(["SnapshotsTaken", "SnapshotsTooLarge", "SnapshotsFailed"].map(|name| line[name].clone()))
 }
 
 #[tokio::test]

@@ -200,11 +200,11 @@ impl Publishing<'_> {
         match &result {
             Ok(()) => {
                 self.published.dead_lettered += 1;
-                tracing::warn!(id, code, text, "parked in the dead-letter queue");
+                tracing::warn!(id, code, text, "sent to the dead-letter queue");
             }
             Err(error) => {
-                tracing::error!(id, code, text, error, "the dead-letter queue did not take this");
-                message.last_error = Some(EntryError::new("NotParked", error));
+                tracing::error!(id, code, text, error, "the dead-letter queue rejected a message");
+                message.last_error = Some(EntryError::new("NotDeadLettered", error));
                 self.published.last_failed = Some(index);
             }
         }

@@ -16,7 +16,7 @@ const VALUES: usize = 100;
 
 /// Names the units of the metrics.
 pub(crate) fn describe() {
-    for name in ["BatchSize", "MessagesSent", "MessagesRetried", "MessagesParked", "MessagesHeldBack"] {
+    for name in ["BatchSize", "MessagesSent", "MessagesRetried", "MessagesDeadLettered", "MessagesUnsettled"] {
         describe_counter!(name, Unit::Count, "");
     }
     describe_histogram!("Lag", Unit::Milliseconds, "");
@@ -30,28 +30,28 @@ pub(crate) fn report(records: usize, published: &Published) {
         ids.join(" ")
     };
     if let Some(EntryError { code, text }) = &published.deployment_error {
-        tracing::error!(%code, %text, "the bus refuses this deployment, nothing more is sent");
+        tracing::error!(%code, %text, "the bus rejects this deployment, stopped sending");
     }
     let relevant: usize = messages.iter().map(|message| message.records.len()).sum();
-    let (calls, sent, parked, held) = (published.calls, published.lags.len(), published.dead_lettered, unsettled.len());
-    let retried = published.retried.len();
-    tracing::info!(records, relevant, sent, retried, parked, held, calls, "relayed");
+    let (calls, sent, dead_lettered) = (published.calls, published.lags.len(), published.dead_lettered);
+    let (retried, left) = (published.retried.len(), unsettled.len());
+    tracing::info!(records, relevant, sent, retried, dead_lettered, unsettled = left, calls, "relayed");
     if retried > 0 {
         let distinct = published.retried.iter().copied().collect();
         tracing::info!(retried, ids = ids(&distinct), "sent more than once");
     }
-    if held > 0 {
+    if left > 0 {
         let last_error = published.last_failed.and_then(|index| messages[index].last_error.as_ref());
         let (code, text) = EntryError::fields(last_error);
-        tracing::error!(held, ids = ids(unsettled), code, text, "held back, to come again");
+        tracing::error!(unsettled = left, ids = ids(unsettled), code, text, "unsettled, will be retried");
     }
 
     for (name, count) in [
         ("BatchSize", relevant),
         ("MessagesSent", sent),
         ("MessagesRetried", retried),
-        ("MessagesParked", parked),
-        ("MessagesHeldBack", held),
+        ("MessagesDeadLettered", dead_lettered),
+        ("MessagesUnsettled", left),
     ] {
         counter!(name).increment(count as u64);
     }

@@ -36,10 +36,10 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
         let mut metrics = directive["Metrics"].as_array().unwrap().iter();
         metrics.find(|metric| metric["Name"] == name).map(|metric| metric["Unit"].clone())
     };
-    for (name, count) in [("BatchSize", 4), ("MessagesSent", 2), ("MessagesRetried", 1), ("MessagesParked", 2)] {
+    for (name, count) in [("BatchSize", 4), ("MessagesSent", 2), ("MessagesRetried", 1), ("MessagesDeadLettered", 2)] {
         assert_eq!((&line[name], unit(name)), (&json!(count), Some(json!("Count"))), "{name}");
     }
-    assert_eq!(line.get("MessagesHeldBack"), None, "what did not happen is not written");
+    assert_eq!(line.get("MessagesUnsettled"), None, "what did not happen is not written");
     let lags = line["Lag"].as_array().unwrap();
     assert_eq!((lags.len(), unit("Lag")), (2, Some(json!("Milliseconds"))));
     assert!(lags.iter().all(|lag| lag.as_f64().unwrap() >= 0.0));
@@ -51,6 +51,6 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     let written = lines(metrics);
     let [line] = written.as_slice() else { panic!("{written:?}") };
     let unit = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().iter();
-    let unit = unit.filter(|metric| metric["Name"] == "MessagesHeldBack").map(|metric| &metric["Unit"]);
-    assert_eq!((&line["MessagesHeldBack"], unit.collect::<Vec<_>>()), (&json!(2), vec![&json!("Count")]));
+    let unit = unit.filter(|metric| metric["Name"] == "MessagesUnsettled").map(|metric| &metric["Unit"]);
+    assert_eq!((&line["MessagesUnsettled"], unit.collect::<Vec<_>>()), (&json!(2), vec![&json!("Count")]));
 }

@@ -409,7 +409,7 @@ async fn a_batch_is_one_line_of_the_log() {
     assert_eq!(setup.checkpoint(&records).await, None);
     assert_eq!(setup.checkpoint(&[]).await, None);
 
-    let fields = ["records", "relevant", "sent", "retried", "parked", "held", "calls"];
+    let fields = ["records", "relevant", "sent", "retried", "dead_lettered", "unsettled", "calls"];
     let lines = log::take();
     assert_eq!(lines.iter().map(level_and_message).collect::<Vec<_>>(), [("INFO", "relayed"); 2]);
     assert_eq!(fields.map(|name| lines[0][name].as_u64()), [4, 3, 2, 0, 0, 0, 1].map(Some));
@@ -442,16 +442,16 @@ async fn the_log_names_dead_letters_and_their_errors() {
 
     let (mut warnings, others): (Vec<_>, Vec<_>) = log::take().into_iter().partition(|line| line["level"] == "WARN");
     warnings.sort_unstable_by_key(|line| line["id"].to_string());
-    assert!(warnings.iter().all(|line| line["message"] == "parked in the dead-letter queue"), "{warnings:#?}");
+    assert!(warnings.iter().all(|line| line["message"] == "sent to the dead-letter queue"), "{warnings:#?}");
     let named: Vec<_> = warnings.iter().map(|line| (line["id"].as_str(), line["code"].as_str())).collect();
     assert_eq!(named, [(Some("?"), Some("UnreadableRecord")), (Some("b-1"), Some("MalformedDetail"))]);
     assert!(warnings.iter().all(|line| !line["text"].as_str().unwrap().is_empty()));
     assert_eq!(others.iter().map(level_and_message).collect::<Vec<_>>(), [("INFO", "relayed")]);
-    assert_eq!((&others[0]["sent"], &others[0]["parked"]), (&json!(1), &json!(2)));
+    assert_eq!((&others[0]["sent"], &others[0]["dead_lettered"]), (&json!(1), &json!(2)));
 }
 
 #[tokio::test]
-async fn the_log_names_messages_held_back_and_the_last_error() {
+async fn the_log_names_messages_unsettled_and_the_last_error() {
     let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
     log::take();
     let records = [insert(1, "b", 1), insert_detail(2, "a", 1, "malformed"), insert(3, "a", 2)];
@@ -459,19 +459,22 @@ async fn the_log_names_messages_held_back_and_the_last_error() {
 
     let lines = log::take();
     let expected = [
-        ("ERROR", "the dead-letter queue did not take this"),
+        ("ERROR", "the dead-letter queue rejected a message"),
         ("INFO", "relayed"),
-        ("ERROR", "held back, to come again"),
+        ("ERROR", "unsettled, will be retried"),
     ];
     assert_eq!(lines.iter().map(level_and_message).collect::<Vec<_>>(), expected);
     assert_eq!((&lines[0]["id"], &lines[0]["code"]), (&json!("a-1"), &json!("MalformedDetail")));
-    assert_eq!((&lines[1]["sent"], &lines[1]["parked"], &lines[1]["held"]), (&json!(1), &json!(0), &json!(2)));
-    assert_eq!((&lines[2]["held"], &lines[2]["ids"]), (&json!(2), &json!("a-1 a-2")));
-    assert_eq!(lines[2]["code"], "NotParked");
+    assert_eq!(
+        (&lines[1]["sent"], &lines[1]["dead_lettered"], &lines[1]["unsettled"]),
+        (&json!(1), &json!(0), &json!(2))
+    );
+    assert_eq!((&lines[2]["unsettled"], &lines[2]["ids"]), (&json!(2), &json!("a-1 a-2")));
+    assert_eq!(lines[2]["code"], "NotDeadLettered");
 }
 
 #[tokio::test]
-async fn a_refused_deployment_is_logged_once_with_a_hundred_of_the_messages_held_back() {
+async fn a_refused_deployment_is_logged_once_with_a_hundred_of_the_messages_unsettled() {
     let setup = setup(json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]})).await;
     log::take();
     let records: Vec<_> = (1..=120).map(|n| insert(n, &n.to_string(), 1)).collect();
@@ -479,12 +482,12 @@ async fn a_refused_deployment_is_logged_once_with_a_hundred_of_the_messages_held
 
     let lines = log::take();
     let expected = [
-        ("ERROR", "the bus refuses this deployment, nothing more is sent"),
+        ("ERROR", "the bus rejects this deployment, stopped sending"),
         ("INFO", "relayed"),
-        ("ERROR", "held back, to come again"),
+        ("ERROR", "unsettled, will be retried"),
     ];
     assert_eq!(lines.iter().map(level_and_message).collect::<Vec<_>>(), expected);
-    assert_eq!((&lines[1]["sent"], &lines[1]["held"]), (&json!(0), &json!(120)));
+    assert_eq!((&lines[1]["sent"], &lines[1]["unsettled"]), (&json!(0), &json!(120)));
     assert_eq!(lines[2]["ids"].as_str().unwrap().split(' ').count(), 100);
     assert_eq!(
         (&lines[0]["code"], &lines[2]["code"]),

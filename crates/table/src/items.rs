@@ -9,7 +9,7 @@ use ulid::Ulid;
 
 use crate::keys::{self, AggregateKey};
 
-/// `#METADATA`: where the stream stands. Written by an update, so only ever read as a whole.
+/// `#METADATA`: how far the stream goes. Written by an update, so only ever read as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
@@ -52,7 +52,7 @@ pub struct EventItem {
     /// The event id.
     pub gsi1sk: String,
     /// The last event of the same append, on every event but that one: a query beside the transaction may see some of its
-    /// rows and not others, and this tells that there are more.
+    /// rows and not others, and this shows that there are more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_end: Option<u64>,
     /// Present and true when the event reaches or crosses a multiple of `SNAPSHOT_EVERY`.
@@ -85,7 +85,7 @@ impl EventItem {
     ///
     /// # Errors
     ///
-    /// When an attribute does not hold what its name says.
+    /// When an attribute has no valid value.
     pub fn into_event(self) -> Result<RecordedEvent, UnreadableItem> {
         let unreadable = |attribute, value: &str| UnreadableItem {
             item: format!("{} {}", self.pk, self.sk),
@@ -190,7 +190,7 @@ pub enum StoredText {
     Compressed(ByteBuf),
 }
 
-/// `IDEMPOTENCY#…`: the answer that a repeated request gets.
+/// `IDEMPOTENCY#…`: the response that a repeated request gets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IdempotencyItem {
@@ -198,11 +198,11 @@ pub struct IdempotencyItem {
     pub pk: String,
     /// The idempotency key.
     pub sk: String,
-    /// What tells the request from others: SHA-256, in hexadecimal digits.
+    /// The digest that distinguishes the request from others: SHA-256, in hexadecimal digits.
     pub digest: String,
     /// The HTTP status.
     pub status: u16,
-    /// The version that the `ETag` told.
+    /// The version in the `ETag`.
     pub version: u64,
     /// The body.
     pub body: StoredText,
@@ -210,7 +210,7 @@ pub struct IdempotencyItem {
     pub ttl: i64,
 }
 
-/// An item that does not hold what it should.
+/// An item with an attribute that has no valid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("item {item}: {attribute} cannot be {value:?}")]
 pub struct UnreadableItem {
@@ -218,6 +218,6 @@ pub struct UnreadableItem {
     pub item: String,
     /// The attribute that is wrong.
     pub attribute: &'static str,
-    /// What it holds.
+    /// Its value.
     pub value: String,
 }

@@ -12,7 +12,7 @@ pub const SNAPSHOT: &str = "#SNAPSHOT";
 pub const EVENT_PREFIX: &str = "EVENT#";
 /// How sort keys of outbox rows begin.
 pub const OUTBOX_PREFIX: &str = "OUTBOX#";
-/// How sort keys of kept answers begin.
+/// How sort keys of stored responses begin.
 pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
 /// How sort keys of kept snapshots begin.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
@@ -20,7 +20,7 @@ pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
 /// The last number that fits the padding.
 pub const MAX_SEQ_NUM: u64 = 999_999_999_999;
 
-/// Ids are this many characters at most.
+/// Maximum characters of an id.
 pub const MAX_ID: usize = 128;
 
 const AGGREGATE_PREFIX: &str = "AGGREGATE#";
@@ -83,12 +83,12 @@ pub fn outbox_end(seq_num: u64) -> String {
     format!("{OUTBOX_PREFIX}{seq_num:012}#:")
 }
 
-/// The sort key of the snapshot that is kept of version `seq_num`.
+/// The sort key of the kept snapshot of version `seq_num`.
 pub fn kept_snapshot_sk(seq_num: u64) -> String {
     format!("{KEPT_SNAPSHOT_PREFIX}{seq_num:012}")
 }
 
-/// The sort key of the answer that is kept under an idempotency key.
+/// The sort key of the response that is stored under an idempotency key.
 pub fn idempotency_sk(idempotency_key: &str) -> String {
     format!("{IDEMPOTENCY_PREFIX}{idempotency_key}")
 }

@@ -1,6 +1,6 @@
 //! What `traceHeader` may hold: an AWS X-Ray trace header, as EventBridge takes it.
 
-/// Characters of a trace header at most.
+/// Maximum characters of a trace header.
 pub const MAX_TRACE_HEADER: usize = 500;
 
 /// Whether a text is a trace header: `name=value` with semicolons in between, in printable ASCII, and among them a

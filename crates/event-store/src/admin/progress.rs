@@ -9,7 +9,7 @@ use crate::item::{number, text};
 /// How far an aggregate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AggregateProgress {
-    /// The number of its last event, as the metadata says; 0 when there is none.
+    /// The number of its last event, by the metadata; 0 when there is none.
     pub version: u64,
     /// Its newest snapshot.
     pub snapshot: Option<SnapshotProgress>,

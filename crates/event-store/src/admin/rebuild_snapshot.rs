@@ -14,8 +14,8 @@ use crate::loaded::Loaded;
 use crate::snapshot::{Replaces, SnapshotOutcome, StoredSnapshot, put_or_existing, unchanged};
 
 impl Admin<'_> {
-    /// Stores the aggregate's present state as its snapshot, folded from the first event whatever snapshots say, and put even
-    /// over one that is as new. Kept ones that are wrong are corrected too, and deleted where they cannot be.
+    /// Stores the aggregate's present state as its snapshot, folded from the first event without any snapshot, and put even over
+    /// one that is as new. Kept ones that are wrong are corrected too, and deleted where they cannot be.
     ///
     /// # Errors
     ///

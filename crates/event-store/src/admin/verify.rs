@@ -5,7 +5,7 @@
 //! nothing.
 //!
 //! In reading order:
-//! - `finding`: what can be wrong.
+//! - `finding`: what can be wrong; `report`: all that was found.
 //! - `events`, `metadata`, `messages`, `snapshots`: the rows of each kind against the others.
 //! - `sort_key`: the numbers in sort keys.
 
@@ -13,6 +13,7 @@ mod events;
 mod finding;
 mod messages;
 mod metadata;
+mod report;
 mod snapshots;
 mod sort_key;
 
@@ -23,10 +24,11 @@ use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
 
 use self::events::Events;
-use self::finding::Findings;
 pub use self::finding::{Discrepancy, Finding};
 use self::messages::Messages;
 use self::metadata::MetadataRow;
+use self::report::Report;
+pub use self::report::Verified;
 use self::snapshots::Snapshots;
 use super::handle::Admin;
 use crate::error::StoreError;
@@ -38,33 +40,16 @@ const READS: usize = 3;
 /// A transaction commits within milliseconds.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
-/// What the rows of one aggregate are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Rows of all kinds; 0 when the aggregate does not exist.
-    pub rows: u64,
-    /// Rows of events.
-    pub events: u64,
-    /// Outbox rows that are still there.
-    pub messages: u64,
-    /// Snapshots of the current state version, the kept ones too.
-    pub snapshots: u64,
-    /// Snapshots of another state version. They are ignored and replaced in time, and so not wrong.
-    pub outdated: u64,
-    /// What is wrong; empty when all is as it should be.
-    pub findings: Vec<Finding>,
-}
-
 impl Admin<'_> {
     /// Checks every row of an aggregate against the others, and against what the code makes of them.
     ///
-    /// - **Events**: numbers without gap or duplicate, up to what the metadata says; ids unique; readable by this code;
+    /// - **Events**: numbers without gap or duplicate, up to the version in the metadata; ids unique; readable by this code;
     ///   in an index partition that the feed reads, under their own id; the count of messages never falls; the events of
     ///   an append agree on its end.
     /// - **Metadata**: equal to the last event: number, messages, deleted flag, times; of this aggregate.
-    /// - **Messages**: indexes and numbers are those that the events announced, without gap; ids unique; the detail says
-    ///   what the row says. A row may be gone once the least time that outbox rows are kept has passed since its event
-    ///   (2 days before `now`, which is the least that `OUTBOX_TTL_DAYS` may say).
+    /// - **Messages**: indexes and numbers are those that the events announced, without gap; ids unique; the detail agrees
+    ///   with the row. A row may be gone once the least time that outbox rows are kept has passed since its event
+    ///   (2 days before `now`, which is the least that `OUTBOX_TTL_DAYS` may be).
     /// - **Snapshots**, the kept ones too: equal to the fold of the events up to theirs. One of another state version is
     ///   only counted.
     ///
@@ -92,14 +77,12 @@ impl Admin<'_> {
 
     async fn verify_once(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
         let mut rows = Rows {
-            count: 0,
-            findings: Findings::of(key),
-            key,
+            report: Report { key, verified: Verified::default() },
             has_metadata: false,
             metadata: None,
-            events: Events::new(model, key, self.store.settings.event_type_shards),
-            messages: Messages::new(key, now),
-            snapshots: Snapshots::new(model, key),
+            events: Events::new(model, self.store.settings.event_type_shards),
+            messages: Messages::new(now),
+            snapshots: Snapshots::new(model),
         };
         // The kept snapshots first, although they sort last: each is compared as the fold passes by.
         for condition in [format!("{} >= :kept", attributes::SK), format!("{} < :kept", attributes::SK)] {
@@ -129,20 +112,18 @@ impl Admin<'_> {
 
 /// All rows as one read saw them, in the order of their sort keys.
 struct Rows<'a> {
-    count: u64,
-    /// Of the metadata, and of rows of no kind.
-    findings: Findings<'a>,
-    key: &'a AggregateKey,
+    report: Report<'a>,
     has_metadata: bool,
     metadata: Option<MetadataRow>,
     events: Events<'a>,
-    messages: Messages<'a>,
+    messages: Messages,
     snapshots: Snapshots<'a>,
 }
 
 impl Rows<'_> {
     fn read(&mut self, row: Item) {
-        self.count += 1;
+        let report = &mut self.report;
+        report.verified.rows += 1;
         let sk = text(&row, attributes::SK).to_owned();
         if sk == keys::METADATA {
             self.has_metadata = true;
@@ -151,43 +132,33 @@ impl Rows<'_> {
                     self.events.set_version(metadata.current_seq_num);
                     self.metadata = Some(metadata);
                 }
-                Err(reason) => self.findings.add(sk, Discrepancy::Unreadable { reason }),
+                Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),
             }
         } else if sk == keys::SNAPSHOT || sk.starts_with(keys::KEPT_SNAPSHOT_PREFIX) {
-            self.snapshots.row(sk, row);
+            self.snapshots.row(sk, row, report);
         } else if sk.starts_with(keys::EVENT_PREFIX) {
-            self.events.row(sk, row, &mut self.snapshots);
+            self.events.row(sk, row, &mut self.snapshots, report);
         } else if sk.starts_with(keys::OUTBOX_PREFIX) {
-            self.messages.row(sk, row, &self.events);
+            self.messages.row(sk, row, &self.events, report);
         } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
-            self.findings.add(sk, Discrepancy::UnknownRow);
+            report.add(sk, Discrepancy::UnknownRow);
         }
     }
 
     fn finish(mut self) -> Verified {
-        if self.count == 0 {
+        let report = &mut self.report;
+        if report.verified.rows == 0 {
             return Verified::default();
         }
-        self.events.finish();
+        self.events.finish(report);
         if let Some(metadata) = &self.metadata {
-            metadata.compare(self.key, &self.events, &mut self.findings);
+            metadata.compare(&self.events, report);
         } else if !self.has_metadata {
-            self.findings.add(keys::METADATA, Discrepancy::NoMetadata);
+            report.add(keys::METADATA, Discrepancy::NoMetadata);
         }
-        self.messages.finish(&self.events);
-        self.snapshots.finish(self.events.last());
-        let Self { count, findings, events, messages, snapshots, .. } = self;
-        let mut verified = Verified {
-            rows: count,
-            events: events.rows,
-            messages: messages.rows,
-            snapshots: snapshots.rows,
-            outdated: snapshots.outdated,
-            findings: Vec::new(),
-        };
-        for findings in [findings, events.findings, messages.findings, snapshots.findings] {
-            verified.findings.extend(findings.found);
-        }
+        self.messages.finish(&self.events, report);
+        self.snapshots.finish(self.events.last(), report);
+        let mut verified = self.report.verified;
         verified.findings.sort_by(|one, other| one.item.cmp(&other.item));
         verified
     }

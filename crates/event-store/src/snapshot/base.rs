@@ -38,7 +38,7 @@ impl EventStream<'_> {
             let nearer = newest.filter(|folded| (nearest.version()..=version).contains(&folded.version()));
             nearest = nearer.unwrap_or(nearest);
         }
-        // No event is read after this one, so nothing else would tell that it is not there.
+        // No event is read after this one, so nothing else would show that it is not there.
         if nearest.version() == version && self.is_ahead(version).await? {
             return Ok(self.model.before_first_event());
         }

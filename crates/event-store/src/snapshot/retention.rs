@@ -47,7 +47,7 @@ impl EventStream<'_> {
                 break;
             }
             match ttl(&row) {
-                // Set aside for another release, for as long as it says.
+                // Set aside for another release until then.
                 Some(_) => {}
                 None if row.get(attributes::STATE_VERSION) != Some(&own) => {
                     going.push((sk.clone(), set_aside_until(now)));

@@ -15,4 +15,5 @@ mod outages;
 mod properties;
 mod snapshot;
 mod support;
+mod transact;
 mod verify;

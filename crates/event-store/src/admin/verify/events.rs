@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{Folded, Model, RecordedEvent};
-use daybook_table::{AggregateKey, EventItem, attributes, keys};
+use daybook_table::{EventItem, attributes, keys};
 use jiff::Timestamp;
 use ulid::Ulid;
 
-use super::finding::{Discrepancy, Findings};
+use super::finding::Discrepancy;
+use super::report::Report;
 use super::snapshots::Snapshots;
 use super::sort_key;
 use crate::item::Item;
@@ -16,16 +17,14 @@ use crate::limits::MAX_TRANSACTION_ITEMS;
 
 /// Every event, one after the other.
 pub(super) struct Events<'a> {
-    pub(super) rows: u64,
-    pub(super) findings: Findings<'a>,
     model: &'a dyn Model,
     shards: u32,
     /// What the others are compared with; `None` for an event that is there and cannot be read.
     facts: BTreeMap<u64, Option<Fact>>,
     ids: HashMap<Ulid, u64>,
-    /// What the metadata says is the last.
+    /// The last event by the metadata.
     version: Option<u64>,
-    /// What it says once all events were read, where there are events beyond that.
+    /// The same once all events were read, where there are events beyond that.
     version_after: Option<u64>,
     /// Where the append of the event before goes to, when it goes on.
     append_end: Option<u64>,
@@ -45,10 +44,8 @@ pub(super) struct Fact {
 }
 
 impl<'a> Events<'a> {
-    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, shards: u32) -> Self {
+    pub(super) fn new(model: &'a dyn Model, shards: u32) -> Self {
         Self {
-            rows: 0,
-            findings: Findings::of(key),
             model,
             shards,
             facts: BTreeMap::new(),
@@ -62,12 +59,12 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The metadata says that the stream goes to `version`.
+    /// By the metadata, the stream goes to `version`.
     pub(super) fn set_version(&mut self, version: u64) {
         self.version = Some(version);
     }
 
-    /// The metadata says by now that the stream goes to `version`, and there are events beyond what it said before.
+    /// By the metadata as it is now, the stream goes to `version`, and there are events beyond what it was before.
     pub(super) fn set_version_after(&mut self, version: u64) {
         self.version_after = Some(version);
     }
@@ -92,7 +89,7 @@ impl<'a> Events<'a> {
         self.facts.contains_key(&seq_num)
     }
 
-    /// How many messages were announced before event `seq_num`, where the rows say so.
+    /// How many messages were announced before event `seq_num`, where that is known.
     pub(super) fn messages_before(&self, seq_num: u64) -> Option<u64> {
         match seq_num.checked_sub(1)? {
             0 => Some(0),
@@ -100,51 +97,50 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Whether the events up to the metadata's version say that the aggregate is deleted, where the rows say so.
+    /// Whether the events up to the metadata's version leave the aggregate deleted, where that is known.
     pub(super) fn deleted(&self) -> Option<bool> {
         self.deleted
     }
 
-    pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>) {
-        self.rows += 1;
+    pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>, report: &mut Report<'_>) {
+        report.verified.events += 1;
         let Some(seq_num) = sort_key::event(&sk) else {
-            return self.findings.add(sk, Discrepancy::Unreadable { reason: "its sort key is no event's".to_owned() });
+            return report.add(sk, Discrepancy::Unreadable { reason: "its sort key is no event's".to_owned() });
         };
-        self.gap(self.last() + 1, seq_num - 1);
+        self.gap(self.last() + 1, seq_num - 1, report);
         let item: EventItem = match serde_dynamo::from_item(row) {
             Ok(item) => item,
-            Err(error) => return self.unreadable(seq_num, sk, error.to_string()),
+            Err(error) => return self.unreadable(seq_num, sk, error.to_string(), report),
         };
         let (append_end, gsi1pk, gsi1sk) = (item.append_end, item.gsi1pk.clone(), item.gsi1sk.clone());
         let event = match item.into_event() {
             Ok(event) => event,
-            Err(error) => return self.unreadable(seq_num, sk, error.to_string()),
+            Err(error) => return self.unreadable(seq_num, sk, error.to_string(), report),
         };
-        self.index(&sk, &event, &gsi1pk, &gsi1sk);
-        self.append(&sk, seq_num, append_end);
+        self.index(&sk, &event, &gsi1pk, &gsi1sk, report);
+        self.append(&sk, seq_num, append_end, report);
         if let Some(before) = self.messages_before(seq_num) {
             let most = before + MAX_TRANSACTION_ITEMS as u64 - 1;
             if !(before..=most).contains(&event.message_seq) {
                 let expected = format!("{before} to {most}: an append holds no more");
-                self.findings
-                    .add(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, event.message_seq, expected));
+                report.add(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, event.message_seq, expected));
             }
         }
         let first = *self.ids.entry(event.event_id).or_insert(seq_num);
         if first != seq_num {
             let (value, first) = (event.event_id.to_string(), keys::event_sk(first));
-            self.findings.add(sk.clone(), Discrepancy::Repeated { attribute: "eventId", value, first });
+            report.add(sk.clone(), Discrepancy::Repeated { attribute: "eventId", value, first });
         }
         // Its id was made when it was decided.
         let made_at = i64::try_from(event.event_id.timestamp_ms()).ok();
         let made_at = made_at.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
         if let Some(made_at) = made_at.map(timestamp).filter(|made_at| *made_at != timestamp(event.occurred_at)) {
             let expected = format!("{made_at}, the time of its id");
-            self.findings.add(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
+            report.add(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
         }
-        self.fold(sk, &event);
+        self.fold(sk, &event, report);
         if let Some(folded) = self.folded.as_ref().filter(|_| !self.has_hole) {
-            snapshots.compare(folded);
+            snapshots.compare(folded, report);
             if self.version == Some(seq_num) {
                 self.deleted = Some(self.model.is_deleted(folded));
             }
@@ -158,47 +154,47 @@ impl<'a> Events<'a> {
         self.facts.insert(seq_num, Some(fact));
     }
 
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish(&mut self, report: &mut Report<'_>) {
         let last = self.last();
         let end = self.version.max(self.append_end).unwrap_or_default();
-        self.gap(last + 1, end);
+        self.gap(last + 1, end, report);
         if let Some(version) = self.version_after {
             let beyond: Vec<_> = self.facts.range(version + 1..).map(|(&seq_num, _)| seq_num).collect();
             for seq_num in beyond {
-                self.findings.add(keys::event_sk(seq_num), Discrepancy::BeyondMetadata { version });
+                report.add(keys::event_sk(seq_num), Discrepancy::BeyondMetadata { version });
             }
         }
     }
 
     /// The events from `first` to `last` are not there.
-    fn gap(&mut self, first: u64, last: u64) {
+    fn gap(&mut self, first: u64, last: u64, report: &mut Report<'_>) {
         if first <= last {
             self.has_hole = true;
-            self.findings.add(keys::event_sk(first), Discrepancy::EventsMissing { first, last });
+            report.add(keys::event_sk(first), Discrepancy::EventsMissing { first, last });
         }
     }
 
-    fn unreadable(&mut self, seq_num: u64, sk: String, reason: String) {
+    fn unreadable(&mut self, seq_num: u64, sk: String, reason: String, report: &mut Report<'_>) {
         self.has_hole = true;
         self.append_end = None;
         self.facts.insert(seq_num, None);
-        self.findings.add(sk, Discrepancy::Unreadable { reason });
+        report.add(sk, Discrepancy::Unreadable { reason });
     }
 
-    /// The index leads to the event where the feed looks for it.
-    fn index(&mut self, sk: &str, event: &RecordedEvent, gsi1pk: &str, gsi1sk: &str) {
+    /// The index leads to the event where the feed reads it.
+    fn index(&self, sk: &str, event: &RecordedEvent, gsi1pk: &str, gsi1sk: &str, report: &mut Report<'_>) {
         let partitions = keys::gsi1pks(&event.event_type, self.shards);
         if !partitions.iter().any(|partition| partition == gsi1pk) {
-            self.findings.add(sk.to_owned(), Discrepancy::differs(attributes::GSI1PK, gsi1pk, partitions.join(" or ")));
+            report.add(sk.to_owned(), Discrepancy::differs(attributes::GSI1PK, gsi1pk, partitions.join(" or ")));
         }
         let expected = keys::gsi1sk(event.event_id);
         if gsi1sk != expected {
-            self.findings.add(sk.to_owned(), Discrepancy::differs(attributes::GSI1SK, gsi1sk, expected));
+            report.add(sk.to_owned(), Discrepancy::differs(attributes::GSI1SK, gsi1sk, expected));
         }
     }
 
-    /// Every event of an append but the last says where it ends.
-    fn append(&mut self, sk: &str, seq_num: u64, append_end: Option<u64>) {
+    /// Every event of an append but the last contains where it ends.
+    fn append(&mut self, sk: &str, seq_num: u64, append_end: Option<u64>, report: &mut Report<'_>) {
         let going_on = self.append_end.filter(|&end| end >= seq_num);
         let reason = match (going_on, append_end) {
             (_, Some(end)) if end <= seq_num => Some(format!("it says that its append ends with event {end}")),
@@ -211,14 +207,14 @@ impl<'a> Events<'a> {
             _ => None,
         };
         if let Some(reason) = reason {
-            self.findings.add(sk.to_owned(), Discrepancy::TornAppend { reason });
+            report.add(sk.to_owned(), Discrepancy::TornAppend { reason });
         }
         self.append_end = append_end.filter(|&end| end > seq_num);
     }
 
     /// Folds on, and on what is before the first event where the fold cannot be right any more: that shows whether the code
     /// can read the rest.
-    fn fold(&mut self, sk: String, event: &RecordedEvent) {
+    fn fold(&mut self, sk: String, event: &RecordedEvent, report: &mut Report<'_>) {
         let before = event.seq_num - 1;
         let onto = match self.folded.take() {
             Some(folded) if folded.version() == before => Some(folded),
@@ -232,7 +228,7 @@ impl<'a> Events<'a> {
             Ok(folded) => self.folded = Some(folded),
             Err(unreadable) => {
                 self.has_hole = true;
-                self.findings.add(sk, Discrepancy::Unreadable { reason: unreadable.to_string() });
+                report.add(sk, Discrepancy::Unreadable { reason: unreadable.to_string() });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a row, and what was found.
+//! What can be wrong with a row.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Discrepancy {
     /// There are rows, and no metadata.
     #[error("there is no metadata")]
     NoMetadata,
-    /// Events that must be there: later ones are, or the metadata says so, or their append does.
+    /// Events that must be there: later ones are, or the metadata or their append goes so far.
     #[error("{}", missing(*first, *last))]
     EventsMissing {
         /// The first that is missing.
@@ -29,7 +29,7 @@ pub enum Discrepancy {
         /// The last of those that are missing with it.
         last: u64,
     },
-    /// A message that its event says was announced, and whose row nothing may have deleted yet.
+    /// A message that its event counts as announced, and whose row nothing may have deleted yet.
     #[error("message {message_seq} is missing, and its time has not passed")]
     MessageMissing {
         /// Its number among the aggregate's.
@@ -41,14 +41,14 @@ pub enum Discrepancy {
         /// Why not.
         reason: String,
     },
-    /// An attribute that says something else than the rest of the rows.
-    #[error("{attribute} is {says}, expected {expected}")]
+    /// An attribute that disagrees with the rest of the rows.
+    #[error("{attribute} is {found}, expected {expected}")]
     Differs {
         /// The attribute, and where in it.
         attribute: String,
-        /// What it says.
-        says: String,
-        /// What the rest says.
+        /// Its value.
+        found: String,
+        /// Its value by the rest.
         expected: String,
     },
     /// An id that was given twice.
@@ -64,7 +64,7 @@ pub enum Discrepancy {
     /// An event that the metadata does not know of: the next append will fail on it.
     #[error("the metadata says that the stream ends with event {version}")]
     BeyondMetadata {
-        /// What the metadata says.
+        /// The version in the metadata.
         version: u64,
     },
     /// Events of one append that do not agree on where it ends.
@@ -76,7 +76,7 @@ pub enum Discrepancy {
     /// A message that no event announced.
     #[error("{reason}")]
     Unannounced {
-        /// What its event says.
+        /// How its event disagrees.
         reason: String,
     },
     /// A row of a kind that this code does not write.
@@ -100,8 +100,8 @@ impl Discrepancy {
         }
     }
 
-    pub(super) fn differs(attribute: impl Into<String>, says: impl fmt::Display, expected: impl fmt::Display) -> Self {
-        Self::Differs { attribute: attribute.into(), says: says.to_string(), expected: expected.to_string() }
+    pub(super) fn differs(attribute: impl Into<String>, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
+        Self::Differs { attribute: attribute.into(), found: found.to_string(), expected: expected.to_string() }
     }
 }
 
@@ -123,22 +123,6 @@ impl fmt::Display for Finding {
     /// One line: `account/123 EVENT#000000000004 missing: event 4 is missing`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}: {}", self.aggregate, self.item, self.discrepancy.code(), self.discrepancy)
-    }
-}
-
-/// What is wrong with the rows of one aggregate.
-pub(super) struct Findings<'a> {
-    aggregate: &'a AggregateKey,
-    pub(super) found: Vec<Finding>,
-}
-
-impl<'a> Findings<'a> {
-    pub(super) fn of(aggregate: &'a AggregateKey) -> Self {
-        Self { aggregate, found: Vec::new() }
-    }
-
-    pub(super) fn add(&mut self, item: impl Into<String>, discrepancy: Discrepancy) {
-        self.found.push(Finding { aggregate: self.aggregate.clone(), item: item.into(), discrepancy });
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use daybook_decider::record::timestamp;
-use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
+use daybook_table::{OutboxItem, attributes, keys};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use ulid::Ulid;
 
 use super::events::Events;
-use super::finding::{Discrepancy, Findings};
+use super::finding::Discrepancy;
+use super::report::Report;
 use super::sort_key;
 use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
@@ -19,10 +20,7 @@ use crate::limits::MAX_TRANSACTION_ITEMS;
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
 
 /// The outbox rows that are there.
-pub(super) struct Messages<'a> {
-    pub(super) rows: u64,
-    pub(super) findings: Findings<'a>,
-    key: &'a AggregateKey,
+pub(super) struct Messages {
     /// The events since then must have all their rows.
     since: Timestamp,
     ids: HashMap<Ulid, String>,
@@ -30,46 +28,48 @@ pub(super) struct Messages<'a> {
     recent: HashSet<(u64, usize)>,
 }
 
-impl<'a> Messages<'a> {
-    pub(super) fn new(key: &'a AggregateKey, now: Timestamp) -> Self {
+impl Messages {
+    pub(super) fn new(now: Timestamp) -> Self {
         let since = now.checked_sub(LEAST_TTL).unwrap_or(Timestamp::MIN);
-        Self { rows: 0, findings: Findings::of(key), key, since, ids: HashMap::new(), recent: HashSet::new() }
+        Self { since, ids: HashMap::new(), recent: HashSet::new() }
     }
 
-    pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>) {
-        self.rows += 1;
+    pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>, report: &mut Report<'_>) {
+        report.verified.messages += 1;
         let Some((seq_num, index)) = sort_key::message(&sk) else {
-            return self
-                .findings
-                .add(&sk, Discrepancy::Unreadable { reason: "its sort key is no message's".to_owned() });
+            return report.add(&sk, Discrepancy::Unreadable { reason: "its sort key is no message's".to_owned() });
         };
-        // The row is there, whatever it says.
+        // The row is there, even if it cannot be read.
         if events.fact(seq_num).is_some_and(|event| event.at > self.since) {
             self.recent.insert((seq_num, index));
         }
         let (item, message_id, detail) = match read(row) {
             Ok(read) => read,
-            Err(reason) => return self.findings.add(&sk, Discrepancy::Unreadable { reason }),
+            Err(reason) => return report.add(&sk, Discrepancy::Unreadable { reason }),
         };
         match self.ids.entry(message_id) {
             Entry::Occupied(first) => {
                 let (value, first) = (item.message_id.clone(), first.get().clone());
-                self.findings.add(&sk, Discrepancy::Repeated { attribute: "messageId", value, first });
+                report.add(&sk, Discrepancy::Repeated { attribute: "messageId", value, first });
             }
             Entry::Vacant(unknown) => {
                 unknown.insert(sk.clone());
             }
         }
         if !events.has(seq_num) && seq_num > events.last() {
-            self.findings.add(&sk, Discrepancy::Unannounced { reason: format!("there is no event {seq_num}") });
+            report.add(&sk, Discrepancy::Unannounced { reason: format!("there is no event {seq_num}") });
         }
         let mut expected = vec![
             ("seqNum", Value::from(item.seq_num), Value::from(seq_num)),
             ("detail/metadata/messageId", detail["messageId"].clone(), item.message_id.as_str().into()),
             ("detail/metadata/messageSeq", detail["messageSeq"].clone(), item.message_seq.into()),
             ("detail/metadata/seqNum", detail["seqNum"].clone(), seq_num.into()),
-            ("detail/metadata/aggregateType", detail["aggregateType"].clone(), self.key.aggregate_type.as_str().into()),
-            ("detail/metadata/aggregateId", detail["aggregateId"].clone(), self.key.id.as_str().into()),
+            (
+                "detail/metadata/aggregateType",
+                detail["aggregateType"].clone(),
+                report.key.aggregate_type.as_str().into(),
+            ),
+            ("detail/metadata/aggregateId", detail["aggregateId"].clone(), report.key.id.as_str().into()),
         ];
         if let Some(event) = events.fact(seq_num) {
             expected.push(("occurredAt", item.occurred_at.as_str().into(), event.occurred_at.as_str().into()));
@@ -79,21 +79,21 @@ impl<'a> Messages<'a> {
                 let announced = event.message_seq.saturating_sub(before);
                 if index as u64 >= announced {
                     let reason = format!("event {seq_num} announced {announced} messages, this is its index {index}");
-                    self.findings.add(&sk, Discrepancy::Unannounced { reason });
+                    report.add(&sk, Discrepancy::Unannounced { reason });
                 } else {
                     let number = before + index as u64 + 1;
                     expected.push((attributes::MESSAGE_SEQ, item.message_seq.into(), number.into()));
                 }
             }
         }
-        for (attribute, says, expected) in expected {
-            if says != expected {
-                self.findings.add(&sk, Discrepancy::differs(attribute, says, expected));
+        for (attribute, found, expected) in expected {
+            if found != expected {
+                report.add(&sk, Discrepancy::differs(attribute, found, expected));
             }
         }
     }
 
-    pub(super) fn finish(&mut self, events: &Events<'_>) {
+    pub(super) fn finish(&self, events: &Events<'_>, report: &mut Report<'_>) {
         let recent = events.facts().filter_map(|(seq_num, event)| Some((seq_num, event?)));
         for (seq_num, event) in recent.filter(|(_, event)| event.at > self.since) {
             let Some(before) = events.messages_before(seq_num) else { continue };
@@ -102,7 +102,7 @@ impl<'a> Messages<'a> {
             for (index, message_seq) in announced.enumerate() {
                 if !self.recent.contains(&(seq_num, index)) {
                     let sk = keys::outbox_sk(seq_num, index);
-                    self.findings.add(sk, Discrepancy::MessageMissing { message_seq });
+                    report.add(sk, Discrepancy::MessageMissing { message_seq });
                 }
             }
         }

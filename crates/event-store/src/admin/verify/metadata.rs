@@ -1,9 +1,10 @@
 //! The metadata against the events.
 
-use daybook_table::{AggregateKey, Metadata, attributes, keys};
+use daybook_table::{Metadata, attributes, keys};
 
 use super::events::Events;
-use super::finding::{Discrepancy, Findings};
+use super::finding::Discrepancy;
+use super::report::Report;
 use crate::item::{Item, text};
 
 /// The metadata, with what only people and this check read.
@@ -25,24 +26,24 @@ impl MetadataRow {
     }
 
     /// What differs from the events. That there are fewer or more of them is found there.
-    pub(super) fn compare(&self, key: &AggregateKey, events: &Events<'_>, findings: &mut Findings<'_>) {
+    pub(super) fn compare(&self, events: &Events<'_>, report: &mut Report<'_>) {
         let (first, last) = (events.fact(1), events.fact(self.current_seq_num));
         let expected = [
-            Some(key.aggregate_type.as_str()),
-            Some(key.id.as_str()),
+            Some(report.key.aggregate_type.as_str()),
+            Some(report.key.id.as_str()),
             first.map(|event| event.occurred_at.as_str()),
             last.map(|event| event.occurred_at.as_str()),
         ];
-        for ((name, says), expected) in self.texts.iter().zip(expected) {
-            if let Some(expected) = expected.filter(|expected| expected != says) {
-                findings.add(keys::METADATA, Discrepancy::differs(*name, says, expected));
+        for ((name, found), expected) in self.texts.iter().zip(expected) {
+            if let Some(expected) = expected.filter(|expected| expected != found) {
+                report.add(keys::METADATA, Discrepancy::differs(*name, found, expected));
             }
         }
         if let Some(expected) = last.map(|event| event.message_seq).filter(|expected| *expected != self.message_seq) {
-            findings.add(keys::METADATA, Discrepancy::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
+            report.add(keys::METADATA, Discrepancy::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
         }
         if let Some(expected) = events.deleted().filter(|expected| *expected != self.deleted) {
-            findings.add(keys::METADATA, Discrepancy::differs(attributes::DELETED, self.deleted, expected));
+            report.add(keys::METADATA, Discrepancy::differs(attributes::DELETED, self.deleted, expected));
         }
     }
 }

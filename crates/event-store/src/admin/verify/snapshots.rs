@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use daybook_decider::{Folded, Json, Model};
-use daybook_table::{AggregateKey, SnapshotItem, attributes, keys};
+use daybook_table::{SnapshotItem, attributes, keys};
 use serde_json::Value;
 
-use super::finding::{Discrepancy, Findings};
+use super::finding::Discrepancy;
+use super::report::Report;
 use crate::item::Item;
 use crate::packing::unpack;
 
@@ -15,32 +16,29 @@ const SHOWN: usize = 80;
 
 /// The newest snapshot and the kept ones.
 pub(super) struct Snapshots<'a> {
-    pub(super) rows: u64,
-    pub(super) outdated: u64,
-    pub(super) findings: Findings<'a>,
     model: &'a dyn Model,
     /// Those that are still to be compared, by version.
     waiting: BTreeMap<u64, Vec<(String, Folded)>>,
 }
 
 impl<'a> Snapshots<'a> {
-    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey) -> Self {
-        Self { rows: 0, outdated: 0, findings: Findings::of(key), model, waiting: BTreeMap::new() }
+    pub(super) fn new(model: &'a dyn Model) -> Self {
+        Self { model, waiting: BTreeMap::new() }
     }
 
-    pub(super) fn row(&mut self, sk: String, row: Item) {
+    pub(super) fn row(&mut self, sk: String, row: Item, report: &mut Report<'_>) {
         let item: SnapshotItem = match serde_dynamo::from_item(row) {
             Ok(item) => item,
-            Err(error) => return self.unreadable(sk, error.to_string()),
+            Err(error) => return report.add(sk, Discrepancy::Unreadable { reason: error.to_string() }),
         };
         if item.state_version != self.model.state_version() {
-            self.outdated += 1;
+            report.verified.outdated += 1;
             return;
         }
         let version = item.last_seq_num;
         if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
             let expected = "the number in its sort key";
-            self.findings.add(sk.clone(), Discrepancy::differs(attributes::LAST_SEQ_NUM, version, expected));
+            report.add(sk.clone(), Discrepancy::differs(attributes::LAST_SEQ_NUM, version, expected));
         }
         let state = unpack(item.state).map_err(|error| error.to_string());
         let state = state.and_then(|text| Json::parse(text).map_err(|error| error.to_string()));
@@ -49,34 +47,34 @@ impl<'a> Snapshots<'a> {
         });
         match restored {
             Ok(restored) => {
-                self.rows += 1;
+                report.verified.snapshots += 1;
                 self.waiting.entry(version).or_default().push((sk, restored));
             }
-            Err(reason) => self.unreadable(sk, reason),
+            Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),
         }
     }
 
     /// Compares those of the version that the fold has come to.
-    pub(super) fn compare(&mut self, folded: &Folded) {
+    pub(super) fn compare(&mut self, folded: &Folded, report: &mut Report<'_>) {
         for (sk, snapshot) in self.waiting.remove(&folded.version()).unwrap_or_default() {
             if snapshot.message_seq() != folded.message_seq() {
-                let (says, expected) = (snapshot.message_seq(), folded.message_seq());
-                self.findings.add(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, says, expected));
+                let (found, expected) = (snapshot.message_seq(), folded.message_seq());
+                report.add(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, found, expected));
             }
             match (self.state(&snapshot), self.state(folded)) {
-                (Ok(says), Ok(expected)) => {
-                    if let Some((at, says, expected)) = difference(&says, &expected) {
-                        self.findings.add(sk, Discrepancy::differs(format!("state{at}"), shown(says), shown(expected)));
+                (Ok(found), Ok(expected)) => {
+                    if let Some((at, found, expected)) = difference(&found, &expected) {
+                        report.add(sk, Discrepancy::differs(format!("state{at}"), shown(found), shown(expected)));
                     }
                 }
-                (Err(reason), _) | (_, Err(reason)) => self.unreadable(sk, reason),
+                (Err(reason), _) | (_, Err(reason)) => report.add(sk, Discrepancy::Unreadable { reason }),
             }
         }
     }
 
     /// Those that the fold has not come to are of events that are not there, beyond the `last`; where there is a hole before
     /// them, they cannot be judged, and the hole is found anyway.
-    pub(super) fn finish(&mut self, last: u64) {
+    pub(super) fn finish(&mut self, last: u64, report: &mut Report<'_>) {
         let expected = match last {
             0 => "no snapshot: there are no events".to_owned(),
             _ => format!("1 to {last}, the last event"),
@@ -84,7 +82,7 @@ impl<'a> Snapshots<'a> {
         for (version, waiting) in std::mem::take(&mut self.waiting) {
             for (sk, _) in waiting {
                 if version > last || version == 0 {
-                    self.findings.add(sk, Discrepancy::differs(attributes::LAST_SEQ_NUM, version, &expected));
+                    report.add(sk, Discrepancy::differs(attributes::LAST_SEQ_NUM, version, &expected));
                 }
             }
         }
@@ -92,10 +90,6 @@ impl<'a> Snapshots<'a> {
 
     fn state(&self, folded: &Folded) -> Result<Value, String> {
         self.model.state(folded).and_then(|state| state.read()).map_err(|error| format!("state: {error}"))
-    }
-
-    fn unreadable(&mut self, sk: String, reason: String) {
-        self.findings.add(sk, Discrepancy::Unreadable { reason });
     }
 }
 
