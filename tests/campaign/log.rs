@@ -9,7 +9,7 @@ use crate::clock::Clock;
 #[derive(Debug)]
 pub(crate) struct Log {
     clock: Clock,
-    with_causes: bool,
+    verbose: bool,
     state: Mutex<Told>,
 }
 
@@ -25,13 +25,13 @@ pub(crate) struct Told {
 }
 
 impl Log {
-    pub(crate) fn new(clock: Clock, with_causes: bool) -> Self {
-        Self { clock, with_causes, state: Mutex::default() }
+    pub(crate) fn new(clock: Clock, verbose: bool) -> Self {
+        Self { clock, verbose, state: Mutex::default() }
     }
 
     /// A line of the story.
     pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
-        if self.with_causes {
+        if self.verbose {
             let line = format!("{:>10.3} {}", self.clock.passed().as_secs_f64(), line());
             self.state.lock().unwrap().story.push(line);
         }

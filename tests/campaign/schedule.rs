@@ -29,11 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 const LONGER_THAN_ROWS_STAY: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
 /// Carries out the schedule of a seed, and tells what came of it.
-pub(crate) fn run(seed: u64, with_causes: bool) -> Told {
+pub(crate) fn run(seed: u64, verbose: bool) -> Told {
     in_virtual_time(async {
         fastrand::seed(seed);
         let clock = Clock::start();
-        let log = Arc::new(Log::new(clock, with_causes));
+        let log = Arc::new(Log::new(clock, verbose));
         let mut dice = Dice::new(seed, "schedule");
         let database = Database::new(seed, clock, Arc::clone(&log));
         let (work, attempts) = write(seed, &mut dice, clock, &log, &database).await;

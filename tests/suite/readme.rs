@@ -14,33 +14,58 @@ fn readme() -> String {
     std::fs::read_to_string(workspace().join("README.md")).unwrap()
 }
 
-/// What a `curl` command prints: with `-i` the status line and the headers, then the body.
+/// A `curl` command of a page, and what it prints.
 #[derive(Debug)]
-struct Printed {
+struct Command {
+    words: Vec<String>,
+    /// The filter of `jq`, where the output of `curl` is piped into it.
+    filter: Option<String>,
+    /// With `-i`, the status line and the headers.
     head: Vec<String>,
-    body: Value,
+    /// The JSON values.
+    body: Vec<Value>,
 }
 
-/// The `curl` commands of a page, each with what it prints.
-fn commands(page: &str) -> Vec<(Vec<String>, Printed)> {
+fn commands(page: &str) -> Vec<Command> {
     let page = std::fs::read_to_string(workspace().join(page)).unwrap();
     let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let shown = blocks.flat_map(|block| block.split("$ ").skip(1)).filter(|shown| shown.starts_with("curl"));
     shown.map(command).collect()
 }
 
-fn command(shown: &str) -> (Vec<String>, Printed) {
+fn command(shown: &str) -> Command {
     // The command ends with the line that closes its last quote.
     let ends = shown.match_indices('\n').map(|(end, _)| end);
-    let (words, end) = ends.filter_map(|end| Some((shlex::split(&shown[..end])?, end))).next().unwrap();
+    let (mut words, end) = ends.filter_map(|end| Some((shlex::split(&shown[..end])?, end))).next().unwrap();
     let printed = shown[end..].trim();
     let (head, body) = if words.iter().any(|word| word == "-si") {
         printed.split_once("\n\n").unwrap_or((printed, "null"))
     } else {
         ("", printed)
     };
-    let body = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
-    (words, Printed { head: head.lines().map(str::to_owned).collect(), body })
+    let body = serde_json::Deserializer::from_str(body).into_iter().collect::<Result<_, _>>();
+    let pipe = words.iter().position(|word| word == "|");
+    let filter = pipe.and_then(|pipe| words.split_off(pipe).pop());
+    let head = head.lines().map(str::to_owned).collect();
+    Command { words, filter, head, body: body.unwrap_or_else(|error| panic!("{error}: {printed}")) }
+}
+
+/// The values that `jq` prints.
+fn jq(filter: &str, input: &Value) -> Vec<Value> {
+    use jaq_core::data::JustLut;
+    use jaq_core::load::{Arena, File, Loader};
+    use jaq_core::{Compiler, Ctx, Vars, unwrap_valr};
+    use jaq_json::{Val, read};
+
+    let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
+    let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
+    let arena = Arena::default();
+    let modules = Loader::new(definitions).load(&arena, File { code: filter, path: () }).unwrap();
+    let filter = Compiler::default().with_funs(functions).compile(modules).unwrap();
+    let context = Ctx::<JustLut<Val>>::new(&filter.lut, Vars::new([]));
+    let input = read::parse_single(input.to_string().as_bytes()).unwrap();
+    let outputs = filter.id.run((context, input)).map(unwrap_valr);
+    outputs.map(|output| serde_json::from_str(&output.unwrap().to_string()).unwrap()).collect()
 }
 
 /// Runs a command as curl would.
@@ -64,16 +89,20 @@ async fn curl(suite: &Suite, words: &[String]) -> Answer {
 }
 
 /// Whether an answer is the one that is shown.
-fn is_as_printed(printed: &Printed, answer: &Answer) -> bool {
-    let mut head = printed.head.iter();
+fn is_as_printed(command: &Command, answer: &Answer) -> bool {
+    let mut head = command.head.iter();
     let status = head.next().is_none_or(|line| line == &format!("HTTP/1.1 {}", answer.status));
     let mut headers = head.map(|line| line.split_once(": ").unwrap());
+    let body = match &command.filter {
+        Some(filter) => jq(filter, &answer.body),
+        None => vec![answer.body.clone()],
+    };
     status
         && headers.all(|(name, shown)| {
             let varies = ["date", "content-length", "link"].contains(&name);
             varies || alike(&shown.into(), &answer.header(name).into())
         })
-        && alike(&printed.body, &answer.body)
+        && alike(&command.body.clone().into(), &body.into())
 }
 
 /// Whether two answers are alike but for what differs every time: ids and times.
@@ -108,17 +137,17 @@ async fn answer_as_printed(page: &str) {
     let suite = Suite::start().await;
     let commands = commands(page);
     assert!(commands.len() >= 10, "{commands:?}");
-    for (words, printed) in commands {
+    for command in commands {
         // A message takes a moment to the bus.
-        let mut answer = curl(&suite, &words).await;
+        let mut answer = curl(&suite, &command.words).await;
         for _ in 0..200 {
-            if is_as_printed(&printed, &answer) || !words.iter().any(|word| word.contains("/_dev/")) {
+            if is_as_printed(&command, &answer) || !command.words.iter().any(|word| word.contains("/_dev/")) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
-            answer = curl(&suite, &words).await;
+            answer = curl(&suite, &command.words).await;
         }
-        assert!(is_as_printed(&printed, &answer), "{words:?} answers\n{answer:?}\nand not\n{printed:?}");
+        assert!(is_as_printed(&command, &answer), "{command:?} answers\n{answer:?}");
     }
 }
 
