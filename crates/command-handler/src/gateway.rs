@@ -1,10 +1,10 @@
-//! What API Gateway's requests need before they are HTTP requests.
+//! Requests of API Gateway, made into HTTP requests.
 //!
-//! An HTTP API tells the path decoded and the query as the client wrote it, and `lambda_http` makes a URL of both as they
-//! stand. There a `#` in an id would end the path, `..` would climb it, and a quote in the query would end the process,
-//! because no URL has one. So both are encoded first, and a path means in Lambda what it means elsewhere. The
-//! exceptions are an encoded slash, which is a slash like any other by the time it comes here, and an encoded question mark,
-//! at which API Gateway is said to end the path.
+//! An HTTP API passes on the path decoded and the query as the client wrote it, and `lambda_http` makes a URL of both
+//! as they stand. There a `#` in an id would end the path, `..` would climb it, and a quote in the query would end the
+//! process, because no URL has one. So both are encoded first, and a path means in Lambda what it means elsewhere. The
+//! exceptions are an encoded slash, which is a slash like any other by the time it comes here, and an encoded question
+//! mark, at which API Gateway is said to end the path.
 
 use std::convert::Infallible;
 
@@ -22,8 +22,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'
 /// What the query of a URI cannot hold. A percent sign can be there: the client has encoded what it meant to.
 const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// A path and a query at most. A URI has room for 64 KiB, and API Gateway takes no more than 10 KB, which encoding makes
-/// longer.
+/// The maximum bytes of a path and a query. A URI has room for 64 KiB, and API Gateway takes no more than 10 KB, which
+/// encoding makes longer.
 const MAX: usize = 65_000;
 
 /// The router as a Lambda function.
@@ -34,7 +34,7 @@ pub fn function(
         .map_request(|LambdaEvent { payload, context, .. }| LambdaEvent::new(encoded(payload), context))
 }
 
-/// A request that is one of HTTP, whatever it asks for.
+/// The request as one that HTTP allows, whatever it asks for.
 pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
     if let LambdaRequest::ApiGatewayV2(request) = &mut request {
         let mut path = path(request.raw_path.as_deref().unwrap_or_default());

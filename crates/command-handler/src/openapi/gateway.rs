@@ -1,4 +1,5 @@
-//! What a gateway answers by itself, in front of the API. A machine of one's own has none.
+//! The gateway in front of the API: what it answers by itself, and how callers identify themselves to it. The local
+//! stack has none.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -7,8 +8,8 @@ use serde_json::{Value, json};
 pub(super) const STATUSES: [StatusCode; 3] =
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
-/// The name of the schema of all of them, and it. It knows `type` so that a typed client can match on that before it knows
-/// who answered; what a missing one stands for is told by RFC 9457.
+/// The schema of the body, with its name. It has `type` so that a typed client can match on that before it knows who
+/// answered; RFC 9457 defines what a missing one stands for.
 pub(super) fn schema() -> (&'static str, Value) {
     let schema = json!({
         "type": "object",
@@ -24,7 +25,7 @@ pub(super) fn schema() -> (&'static str, Value) {
 }
 
 /// The answer of a status, whose body is of this schema.
-pub(super) fn answer(status: StatusCode, schema: &Value) -> Value {
+pub(super) fn response(status: StatusCode, schema: &Value) -> Value {
     let (name, when) = match status {
         StatusCode::UNAUTHORIZED => {
             ("unauthorized", "the API is deployed with a token issuer, and the token is missing or none that it takes")
@@ -37,7 +38,7 @@ pub(super) fn answer(status: StatusCode, schema: &Value) -> Value {
         _ => ("throttled", "there are more requests than are let through; wait a little and repeat it"),
     };
     let reason = status.canonical_reason().unwrap_or_default();
-    let mut answer = json!({
+    let mut response = json!({
         "description": format!("{reason}, of the gateway in front of the API: {when}."),
         "content": {"application/json": {
             "schema": schema,
@@ -45,12 +46,33 @@ pub(super) fn answer(status: StatusCode, schema: &Value) -> Value {
         }},
     });
     if status == StatusCode::UNAUTHORIZED {
-        answer["headers"] = json!({"WWW-Authenticate": {
+        response["headers"] = json!({"WWW-Authenticate": {
             "description": "That a token is asked for, and what was wrong with one that came.",
             "required": false,
             "schema": {"type": "string"},
             "example": "Bearer",
         }});
     }
-    answer
+    response
+}
+
+/// How callers identify themselves, as the template offers it.
+pub(super) fn security_schemes() -> Value {
+    json!({
+        "iam": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "x-amazon-apigateway-authtype": "awsSigv4",
+            "description": "AWS Signature Version 4 for the service `execute-api`: how the API is deployed unless a token \
+                            issuer is named. Without it, the gateway itself answers, with 403.",
+        },
+        "jwt": {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "JWT",
+            "description": "A JSON Web Token of the issuer and for the audience that the API is deployed with \
+                            (`JwtIssuer`, `JwtAudience`). Without it, the gateway itself answers, with 401.",
+        },
+    })
 }

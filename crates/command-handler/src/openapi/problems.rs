@@ -1,75 +1,116 @@
-//! An example of each kind of problem, told by the code that tells them to callers.
+//! Problems: their schemas, their examples and the answers that they are.
 
-use daybook_decider::{DomainRejection, Registry};
-use daybook_event_store::limits::TooLarge;
+use axum::http::StatusCode;
+use daybook_decider::Registry;
 use serde_json::{Map, Value, json};
 
-use super::examples;
-use crate::problem::{Kind, Problem};
+use super::component::{reference, upper_camel};
+use super::headers::headers;
+use crate::endpoints::ENDPOINTS;
+use crate::endpoints::endpoint::ResponseHeader;
+use crate::problem::{self, ExtensionMembers, ProblemType};
 
-/// The version that the examples of conflicts are at.
-pub(super) const CURRENT: u64 = 3;
+/// The problems of paths and methods that no endpoint has.
+pub(super) const UNKNOWN_PATH: &[&ProblemType] = &[&problem::UNKNOWN_ROUTE, &problem::UNKNOWN_TYPE];
+pub(super) const OTHER_METHOD: &[&ProblemType] = &[&problem::METHOD_NOT_ALLOWED];
 
-/// The examples of all kinds, by the names that answers refer to them by.
+/// All types that can be answered.
+fn all() -> impl Iterator<Item = &'static ProblemType> {
+    let lists = ENDPOINTS.iter().flat_map(|endpoint| endpoint.problems);
+    lists.chain(&[UNKNOWN_PATH, OTHER_METHOD]).copied().flatten().copied()
+}
+
+/// The schemas of all types, by name.
+pub(super) fn schemas(registry: &Registry) -> impl Iterator<Item = (String, Value)> {
+    all().map(|problem_type| (schema_name(problem_type), schema(problem_type, registry)))
+}
+
+fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
+    let mut members = json!({
+        "type": {"type": "string", "const": problem_type.urn()},
+        "title": {"type": "string"},
+        "status": {"type": "integer", "const": problem_type.status.as_u16()},
+        "detail": {"type": "string", "description": "What was wrong in this case, for a person."},
+    });
+    let version = |whose: &str| json!({"type": "integer", "minimum": 0, "description": whose});
+    match (problem_type.example)(registry).extension {
+        None => {}
+        Some(ExtensionMembers::Versions { .. }) => {
+            members["expected"] = version("The version that `If-Match` named.");
+            members["actual"] = version("The version that the aggregate is at; 0 where there is none.");
+        }
+        Some(ExtensionMembers::Rejection { .. }) => {
+            members["rejection"] = json!({
+                "type": "string",
+                "description": "Why, by a stable name of the aggregate's own, such as `InsufficientFunds`.",
+            });
+        }
+    }
+    let required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    json!({
+        "type": "object",
+        "description": problem_type.description,
+        "properties": members,
+        "required": required,
+        "examples": [example(problem_type, registry)],
+    })
+}
+
+fn schema_name(problem_type: &ProblemType) -> String {
+    format!("{}Problem", upper_camel(problem_type.slug))
+}
+
+/// The examples of all types, by the names that answers refer to.
 pub(super) fn examples(registry: &Registry) -> Value {
-    let of = |kind| (name(kind), json!({"summary": kind.title(), "value": body(kind, registry)}));
-    Kind::ALL.map(of).into_iter().collect::<Map<_, _>>().into()
+    let of = |problem_type: &ProblemType| {
+        let example = json!({"summary": problem_type.title, "value": example(problem_type, registry)});
+        (upper_camel(problem_type.slug), example)
+    };
+    all().map(of).collect::<Map<_, _>>().into()
 }
 
-/// The examples of some kinds, as answers have them.
-pub(super) fn references(kinds: &[Kind]) -> Value {
-    let of = |&kind: &Kind| (name(kind), json!({"$ref": format!("#/components/examples/{}", name(kind))}));
-    kinds.iter().map(of).collect::<Map<_, _>>().into()
+fn example(problem_type: &ProblemType, registry: &Registry) -> Value {
+    serde_json::from_str(&(problem_type.example)(registry).to_json()).unwrap_or_default()
 }
 
-/// The body of an example.
-pub(super) fn body(kind: Kind, registry: &Registry) -> Value {
-    serde_json::from_str(&example(kind, registry).tell().1).unwrap_or_default()
+/// The types that share a status, by status.
+pub(super) fn by_status(types: &[&[&'static ProblemType]]) -> Vec<(StatusCode, Vec<&'static ProblemType>)> {
+    let mut types = types.concat();
+    types.sort_by_key(|problem_type| problem_type.status.as_u16());
+    types.chunk_by(|one, next| one.status == next.status).map(|chunk| (chunk[0].status, chunk.to_vec())).collect()
 }
 
-fn name(kind: Kind) -> String {
-    format!("{kind:?}")
+/// The answer of a status, which is one of these problems.
+pub(super) fn response(status: StatusCode, types: &[&ProblemType]) -> Value {
+    let causes: Vec<_> = types.iter().map(|one| format!("- `{}`: {}", one.urn(), one.description)).collect();
+    let references: Vec<_> = types.iter().map(|one| reference("schemas", &schema_name(one))).collect();
+    let schema = match references.as_slice() {
+        [one] => one.clone(),
+        several => {
+            let mapping: Map<_, _> =
+                types.iter().zip(several).map(|(one, reference)| (one.urn(), reference["$ref"].clone())).collect();
+            json!({"oneOf": several, "discriminator": {"propertyName": "type", "mapping": mapping}})
+        }
+    };
+    let names = types.iter().map(|one| upper_camel(one.slug));
+    let examples: Map<_, _> = names.map(|name| (name.clone(), reference("examples", &name))).collect();
+    json!({
+        "description": format!("{}:\n{}", status.canonical_reason().unwrap_or_default(), causes.join("\n")),
+        "headers": headers(problem_headers(status), |_| None),
+        "content": {"application/problem+json": {"schema": schema, "examples": examples}},
+    })
 }
 
-fn example(kind: Kind, registry: &Registry) -> Problem {
-    match kind {
-        Kind::MalformedJson => Problem::MalformedJson {
-            reason: "the body is not JSON: EOF while parsing an object at line 1 column 1".to_owned(),
-        },
-        Kind::BadId => Problem::BadId { id: "two words".to_owned() },
-        Kind::BadQuery => Problem::BadQuery { reason: "limit must be from 1 to 1000".to_owned() },
-        Kind::BadHeader => Problem::BadHeader { name: "If-Match", expected: "the ETag of one version, such as \"3\"" },
-        Kind::UnknownRoute => Problem::UnknownRoute { path: "/one/two/three".to_owned() },
-        Kind::UnknownType => Problem::UnknownType {
-            asked: "nothing".to_owned(),
-            known: registry.iter().map(daybook_decider::Model::type_name).collect(),
-        },
-        Kind::UnknownEventType => Problem::UnknownEventType { asked: "NothingHappened".to_owned() },
-        Kind::NotFound => Problem::NotFound,
-        Kind::NoSuchVersion => Problem::NoSuchVersion { asked: CURRENT + 1, current: CURRENT },
-        Kind::MethodNotAllowed => Problem::MethodNotAllowed { method: "PUT".to_owned(), allow: None },
-        Kind::VersionConflict => Problem::Conflict { expected: CURRENT - 1, actual: CURRENT },
-        Kind::AlreadyExists => Problem::AlreadyExists { version: CURRENT },
-        Kind::Deleted => Problem::Deleted,
-        Kind::TooLarge => Problem::TooLarge(TooLarge::Items { items: 101 }),
-        Kind::NotJson => Problem::NotJson,
-        Kind::BadBody => Problem::BadBody { reason: "the body must be an object".to_owned() },
-        Kind::UnknownCommand => examples::unknown_command(registry)
-            .unwrap_or_else(|| Problem::UnknownCommand { reason: "no command \"DoNothing\"".to_owned() }),
-        Kind::InvalidCommand => examples::invalid_command(registry)
-            .unwrap_or_else(|| Problem::InvalidCommand { reason: "missing field `title`".to_owned() }),
-        Kind::Refused => Problem::Refused {
-            refusal: DomainRejection {
-                name: "InsufficientFunds",
-                detail: "the balance would be -1001, it may not go below -1000".to_owned(),
-            },
-            version: CURRENT,
-        },
-        Kind::KeyReused => Problem::KeyReused,
-        Kind::IfMatchRequired => Problem::IfMatchRequired,
-        Kind::Internal => Problem::Internal { cause: String::new() },
-        Kind::Unavailable => Problem::Unavailable { cause: String::new() },
-        Kind::NewerRelease => Problem::NewerRelease { cause: String::new() },
-        Kind::Contended => Problem::Contended,
+/// The headers of a problem with this status, each with whether it is always there.
+fn problem_headers(status: StatusCode) -> &'static [(ResponseHeader, bool)] {
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => &[(ResponseHeader::Allow, true)],
+        StatusCode::CONFLICT => &[(ResponseHeader::ETag, false)],
+        // A rejection that is recorded is stored and replayed like a success.
+        StatusCode::UNPROCESSABLE_ENTITY => {
+            &[(ResponseHeader::ETag, false), (ResponseHeader::IdempotencyReplayed, false)]
+        }
+        StatusCode::SERVICE_UNAVAILABLE => &[(ResponseHeader::RetryAfter, true)],
+        _ => &[],
     }
 }

@@ -1,72 +1,86 @@
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::iter::successors;
 use std::sync::{Arc, Mutex};
 
+use axum::response::IntoResponse;
+use daybook_decider::CommandError;
+use daybook_event_store::limits::TooLarge;
+use daybook_event_store::{StoreError, TransactError};
+
 use super::*;
+use crate::endpoints::ENDPOINTS;
 
-/// The problem after another in a chain of all: the compiler asks for the place of each new one.
-fn after(problem: &Problem) -> Option<Problem> {
+/// The types that endpoints answer with.
+fn types() -> impl Iterator<Item = &'static ProblemType> {
+    ENDPOINTS.iter().flat_map(|endpoint| endpoint.problems).copied().flatten().copied()
+}
+
+/// The example of every type, and the problems of errors.
+fn problems() -> Vec<Problem> {
     let text = || "text".to_owned();
-    Some(match problem {
-        Problem::MalformedJson { .. } => Problem::BadBody { reason: text() },
-        Problem::BadBody { .. } => Problem::BadId { id: text() },
-        Problem::BadId { .. } => Problem::BadQuery { reason: text() },
-        Problem::BadQuery { .. } => Problem::BadHeader { name: "If-Match", expected: "a version" },
-        Problem::BadHeader { .. } => Problem::UnknownRoute { path: text() },
-        Problem::UnknownRoute { .. } => Problem::UnknownType { asked: text(), known: vec!["todo"] },
-        Problem::UnknownType { .. } => Problem::UnknownEventType { asked: text() },
-        Problem::UnknownEventType { .. } => Problem::NotFound,
-        Problem::NotFound => Problem::NoSuchVersion { asked: 2, current: 1 },
-        Problem::NoSuchVersion { .. } => Problem::MethodNotAllowed { method: text(), allow: Some(text()) },
-        Problem::MethodNotAllowed { .. } => {
-            Problem::NoCommandForVerb { type_name: "order", verb: "update", allow: text() }
-        }
-        Problem::NoCommandForVerb { .. } => Problem::Conflict { expected: 1, actual: 2 },
-        Problem::Conflict { .. } => Problem::AlreadyExists { version: 1 },
-        Problem::AlreadyExists { .. } => Problem::CreatedTwice { reason: text() },
-        Problem::CreatedTwice { .. } => Problem::Deleted,
-        Problem::Deleted => Problem::AfterDeletion { reason: text() },
-        Problem::AfterDeletion { .. } => Problem::BodyTooLarge,
-        Problem::BodyTooLarge => Problem::TooLarge(TooLarge::Items { items: 101 }),
-        Problem::TooLarge(_) => Problem::StateTooLarge,
-        Problem::StateTooLarge => Problem::AnswerTooLarge,
-        Problem::AnswerTooLarge => Problem::NotJson,
-        Problem::NotJson => Problem::UnknownCommand { reason: text() },
-        Problem::UnknownCommand { .. } => Problem::InvalidCommand { reason: text() },
-        Problem::InvalidCommand { .. } => {
-            Problem::Refused { refusal: DomainRejection { name: "No", detail: text() }, version: 1 }
-        }
-        Problem::Refused { .. } => Problem::KeyReused,
-        Problem::KeyReused => Problem::IfMatchRequired,
-        Problem::IfMatchRequired => Problem::Unavailable { cause: text() },
-        Problem::Unavailable { .. } => Problem::NewerRelease { cause: text() },
-        Problem::NewerRelease { .. } => Problem::Contended,
-        Problem::Contended => Problem::Internal { cause: text() },
-        Problem::Internal { .. } => return None,
-    })
-}
-
-fn all() -> impl Iterator<Item = Problem> {
-    successors(Some(Problem::MalformedJson { reason: "text".to_owned() }), after)
+    let registry = aggregates::registry().unwrap();
+    let of_commands = [
+        CommandError::Unknown { command: text(), known: vec![text()] },
+        CommandError::Invalid { command: text(), reason: text() },
+        CommandError::Missing,
+        CommandError::Exists,
+        CommandError::Deleted,
+        CommandError::CreatedTwice { place: 2 },
+        CommandError::AfterDeletion { place: 2 },
+        CommandError::Unwritable { event: text(), reason: text() },
+    ];
+    let of_store = [
+        StoreError::Unavailable { doing: "test", source: text().into() },
+        StoreError::Newer { item: text(), source: text().into() },
+        StoreError::Corrupt { item: text(), source: text().into() },
+        StoreError::InvalidRequest { doing: "test", source: text().into() },
+    ];
+    let of_transactions = [
+        TransactError::Decide(not_found()),
+        TransactError::Conflict { expected: 1, actual: 0 },
+        TransactError::KeyReused,
+        TransactError::Contended,
+        TransactError::TooLarge(TooLarge::Item { bytes: 1 }),
+    ];
+    let mut problems: Vec<_> = types().map(|problem_type| (problem_type.example)(&registry)).collect();
+    problems.extend(of_commands.iter().map(|error| Problem::of_command(error, 1)));
+    problems.extend(of_store.into_iter().map(|error| TransactError::Store(error).into()));
+    problems.extend(of_transactions.map(Problem::from));
+    problems.push(no_command_to("update", registry.iter().last().unwrap()));
+    problems
 }
 
 #[test]
-fn the_list_of_kinds_is_that_of_all_problems() {
-    assert_eq!(all().map(|problem| problem.kind()).collect::<BTreeSet<_>>(), BTreeSet::from(Kind::ALL));
-    assert!(Kind::ALL.is_sorted_by_key(|kind| kind.status().as_u16()));
-    let urns: BTreeSet<_> = Kind::ALL.map(Kind::urn).into();
-    assert_eq!(urns.len(), Kind::ALL.len(), "{urns:?}");
+fn the_types_of_endpoints_have_slugs_of_their_own_and_examples_of_themselves() {
+    let registry = aggregates::registry().unwrap();
+    let mut titles = BTreeMap::new();
+    for problem_type in types() {
+        let taken = titles.insert(problem_type.slug, problem_type.description);
+        assert!(taken.is_none_or(|taken| taken == problem_type.description), "{}", problem_type.slug);
+        assert_eq!((problem_type.example)(&registry).problem_type.slug, problem_type.slug);
+    }
+    assert_eq!(titles.len(), 22, "{titles:?}");
 }
 
 #[test]
-fn a_problem_tells_its_kind() {
-    for problem in all() {
-        let (status, body) = problem.tell();
-        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(status, problem.kind().status());
-        assert_eq!((&body["type"], &body["status"]), (&problem.kind().urn().into(), &status.as_u16().into()));
+fn every_problem_is_an_answer_in_the_document() {
+    let document = crate::openapi::document(&aggregates::registry().unwrap());
+    let answers = document["components"]["responses"].to_string();
+    let of_routes = [unknown_route("/"), method_not_allowed("PUT", None)];
+    for problem in problems().iter().chain(&of_routes) {
+        let urn = problem.problem_type.urn();
+        assert!(answers.contains(&format!("`{urn}`")), "{urn}");
+    }
+}
+
+#[test]
+fn the_body_of_a_problem_has_its_type_status_and_detail() {
+    for problem in problems() {
+        let body: serde_json::Value = serde_json::from_str(&problem.to_json()).unwrap();
+        let (urn, status) = (problem.problem_type.urn(), problem.problem_type.status);
+        assert_eq!((&body["type"], &body["status"]), (&urn.into(), &status.as_u16().into()));
         assert!(!body["detail"].as_str().unwrap().is_empty(), "{body}");
+        assert_eq!(problem.into_response().status(), status);
     }
 }
 
@@ -85,9 +99,9 @@ impl Write for Log {
 }
 
 #[test]
-fn what_the_service_could_not_do_is_logged_by_its_type() {
-    for problem in all() {
-        let (kind, log) = (problem.kind(), Log::default());
+fn failures_of_the_service_are_logged_by_their_type() {
+    for problem in problems() {
+        let (problem_type, log) = (problem.problem_type, Log::default());
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .json()
@@ -97,13 +111,16 @@ fn what_the_service_could_not_do_is_logged_by_its_type() {
             .finish();
         let _ = tracing::subscriber::with_default(subscriber, || problem.into_response());
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        if !kind.status().is_server_error() {
-            assert_eq!(text, "", "{kind:?}");
+        if !problem_type.status.is_server_error() {
+            assert_eq!(text, "", "{problem_type:?}");
             continue;
         }
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let level = if kind == Kind::Internal { "ERROR" } else { "WARN" };
-        assert_eq!((&line["level"], &line["message"]), (&level.into(), &"request failed".into()), "{kind:?}");
-        assert_eq!((&line["problem"], &line["status"]), (&kind.urn().into(), &kind.status().as_u16().into()));
+        let level = if problem_type.status == 500 { "ERROR" } else { "WARN" };
+        assert_eq!((&line["level"], &line["message"]), (&level.into(), &"request failed".into()), "{problem_type:?}");
+        assert_eq!(
+            (&line["problem"], &line["status"]),
+            (&problem_type.urn().into(), &problem_type.status.as_u16().into())
+        );
     }
 }

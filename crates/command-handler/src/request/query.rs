@@ -1,4 +1,4 @@
-//! The parameters of a query, and what is told of those that are wrong.
+//! The parameters of a query, with errors that name the parameter.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 
 /// Query parameters; an unknown one is an error, so that a typing error is not silently ignored.
-pub(crate) struct Parameters<T>(pub(crate) T);
+pub(crate) struct QueryParameters<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParameters<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let Query(pairs): Query<Vec<(String, String)>> = Query::from_request_parts(parts, state)
             .await
-            .map_err(|_| Problem::BadQuery { reason: "the query is not one of names and values".to_owned() })?;
+            .map_err(|_| Problem::new(&problem::BAD_QUERY, "the query is not one of names and values"))?;
         let named = pairs.into_iter().map(|(name, value)| (name.clone(), Parameter { name, value }));
         let read = T::deserialize(MapDeserializer::new(named));
-        read.map(Self).map_err(|Misfit(reason)| Problem::BadQuery { reason })
+        read.map(Self).map_err(|QueryError(reason)| Problem::new(&problem::BAD_QUERY, reason))
     }
 }
 
@@ -33,12 +33,12 @@ struct Parameter {
 }
 
 impl Parameter {
-    fn must_be(&self, expected: impl fmt::Display) -> Misfit {
-        Misfit(format!("{} must be {expected}", self.name))
+    fn must_be(&self, expected: impl fmt::Display) -> QueryError {
+        QueryError(format!("{} must be {expected}", self.name))
     }
 }
 
-impl<'de> IntoDeserializer<'de, Misfit> for Parameter {
+impl<'de> IntoDeserializer<'de, QueryError> for Parameter {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -47,22 +47,22 @@ impl<'de> IntoDeserializer<'de, Misfit> for Parameter {
 }
 
 impl<'de> Deserializer<'de> for Parameter {
-    type Error = Misfit;
+    type Error = QueryError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, QueryError> {
         visitor.visit_string(self.value)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, QueryError> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, QueryError> {
         let number = self.value.parse();
         visitor.visit_u64(number.map_err(|_| self.must_be(format_args!("a whole number from 0 to {}", u64::MAX)))?)
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, QueryError> {
         visitor.visit_bool(self.value.parse().map_err(|_| self.must_be("true or false"))?)
     }
 
@@ -72,12 +72,12 @@ impl<'de> Deserializer<'de> for Parameter {
     }
 }
 
-/// What does not fit, for the caller.
+/// What is wrong with a parameter, for the caller.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Misfit(String);
+struct QueryError(String);
 
-impl Error for Misfit {
+impl Error for QueryError {
     fn custom<T: fmt::Display>(reason: T) -> Self {
         Self(reason.to_string())
     }

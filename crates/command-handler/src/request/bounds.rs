@@ -1,4 +1,4 @@
-//! What surrounds every request: the time that it may take, and the id that it is correlated by.
+//! The bounds of every request: the time that it may take, and the id that it is correlated by.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use lambda_http::RequestExt;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
-use crate::problem::Problem;
-use crate::request::token;
+use super::headers::visible_text;
+use crate::problem;
 
-/// How long a request may take where no Lambda deadline says.
+/// How long a request may take where there is no Lambda deadline.
 const DEFAULT_TIME: Duration = Duration::from_secs(10);
 
-/// What is kept of a Lambda deadline for answering.
+/// The part of a Lambda deadline that is reserved for answering.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// What a write keeps of that for finding out what became of an append.
+/// The part of the rest that a write reserves for finding out the outcome of an append.
 const RESERVE: Duration = Duration::from_millis(1500);
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -34,7 +34,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Those that the layer has set.
+    /// The bounds that [`enforce`] has set.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_else(|| Self::new(extensions, None))
     }
@@ -52,15 +52,15 @@ impl Bounds {
     }
 }
 
-/// Answers within the time, whatever DynamoDB does, and tells the id by which the request is found in logs and events.
-pub(crate) async fn within(mut request: Request, next: Next) -> Response {
-    // One that cannot be kept is refused where it would be stored.
-    let given = token(request.headers(), CORRELATION_ID.as_str(), "X-Correlation-Id").ok().flatten();
+/// Answers within the time, whatever DynamoDB does, with the id by which the request is found in logs and events.
+pub(crate) async fn enforce(mut request: Request, next: Next) -> Response {
+    // One that cannot be stored is refused where it would be stored.
+    let given = visible_text(request.headers(), CORRELATION_ID.as_str()).ok().flatten();
     let bounds = Bounds::new(request.extensions(), given);
     request.extensions_mut().insert(bounds.clone());
     let answered = timeout_at(bounds.deadline, next.run(request)).await;
     let mut response = answered.unwrap_or_else(|elapsed| {
-        Problem::Unavailable { cause: format!("no answer within the time: {elapsed}") }.into_response()
+        problem::unavailable(format!("no answer within the time: {elapsed}")).into_response()
     });
     if let Ok(correlation_id) = HeaderValue::try_from(bounds.correlation_id) {
         response.headers_mut().insert(CORRELATION_ID, correlation_id);

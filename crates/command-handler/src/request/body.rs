@@ -1,26 +1,40 @@
-//! The JSON of a request's body: what of it is taken, and when two of them say the same.
+//! The JSON of a request's body: which JSON is accepted, and when two bodies are the same.
 
 use std::collections::BTreeMap;
 
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
 use daybook_decider::Json;
 use serde_json::value::RawValue;
 
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 
-/// Arrays and objects within each other at most. Whatever reads an event or a message later must manage too, and many a
-/// parser stops at 128.
+/// The maximum bytes of a body: those of the largest transaction.
+pub(crate) const MAX_BODY: usize = daybook_event_store::limits::MAX_TRANSACTION;
+
+/// The maximum depth of arrays and objects. Whatever reads an event or a message later must manage it too, and many
+/// parsers stop at 128.
 const MAX_DEPTH: usize = 100;
 
-/// The body, if everybody can read it. Numbers are not looked at: they are those of the fields that they are in.
+/// The body, where every reader of JSON can read it. Numbers are checked by the fields that they are in.
 pub(crate) fn read(bytes: &[u8]) -> Result<Json, Problem> {
-    let malformed = |reason: String| Problem::MalformedJson { reason };
-    let body: Json =
-        serde_json::from_slice(bytes).map_err(|fault| malformed(format!("the body is not JSON: {fault}")))?;
-    check(body.text()).map_err(|reason| malformed(reason.to_owned()))?;
+    let body: Json = serde_json::from_slice(bytes)
+        .map_err(|error| Problem::new(&problem::MALFORMED_JSON, format!("the body is not JSON: {error}")))?;
+    check(body.text()).map_err(|reason| Problem::new(&problem::MALFORMED_JSON, reason))?;
     Ok(body)
 }
 
-/// Checks in well-formed JSON what the grammar allows and readers do not.
+/// The problem of a body that did not come whole.
+pub(crate) fn problem_of(rejection: &BytesRejection) -> Problem {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Problem::new(&problem::TOO_LARGE, format!("a body has at most {MAX_BODY} bytes"))
+        }
+        _ => Problem::new(&problem::MALFORMED_JSON, "the body ends early"),
+    }
+}
+
+/// Checks well-formed JSON for what the grammar allows and many readers do not.
 fn check(text: &str) -> Result<(), &'static str> {
     let mut bytes = text.bytes();
     let (mut depth, mut in_text, mut surrogate) = (0_usize, false, false);
@@ -52,8 +66,8 @@ fn check(text: &str) -> Result<(), &'static str> {
 
 const LONE_SURROGATE: &str = "the body has an escape for half of a character, a lone surrogate";
 
-/// The value without what makes no difference: white space, the order of members, and how characters are escaped. Numbers
-/// stay as they were written, since not every one fits a number type.
+/// The value without what makes no difference: white space, the order of members, and how characters are escaped.
+/// Numbers stay as they were written, since some do not fit any number type.
 ///
 /// # Errors
 ///
@@ -97,9 +111,11 @@ mod tests {
 
     fn reason(text: &str) -> String {
         match read(text.as_bytes()) {
-            Ok(_) => "taken".to_owned(),
-            Err(Problem::MalformedJson { reason }) => reason,
-            Err(other) => panic!("{other:?}"),
+            Ok(_) => "accepted".to_owned(),
+            Err(problem) => {
+                assert_eq!(problem.problem_type.slug, problem::MALFORMED_JSON.slug);
+                problem.detail
+            }
         }
     }
 
@@ -112,20 +128,20 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_too_deeply_is_refused_however_deep_it_is() {
+    fn json_that_nests_too_deeply_is_refused_at_any_depth() {
         for text in nested(MAX_DEPTH) {
-            assert_eq!(reason(&text), "taken");
+            assert_eq!(reason(&text), "accepted");
         }
         for text in [MAX_DEPTH + 1, 1_000, 1_000_000].into_iter().flat_map(nested) {
             assert_eq!(reason(&text), "the body nests deeper than 100 levels");
         }
         // Brackets in texts are no levels.
-        assert_eq!(reason(&format!(r#"["{}\"{}"]"#, "[".repeat(200), "{".repeat(200))), "taken");
-        assert_eq!(reason(r#"["\\", [[]], "]"]"#), "taken");
+        assert_eq!(reason(&format!(r#"["{}\"{}"]"#, "[".repeat(200), "{".repeat(200))), "accepted");
+        assert_eq!(reason(r#"["\\", [[]], "]"]"#), "accepted");
     }
 
     #[test]
-    fn half_a_character_is_refused_and_a_whole_one_is_not() {
+    fn a_lone_surrogate_is_refused_and_a_pair_is_accepted() {
         for text in [
             r#""\ud800""#,
             r#""\udbff x""#,
@@ -146,7 +162,7 @@ mod tests {
             r#""\\ud800""#,
             "\"\u{ffff}\u{10ffff}\"",
         ] {
-            assert_eq!(reason(text), "taken", "{text}");
+            assert_eq!(reason(text), "accepted", "{text}");
         }
     }
 
@@ -156,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_the_same_is_the_same() {
+    fn canonical_json_is_equal_for_equal_values_only() {
         for (one, other) in [
             (r#"{"a":1,"b":[true,null]}"#, " {\"b\" : [ true , null ],\n\"a\": 1} "),
             (r#"{"a":{"c":"\u00e9\/","b":{}}}"#, r#"{"a":{"b":{},"c":"é/"}}"#),
@@ -170,7 +186,7 @@ mod tests {
             (r#"{"a":[]}"#, r#"{"a":{}}"#),
             (r#""1""#, "1"),
             ("[[1],2]", "[[1,2]]"),
-            // Alike as far as floating point goes.
+            // Equal in floating point.
             ("12345678901234567890123456789012345678", "12345678901234567890123456789012345679"),
             ("1e400", "2e400"),
             ("0", "-0"),

@@ -1,44 +1,40 @@
-//! `Idempotency-Key`: a request that is repeated gets the response that the first one got.
+//! `Idempotency-Key`: the identity of a request, by which a repetition is known.
 
 use std::time::Duration;
 
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::Response;
+use axum::http::{HeaderValue, header};
 use daybook_decider::Json;
 use daybook_event_store::IdempotencyKey;
 use sha2::{Digest, Sha256};
 
-use crate::body::canonical;
-use crate::problem::Problem;
-use crate::request::single;
+use super::body::canonical;
+use super::headers::single_value;
+use crate::problem::{self, Problem};
 
-const NAME: HeaderName = HeaderName::from_static("idempotency-key");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-
-/// A key's characters at most.
+/// The maximum length of a key, in characters.
 const MAX_KEY: usize = 255;
 
-/// The key of a request, and the digest that distinguishes the request from others.
-pub(crate) struct Idempotency {
+/// The key of a request, and the digest that distinguishes the request from others under the same key.
+pub(crate) struct RequestIdentity {
     key: String,
-    principal: String,
     digest: String,
+    principal: String,
 }
 
-impl Idempotency {
-    /// The key of a request, if it has one. Under the same key another `principal`'s is another request, and so refused.
-    pub(crate) fn read(parts: &Parts, principal: Option<&str>, body: &Json) -> Result<Option<Self>, Problem> {
-        let Some(value) = single(&parts.headers, NAME.as_str(), "Idempotency-Key")? else { return Ok(None) };
+impl RequestIdentity {
+    /// The identity of a request, if it has a key. A request of another `principal` has another digest.
+    pub(crate) fn read(parts: &Parts, principal: Option<String>, body: &Json) -> Result<Option<Self>, Problem> {
+        let Some(value) = single_value(&parts.headers, "Idempotency-Key")? else { return Ok(None) };
         let key = value.to_str().unwrap_or_default();
-        // The standard in the making puts it in quotes, most clients do not.
+        // The draft of the standard puts it in quotes, most clients do not.
         let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
         if !(1..=MAX_KEY).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             let expected = "1 to 255 visible ASCII characters without spaces";
-            return Err(Problem::BadHeader { name: "Idempotency-Key", expected });
+            return Err(problem::bad_header("Idempotency-Key", expected));
         }
-        // Read and written once, so that neither white space nor the order of members makes another request.
-        let body = canonical(body).map_err(|error| Problem::MalformedJson { reason: error.to_string() })?;
+        // Canonical, so that neither white space nor the order of members makes another request.
+        let body = canonical(body).map_err(|error| Problem::new(&problem::MALFORMED_JSON, error.to_string()))?;
         let if_match = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
         let principal = principal.unwrap_or_default();
         let digest = digest([
@@ -48,7 +44,7 @@ impl Idempotency {
             principal.as_bytes(),
             body.as_bytes(),
         ]);
-        Ok(Some(Self { key: key.to_owned(), principal: principal.to_owned(), digest }))
+        Ok(Some(Self { key: key.to_owned(), digest, principal }))
     }
 
     /// The id of an aggregate that is created under this key: the same for every repetition, and the caller's own.
@@ -62,12 +58,6 @@ impl Idempotency {
     pub(crate) fn store_key(&self, ttl: Duration) -> IdempotencyKey<'_> {
         IdempotencyKey { key: &self.key, digest: &self.digest, ttl }
     }
-}
-
-/// The response to a request that was answered before.
-pub(crate) fn replayed(mut response: Response) -> Response {
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    response
 }
 
 /// SHA-256 of parts that cannot run into each other, in hexadecimal digits.

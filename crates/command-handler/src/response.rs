@@ -1,40 +1,62 @@
-//! The JSON of answers.
+//! What answers are made of: JSON within the size that Lambda passes on, the answer to a write, and events and
+//! messages. The comments on these structs and their fields are descriptions in the OpenAPI document.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use daybook_decider::record::timestamp;
 use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
-use daybook_event_store::CommandResponse;
+use daybook_event_store::{CommandResponse, Transacted};
 use daybook_table::AggregateKey;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::problem::Problem;
+use crate::etag::etag;
+use crate::problem::{self, PROBLEM_JSON, Problem};
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-pub(crate) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// A body's bytes at most: Lambda's responses hold 6 MB, headers included.
-const MAX_BODY: usize = 6 * 1024 * 1024 - 16 * 1024;
+/// The maximum bytes of a body: a response of Lambda holds 6 MB, headers included.
+const MAX_RESPONSE: usize = 6 * 1024 * 1024 - 16 * 1024;
 
-/// What a ULID looks like.
-pub(crate) const ULID: &str = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$";
+const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The state of an aggregate.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct StateAnswer<'a> {
-    /// The aggregate's id.
-    pub(crate) id: &'a str,
-    /// How many events it has; also the `ETag`.
-    #[schemars(range(min = 1, max = 999_999_999_999u64))]
-    pub(crate) version: u64,
-    /// The state after them.
-    pub(crate) state: &'a Json,
+/// A response with a JSON body; the problem where that is too large.
+pub(crate) fn json_response(body: &impl Serialize, too_large: impl FnOnce() -> Problem) -> Result<Response, Problem> {
+    let body = json_text(body)?.ok_or_else(too_large)?;
+    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+}
+
+/// A JSON text; none where it is too large for a response.
+pub(crate) fn json_text(body: &impl Serialize) -> Result<Option<String>, Problem> {
+    let body = serde_json::to_string(body).map_err(problem::internal)?;
+    // Lambda's own response holds the body as a JSON string, where each of these takes a character more.
+    let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+    Ok((body.len() + escapes <= MAX_RESPONSE).then_some(body))
+}
+
+/// The response to a write, with the headers that follow from it.
+pub(crate) fn write_response(transacted: Transacted, key: &AggregateKey) -> Result<Response, Problem> {
+    let (CommandResponse { status, version, body }, is_replayed) = match transacted {
+        Transacted::Decided(response) => (response, false),
+        Transacted::Replayed(response) => (response, true),
+    };
+    let status = StatusCode::from_u16(status).map_err(problem::internal)?;
+    let content_type = if status.is_success() { JSON } else { PROBLEM_JSON };
+    let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, etag(version));
+    if status == StatusCode::CREATED {
+        headers.insert(header::LOCATION, HeaderValue::try_from(format!("/{key}")).map_err(problem::internal)?);
+    }
+    if is_replayed {
+        headers.insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
 }
 
 /// What a write did.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct WriteAnswer<'a> {
+pub(crate) struct WriteResponse<'a> {
     /// The aggregate's id.
     pub(crate) id: &'a str,
     /// How many events it has now; also the `ETag`.
@@ -47,16 +69,19 @@ pub(crate) struct WriteAnswer<'a> {
     /// What the write appended; empty when there was nothing to do. Left out, with `messages`, where the answer could not
     /// be kept under an `Idempotency-Key` even without `state`: they can be read at `/events`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) events: Option<Vec<EventAnswer<'a>>>,
+    pub(crate) events: Option<Vec<EventJson<'a>>>,
     /// What the world will be told of these events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) messages: Option<Vec<MessageAnswer<'a>>>,
+    pub(crate) messages: Option<Vec<MessageJson<'a>>>,
 }
+
+/// The pattern of a ULID.
+pub(crate) const ULID: &str = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$";
 
 /// An event as it stands in the stream.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct EventAnswer<'a> {
+pub(crate) struct EventJson<'a> {
     /// Its place in the stream, counted from 1 without a gap.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     seq_num: u64,
@@ -76,7 +101,7 @@ pub(crate) struct EventAnswer<'a> {
     occurred_at: String,
 }
 
-impl<'a> From<&'a RecordedEvent> for EventAnswer<'a> {
+impl<'a> From<&'a RecordedEvent> for EventJson<'a> {
     fn from(event: &'a RecordedEvent) -> Self {
         Self {
             seq_num: event.seq_num,
@@ -93,7 +118,7 @@ impl<'a> From<&'a RecordedEvent> for EventAnswer<'a> {
 /// A message that is on its way to the bus.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct MessageAnswer<'a> {
+pub(crate) struct MessageJson<'a> {
     /// A ULID; the same at every delivery, so consumers deduplicate on it.
     #[schemars(regex(pattern = ULID))]
     message_id: String,
@@ -109,7 +134,7 @@ pub(crate) struct MessageAnswer<'a> {
     data: &'a Json,
 }
 
-impl<'a> From<&'a OutboxMessage> for MessageAnswer<'a> {
+impl<'a> From<&'a OutboxMessage> for MessageJson<'a> {
     fn from(message: &'a OutboxMessage) -> Self {
         Self {
             message_id: message.message_id.to_string(),
@@ -119,40 +144,4 @@ impl<'a> From<&'a OutboxMessage> for MessageAnswer<'a> {
             data: &message.data,
         }
     }
-}
-
-/// The `ETag` of a version.
-pub(crate) fn etag(version: u64) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{version}\"")).expect("digits in quotes can stand in a header")
-}
-
-/// The response to a write, with the headers that follow from it.
-pub(crate) fn write_response(
-    CommandResponse { status, version, body }: CommandResponse,
-    key: &AggregateKey,
-) -> Result<Response, Problem> {
-    let status = StatusCode::from_u16(status).map_err(|error| Problem::Internal { cause: error.to_string() })?;
-    let content_type = if status.is_success() { JSON } else { PROBLEM };
-    let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
-    response.headers_mut().insert(header::ETAG, etag(version));
-    if status == StatusCode::CREATED {
-        let location = HeaderValue::try_from(format!("/{key}"));
-        let location = location.map_err(|error| Problem::Internal { cause: error.to_string() })?;
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
-}
-
-/// A response with a JSON body, unless Lambda could not pass it on.
-pub(crate) fn json(body: &impl Serialize, too_large: Problem) -> Result<Response, Problem> {
-    let body = text(body)?.ok_or(too_large)?;
-    Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
-}
-
-/// A JSON text; none where Lambda could not pass it on.
-pub(crate) fn text(body: &impl Serialize) -> Result<Option<String>, Problem> {
-    let body = serde_json::to_string(body).map_err(|fault| Problem::Internal { cause: fault.to_string() })?;
-    // Lambda's own response holds the body as a JSON string, where each of these takes a character more.
-    let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
-    Ok((body.len() + escapes <= MAX_BODY).then_some(body))
 }

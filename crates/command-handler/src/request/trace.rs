@@ -1,5 +1,5 @@
-//! What a request says of the trace that it belongs to. Tracing is no reason to refuse one: what cannot be understood
-//! counts as not said.
+//! The trace that a request belongs to. Tracing is no reason to refuse a request: a header that cannot be understood
+//! counts as missing.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
@@ -9,11 +9,11 @@ use lambda_http::RequestExt;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const AMZN_TRACE_ID: HeaderName = HeaderName::from_static("x-amzn-trace-id");
 
-/// What comes after the version: `-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
+/// The length of what follows the version: `-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
 const KNOWN: usize = 53;
 
-/// `traceparent` of W3C trace context, as version 00. What a later version says beyond it is left out, as the standard
-/// asks of whoever does not know that one.
+/// `traceparent` of W3C trace context, as version 00. What a later version has beyond it is left out, as the standard
+/// requires of readers that do not know that version.
 pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
     let (version, rest) = only(headers, &TRACEPARENT)?.split_at_checked(2)?;
     let (known, later) = rest.split_at_checked(KNOWN)?;
@@ -39,7 +39,7 @@ pub(crate) fn trace_header(parts: &Parts) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The value of a header that is there once. Of two, nobody can say which is meant.
+/// The value of a header that is there once. Of two, neither is known to be the right one.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traceparent_is_kept_as_version_00() {
+    fn a_traceparent_is_read_as_version_00() {
         assert_eq!(parents(&[PARENT]).as_deref(), Some(PARENT));
         for later in ["01", "cc", "fe"] {
             let other = format!("{later}{}", &PARENT[2..]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_counts_as_none() {
+    fn a_malformed_traceparent_counts_as_none() {
         assert_eq!(parents(&[]), None);
         assert_eq!(parents(&[PARENT, PARENT]), None);
         for (from, to) in [
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_invocation_knows_its_trace_best() {
+    fn the_trace_header_of_the_invocation_is_preferred() {
         assert_eq!(header(Some(OURS), &[THEIRS]).as_deref(), Some(OURS));
         for nothing in [None, Some(""), Some("Root=1")] {
             assert_eq!(header(nothing, &[THEIRS]).as_deref(), Some(THEIRS), "{nothing:?}");

@@ -1,0 +1,33 @@
+//! The endpoints, one in each file: what it answers to, how it is documented, and its handler.
+//!
+//! A new endpoint needs its file and its place in [`ENDPOINTS`]; the router and the OpenAPI document take it from
+//! there.
+
+mod commands;
+mod create;
+mod delete;
+pub(crate) mod document;
+pub(crate) mod endpoint;
+pub(crate) mod events_of_aggregate;
+pub(crate) mod events_of_type;
+pub(crate) mod get;
+pub(crate) mod list;
+mod page;
+pub(crate) mod request_headers;
+mod update;
+mod write;
+
+use self::endpoint::Endpoint;
+
+/// All endpoints.
+pub(crate) static ENDPOINTS: [Endpoint; 9] = [
+    create::ENDPOINT,
+    list::ENDPOINT,
+    update::ENDPOINT,
+    delete::ENDPOINT,
+    get::ENDPOINT,
+    commands::ENDPOINT,
+    events_of_aggregate::ENDPOINT,
+    events_of_type::ENDPOINT,
+    document::ENDPOINT,
+];

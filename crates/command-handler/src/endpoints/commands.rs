@@ -1,0 +1,57 @@
+//! `POST /{type}/{id}/commands`: one command, or several that are carried out all or not at all.
+
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Response;
+use axum::routing::on;
+use daybook_decider::CommandRequest;
+
+use super::endpoint::{Endpoint, RequestBody, Success};
+use super::request_headers::{IF_MATCH, WRITE_HEADERS};
+use super::write::{CHANGE_PROBLEMS, WRITE_PROBLEMS, WRITE_QUERY, execute};
+use crate::api::Api;
+use crate::problem::{self, Problem};
+use crate::request::{PathParameters, WriteRequest};
+
+pub(super) const ENDPOINT: Endpoint = Endpoint {
+    method: Method::POST,
+    path: "/{type}/{id}/commands",
+    handler: |method| on(method, commands),
+    name: "Command",
+    operation_id: "command",
+    command: None,
+    summary: "Send commands",
+    description: "One command, or an array of them that is carried out all or not at all. A refusal of one drops what \
+                  the others would have done; what the refusal itself records is appended, and the `ETag` then tells \
+                  the version after it. An array that creates twice comes to 409, one that goes on after the deletion \
+                  to 410. `data` may be left out where it would be empty.",
+    query: WRITE_QUERY,
+    request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
+    request_body: Some(RequestBody::Commands),
+    successes: &[Success::Changed, Success::Created],
+    problems: &[
+        CHANGE_PROBLEMS,
+        &[&problem::ALREADY_EXISTS, &problem::BAD_BODY, &problem::UNKNOWN_COMMAND, &problem::INVALID_COMMAND],
+        WRITE_PROBLEMS,
+    ],
+};
+
+async fn commands(
+    State(api): State<Api>,
+    PathParameters((type_name, id)): PathParameters<(String, String)>,
+    request: Result<WriteRequest, Problem>,
+) -> Result<Response, Problem> {
+    let (model, key) = api.aggregate(&type_name, &id)?;
+    let request = request?;
+    let commands: Result<Vec<CommandRequest>, _> = if request.body.text().starts_with('[') {
+        request.body.read_strictly()
+    } else {
+        request.body.read_strictly().map(|command| vec![command])
+    };
+    let shape = "the body must be {\"command\", \"data\"} or an array of them";
+    let commands = commands.map_err(|error| Problem::new(&problem::BAD_BODY, format!("{shape}: {error}")))?;
+    if commands.is_empty() {
+        return Err(Problem::new(&problem::BAD_BODY, "the array has no command"));
+    }
+    execute(&api, model, key, commands, request).await
+}

@@ -1,0 +1,103 @@
+//! `POST /{type}`: the create command, its data with an id or a new one.
+
+use std::fmt;
+
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Response;
+use axum::routing::on;
+use daybook_decider::{CommandRequest, Json};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use ulid::Ulid;
+
+use super::endpoint::{Endpoint, RequestBody, Success};
+use super::request_headers::WRITE_HEADERS;
+use super::write::{WRITE_PROBLEMS, WRITE_QUERY, execute};
+use crate::api::Api;
+use crate::problem::{self, Problem};
+use crate::request::{PathParameters, WriteRequest};
+
+pub(super) const ENDPOINT: Endpoint = Endpoint {
+    method: Method::POST,
+    path: "/{type}",
+    handler: |method| on(method, create),
+    name: "Create",
+    operation_id: "create",
+    command: Some(|commands| Some(commands.create)),
+    summary: "Create one",
+    description: "The body is the data of the create command. With an `id` the aggregate gets that one; without, it \
+                  gets one that follows from the `Idempotency-Key`, or else a new ULID. An id is used once, also after \
+                  a deletion. What is new has no version yet, so there is no `If-Match`.",
+    query: WRITE_QUERY,
+    request_headers: &[WRITE_HEADERS],
+    request_body: Some(RequestBody::CreateData),
+    successes: &[Success::Created],
+    problems: &[&[&problem::ALREADY_EXISTS, &problem::BAD_BODY, &problem::INVALID_COMMAND], WRITE_PROBLEMS],
+};
+
+async fn create(
+    State(api): State<Api>,
+    PathParameters(type_name): PathParameters<String>,
+    request: Result<WriteRequest, Problem>,
+) -> Result<Response, Problem> {
+    let model = api.model(&type_name)?;
+    let request = request?;
+    if request.if_match.is_some() {
+        return Err(problem::bad_header("If-Match", "left out of a creation: what is new has no version yet"));
+    }
+    let (id, data) = split_id(&request.body)?;
+    let id = id.unwrap_or_else(|| match &request.identity {
+        Some(identity) => identity.derived_id(model.type_name()),
+        None => Ulid::generate().to_string(),
+    });
+    let (model, key) = api.aggregate(model.type_name(), &id)?;
+    let command = CommandRequest { command: model.commands().create.to_owned(), data };
+    execute(&api, model, key, vec![command], request).await
+}
+
+/// Takes `id` out of the body, whose other fields are the command's data.
+fn split_id(body: &Json) -> Result<(Option<String>, Json), Problem> {
+    let bad_body = |reason| Problem::new(&problem::BAD_BODY, reason);
+    let Fields(fields) = body.read().map_err(|_| bad_body("the body must be an object"))?;
+    let mut id = None;
+    let mut data = Vec::new();
+    for (name, value) in fields {
+        if name != "id" {
+            let name = serde_json::to_string(&name).map_err(problem::internal)?;
+            data.push(format!("{name}:{}", value.get()));
+        } else if id.is_some() {
+            return Err(bad_body("duplicate field `id`"));
+        } else {
+            id = Some(serde_json::from_str(value.get()).map_err(|_| bad_body("id must be a string"))?);
+        }
+    }
+    let data = Json::parse(format!("{{{}}}", data.join(",")));
+    Ok((id, data.map_err(|error| Problem::new(&problem::MALFORMED_JSON, error.to_string()))?))
+}
+
+/// An object's fields as they stand, repeated ones included, so that the command can refuse those.
+struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}

@@ -1,0 +1,46 @@
+//! `DELETE /{type}/{id}`: the delete command.
+
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Response;
+use axum::routing::on;
+use daybook_decider::{CommandRequest, Json};
+
+use super::endpoint::{AGGREGATE_PATH, Endpoint, Success};
+use super::request_headers::{IF_MATCH, WRITE_HEADERS};
+use super::write::{CHANGE_PROBLEMS, WRITE_PROBLEMS, WRITE_QUERY, execute};
+use crate::api::Api;
+use crate::problem::{self, Problem};
+use crate::request::{PathParameters, WriteRequest};
+
+pub(super) const ENDPOINT: Endpoint = Endpoint {
+    method: Method::DELETE,
+    path: AGGREGATE_PATH,
+    handler: |method| on(method, delete),
+    name: "Delete",
+    operation_id: "delete",
+    command: Some(|commands| commands.delete),
+    summary: "Delete it",
+    description: "Without a body. From then on it answers 410; its events and its earlier versions can be read, and \
+                  its id is not used again.",
+    query: WRITE_QUERY,
+    request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
+    request_body: None,
+    successes: &[Success::Changed],
+    problems: &[CHANGE_PROBLEMS, &[&problem::BAD_BODY], WRITE_PROBLEMS],
+};
+
+async fn delete(
+    State(api): State<Api>,
+    PathParameters((type_name, id)): PathParameters<(String, String)>,
+    request: Result<WriteRequest, Problem>,
+) -> Result<Response, Problem> {
+    let (model, key) = api.aggregate(&type_name, &id)?;
+    let command = model.commands().delete.ok_or_else(|| problem::no_command_to("delete", model))?.to_owned();
+    let request = request?;
+    if request.body != Json::empty_object() {
+        return Err(Problem::new(&problem::BAD_BODY, "DELETE takes no body"));
+    }
+    let command = CommandRequest { command, data: Json::empty_object() };
+    execute(&api, model, key, vec![command], request).await
+}

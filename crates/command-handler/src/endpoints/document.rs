@@ -1,0 +1,50 @@
+//! `GET /openapi.json`: the OpenAPI document of this API.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use daybook_decider::Registry;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::endpoint::{Endpoint, Success};
+use super::request_headers::READ_CORRELATION_ID;
+use crate::api::Api;
+use crate::problem;
+use crate::request::QueryParameters;
+use crate::response::JSON;
+
+pub(super) const ENDPOINT: Endpoint = Endpoint {
+    method: Method::GET,
+    path: "/openapi.json",
+    handler: |method| on(method, document),
+    name: "Describe",
+    operation_id: "describe",
+    command: None,
+    summary: "Read this document",
+    description: "OpenAPI 3.1, made from the code that answers.",
+    query: None,
+    request_headers: &[&[&READ_CORRELATION_ID]],
+    request_body: None,
+    successes: &[Success::OpenApi],
+    problems: &[&[&problem::BAD_QUERY, &problem::UNAVAILABLE]],
+};
+
+/// What writes the document. The router hands it to this endpoint, as the document is of this endpoint too.
+pub(crate) type WriteDocument = fn(&Registry) -> Value;
+
+/// No parameters: any that is sent is an error.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoQuery {}
+
+async fn document(
+    State(api): State<Api>,
+    Extension(write): Extension<WriteDocument>,
+    _: QueryParameters<NoQuery>,
+) -> Response {
+    let text = api.document.get_or_init(|| write(&api.registry).to_string());
+    ([(header::CONTENT_TYPE, JSON)], text.clone()).into_response()
+}

@@ -1,0 +1,109 @@
+//! An endpoint: the route that it handles, and its operation in the OpenAPI document.
+
+use axum::http::{Method, StatusCode};
+use axum::routing::{MethodFilter, MethodRouter};
+use daybook_decider::Commands;
+use schemars::Schema;
+
+use super::request_headers::RequestHeader;
+use crate::api::Api;
+use crate::problem::ProblemType;
+
+/// The path of an aggregate. Which methods it takes depends on the commands of its type.
+pub(crate) const AGGREGATE_PATH: &str = "/{type}/{id}";
+
+pub(crate) struct Endpoint {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    /// The handler, for requests of the method.
+    pub(crate) handler: fn(MethodFilter) -> MethodRouter<Api>,
+    /// The name by which the shared answers of the document are named.
+    pub(crate) name: &'static str,
+    /// The beginning of the operation's id; the name of the aggregate type follows. No word begins another, and types
+    /// are not named with capitals, so ids are unique.
+    pub(crate) operation_id: &'static str,
+    /// The command that it sends, where that is always the same. A type without the command lacks the endpoint.
+    pub(crate) command: Option<fn(Commands) -> Option<&'static str>>,
+    pub(crate) summary: &'static str,
+    pub(crate) description: &'static str,
+    /// The schema of the query parameters.
+    pub(crate) query: Option<fn() -> Schema>,
+    pub(crate) request_headers: &'static [&'static [&'static RequestHeader]],
+    pub(crate) request_body: Option<RequestBody>,
+    pub(crate) successes: &'static [Success],
+    pub(crate) problems: &'static [&'static [&'static ProblemType]],
+}
+
+impl Endpoint {
+    /// The route to the handler.
+    pub(crate) fn route(&self) -> MethodRouter<Api> {
+        let method = MethodFilter::try_from(self.method.clone());
+        (self.handler)(method.expect("an endpoint has one of the methods that can be routed"))
+    }
+
+    /// Whether it is about aggregates of one type, and not about the service.
+    pub(crate) fn is_about_a_type(&self) -> bool {
+        self.path.starts_with("/{type}")
+    }
+}
+
+/// The body of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestBody {
+    /// The data of the create command, and an id.
+    CreateData,
+    /// The data of the update command.
+    UpdateData,
+    /// One command or several.
+    Commands,
+}
+
+/// The answer to a request that succeeds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Success {
+    /// A write has created an aggregate.
+    Created,
+    /// A write has changed an aggregate.
+    Changed,
+    State,
+    /// The caller has the state already.
+    NotModified,
+    EventPage,
+    AggregatePage,
+    FeedPage,
+    OpenApi,
+}
+
+impl Success {
+    /// The status, the description, and the headers, each with whether it is always there.
+    pub(crate) fn described(self) -> (StatusCode, &'static str, &'static [(ResponseHeader, bool)]) {
+        use ResponseHeader::{ETag, IdempotencyReplayed, Link, Location};
+        match self {
+            Self::Created => {
+                let headers = &[(ETag, true), (Location, true), (IdempotencyReplayed, false)];
+                (StatusCode::CREATED, "It is created; what that came to.", headers)
+            }
+            Self::Changed => {
+                (StatusCode::OK, "It is done; what it came to.", &[(ETag, true), (IdempotencyReplayed, false)])
+            }
+            Self::State => (StatusCode::OK, "The state.", &[(ETag, true)]),
+            Self::NotModified => {
+                (StatusCode::NOT_MODIFIED, "The version is one that `If-None-Match` names.", &[(ETag, true)])
+            }
+            Self::EventPage | Self::AggregatePage | Self::FeedPage => (StatusCode::OK, "A page.", &[(Link, false)]),
+            Self::OpenApi => (StatusCode::OK, "The document.", &[]),
+        }
+    }
+}
+
+/// A header of an answer.
+#[derive(Clone, Copy)]
+pub(crate) enum ResponseHeader {
+    ETag,
+    Location,
+    Link,
+    RetryAfter,
+    Allow,
+    CorrelationId,
+    IdempotencyReplayed,
+}

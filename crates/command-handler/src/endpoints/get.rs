@@ -1,0 +1,102 @@
+//! `GET /{type}/{id}`: the state of an aggregate, as it is or as it was.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use daybook_decider::Json;
+use daybook_event_store::{LoadOptions, LoadPolicy};
+use schemars::{JsonSchema, schema_for};
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::{AGGREGATE_PATH, Endpoint, Success};
+use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
+use crate::api::Api;
+use crate::etag::{etag, is_none_match};
+use crate::problem::{self, Problem};
+use crate::request::{PathParameters, QueryParameters};
+use crate::response::json_response;
+
+pub(super) const ENDPOINT: Endpoint = Endpoint {
+    method: Method::GET,
+    path: AGGREGATE_PATH,
+    handler: |method| on(method, get),
+    name: "Get",
+    operation_id: "get",
+    command: None,
+    summary: "Get the state",
+    description: "As it is, every write before the call included; or as it was, with `version`. An earlier version of \
+                  a deleted aggregate can still be read.",
+    query: Some(|| schema_for!(StateQuery)),
+    request_headers: &[&[&IF_NONE_MATCH, &READ_CORRELATION_ID]],
+    request_body: None,
+    successes: &[Success::State, Success::NotModified],
+    problems: &[&[
+        &problem::BAD_ID,
+        &problem::BAD_QUERY,
+        &problem::NOT_FOUND,
+        &problem::NO_SUCH_VERSION,
+        &problem::DELETED,
+        &problem::TOO_LARGE,
+        &problem::INTERNAL,
+        &problem::UNAVAILABLE,
+        &problem::NEWER_RELEASE,
+    ]],
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StateQuery {
+    /// The state after this many events.
+    #[schemars(range(min = 1))]
+    version: Option<u64>,
+    /// Folded from the first event, whatever caches and snapshots hold.
+    #[serde(default)]
+    rebuild: bool,
+}
+
+/// The state of an aggregate.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct StateResponse<'a> {
+    /// The aggregate's id.
+    pub(crate) id: &'a str,
+    /// How many events it has; also the `ETag`.
+    #[schemars(range(min = 1, max = 999_999_999_999u64))]
+    pub(crate) version: u64,
+    /// The state after them.
+    pub(crate) state: &'a Json,
+}
+
+async fn get(
+    State(api): State<Api>,
+    PathParameters((type_name, id)): PathParameters<(String, String)>,
+    QueryParameters(query): QueryParameters<StateQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let (model, key) = api.aggregate(&type_name, &id)?;
+    let store = &api.store;
+    let policy = if query.rebuild { LoadPolicy::Rebuild } else { LoadPolicy::Incremental };
+    let options = LoadOptions { policy, at: query.version, ..LoadOptions::default() };
+    let loaded = store.load_with(model, &key, options).await?;
+    if loaded.version() == 0 && query.version != Some(0) {
+        return Err(problem::not_found());
+    }
+    if let Some(asked) = query.version.filter(|&asked| asked == 0 || asked > loaded.version()) {
+        return match store.load(model, &key).await?.version() {
+            0 => Err(problem::not_found()),
+            current => Err(problem::no_such_version(asked, current)),
+        };
+    }
+    if model.is_deleted(&loaded.folded) {
+        return Err(problem::deleted());
+    }
+    let etag = (header::ETAG, etag(loaded.version()));
+    if is_none_match(&headers, loaded.version()) {
+        return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
+    }
+    let body = StateResponse { id: &key.id, version: loaded.version(), state: &loaded.state };
+    let too_large = "the state is larger than the 6 MB of an answer; read the events page by page, from /events, or an \
+                     earlier version";
+    let response = json_response(&body, || Problem::new(&problem::TOO_LARGE, too_large))?;
+    Ok(([etag], response).into_response())
+}

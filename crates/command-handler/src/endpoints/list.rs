@@ -1,0 +1,82 @@
+//! `GET /{type}`: the aggregates of a type, by creation.
+
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Response;
+use axum::routing::on;
+use daybook_decider::record::timestamp;
+use schemars::{JsonSchema, schema_for};
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::{Endpoint, Success};
+use super::page::{MAX_LIMIT, checked_limit, cursor, default_limit, page};
+use super::request_headers::READ_CORRELATION_ID;
+use crate::api::Api;
+use crate::problem::{self, Problem};
+use crate::request::{PathParameters, QueryParameters};
+use crate::response::ULID;
+
+pub(super) const ENDPOINT: Endpoint = Endpoint {
+    method: Method::GET,
+    path: "/{type}",
+    handler: |method| on(method, list),
+    name: "List",
+    operation_id: "list",
+    command: None,
+    summary: "List all",
+    description: "By creation, deleted ones too. The list follows a write within moments. `Link` leads to the next \
+                  page, and is missing on the last.",
+    query: Some(|| schema_for!(ListQuery)),
+    request_headers: &[&[&READ_CORRELATION_ID]],
+    request_body: None,
+    successes: &[Success::AggregatePage],
+    problems: &[&[&problem::BAD_QUERY, &problem::INTERNAL, &problem::UNAVAILABLE]],
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// A cursor from the `Link` of the page before.
+    #[schemars(regex(pattern = ULID))]
+    after: Option<String>,
+    /// How many at most; a page has fewer where entries are large.
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
+    #[serde(default = "default_limit")]
+    limit: usize,
+}
+
+/// Aggregates of one type, by creation; deleted ones too.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AggregatePage<'a> {
+    /// Those of this page.
+    pub(crate) aggregates: Vec<ListedAggregate<'a>>,
+}
+
+/// That an aggregate was created.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "AggregateEntry")]
+pub(crate) struct ListedAggregate<'a> {
+    /// Its id.
+    pub(crate) id: &'a str,
+    /// When: RFC 3339 in UTC, with milliseconds.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) created_at: String,
+}
+
+/// The list is the feed of the event that opens a stream, under every name that this event has had.
+async fn list(
+    State(api): State<Api>,
+    PathParameters(type_name): PathParameters<String>,
+    QueryParameters(query): QueryParameters<ListQuery>,
+) -> Result<Response, Problem> {
+    let model = api.model(&type_name)?;
+    let limit = checked_limit(query.limit)?;
+    let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit).await?;
+    // An event of that name may also occur later in a stream.
+    let openings = found.items.iter().filter(|found| found.event.seq_num == 1);
+    let aggregates = openings
+        .map(|found| ListedAggregate { id: &found.aggregate.id, created_at: timestamp(found.event.occurred_at) });
+    let body = AggregatePage { aggregates: aggregates.collect() };
+    page(&body, found.next.map(|after| format!("/{type_name}?after={after}&limit={limit}")))
+}

@@ -1,0 +1,93 @@
+//! The whole document.
+
+use daybook_decider::Registry;
+use serde_json::{Value, json};
+
+use super::operation::Operations;
+use super::schemas::Schemas;
+use super::subject::{AggregateType, Service, Subject};
+use super::{gateway, parameters, problems};
+
+/// The document of an API of these aggregates.
+pub fn document(registry: &Registry) -> Value {
+    let mut schemas = Schemas::default();
+    let (name, gateway_schema) = gateway::schema();
+    let mut operations = Operations::new(registry, &schemas.add(name, gateway_schema));
+    let mut tags = Vec::new();
+    let types: Vec<_> = registry.iter().map(|model| AggregateType::new(model, &mut schemas)).collect();
+    for aggregate_type in &types {
+        tags.push(json!({"name": aggregate_type.tag(), "description": aggregate_type.schemas.description}));
+        operations.add_all(aggregate_type);
+    }
+    let service = Service::new(&types, &mut schemas);
+    tags.push(json!({"name": service.tag(), "description": "What is not about one type of aggregate."}));
+    operations.add_all(&service);
+    operations.responses.extend(other_responses());
+    schemas.extend(problems::schemas(registry));
+    json!({
+        "openapi": "3.1.1",
+        "info": {
+            "title": "Daybook",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Commands to aggregates, and what became of them.",
+            "description": include_str!("description.md").trim_end(),
+            "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
+        },
+        "servers": [{"url": "/", "description": "Where this document is."}],
+        "security": [{}, {"iam": []}, {"jwt": []}],
+        "tags": tags,
+        "paths": operations.paths,
+        "components": {
+            "schemas": schemas.into_all(),
+            "responses": operations.responses,
+            "parameters": parameters::shared(),
+            "examples": problems::examples(registry),
+            "securitySchemes": gateway::security_schemes(),
+        },
+    })
+}
+
+/// The answers to requests that are no operation. As no operation refers to them, their descriptions name the requests.
+fn other_responses() -> impl Iterator<Item = (String, Value)> {
+    let other_method = "Of a path that is in this document, with a method that it does not have here.";
+    let responses = [
+        ("UnknownPath", "Of a path that is not in this document.", problems::UNKNOWN_PATH),
+        ("MethodNotAllowed", other_method, problems::OTHER_METHOD),
+    ];
+    responses.into_iter().map(|(name, requests, types)| {
+        let mut response = problems::response(types[0].status, types);
+        let causes = response["description"].as_str().unwrap_or_default();
+        response["description"] = format!("{requests}\n\n{causes}").into();
+        (name.to_owned(), response)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::endpoints::ENDPOINTS;
+
+    #[test]
+    fn the_ids_of_operations_are_unique() {
+        let document = document(&aggregates::registry().unwrap());
+        let paths = document["paths"].as_object().unwrap().values();
+        let ids: Vec<_> =
+            paths.flat_map(|path| path.as_object().unwrap().values()).map(|one| &one["operationId"]).collect();
+        assert_eq!(ids.iter().map(|id| id.as_str().unwrap()).collect::<BTreeSet<_>>().len(), ids.len(), "{ids:?}");
+    }
+
+    #[test]
+    fn every_route_of_the_router_is_documented() {
+        let routes: BTreeSet<_> = ENDPOINTS.iter().map(|endpoint| endpoint.path).collect();
+        assert_eq!((ENDPOINTS.len(), routes.len()), (9, 6), "{routes:?}");
+        let registry = aggregates::registry().unwrap();
+        let paths: BTreeSet<_> = routes
+            .iter()
+            .flat_map(|route| registry.iter().map(|model| route.replace("{type}", model.type_name())))
+            .collect();
+        let document = document(&registry);
+        assert_eq!(paths, document["paths"].as_object().unwrap().keys().cloned().collect());
+    }
+}

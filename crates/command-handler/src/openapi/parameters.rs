@@ -1,0 +1,88 @@
+//! Parameters: the id in the path, the query and the headers of a request.
+
+use serde_json::{Map, Value, json};
+
+use super::component::reference;
+use super::json_schema::{in_document, without_null};
+use super::sample::{ID, ulid};
+use crate::endpoints::ENDPOINTS;
+use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::request_headers::RequestHeader;
+
+/// The parameters of an endpoint with this query.
+pub(super) fn of_endpoint(endpoint: &Endpoint, query: Vec<Value>) -> Vec<Value> {
+    let id = endpoint.path.contains("{id}").then(|| reference("parameters", "Id"));
+    let headers = endpoint.request_headers.concat().into_iter().map(|header| reference("parameters", header.component));
+    id.into_iter().chain(query).chain(headers).collect()
+}
+
+/// The parameters that endpoints refer to by name.
+pub(super) fn shared() -> Value {
+    let id = json!({
+        "name": "id",
+        "in": "path",
+        "required": true,
+        "description": "The id of the aggregate.",
+        "example": ID,
+        "schema": id_schema(),
+    });
+    let headers = ENDPOINTS.iter().flat_map(|endpoint| endpoint.request_headers.concat());
+    let headers = headers.map(|&RequestHeader { component, name, description, example, schema }| {
+        let header = json!({
+            "name": name,
+            "in": "header",
+            "required": false,
+            "description": description,
+            "example": example,
+            "schema": schema(),
+        });
+        (component.to_owned(), header)
+    });
+    headers.chain([("Id".to_owned(), id)]).collect::<Map<_, _>>().into()
+}
+
+/// An id, by the rule of [`daybook_table::keys::is_id`].
+pub(super) fn id_schema() -> Value {
+    json!({
+        "type": "string",
+        "pattern": "^[A-Za-z0-9._~-]{1,128}$",
+        "minLength": 1,
+        "maxLength": daybook_table::keys::MAX_ID,
+        "not": {"enum": [".", ".."]},
+        "examples": [ID],
+    })
+}
+
+/// The query parameters of an endpoint. That of an event type is one of those that there are.
+pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str]) -> Vec<Value> {
+    let Some(schema) = endpoint.query else { return Vec::new() };
+    let mut schema = in_document(schema().into(), &str::to_owned);
+    // A parameter that is not there is not null.
+    without_null(&mut schema);
+    let required = |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name));
+    let parameter = |(name, member): (&String, &Value)| {
+        let mut schema = member.as_object().cloned().unwrap_or_default();
+        let description = schema.remove("description");
+        schema.retain(|member, value| member != "default" || !value.is_null());
+        let example = match name.as_str() {
+            "after" if schema["type"] == "string" => ulid(1).to_string().into(),
+            "after" | "limit" => 100.into(),
+            "version" => 2.into(),
+            "rebuild" => true.into(),
+            "type" => {
+                schema.insert("enum".to_owned(), json!(event_types));
+                json!(event_types.first())
+            }
+            _ => Value::Null,
+        };
+        json!({
+            "name": name,
+            "in": "query",
+            "required": required(name),
+            "description": description,
+            "schema": schema,
+            "example": example,
+        })
+    };
+    schema["properties"].as_object().into_iter().flatten().map(parameter).collect()
+}

@@ -1,0 +1,92 @@
+//! Problems of the aggregate that is asked: its state or its rules do not allow the request.
+
+use axum::http::StatusCode;
+use daybook_decider::DomainRejection;
+
+use super::response::{ExtensionMembers, Problem, ProblemType};
+
+/// The version that the aggregates of the examples are at.
+pub(crate) const EXAMPLE_VERSION: u64 = 3;
+
+pub(crate) const NOT_FOUND: ProblemType = ProblemType {
+    slug: "not-found",
+    status: StatusCode::NOT_FOUND,
+    title: "Not found",
+    description: "there is no such aggregate",
+    example: |_| not_found(),
+};
+
+pub(crate) fn not_found() -> Problem {
+    Problem::new(&NOT_FOUND, "there is no such aggregate")
+}
+
+pub(crate) const NO_SUCH_VERSION: ProblemType = ProblemType {
+    slug: "no-such-version",
+    status: StatusCode::NOT_FOUND,
+    title: "No such version",
+    description: "the aggregate has no such version",
+    example: |_| no_such_version(EXAMPLE_VERSION + 1, EXAMPLE_VERSION),
+};
+
+pub(crate) fn no_such_version(version: u64, current: u64) -> Problem {
+    Problem::new(&NO_SUCH_VERSION, format!("there is no version {version}; versions go from 1 to {current}"))
+}
+
+pub(crate) const VERSION_CONFLICT: ProblemType = ProblemType {
+    slug: "version-conflict",
+    status: StatusCode::CONFLICT,
+    title: "Version conflict",
+    description: "the aggregate is at another version than `If-Match` says; load it, merge and try again",
+    example: |_| version_conflict(EXAMPLE_VERSION - 1, EXAMPLE_VERSION),
+};
+
+pub(crate) fn version_conflict(expected: u64, actual: u64) -> Problem {
+    let detail = match actual {
+        0 => "and there is no such aggregate: create it without If-Match".to_owned(),
+        _ => format!("the aggregate is at {actual}: load it, merge and try again"),
+    };
+    let problem = Problem::new(&VERSION_CONFLICT, format!("If-Match says version {expected}, {detail}"));
+    Problem { extension: Some(ExtensionMembers::Versions { expected, actual }), version: Some(actual), ..problem }
+}
+
+pub(crate) const ALREADY_EXISTS: ProblemType = ProblemType {
+    slug: "already-exists",
+    status: StatusCode::CONFLICT,
+    title: "Already exists",
+    description: "an aggregate with this id exists or existed",
+    example: |_| already_exists(EXAMPLE_VERSION),
+};
+
+pub(crate) fn already_exists(version: u64) -> Problem {
+    let detail = "an aggregate with this id exists or existed; ids are used once";
+    Problem { version: Some(version), ..Problem::new(&ALREADY_EXISTS, detail) }
+}
+
+pub(crate) const DELETED: ProblemType = ProblemType {
+    slug: "deleted",
+    status: StatusCode::GONE,
+    title: "Deleted",
+    description: "the aggregate was deleted; its events can be read",
+    example: |_| deleted(),
+};
+
+pub(crate) fn deleted() -> Problem {
+    Problem::new(&DELETED, DELETED.description)
+}
+
+pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
+    slug: "refused",
+    status: StatusCode::UNPROCESSABLE_ENTITY,
+    title: "Refused",
+    description: "the rules of the aggregate refuse; `rejection` says which",
+    example: |_| {
+        let detail = "the balance would be -1001, it may not go below -1000".to_owned();
+        command_rejected(DomainRejection { name: "InsufficientFunds", detail }, EXAMPLE_VERSION)
+    },
+};
+
+/// `version` is the aggregate's after what the rejection recorded.
+pub(crate) fn command_rejected(rejection: DomainRejection, version: u64) -> Problem {
+    let extension = Some(ExtensionMembers::Rejection { rejection: rejection.name });
+    Problem { extension, version: Some(version), ..Problem::new(&COMMAND_REJECTED, rejection.detail) }
+}

@@ -1,0 +1,48 @@
+//! The problems that errors of the store and of the aggregates are answered with.
+
+use daybook_decider::CommandError;
+use daybook_event_store::{StoreError, TransactError};
+
+use super::response::Problem;
+use super::{aggregate, request, service};
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let cause = daybook_function_runtime::with_causes(&error);
+        match error {
+            StoreError::Unavailable { .. } => service::unavailable(cause),
+            StoreError::Newer { .. } => service::newer_release(cause),
+            StoreError::Corrupt { .. } | StoreError::InvalidRequest { .. } => service::internal(cause),
+        }
+    }
+}
+
+impl Problem {
+    /// The problem of a command that does not reach the rules of an aggregate at `version`.
+    pub(crate) fn of_command(error: &CommandError, version: u64) -> Self {
+        let reason = error.to_string();
+        match error {
+            CommandError::Unknown { .. } => Self::new(&request::UNKNOWN_COMMAND, reason),
+            CommandError::Invalid { .. } => Self::new(&request::INVALID_COMMAND, reason),
+            CommandError::Missing => aggregate::not_found(),
+            CommandError::Exists => aggregate::already_exists(version),
+            CommandError::Deleted => aggregate::deleted(),
+            CommandError::CreatedTwice { .. } => Self::new(&aggregate::ALREADY_EXISTS, reason),
+            CommandError::AfterDeletion { .. } => Self::new(&aggregate::DELETED, reason),
+            CommandError::Unwritable { .. } => service::internal(reason),
+        }
+    }
+}
+
+impl From<TransactError<Self>> for Problem {
+    fn from(error: TransactError<Self>) -> Self {
+        match error {
+            TransactError::Decide(problem) => problem,
+            TransactError::Conflict { expected, actual } => aggregate::version_conflict(expected, actual),
+            TransactError::KeyReused => request::key_reused(),
+            TransactError::Contended => service::contended(),
+            TransactError::TooLarge(limit) => Self::new(&request::TOO_LARGE, limit.to_string()),
+            TransactError::Store(error) => error.into(),
+        }
+    }
+}

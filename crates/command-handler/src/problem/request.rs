@@ -1,0 +1,198 @@
+//! Problems of the request itself: it cannot be read, or asks for what no aggregate could give.
+
+use axum::http::StatusCode;
+use daybook_decider::{CommandRequest, DecisionInput, Json, Meta, Model, Registry};
+use daybook_event_store::limits::TooLarge;
+use jiff::Timestamp;
+use ulid::Ulid;
+
+use super::response::{Problem, ProblemType};
+
+pub(crate) const MALFORMED_JSON: ProblemType = ProblemType {
+    slug: "malformed-json",
+    status: StatusCode::BAD_REQUEST,
+    title: "Malformed JSON",
+    description: "the body is not well-formed JSON, or nests deeper than 100 levels",
+    example: |_| Problem::new(&MALFORMED_JSON, "the body is not JSON: EOF while parsing an object at line 1 column 1"),
+};
+
+pub(crate) const BAD_ID: ProblemType = ProblemType {
+    slug: "bad-id",
+    status: StatusCode::BAD_REQUEST,
+    title: "Bad id",
+    description: "the id has characters or a length that ids do not",
+    example: |_| bad_id("two words"),
+};
+
+pub(crate) fn bad_id(id: &str) -> Problem {
+    let expected = "use 1 to 128 of the characters A-Z a-z 0-9 . _ ~ - (not \".\" or \"..\")";
+    Problem::new(&BAD_ID, format!("{id:?} is no id: {expected}"))
+}
+
+pub(crate) const BAD_QUERY: ProblemType = ProblemType {
+    slug: "bad-query",
+    status: StatusCode::BAD_REQUEST,
+    title: "Bad query",
+    description: "a query parameter is unknown, missing or out of range",
+    example: |_| Problem::new(&BAD_QUERY, "limit must be from 1 to 1000"),
+};
+
+pub(crate) const BAD_HEADER: ProblemType = ProblemType {
+    slug: "bad-header",
+    status: StatusCode::BAD_REQUEST,
+    title: "Bad header",
+    description: "a header cannot be understood, comes twice or does not go with the call",
+    example: |_| bad_header("If-Match", "the ETag of one version, such as \"3\""),
+};
+
+pub(crate) fn bad_header(name: &str, expected: &str) -> Problem {
+    Problem::new(&BAD_HEADER, format!("{name} must be {expected}"))
+}
+
+pub(crate) const UNKNOWN_ROUTE: ProblemType = ProblemType {
+    slug: "unknown-route",
+    status: StatusCode::NOT_FOUND,
+    title: "Unknown route",
+    description: "there is nothing at this path",
+    example: |_| unknown_route("/one/two/three"),
+};
+
+pub(crate) fn unknown_route(path: &str) -> Problem {
+    Problem::new(&UNKNOWN_ROUTE, format!("there is nothing at {path}"))
+}
+
+pub(crate) const UNKNOWN_TYPE: ProblemType = ProblemType {
+    slug: "unknown-type",
+    status: StatusCode::NOT_FOUND,
+    title: "Unknown aggregate type",
+    description: "there is no such aggregate type",
+    example: |registry| unknown_type("nothing", registry),
+};
+
+pub(crate) fn unknown_type(type_name: &str, registry: &Registry) -> Problem {
+    let known: Vec<_> = registry.iter().map(Model::type_name).collect();
+    Problem::new(&UNKNOWN_TYPE, format!("there is no type {type_name:?}; there are {}", known.join(", ")))
+}
+
+pub(crate) const UNKNOWN_EVENT_TYPE: ProblemType = ProblemType {
+    slug: "unknown-event-type",
+    status: StatusCode::NOT_FOUND,
+    title: "Unknown event type",
+    description: "no aggregate has such an event",
+    example: |_| unknown_event_type("NothingHappened"),
+};
+
+pub(crate) fn unknown_event_type(event_type: &str) -> Problem {
+    Problem::new(&UNKNOWN_EVENT_TYPE, format!("no aggregate has an event {event_type:?}"))
+}
+
+pub(crate) const METHOD_NOT_ALLOWED: ProblemType = ProblemType {
+    slug: "method-not-allowed",
+    status: StatusCode::METHOD_NOT_ALLOWED,
+    title: "Method not allowed",
+    description: "the resource does not take this method",
+    example: |_| method_not_allowed("PUT", None),
+};
+
+/// `model` is the type of the aggregate, where the resource is one.
+pub(crate) fn method_not_allowed(method: &str, model: Option<&dyn Model>) -> Problem {
+    let detail = format!("this resource does not take {method}; see the Allow header");
+    Problem { allow: model.map(allowed_methods), ..Problem::new(&METHOD_NOT_ALLOWED, detail) }
+}
+
+/// The type has no update command, or no delete command.
+pub(crate) fn no_command_to(action: &str, model: &dyn Model) -> Problem {
+    let detail = format!("{} has no command to {action}; send one to its /commands", model.type_name());
+    Problem { allow: Some(allowed_methods(model)), ..Problem::new(&METHOD_NOT_ALLOWED, detail) }
+}
+
+/// The methods that an aggregate takes: reads, and those that its type has commands for.
+fn allowed_methods(model: &dyn Model) -> String {
+    let commands = model.commands();
+    let writes = [commands.update.map(|_| ",POST"), commands.delete.map(|_| ",DELETE")];
+    writes.into_iter().flatten().fold("GET,HEAD".to_owned(), |all, method| all + method)
+}
+
+pub(crate) const TOO_LARGE: ProblemType = ProblemType {
+    slug: "too-large",
+    status: StatusCode::PAYLOAD_TOO_LARGE,
+    title: "Too large",
+    description: "the body, an event, the events together or the answer would be larger than can be stored or passed \
+                  on",
+    example: |_| Problem::new(&TOO_LARGE, TooLarge::Items { items: 101 }.to_string()),
+};
+
+pub(crate) const NOT_JSON: ProblemType = ProblemType {
+    slug: "not-json",
+    status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    title: "Not JSON",
+    description: "the body is not declared to be JSON",
+    example: |_| not_json(),
+};
+
+pub(crate) fn not_json() -> Problem {
+    Problem::new(&NOT_JSON, "send JSON, with Content-Type: application/json")
+}
+
+pub(crate) const BAD_BODY: ProblemType = ProblemType {
+    slug: "bad-body",
+    status: StatusCode::UNPROCESSABLE_ENTITY,
+    title: "Wrong fields",
+    description: "the body is JSON of another shape",
+    example: |_| Problem::new(&BAD_BODY, "the body must be an object"),
+};
+
+pub(crate) const UNKNOWN_COMMAND: ProblemType = ProblemType {
+    slug: "unknown-command",
+    status: StatusCode::UNPROCESSABLE_ENTITY,
+    title: "Unknown command",
+    description: "the type has no such command",
+    example: |registry| Problem::new(&UNKNOWN_COMMAND, command_error(registry, |_| "DoNothing", "{}")),
+};
+
+pub(crate) const INVALID_COMMAND: ProblemType = ProblemType {
+    slug: "invalid-command",
+    status: StatusCode::UNPROCESSABLE_ENTITY,
+    title: "Wrong fields",
+    description: "the data does not fit the command",
+    example: |registry| {
+        let error = command_error(registry, |model| model.commands().create, r#"{"colour": "red"}"#);
+        Problem::new(&INVALID_COMMAND, error)
+    },
+};
+
+pub(crate) const KEY_REUSED: ProblemType = ProblemType {
+    slug: "key-reused",
+    status: StatusCode::UNPROCESSABLE_ENTITY,
+    title: "Idempotency key reused",
+    description: "the `Idempotency-Key` was used for another request",
+    example: |_| key_reused(),
+};
+
+pub(crate) fn key_reused() -> Problem {
+    Problem::new(&KEY_REUSED, "this Idempotency-Key was used for another request; take a new one")
+}
+
+pub(crate) const IF_MATCH_REQUIRED: ProblemType = ProblemType {
+    slug: "if-match-required",
+    status: StatusCode::PRECONDITION_REQUIRED,
+    title: "If-Match required",
+    description: "this deployment wants `If-Match` with every write to an aggregate that exists",
+    example: |_| if_match_required(),
+};
+
+pub(crate) fn if_match_required() -> Problem {
+    Problem::new(&IF_MATCH_REQUIRED, "send If-Match with the ETag of the version that you saw")
+}
+
+/// What the last registered type answers to a command that does not reach its rules.
+fn command_error(registry: &Registry, command: fn(&dyn Model) -> &'static str, data: &'static str) -> String {
+    let decide = || {
+        let model = registry.iter().last()?;
+        let data = Json::parse(data.to_owned()).ok()?;
+        let commands = [CommandRequest { command: command(model).to_owned(), data }];
+        let input = DecisionInput { now: Timestamp::UNIX_EPOCH, seed: Ulid::nil(), meta: Meta::default() };
+        model.decide(&model.before_first_event(), "123", &commands, &input).err()
+    };
+    decide().map_or_else(|| "no type is registered".to_owned(), |error| error.to_string())
+}

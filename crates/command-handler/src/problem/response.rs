@@ -1,0 +1,117 @@
+//! A problem as an answer, and its line in the log.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use daybook_decider::Registry;
+use serde::Serialize;
+
+use crate::etag::etag;
+
+pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// How long a caller should wait when DynamoDB is not available, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// A type of problem: what clients match on. Stable: a type never gets another slug, status or meaning.
+#[derive(Debug)]
+pub(crate) struct ProblemType {
+    /// The last part of the `type` of its answers.
+    pub(crate) slug: &'static str,
+    /// The one status that it is answered with.
+    pub(crate) status: StatusCode,
+    /// The `title` of its answers.
+    pub(crate) title: &'static str,
+    /// When it is answered, for the OpenAPI document.
+    pub(crate) description: &'static str,
+    /// An example, for the OpenAPI document of these aggregates.
+    pub(crate) example: fn(&Registry) -> Problem,
+}
+
+impl ProblemType {
+    /// The `type` of its answers.
+    pub(crate) fn urn(&self) -> String {
+        format!("urn:daybook:problem:{}", self.slug)
+    }
+}
+
+/// A request that failed: the type of problem, and the details of this case.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) problem_type: &'static ProblemType,
+    /// The caller reads it.
+    pub(crate) detail: String,
+    pub(crate) extension: Option<ExtensionMembers>,
+    /// The aggregate's version, for the `ETag`, where the caller can go on from it.
+    pub(crate) version: Option<u64>,
+    /// The methods that the resource takes, for `Allow`, where the router does not know them.
+    pub(crate) allow: Option<String>,
+    /// The cause of a failure of the service. It is logged, and the caller never reads it.
+    pub(crate) cause: Option<String>,
+}
+
+/// The members that a problem has beyond those of the standard.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum ExtensionMembers {
+    Versions { expected: u64, actual: u64 },
+    Rejection { rejection: &'static str },
+}
+
+impl Problem {
+    pub(crate) fn new(problem_type: &'static ProblemType, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { problem_type, detail, extension: None, version: None, allow: None, cause: None }
+    }
+
+    /// The body of the answer.
+    pub(crate) fn to_json(&self) -> String {
+        let ProblemType { status, title, .. } = self.problem_type;
+        let body = ProblemBody {
+            r#type: self.problem_type.urn(),
+            title,
+            status: status.as_u16(),
+            detail: &self.detail,
+            extension: self.extension.as_ref(),
+        };
+        serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON")
+    }
+
+    /// Logs the failed request, which happens here only: failures of the service at WARN and above.
+    fn log(&self) {
+        let (status, problem) = (self.problem_type.status, self.problem_type.urn());
+        let (code, cause) = (status.as_u16(), self.cause.as_deref());
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(status = code, problem, cause, "request failed");
+        } else if status.is_server_error() {
+            tracing::warn!(status = code, problem, cause, "request failed");
+        } else {
+            tracing::debug!(status = code, problem, detail = self.detail, "request refused");
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(flatten)]
+    extension: Option<&'a ExtensionMembers>,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        self.log();
+        let status = self.problem_type.status;
+        let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], self.to_json()).into_response();
+        let headers = response.headers_mut();
+        let version = self.version.filter(|&version| version > 0);
+        headers.extend(version.map(|version| (header::ETAG, etag(version))));
+        headers.extend(self.allow.and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}

@@ -1,0 +1,82 @@
+//! A request that writes: its headers understood, its body read.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header;
+use axum::http::request::Parts;
+use daybook_decider::{Json, Meta};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::bounds::Bounds;
+use super::headers::{if_match, is_json, visible_text};
+use super::idempotency::RequestIdentity;
+use super::query::QueryParameters;
+use super::{body, caller, trace};
+use crate::problem::{self, Problem};
+
+pub(crate) struct WriteRequest {
+    /// The version that the caller saw.
+    pub(crate) if_match: Option<u64>,
+    /// Whether to decide on a state that is folded from the first event.
+    pub(crate) rebuild: bool,
+    /// Who sent it and what it belongs to.
+    pub(crate) meta: Meta,
+    /// Until when its append is tried.
+    pub(crate) deadline: Instant,
+    /// The identity under which the response is stored, if it has an `Idempotency-Key`.
+    pub(crate) identity: Option<RequestIdentity>,
+    /// JSON; `{}` when there was none.
+    pub(crate) body: Json,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WriteQuery {
+    /// Whether to decide on a state that is folded from the first event, whatever caches and snapshots hold.
+    #[serde(default)]
+    rebuild: bool,
+}
+
+impl<S: Send + Sync> FromRequest<S> for WriteRequest {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let (mut parts, payload) = request.into_parts();
+        let QueryParameters(WriteQuery { rebuild }) = QueryParameters::from_request_parts(&mut parts, state).await?;
+        let if_match = if_match(&parts.headers)?;
+        if parts.headers.contains_key(header::IF_NONE_MATCH) {
+            let expected =
+                "left out of a write: a creation never overwrites, and a change names its version by If-Match";
+            return Err(problem::bad_header("If-None-Match", expected));
+        }
+        let bounds = Bounds::of(&parts.extensions);
+        let meta = meta(&parts, &bounds)?;
+        let read = Bytes::from_request(Request::from_parts(parts.clone(), payload), state).await;
+        let bytes = read.map_err(|rejection| body::problem_of(&rejection))?;
+        let body = if bytes.is_empty() {
+            Json::empty_object()
+        } else if is_json(&parts.headers) {
+            body::read(&bytes)?
+        } else {
+            return Err(problem::not_json());
+        };
+        let identity = RequestIdentity::read(&parts, caller::principal(&parts), &body)?;
+        Ok(Self { if_match, rebuild, meta, deadline: bounds.append_until(), identity, body })
+    }
+}
+
+/// Who sent the request and what it belongs to, as events are recorded with it.
+fn meta(parts: &Parts, bounds: &Bounds) -> Result<Meta, Problem> {
+    // Read again for its error: what cannot be stored is refused.
+    let correlation_id = visible_text(&parts.headers, "X-Correlation-Id")?;
+    Ok(Meta {
+        actor: caller::actor(parts),
+        source_ip: caller::source_ip(parts),
+        correlation_id: Some(correlation_id.unwrap_or_else(|| bounds.correlation_id.clone())),
+        causation_id: visible_text(&parts.headers, "X-Causation-Id")?,
+        traceparent: trace::traceparent(&parts.headers),
+        trace_header: trace::trace_header(parts),
+    })
+}
