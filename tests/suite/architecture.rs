@@ -1,10 +1,15 @@
 //! The promises of the workspace's structure.
 
+mod imports;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 use suite_tests::workspace;
+
+use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Those that only serve development and tests are not named on the
 /// right: no crate that is deployed may use one.
@@ -66,8 +71,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("suite-tests", &[]),
 ];
 
-/// The packages of the workspace with what they depend on, in the product itself.
-fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(workspace())
@@ -75,12 +79,30 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+fn name(value: &Value) -> String {
+    value["name"].as_str().unwrap().to_owned()
+}
+
+/// The packages of the workspace with what they depend on, in the product itself.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let of = |package: &Value| {
         let all = package["dependencies"].as_array().unwrap().iter();
         all.filter(|dependency| dependency["kind"].is_null()).map(name).collect()
     };
-    metadata["packages"].as_array().unwrap().iter().map(|package| (name(package), of(package))).collect()
+    packages().iter().map(|package| (name(package), of(package))).collect()
+}
+
+/// The root file of each library of the workspace.
+fn library_roots() -> Vec<PathBuf> {
+    let root = |package: &Value| {
+        let targets = package["targets"].as_array().unwrap();
+        let library = targets.iter().find(|target| target["kind"][0] == "lib")?;
+        Some(PathBuf::from(library["src_path"].as_str().unwrap()))
+    };
+    packages().iter().filter_map(root).collect()
 }
 
 #[test]
@@ -96,6 +118,15 @@ fn dependencies_follow_the_arrows() {
             assert!(allowed.contains(&used.as_str()), "{name} uses {used}");
         }
     }
+}
+
+#[test]
+fn imports_between_the_files_of_a_crate_have_no_circle() {
+    let crates: Vec<_> = library_roots().iter().map(|root| Imported::read(root)).collect();
+    let circles: Vec<_> = crates.iter().flat_map(Imported::circles).collect();
+    assert!(circles.is_empty(), "files that import from each other: {circles:#?}");
+    let imports: usize = crates.iter().map(Imported::count).sum();
+    assert!(imports > 100, "only {imports} imports were found: the reader misses some");
 }
 
 #[test]

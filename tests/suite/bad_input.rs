@@ -44,6 +44,7 @@ async fn rows(suite: &Suite) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "a list of requests, each with its problem")]
 async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
