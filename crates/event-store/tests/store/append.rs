@@ -47,6 +47,7 @@ async fn the_metadata_tells_of_the_last_event() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a list of rows, each with all its attributes")]
 async fn the_rows_hold_what_the_table_is_specified_to_hold() {
     let bench = Bench::new().await;
     let store = bench.store();
