@@ -75,7 +75,7 @@ impl TestTable {
         let pages = self
             .raw
             .query()
-            .table_name(TABLE)
+            .table_name(&self.settings.table_name)
             .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
             .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
             .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
@@ -92,12 +92,12 @@ impl TestTable {
 
     /// Writes a row.
     pub async fn put(&self, row: Item) {
-        self.raw.put_item().table_name(TABLE).set_item(Some(row)).send().await.unwrap();
+        self.raw.put_item().table_name(&self.settings.table_name).set_item(Some(row)).send().await.unwrap();
     }
 
     /// Deletes a row.
     pub async fn delete(&self, key: &AggregateKey, sk: &str) {
-        let deletion = self.raw.delete_item().table_name(TABLE);
+        let deletion = self.raw.delete_item().table_name(&self.settings.table_name);
         let deletion = deletion.key("pk", AttributeValue::S(key.pk())).key("sk", AttributeValue::S(sk.to_owned()));
         deletion.send().await.unwrap();
     }
