@@ -12,15 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use daybook_decider::{Json, Meta, RecordedEvent};
-use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
 use daybook_table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
+use daybook_test_support::table::{TABLE, TestTable, settings};
 use dynoxide::{Database, ImportOptions};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use ulid::Ulid;
-
-const TABLE: &str = "daybook-dev";
 
 /// As many events as a snapshot may be behind by default, and what a long stream is compared with.
 const SHORT: u64 = 100;
@@ -34,11 +32,6 @@ fn long() -> u64 {
 
 fn key(id: &str) -> AggregateKey {
     AggregateKey::new("account", id)
-}
-
-fn store(endpoint: &str) -> EventStore {
-    let settings = StoreSettings::new(TABLE);
-    EventStore::new(&daybook_function_runtime::aws_config_at(endpoint), settings)
 }
 
 /// The binary over the table behind a proxy.
@@ -193,7 +186,8 @@ impl std::fmt::Display for Cost {
 }
 
 /// What the streams cost, each in the same order: what was done, and for which cost.
-async fn measure(proxy: &FaultProxy, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
+async fn measure(table: &TestTable, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
+    let proxy = &table.proxy;
     let mut costs = Vec::new();
     let mut cost = |what, calls: &[RecordedCall]| costs.push((what, Cost::of(calls, id)));
     proxy.take_calls();
@@ -230,8 +224,7 @@ async fn measure(proxy: &FaultProxy, id: &str, version: u64) -> Vec<(&'static st
 
     // In this process: a stack would read the due event in the stream again, and take that for work.
     proxy.take_calls();
-    let loaded =
-        store(proxy.url()).load(aggregates::registry().unwrap().get("account").unwrap(), &key(id)).await.unwrap();
+    let loaded = table.store().load(aggregates::registry().unwrap().get("account").unwrap(), &key(id)).await.unwrap();
     let state: Value = serde_json::from_str(loaded.state.text()).unwrap();
     assert_eq!((loaded.version(), &state["balance"]), (version + SHORT, &balance(version + SHORT)));
     cost("load, from that snapshot", &proxy.take_calls());
@@ -244,8 +237,7 @@ async fn a_long_stream_costs_what_a_short_one_costs() {
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let engine = LocalDynamoDb::start(Some(&data), listener).unwrap();
-    store(engine.url()).admin().create_table().await.unwrap();
-    let proxy = FaultProxy::to(engine.url()).await.unwrap();
+    let table = TestTable::over(engine, settings()).await;
 
     let mut sides = Vec::new();
     for (id, version) in [("short", SHORT), ("lengthy", long())] {
@@ -254,7 +246,7 @@ async fn a_long_stream_costs_what_a_short_one_costs() {
         let began = Instant::now();
         fill(&data, id, version);
         println!("{version} events put into the table in {:.0?}", began.elapsed());
-        sides.push(measure(&proxy, id, version).await);
+        sides.push(measure(&table, id, version).await);
     }
 
     let [short, long_one] = [&sides[0], &sides[1]];
