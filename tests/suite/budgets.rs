@@ -1,4 +1,4 @@
-//! What a request costs: calls and capacity units, counted at the wire.
+//! What a request costs: calls and capacity units, counted at the proxy.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::instance::{Instance, send};
 async fn cost(instance: &Instance, method: Method, path: &str, body: Option<Value>) -> (Vec<String>, f64, f64) {
     let answer = send(&instance.router, method, path, &[], body).await;
     assert!(answer.status.is_success(), "{}", answer.text);
-    let calls = instance.wire.take_calls();
+    let calls = instance.table.proxy.take_calls();
     let units = |of: fn(&daybook_local_aws::dynamodb::RecordedCall) -> f64| calls.iter().map(of).sum();
     let (table, index) = (units(|call| call.table_units), units(|call| call.index_units));
     let mut operations: Vec<_> = calls.into_iter().map(|call| call.operation).collect();
@@ -49,7 +49,7 @@ async fn who_sent_it_and_its_trace_cost_nothing() {
         request = request.header(name, value);
     }
     warm.ask(request.body(body.into()).unwrap()).await.expect(201);
-    let calls = warm.wire.take_calls();
+    let calls = warm.table.proxy.take_calls();
     let (table, index): (Vec<_>, Vec<_>) = calls.iter().map(|call| (call.table_units, call.index_units)).unzip();
     assert_eq!((table, index), (vec![6.0], vec![1.0]));
 }
@@ -68,7 +68,7 @@ async fn a_command_on_a_warm_instance_is_one_round_trip() {
 async fn a_command_on_a_cold_instance_reads_snapshot_and_events_side_by_side() {
     let warm = Instance::start().await;
     cost(&warm, Method::POST, "/todo", Some(todo("1"))).await;
-    let cold = Instance::over(warm.engine).await;
+    let cold = Instance::over(warm.table.engine).await;
     let (calls, ..) = cost(&cold, Method::POST, "/todo/1", Some(update("a"))).await;
     assert_eq!(calls, ["GetItem", "Query", "TransactWriteItems"]);
 }

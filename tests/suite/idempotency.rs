@@ -203,22 +203,22 @@ fn keyed(amount: i64) -> Request<Body> {
 async fn a_key_costs_no_read_on_the_way_in() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
-    instance.wire.take_calls();
+    instance.table.proxy.take_calls();
     instance.ask(keyed(5)).await.expect(200);
     let operations = |calls: Vec<daybook_local_aws::dynamodb::RecordedCall>| {
         calls.into_iter().map(|call| call.operation).collect::<Vec<_>>()
     };
-    assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
+    assert_eq!(operations(instance.table.proxy.take_calls()), ["TransactWriteItems"]);
     // Nor does a repetition: the transaction that fails returns the answer.
     assert_eq!(instance.ask(keyed(5)).await.expect(200).header("idempotency-replayed"), "true");
-    assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
+    assert_eq!(operations(instance.table.proxy.take_calls()), ["TransactWriteItems"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
-    instance.wire.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
+    instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
     instance.ask(keyed(5)).await.expect(200);
     assert_eq!(instance.ask(keyed(5)).await.header("idempotency-replayed"), "true");
     assert_eq!(instance.get("/account/1").await.header("etag"), "\"2\"");
@@ -268,7 +268,7 @@ async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
     ask(&instance.beside(), keyed()).await.expect(200);
     // The service may tell of the version alone.
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
-    instance.wire.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
+    instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
     assert_eq!(instance.ask(keyed()).await.expect(200).header("idempotency-replayed"), "true");
 }
 

@@ -1,4 +1,4 @@
-//! One instance of the command handler over a wire that counts and fails.
+//! One instance of the command handler over a table behind a proxy that records calls and injects faults.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,9 +6,9 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response};
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_decider::Registry;
-use daybook_event_store::EventStore;
-use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_settings::Environment;
+use daybook_test_support::table::{TABLE, TestTable};
 use lambda_http::{Context, RequestExt};
 use serde_json::Value;
 use suite_tests::Answer;
@@ -30,8 +30,7 @@ pub(crate) fn time_left(time: Duration) -> Context {
 
 pub(crate) struct Instance {
     pub(crate) router: axum::Router,
-    pub(crate) wire: FaultProxy,
-    pub(crate) engine: LocalDynamoDb,
+    pub(crate) table: TestTable,
 }
 
 impl Instance {
@@ -55,21 +54,15 @@ impl Instance {
         settings: ApiSettings,
         environment: &[(&str, &str)],
     ) -> Self {
-        let wire = FaultProxy::to(engine.url()).await.unwrap();
-        let environment = [("TABLE_NAME", "daybook-test")].iter().chain(environment).copied().collect();
+        let environment = [("TABLE_NAME", TABLE)].iter().chain(environment).copied().collect();
         let of_store = daybook_command_handler::store_settings(&environment).unwrap();
-        let store = EventStore::new(&daybook_function_runtime::aws_config_at(wire.url()), of_store);
-        store.admin().create_table().await.unwrap();
-        wire.take_calls();
-        Self { router: router(Api::new(registry, store, settings)), wire, engine }
+        let table = TestTable::over(engine, of_store).await;
+        Self { router: router(Api::new(registry, table.store(), settings)), table }
     }
 
     /// Another instance over the same table, with a cache of its own.
     pub(crate) fn beside(&self) -> axum::Router {
-        let environment: Environment = [("TABLE_NAME", "daybook-test")].into_iter().collect();
-        let of_store = daybook_command_handler::store_settings(&environment).unwrap();
-        let store = EventStore::new(&daybook_function_runtime::aws_config_at(self.engine.url()), of_store);
-        router(Api::new(aggregates::registry().unwrap(), store, settings()))
+        router(Api::new(aggregates::registry().unwrap(), self.table.direct_store(), settings()))
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -1,84 +1,24 @@
 //! States that have grown too large for an answer: writes go on, and a read says what to do.
 
 use axum::http::Method;
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use daybook_decider::Registry;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook_test_support::notebook::Notebook;
 use serde_json::json;
 use suite_tests::Answer;
 
 use crate::instance::{Instance, send, settings};
 
-/// A heap that keeps everything that is put on it, until it is cleared.
-struct Heap;
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-struct State {
-    things: Vec<String>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-enum Command {
-    Start {},
-    Put { things: Vec<String> },
-    Clear {},
-}
-
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-enum Event {
-    HeapStarted {},
-    ThingPut { thing: String },
-    HeapCleared {},
-}
-
-impl Aggregate for Heap {
-    const TYPE: &'static str = "heap";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Start", update: Some("Put"), delete: None };
-    const EVENTS: &'static [EventType] =
-        &[EventType::new("HeapStarted", 1), EventType::new("ThingPut", 1), EventType::new("HeapCleared", 1)];
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
-    fn decide(_: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
-        Ok(match command {
-            Command::Start {} => vec![Event::HeapStarted {}],
-            Command::Put { things } => things.into_iter().map(|thing| Event::ThingPut { thing }).collect(),
-            Command::Clear {} => vec![Event::HeapCleared {}],
-        })
-    }
-
-    fn evolve(mut state: State, event: &Event) -> State {
-        match event {
-            Event::HeapStarted {} => state,
-            Event::ThingPut { thing } => {
-                state.things.push(thing.clone());
-                state
-            }
-            Event::HeapCleared {} => State::default(),
-        }
-    }
-
-    fn announce(_: &State, _: &Event, _: &State) -> Vec<daybook_decider::Message> {
-        vec![]
-    }
-}
-
-async fn heap() -> Instance {
-    let registry = Registry::new().with::<Heap>().unwrap();
+async fn notebook() -> Instance {
+    let registry = Registry::new().with::<Notebook>().unwrap();
     let instance = Instance::with(LocalDynamoDb::in_memory().await.unwrap(), registry, settings()).await;
-    instance.post("/heap", json!({"id": "1"})).await.expect(201);
+    instance.post("/notebook", json!({"id": "1", "lines": [""]})).await.expect(201);
     instance
 }
 
-async fn put(instance: &Instance, key: Option<&str>, things: &[String]) -> Answer {
+async fn write(instance: &Instance, key: Option<&str>, lines: &[String]) -> Answer {
     let key: Vec<_> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
-    send(&instance.router, Method::POST, "/heap/1", &key, Some(json!({ "things": things }))).await
+    send(&instance.router, Method::POST, "/notebook/1", &key, Some(json!({ "lines": lines }))).await
 }
 
 /// Text that hardly becomes smaller by packing.
@@ -92,12 +32,12 @@ const LIMIT: usize = 6 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_too_large_for_an_answer_stops_no_write() {
-    let instance = heap().await;
+    let instance = notebook().await;
     // Quotes take twice their room in Lambda's response.
-    let things = vec!["\"".repeat(190 * 1024); 3];
+    let lines = vec!["\"".repeat(190 * 1024); 3];
     let mut left_out = 0;
     for round in 1..=3 {
-        let answer = put(&instance, None, &things).await;
+        let answer = write(&instance, None, &lines).await;
         assert_eq!((answer.status.as_u16(), answer.header("etag")), (200, &*format!("\"{}\"", 1 + round * 3)));
         assert!(serde_json::to_string(&answer.text).unwrap().len() < LIMIT);
         left_out += usize::from(answer.body.get("state").is_none());
@@ -105,77 +45,77 @@ async fn a_state_too_large_for_an_answer_stops_no_write() {
     }
     assert_eq!(left_out, 2);
     // Written all the same, and under a key too.
-    let keyed = put(&instance, Some("k"), &["one more".to_owned()]).await;
+    let keyed = write(&instance, Some("k"), &["one more".to_owned()]).await;
     assert_eq!((keyed.status.as_u16(), keyed.header("etag"), keyed.body.get("state")), (200, "\"11\"", None));
-    let again = put(&instance, Some("k"), &["one more".to_owned()]).await;
+    let again = write(&instance, Some("k"), &["one more".to_owned()]).await;
     assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
 
-    for path in ["/heap/1", "/heap/1?rebuild=true", "/heap/1?version=11"] {
+    for path in ["/notebook/1", "/notebook/1?rebuild=true", "/notebook/1?version=11"] {
         let read = instance.get(path).await.expect_problem(413, "too-large");
         assert!(read.body["detail"].as_str().unwrap().contains("/events"), "{}", read.text);
     }
     // As it was while it was small, its events, and that nothing is new: these have answers.
-    instance.get("/heap/1?version=1").await.expect(200);
-    instance.get("/heap/1/events?after=10").await.expect(200);
-    send(&instance.router, Method::GET, "/heap/1", &[("if-none-match", "\"11\"")], None).await.expect(304);
+    instance.get("/notebook/1?version=1").await.expect(200);
+    instance.get("/notebook/1/events?after=10").await.expect(200);
+    send(&instance.router, Method::GET, "/notebook/1", &[("if-none-match", "\"11\"")], None).await.expect(304);
 
     // And the way out is open.
-    let cleared = instance.post("/heap/1/commands", json!({"command": "Clear"})).await.expect(200);
-    assert_eq!(cleared.body["state"], json!({"things": []}));
-    instance.get("/heap/1").await.expect(200);
+    let cleared = instance.post("/notebook/1/commands", json!({"command": "Clear"})).await.expect(200);
+    assert_eq!(cleared.body["state"], json!({"lines": []}));
+    instance.get("/notebook/1").await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_too_large_to_be_kept_under_a_key_is_left_out_of_every_answer_to_it() {
-    let instance = heap().await;
-    let things = vec![noise(300 * 1024); 2];
-    assert!(put(&instance, None, &things).await.body["state"].is_object());
-    instance.wire.take_calls();
-    let keyed = put(&instance, Some("k"), &["small".to_owned()]).await.expect(200);
+    let instance = notebook().await;
+    let lines = vec![noise(300 * 1024); 2];
+    assert!(write(&instance, None, &lines).await.body["state"].is_object());
+    instance.table.proxy.take_calls();
+    let keyed = write(&instance, Some("k"), &["small".to_owned()]).await.expect(200);
     assert_eq!(keyed.body.get("state"), None);
     // It still takes one call.
-    assert_eq!(instance.wire.take_calls().len(), 1);
-    let again = put(&instance, Some("k"), &["small".to_owned()]).await;
+    assert_eq!(instance.table.proxy.take_calls().len(), 1);
+    let again = write(&instance, Some("k"), &["small".to_owned()]).await;
     assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
     assert_eq!(again.header("etag"), keyed.header("etag"));
     // Without a key there is nothing to keep.
-    assert!(put(&instance, None, &["small".to_owned()]).await.body["state"].is_object());
+    assert!(write(&instance, None, &["small".to_owned()]).await.body["state"].is_object());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_too_large_to_be_answered_are_not_written() {
-    let instance = heap().await;
+    let instance = notebook().await;
     // Each a character in the table and four in Lambda's response.
-    let things = vec!["\\".repeat(190 * 1024); 10];
-    put(&instance, None, &things).await.expect_problem(413, "too-large");
-    assert_eq!(instance.get("/heap/1").await.header("etag"), "\"1\"");
+    let lines = vec!["\\".repeat(190 * 1024); 10];
+    write(&instance, None, &lines).await.expect_problem(413, "too-large");
+    assert_eq!(instance.get("/notebook/1").await.header("etag"), "\"1\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_stops_no_write_that_would_be_done_without_one() {
-    let instance = heap().await;
+    let instance = notebook().await;
     // More than can be kept, even packed; and what packs well and leaves a transaction no room for it.
     let three = [300, 301, 302].map(|kilobytes| noise(kilobytes * 1024));
     let full: Vec<_> = vec!["x".repeat(370 * 1024); 11].into_iter().chain([noise(21 * 1024)]).collect();
-    for (key, things, version) in [("a", &three[..], "\"4\""), ("b", &full, "\"16\"")] {
-        instance.wire.take_calls();
-        let keyed = put(&instance, Some(key), things).await.expect(200);
+    for (key, lines, version) in [("a", &three[..], "\"4\""), ("b", &full, "\"16\"")] {
+        instance.table.proxy.take_calls();
+        let keyed = write(&instance, Some(key), lines).await.expect(200);
         assert_eq!(keyed.header("etag"), version);
         assert_eq!(keyed.text, format!(r#"{{"id":"1","version":{}}}"#, version.trim_matches('"')));
-        assert_eq!(instance.wire.take_calls().len(), 1);
-        let again = put(&instance, Some(key), things).await.expect(200);
+        assert_eq!(instance.table.proxy.take_calls().len(), 1);
+        let again = write(&instance, Some(key), lines).await.expect(200);
         assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
         assert_eq!(again.header("etag"), version);
     }
     // The events are there all the same.
-    let events = instance.get("/heap/1/events?after=1&limit=3").await.body;
-    let written: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["data"]["thing"]).collect();
-    assert_eq!(written, three.each_ref().map(|thing| thing.as_str()));
+    let events = instance.get("/notebook/1/events?after=1&limit=3").await.body;
+    let written: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["data"]["text"]).collect();
+    assert_eq!(written, three.each_ref().map(|line| line.as_str()));
     // What is too large without a key is too large with one, and a smaller answer is no way round that.
     let over = vec!["x".repeat(46_500); 90];
     for key in [None, Some("c")] {
-        let refused = put(&instance, key, &over).await.expect_problem(413, "too-large");
+        let refused = write(&instance, key, &over).await.expect_problem(413, "too-large");
         assert!(refused.body["detail"].as_str().unwrap().contains("a transaction holds"), "{}", refused.text);
     }
-    assert_eq!(instance.get("/heap/1/events?after=16").await.body["events"], json!([]));
+    assert_eq!(instance.get("/notebook/1/events?after=16").await.body["events"], json!([]));
 }

@@ -25,10 +25,14 @@ fn create(id: &str) -> Request<Body> {
 async fn contention_and_throttling_that_pass_are_not_noticed() {
     let instance = Instance::start().await;
     instance
-        .wire
+        .table
+        .proxy
         .fail_next("TransactWriteItems", InjectedFault::Cancel { codes: vec!["None", "TransactionConflict", "None"] });
-    instance.wire.fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "ThrottlingException" });
-    instance.wire.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
+    instance
+        .table
+        .proxy
+        .fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "ThrottlingException" });
+    instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
     instance.ask(create("1")).await.expect(201);
     assert_eq!(instance.get("/todo/1").await.expect(200).header("etag"), "\"1\"");
 }
@@ -38,7 +42,8 @@ async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
     let instance = Instance::start().await;
     for _ in 0..100 {
         instance
-            .wire
+            .table
+            .proxy
             .fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "ThrottlingException" });
     }
     let answer = instance.ask(create("1").with_lambda_context(in_a_hurry())).await.expect_problem(503, "unavailable");
@@ -50,7 +55,10 @@ async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
 #[tokio::test]
 async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
     let instance = Instance::start().await;
-    instance.wire.fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
+    instance
+        .table
+        .proxy
+        .fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let answer = instance.ask(create("1")).await.expect(500);
     assert!(!answer.text.contains("AccessDenied"));
 }
@@ -63,7 +71,7 @@ async fn a_damaged_aggregate_is_told_from_a_busy_one() {
         first.ask(create("1")).await.expect(201);
         let update = |message| json!({"title": "TODO", "message": message});
         first.post("/todo/1", update("Make coffee")).await.expect(200);
-        let table = aws_sdk_dynamodb::Client::new(&daybook_function_runtime::aws_config_at(first.engine.url()));
+        let table = aws_sdk_dynamodb::Client::new(&daybook_function_runtime::aws_config_at(first.table.engine.url()));
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let deletion = table.delete_item().table_name("daybook-test").key("pk", text("AGGREGATE#todo#1"));
         deletion.key("sk", text(lost)).send().await.unwrap();
@@ -87,7 +95,7 @@ async fn metadata_that_are_behind_for_a_moment_are_no_damage() {
     let instance = Instance::start().await;
     instance.ask(create("1")).await.expect(201);
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
-    instance.wire.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
+    instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
     instance.post("/todo/1?rebuild=true", json!({"title": "TODO", "message": "Make coffee"})).await.expect(200);
 }
 
@@ -109,7 +117,7 @@ async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
     let instance = Instance::start().await;
     for operation in ["Query", "GetItem", "TransactWriteItems"] {
         for _ in 0..20 {
-            instance.wire.fail_next(operation, InjectedFault::Hang);
+            instance.table.proxy.fail_next(operation, InjectedFault::Hang);
         }
     }
     for request in [request(Method::GET, "/todo/1", &[], None), create("1")] {
@@ -126,11 +134,11 @@ async fn a_commit_whose_answer_was_lost_is_no_conflict_with_itself() {
         for if_match in [&[][..], &[("if-match", "\"1\"")]] {
             let instance = Instance::start().await;
             instance.ask(create("1")).await.expect(201);
-            instance.wire.fail_next("TransactWriteItems", first.clone());
+            instance.table.proxy.fail_next("TransactWriteItems", first.clone());
             // As DynamoDB answers where it has forgotten the token, if the first attempt was carried out.
             if matches!(first, InjectedFault::BreakAfter) {
                 let codes = vec!["ConditionalCheckFailed", "ConditionalCheckFailed", "ConditionalCheckFailed"];
-                instance.wire.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
+                instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
             }
             let update = json!({"title": "TODO", "message": "Make coffee"});
             let told = instance.ask(request(Method::POST, "/todo/1", if_match, Some(update))).await.expect(200);

@@ -179,7 +179,7 @@ async fn a_cursor_goes_on_after_a_restart_and_over_any_number_of_shards() {
         let mut path = Some(beginning.to_owned());
         // A little is written before each page, and each page is read from a new instance with other shards.
         for (round, shards) in [1, 1, 4, 16, 64].into_iter().enumerate() {
-            instance = sharded(instance.engine, shards).await;
+            instance = sharded(instance.table.engine, shards).await;
             for n in 0..4 {
                 open(&instance, round * 4 + n).await;
             }
@@ -193,7 +193,7 @@ async fn a_cursor_goes_on_after_a_restart_and_over_any_number_of_shards() {
             path = next;
         }
         assert_eq!(seen, (0..20).map(|n| format!("a{n:02}")).collect::<Vec<_>>(), "{beginning}");
-        let engine: LocalDynamoDb = instance.engine;
+        let engine: LocalDynamoDb = instance.table.engine;
         let (ids, _) = page(&sharded(engine, 64).await, beginning).await;
         assert_eq!(ids, ["a00", "a01"]);
     }

@@ -11,10 +11,12 @@ use daybook_event_store::{SnapshotOutcome, StoreError};
 use daybook_local_aws::messaging::{Bus, Server};
 use daybook_stream_relay::{Relay, RetryPolicy, clients};
 use daybook_table::keys;
+use daybook_test_support::row::Item;
+use daybook_test_support::stream_record::inserted;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use self::instances::{EVERY, Item, Table, first_events, inserted, key};
+use self::instances::{EVERY, Setup, first_events, key};
 use self::parcel::Release::{self, New, Old, Rash};
 use crate::instance::request;
 
@@ -22,7 +24,7 @@ use crate::instance::request;
 const PAIRS: [(Release, Release); 4] = [(Old, Old), (New, Old), (Old, New), (New, New)];
 
 /// More than anything here takes.
-fn in_time() -> Instant {
+fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(300)
 }
 
@@ -44,48 +46,48 @@ fn state_in(release: Release, towns: &[&str]) -> Value {
 #[tokio::test]
 async fn the_new_release_reads_what_the_old_one_wrote() {
     for writer in [Rash, Old] {
-        let table = Table::new().await;
-        let old = table.instance(writer);
+        let setup = Setup::new().await;
+        let old = setup.instance(writer);
         old.send("1", "Ann").await;
         old.scan("1", "Bern").await;
-        assert_eq!(table.instance(New).state("1").await, new_state(&["Bern"]));
-        assert_eq!(table.instance(writer).state("1").await, old_state(&["Bern"]));
+        assert_eq!(setup.instance(New).state("1").await, new_state(&["Bern"]));
+        assert_eq!(setup.instance(writer).state("1").await, old_state(&["Bern"]));
     }
 }
 
 #[tokio::test]
 async fn the_old_release_reads_ahead_what_the_new_one_wrote() {
-    let table = Table::new().await;
-    let new = table.instance(New);
+    let setup = Setup::new().await;
+    let new = setup.instance(New);
     new.send("1", "Ann").await;
     new.scan("1", "Bern").await;
-    assert_eq!(table.instance(Old).state("1").await, old_state(&["Bern"]));
-    assert_eq!(table.instance(New).state("1").await, new_state(&["Bern"]));
+    assert_eq!(setup.instance(Old).state("1").await, old_state(&["Bern"]));
+    assert_eq!(setup.instance(New).state("1").await, new_state(&["Bern"]));
 }
 
 #[tokio::test]
 async fn a_release_that_does_not_read_ahead_says_that_a_newer_one_wrote_it() {
-    let table = Table::new().await;
-    table.instance(Rash).send("1", "Ann").await;
-    table.instance(New).scan("1", "Bern").await;
-    table.instance(New).send("2", "Ann").await;
+    let setup = Setup::new().await;
+    setup.instance(Rash).send("1", "Ann").await;
+    setup.instance(New).scan("1", "Bern").await;
+    setup.instance(New).send("2", "Ann").await;
     for (id, event) in [("1", "event 2 (ParcelScanned version 2)"), ("2", "event 1 (ParcelPosted version 1)")] {
-        let error = table.instance(Rash).try_load(id).await.unwrap_err();
+        let error = setup.instance(Rash).try_load(id).await.unwrap_err();
         let StoreError::Newer { item, source } = error else { panic!("{error:?}") };
         assert_eq!(item, format!("parcel/{id}"));
         assert!(source.to_string().starts_with(event), "{source}");
     }
     // To a caller it is a matter of a moment: the next request may reach the new release.
-    let answer = table.instance(Rash).get("/parcel/1").await.expect_problem(503, "newer-release");
+    let answer = setup.instance(Rash).get("/parcel/1").await.expect_problem(503, "newer-release");
     assert!(answer.headers.contains_key("retry-after"));
-    let read = table.instance(New).get("/parcel/1").await.expect(200);
+    let read = setup.instance(New).get("/parcel/1").await.expect(200);
     assert_eq!(read.body["state"], new_state(&["Bern"]));
 }
 
 #[tokio::test]
 async fn both_write_to_one_stream_and_go_on_from_each_other() {
-    let table = Table::new().await;
-    let (old, new) = (table.instance(Old), table.instance(New));
+    let setup = Setup::new().await;
+    let (old, new) = (setup.instance(Old), setup.instance(New));
     old.send("1", "Ann").await;
     let towns = ["Bern", "Chur", "Genf", "Thun", "Visp", "Zug"];
     for (number, town) in (2..).zip(towns) {
@@ -94,55 +96,55 @@ async fn both_write_to_one_stream_and_go_on_from_each_other() {
         let after = writer.scan("1", town).await;
         assert_eq!((after.version(), after.folded.message_seq()), (number, number));
     }
-    for (old, new) in [(&old, &new), (&table.instance(Old), &table.instance(New))] {
+    for (old, new) in [(&old, &new), (&setup.instance(Old), &setup.instance(New))] {
         assert_eq!((old.state("1").await, new.state("1").await), (old_state(&towns), new_state(&towns)));
     }
-    let rows = table.rows("1", keys::EVENT_PREFIX).await;
+    let rows = setup.rows("1", keys::EVENT_PREFIX).await;
     let versions: Vec<_> = rows.iter().map(|row| row["eventVersion"].as_n().unwrap().as_str()).collect();
     assert_eq!(versions, ["1", "2", "1", "2", "1", "2", "1"]);
 }
 
 #[tokio::test]
 async fn a_rollback_to_the_release_that_reads_ahead_loses_nothing() {
-    let table = Table::new().await;
-    table.instance(Old).send("1", "Ann").await;
-    table.instance(New).scan("1", "Bern").await;
-    table.instance(New).take_snapshot("1").await.unwrap();
-    let back = table.instance(Old);
+    let setup = Setup::new().await;
+    setup.instance(Old).send("1", "Ann").await;
+    setup.instance(New).scan("1", "Bern").await;
+    setup.instance(New).take_snapshot("1").await.unwrap();
+    let back = setup.instance(Old);
     back.scan("1", "Chur").await;
     back.take_snapshot("1").await.unwrap();
-    let again = table.instance(New);
+    let again = setup.instance(New);
     again.scan("1", "Thun").await;
-    assert_eq!(table.instance(Old).state("1").await, old_state(&["Bern", "Chur", "Thun"]));
+    assert_eq!(setup.instance(Old).state("1").await, old_state(&["Bern", "Chur", "Thun"]));
     assert_eq!(again.state("1").await, new_state(&["Bern", "Chur", "Thun"]));
 }
 
 #[tokio::test]
 async fn a_list_has_every_aggregate_by_each_name_of_its_first_event_that_a_release_knows() {
-    let table = Table::new().await;
+    let setup = Setup::new().await;
     for (id, writer) in [("a", Old), ("b", New), ("c", Old), ("d", New)] {
-        table.instance(writer).send(id, "Ann").await;
+        setup.instance(writer).send(id, "Ann").await;
     }
     for reader in [Old, New] {
-        assert_eq!(listed(&table, reader).await, ["a", "b", "c", "d"], "{reader:?}");
+        assert_eq!(listed(&setup, reader).await, ["a", "b", "c", "d"], "{reader:?}");
         // And the feed of either name can be read.
         for (name, ids) in [("ParcelSent", ["a", "c"]), ("ParcelPosted", ["b", "d"])] {
-            let feed = table.instance(reader).get(&format!("/events?type={name}")).await.body;
+            let feed = setup.instance(reader).get(&format!("/events?type={name}")).await.body;
             let found: Vec<_> = feed["events"].as_array().unwrap().iter().map(|event| &event["aggregateId"]).collect();
             assert_eq!(found, ids);
         }
     }
     // Not reading ahead, it has never heard of the other name.
-    assert_eq!(listed(&table, Rash).await, ["a", "c"]);
-    table.instance(Rash).get("/events?type=ParcelPosted").await.expect_problem(404, "unknown-event-type");
+    assert_eq!(listed(&setup, Rash).await, ["a", "c"]);
+    setup.instance(Rash).get("/events?type=ParcelPosted").await.expect_problem(404, "unknown-event-type");
 }
 
 /// The ids that the list of parcels has, page by page.
-async fn listed(table: &Table, reader: Release) -> Vec<Value> {
+async fn listed(setup: &Setup, reader: Release) -> Vec<Value> {
     let mut found = Vec::new();
     let mut path = "/parcel?limit=1".to_owned();
     loop {
-        let page = table.instance(reader).get(&path).await;
+        let page = setup.instance(reader).get(&path).await;
         found.extend(page.body["aggregates"].as_array().unwrap().iter().map(|entry| entry["id"].clone()));
         let Some(next) = page.next() else { return found };
         path = next.to_owned();
@@ -154,19 +156,19 @@ async fn listed(table: &Table, reader: Release) -> Vec<Value> {
 #[tokio::test]
 async fn a_snapshot_is_used_by_its_own_release_only() {
     for (writer, reader) in PAIRS {
-        let table = Table::new().await;
-        table.instance(Old).send("1", "Ann").await;
+        let setup = Setup::new().await;
+        setup.instance(Old).send("1", "Ann").await;
         let towns: Vec<_> = (0..2 * EVERY).map(|number| number.to_string()).collect();
         let towns: Vec<_> = towns.iter().map(String::as_str).collect();
-        let instance = table.instance(Old);
+        let instance = setup.instance(Old);
         for town in &towns {
             instance.scan("1", town).await;
         }
-        table.instance(writer).take_snapshot("1").await.unwrap();
-        table.wire.take_calls();
-        let state = table.instance(reader).state("1").await;
+        setup.instance(writer).take_snapshot("1").await.unwrap();
+        setup.table.proxy.take_calls();
+        let state = setup.instance(reader).state("1").await;
         assert_eq!(state, state_in(reader, &towns));
-        let calls = table.wire.take_calls();
+        let calls = setup.table.proxy.take_calls();
         let expected: &[String] = if writer == reader { &[] } else { &[keys::event_sk(1)] };
         assert_eq!(first_events(&calls), expected, "{writer:?} for {reader:?}");
     }
@@ -176,8 +178,8 @@ async fn a_snapshot_is_used_by_its_own_release_only() {
 /// turn, not after all is rolled back.
 #[tokio::test]
 async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
-    let table = Table::new().await;
-    let (old, new) = (table.instance(Old), table.instance(New));
+    let setup = Setup::new().await;
+    let (old, new) = (setup.instance(Old), setup.instance(New));
     old.send("1", "Ann").await;
     let mut towns = Vec::new();
     let write = async |towns: &mut Vec<String>| {
@@ -191,68 +193,68 @@ async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
         write(&mut towns).await;
     }
     for release in [Old, New] {
-        table.instance(release).take_snapshot("1").await.unwrap();
+        setup.instance(release).take_snapshot("1").await.unwrap();
     }
     let read = async |towns: &[String]| {
         let towns: Vec<_> = towns.iter().map(String::as_str).collect();
-        table.wire.take_calls();
-        assert_eq!(table.instance(Old).state("1").await, old_state(&towns));
-        assert_eq!(table.instance(New).state("1").await, new_state(&towns));
-        let calls = table.wire.take_calls();
+        setup.table.proxy.take_calls();
+        assert_eq!(setup.instance(Old).state("1").await, old_state(&towns));
+        assert_eq!(setup.instance(New).state("1").await, new_state(&towns));
+        let calls = setup.table.proxy.take_calls();
         assert!(!first_events(&calls).contains(&keys::event_sk(1).as_str()), "{calls:#?}");
     };
     // A gradual deployment, and what was left of it after a rollback.
     for release in [Old, New, New, Old, New, Old, Old, Old, Old] {
         write(&mut towns).await;
         read(&towns).await;
-        let taken = table.instance(release).take_snapshot("1").await.unwrap();
+        let taken = setup.instance(release).take_snapshot("1").await.unwrap();
         assert_eq!(taken, SnapshotOutcome::Taken { version: towns.len() as u64 + 1 });
-        let newest = table.rows("1", keys::SNAPSHOT).await.pop().unwrap();
+        let newest = setup.rows("1", keys::SNAPSHOT).await.pop().unwrap();
         assert_eq!(newest["lastSeqNum"].as_n().unwrap(), &(towns.len() + 1).to_string());
         read(&towns).await;
     }
     // What was set aside does not stay for ever.
-    let aside = table.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await;
+    let aside = setup.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await;
     assert!(!aside.is_empty() && aside.iter().all(|row| row.contains_key("ttl")));
 }
 
 #[tokio::test]
 async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_new_one() {
-    let table = Table::new().await;
-    let (old, new) = (table.instance(Old), table.instance(New));
+    let setup = Setup::new().await;
+    let (old, new) = (setup.instance(Old), setup.instance(New));
     old.send("1", "Ann").await;
-    let late = table.instance(Old);
-    table.wire.take_calls();
+    let late = setup.instance(Old);
+    setup.table.proxy.take_calls();
     let mut late = pin!(late.take_snapshot("1"));
     // It has read, and has not written yet.
-    table.wire.hold(&mut late, |calls| calls.len() == 2).await;
+    setup.table.proxy.hold(&mut late, |calls| calls.len() == 2).await;
     old.scan("1", "Bern").await;
     assert_eq!(new.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
-    let newest = table.rows("1", keys::SNAPSHOT).await;
+    let newest = setup.rows("1", keys::SNAPSHOT).await;
 
     assert_eq!(late.await.unwrap(), SnapshotOutcome::NotNewer);
-    assert_eq!(table.rows("1", keys::SNAPSHOT).await, newest);
+    assert_eq!(setup.rows("1", keys::SNAPSHOT).await, newest);
     // One of the same event may take its place, and that of the new release is set aside.
     assert_eq!(old.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
-    let aside = table.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await.pop().unwrap();
+    let aside = setup.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await.pop().unwrap();
     assert_eq!((&aside["state"], &aside["takenAt"]), (&newest[0]["state"], &newest[0]["takenAt"]));
 }
 
 #[tokio::test]
 async fn a_snapshotter_takes_what_either_release_wrote() {
     for (writer, reader) in PAIRS {
-        let table = Table::new().await;
-        let instance = table.instance(writer);
+        let setup = Setup::new().await;
+        let instance = setup.instance(writer);
         instance.send("1", "Ann").await;
         for _ in 1..EVERY {
             instance.scan("1", "Bern").await;
         }
-        let mut due = table.rows("1", keys::EVENT_PREFIX).await;
+        let mut due = setup.rows("1", keys::EVENT_PREFIX).await;
         due.retain(|row| row.contains_key("snapshotDue"));
-        let batch = serde_json::from_value(json!({"Records": [inserted(&due[0], 1)]})).unwrap();
-        let answer = table.snapshotter(reader).handle(batch, in_time()).await.unwrap();
+        let batch = serde_json::from_value(json!({"Records": [inserted(1, &due[0])]})).unwrap();
+        let answer = setup.snapshotter(reader).handle(batch, deadline()).await.unwrap();
         assert_eq!(answer.checkpoint(), None);
-        let taken = table.rows("1", keys::SNAPSHOT).await.pop().unwrap();
+        let taken = setup.rows("1", keys::SNAPSHOT).await.pop().unwrap();
         let state: Value = serde_json::from_str(taken["state"].as_s().unwrap()).unwrap();
         assert_eq!(state, state_in(reader, &["Bern"; EVERY as usize - 1]), "{writer:?} for {reader:?}");
     }
@@ -260,31 +262,31 @@ async fn a_snapshotter_takes_what_either_release_wrote() {
 
 #[tokio::test]
 async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
-    let table = Table::new().await;
-    let rash = table.instance(Rash);
+    let setup = Setup::new().await;
+    let rash = setup.instance(Rash);
     for id in ["1", "2"] {
         rash.send(id, "Ann").await;
         for _ in 1..EVERY {
             rash.scan(id, "Bern").await;
         }
     }
-    table.instance(New).scan("1", "Chur").await;
+    setup.instance(New).scan("1", "Chur").await;
     let mut due = Vec::new();
     for id in ["1", "2"] {
         due.extend(
-            table.rows(id, keys::EVENT_PREFIX).await.iter().filter(|row| row.contains_key("snapshotDue")).cloned(),
+            setup.rows(id, keys::EVENT_PREFIX).await.iter().filter(|row| row.contains_key("snapshotDue")).cloned(),
         );
     }
-    let records: Vec<_> = due.iter().zip(1..).map(|(row, number)| inserted(row, number)).collect();
+    let records: Vec<_> = due.iter().zip(1..).map(|(row, number)| inserted(number, row)).collect();
     assert_eq!(records.len(), 2);
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
-    let answer = table.snapshotter(Rash).handle(batch, in_time()).await.unwrap();
+    let answer = setup.snapshotter(Rash).handle(batch, deadline()).await.unwrap();
     assert_eq!(answer.checkpoint(), None, "the shard moves on");
-    let taken = async |id: &str| table.rows(id, keys::SNAPSHOT).await.len();
+    let taken = async |id: &str| setup.rows(id, keys::SNAPSHOT).await.len();
     assert_eq!((taken("1").await, taken("2").await), (0, 1));
     // Nothing is lost by it: the new release takes it when it is next due.
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
-    assert_eq!(table.snapshotter(New).handle(batch, in_time()).await.unwrap().checkpoint(), None);
+    assert_eq!(setup.snapshotter(New).handle(batch, deadline()).await.unwrap().checkpoint(), None);
     assert_eq!((taken("1").await, taken("2").await), (1, 1));
 }
 
@@ -293,16 +295,16 @@ async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
 #[tokio::test]
 async fn a_cached_state_goes_on_with_the_events_of_either_release() {
     for (writer, reader) in PAIRS {
-        let table = Table::new().await;
-        let warm = table.instance(reader);
+        let setup = Setup::new().await;
+        let warm = setup.instance(reader);
         warm.send("1", "Ann").await;
-        table.instance(writer).scan("1", "Bern").await;
+        setup.instance(writer).scan("1", "Bern").await;
         // It decides on what it remembers, finds out that it was overtaken, and reads what is new.
-        table.wire.take_calls();
+        setup.table.proxy.take_calls();
         let after = warm.scan("1", "Chur").await;
         let state: Value = after.state.read().unwrap();
         assert_eq!(state, state_in(reader, &["Bern", "Chur"]), "{writer:?} for {reader:?}");
-        let calls = table.wire.take_calls();
+        let calls = setup.table.proxy.take_calls();
         let operations: Vec<_> = calls.iter().map(|call| call.operation.as_str()).collect();
         assert_eq!(operations, ["TransactWriteItems", "Query", "TransactWriteItems"], "{writer:?} for {reader:?}");
         assert_eq!(first_events(&calls), [keys::event_sk(2)]);
@@ -311,29 +313,29 @@ async fn a_cached_state_goes_on_with_the_events_of_either_release() {
 
 #[tokio::test]
 async fn a_cached_state_that_cannot_go_on_appends_nothing() {
-    let table = Table::new().await;
-    let rash = table.instance(Rash);
+    let setup = Setup::new().await;
+    let rash = setup.instance(Rash);
     rash.send("1", "Ann").await;
-    table.instance(New).scan("1", "Bern").await;
+    setup.instance(New).scan("1", "Bern").await;
     for _ in 0..2 {
         let error = rash.command("1", "Scan", json!({"town": "Chur", "country": "CH"})).await.unwrap_err();
         assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
         // What it knew it still knows, and that is still true.
         assert_eq!(rash.store.cached(&key("1")).unwrap().version(), 1);
     }
-    assert_eq!(table.rows("1", keys::EVENT_PREFIX).await.len(), 2);
+    assert_eq!(setup.rows("1", keys::EVENT_PREFIX).await.len(), 2);
 }
 
 #[tokio::test]
 async fn what_one_release_answered_the_other_answers_again_under_the_same_key() {
     let post = || request(Method::POST, "/parcel", &[("idempotency-key", "k")], Some(json!({"id": "1", "to": "Ann"})));
     for (first, second) in PAIRS.into_iter().chain([(Rash, New), (New, Rash)]) {
-        let table = Table::new().await;
-        let answered = table.instance(first).ask(post()).await.expect(201);
-        let replayed = table.instance(second).ask(post()).await.expect(201);
+        let setup = Setup::new().await;
+        let answered = setup.instance(first).ask(post()).await.expect(201);
+        let replayed = setup.instance(second).ask(post()).await.expect(201);
         assert_eq!(replayed.body, answered.body, "{first:?} then {second:?}");
         assert_eq!(replayed.header("idempotency-replayed"), "true");
-        assert_eq!(table.rows("1", keys::EVENT_PREFIX).await.len(), 1);
+        assert_eq!(setup.rows("1", keys::EVENT_PREFIX).await.len(), 1);
     }
 }
 
@@ -351,7 +353,7 @@ async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
         retry: RetryPolicy::default(),
     };
     let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
-    let records: Vec<_> = rows.iter().zip(1..).map(|(row, number)| inserted(row, number)).collect();
+    let records: Vec<_> = rows.iter().zip(1..).map(|(row, number)| inserted(number, row)).collect();
     let batch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
     let answer = relay.handle(batch, Instant::now() + Duration::from_secs(60)).await.unwrap();
     assert_eq!(answer.checkpoint(), None);
@@ -367,10 +369,10 @@ fn told(rows: &[Item]) -> Vec<(String, String)> {
 /// The relay knows no aggregate, so what differs between its releases is which attributes a row has.
 #[tokio::test]
 async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
-    let table = Table::new().await;
-    table.instance(Old).send("1", "Ann").await;
-    table.instance(New).scan("1", "Bern").await;
-    let rows = table.rows("1", keys::OUTBOX_PREFIX).await;
+    let setup = Setup::new().await;
+    setup.instance(Old).send("1", "Ann").await;
+    setup.instance(New).scan("1", "Bern").await;
+    let rows = setup.rows("1", keys::OUTBOX_PREFIX).await;
     let names: Vec<_> = told(&rows).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["ParcelSent", "ParcelScanned"]);
     assert_eq!(relayed(&rows).await, told(&rows));
@@ -399,32 +401,32 @@ async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
 
 #[tokio::test]
 async fn a_store_reads_rows_of_older_and_of_newer_releases() {
-    let table = Table::new().await;
-    let old = table.instance(Old);
+    let setup = Setup::new().await;
+    let old = setup.instance(Old);
     old.send("1", "Ann").await;
     old.scan("1", "Bern").await;
     old.take_snapshot("1").await.unwrap();
     old.scan("1", "Chur").await;
-    for row in table.rows("1", "").await {
+    for row in setup.rows("1", "").await {
         let mut newer = row.clone();
         newer.insert("later".into(), aws_sdk_dynamodb::types::AttributeValue::Bool(true));
-        table.raw.put_item().table_name("daybook-test").set_item(Some(newer)).send().await.unwrap();
+        setup.table.put(newer).await;
     }
     for reader in [Old, New] {
-        let instance = table.instance(reader);
+        let instance = setup.instance(reader);
         let towns: &[&str] = &["Bern", "Chur"];
         assert_eq!(instance.state("1").await, state_in(reader, towns));
     }
     // And what it does not know, an append leaves in the metadata as it was.
     old.scan("1", "Thun").await;
-    let metadata = table.rows("1", keys::METADATA).await.pop().unwrap();
+    let metadata = setup.rows("1", keys::METADATA).await.pop().unwrap();
     assert_eq!(metadata["later"].as_bool(), Ok(&true));
 
     // Rows as the first release wrote them have none of the attributes that are optional now.
-    for mut row in table.rows("1", keys::EVENT_PREFIX).await {
+    for mut row in setup.rows("1", keys::EVENT_PREFIX).await {
         row.retain(|name, _| !["appendEnd", "snapshotDue", "later"].contains(&name.as_str()));
         row.insert("meta".into(), aws_sdk_dynamodb::types::AttributeValue::M(Item::new()));
-        table.raw.put_item().table_name("daybook-test").set_item(Some(row)).send().await.unwrap();
+        setup.table.put(row).await;
     }
-    assert_eq!(table.instance(New).state("1").await, new_state(&["Bern", "Chur", "Thun"]));
+    assert_eq!(setup.instance(New).state("1").await, new_state(&["Bern", "Chur", "Thun"]));
 }

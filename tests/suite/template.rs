@@ -11,13 +11,12 @@ use std::time::Duration;
 
 use daybook_event_source_mapping::template::{Function, Setting};
 use daybook_event_source_mapping::{MappingSettings, RecordFilter, Template};
-use daybook_event_store::EventStore;
 use daybook_function_runtime::aws_config_at;
-use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
 use daybook_local_aws::messaging::{Bus, Server};
 use daybook_settings::{Environment, SettingError};
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::Relay;
+use daybook_test_support::table::TestTable;
 use serde_json::{Value, json};
 use serde_yaml_ng::Value as Yaml;
 use suite_tests::workspace;
@@ -160,25 +159,19 @@ async fn the_relay_acts_on_what_its_filter_passes() {
 
 #[tokio::test]
 async fn the_snapshotter_acts_on_what_its_filter_passes() {
-    let engine = LocalDynamoDb::in_memory().await.unwrap();
-    let wire = FaultProxy::to(engine.url()).await.unwrap();
-    let store = store(&wire, &fixtures::environment("Snapshotter"));
-    store.admin().create_table().await.unwrap();
-    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store);
+    let settings = daybook_snapshotter::store_settings(&fixtures::environment("Snapshotter")).unwrap();
+    let table = TestTable::with(settings).await;
+    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store());
     let mut acted_on = Vec::new();
     for record in records() {
-        wire.take_calls();
+        table.proxy.take_calls();
         // Of a type that is not registered it would read nothing.
         let known = record.to_string().replace("AGGREGATE#invoice#", "AGGREGATE#account#");
         let batch = serde_json::from_str(&format!("{{\"Records\":[{known}]}}")).unwrap();
         snapshotter.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
-        acted_on.push((record, !wire.take_calls().is_empty()));
+        acted_on.push((record, !table.proxy.take_calls().is_empty()));
     }
     assert_agree(&mapping("Snapshotter").filter, &acted_on);
-}
-
-fn store(wire: &FaultProxy, environment: &Environment) -> EventStore {
-    EventStore::new(&aws_config_at(wire.url()), daybook_snapshotter::store_settings(environment).unwrap())
 }
 
 // What a function is configured by.

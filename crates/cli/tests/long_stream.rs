@@ -12,15 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use daybook_decider::{Json, Meta, RecordedEvent};
-use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
 use daybook_table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
+use daybook_test_support::table::{TABLE, TestTable, settings};
 use dynoxide::{Database, ImportOptions};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use ulid::Ulid;
-
-const TABLE: &str = "daybook-dev";
 
 /// As many events as a snapshot may be behind by default, and what a long stream is compared with.
 const SHORT: u64 = 100;
@@ -36,15 +34,10 @@ fn key(id: &str) -> AggregateKey {
     AggregateKey::new("account", id)
 }
 
-fn store(endpoint: &str) -> EventStore {
-    let settings = StoreSettings::new(TABLE);
-    EventStore::new(&daybook_function_runtime::aws_config_at(endpoint), settings)
-}
-
-/// The binary over the table behind a wire.
-fn daybook(wire: &FaultProxy, arguments: &[&str]) -> Command {
+/// The binary over the table behind a proxy.
+fn daybook(proxy: &FaultProxy, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-    command.args(arguments).env("AWS_ENDPOINT_URL_DYNAMODB", wire.url()).env("TABLE_NAME", TABLE);
+    command.args(arguments).env("AWS_ENDPOINT_URL_DYNAMODB", proxy.url()).env("TABLE_NAME", TABLE);
     command
 }
 
@@ -55,10 +48,10 @@ struct Stack {
 }
 
 impl Stack {
-    fn start(wire: &FaultProxy) -> Self {
+    fn start(proxy: &FaultProxy) -> Self {
         let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
         let arguments = ["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
-        let mut process = daybook(wire, &arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = daybook(proxy, &arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let api = loop {
             let line = lines.next().unwrap().unwrap();
@@ -193,26 +186,27 @@ impl std::fmt::Display for Cost {
 }
 
 /// What the streams cost, each in the same order: what was done, and for which cost.
-async fn measure(wire: &FaultProxy, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
+async fn measure(table: &TestTable, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
+    let proxy = &table.proxy;
     let mut costs = Vec::new();
     let mut cost = |what, calls: &[RecordedCall]| costs.push((what, Cost::of(calls, id)));
-    wire.take_calls();
+    proxy.take_calls();
     let balance = |version: u64| json!(version - 1);
 
-    let stack = Stack::start(wire);
+    let stack = Stack::start(proxy);
     let read = stack.get(id).await;
     assert_eq!((&read["version"], &read["state"]["balance"]), (&json!(version), &balance(version)));
-    cost("GET, new instance", &wire.take_calls());
+    cost("GET, new instance", &proxy.take_calls());
     stack.get(id).await;
-    cost("GET again", &wire.take_calls());
+    cost("GET again", &proxy.take_calls());
     drop(stack);
 
-    let stack = Stack::start(wire);
-    wire.take_calls();
+    let stack = Stack::start(proxy);
+    proxy.take_calls();
     assert_eq!(stack.pay(id, 1).await["version"], version + 1);
-    cost("command, new instance", &wire.take_calls());
+    cost("command, new instance", &proxy.take_calls());
     assert_eq!(stack.pay(id, 1).await["version"], version + 2);
-    cost("command again", &wire.take_calls());
+    cost("command again", &proxy.take_calls());
 
     // The next mark: beside the append, the calls are the snapshotter's, which sees the event in the stream.
     let after = stack.pay(id, 98).await;
@@ -222,19 +216,18 @@ async fn measure(wire: &FaultProxy, id: &str, version: u64) -> Vec<(&'static str
     while Cost::of(&calls, id).calls.len() < 5 {
         assert!(Instant::now() < give_up, "no snapshot is taken: {:?}", Cost::of(&calls, id));
         tokio::time::sleep(Duration::from_millis(20)).await;
-        calls.extend(wire.take_calls());
+        calls.extend(proxy.take_calls());
     }
     calls.retain(|call| call.operation != "TransactWriteItems");
     cost("snapshot, when due", &calls);
     drop(stack);
 
     // In this process: a stack would read the due event in the stream again, and take that for work.
-    wire.take_calls();
-    let loaded =
-        store(wire.url()).load(aggregates::registry().unwrap().get("account").unwrap(), &key(id)).await.unwrap();
+    proxy.take_calls();
+    let loaded = table.store().load(aggregates::registry().unwrap().get("account").unwrap(), &key(id)).await.unwrap();
     let state: Value = serde_json::from_str(loaded.state.text()).unwrap();
     assert_eq!((loaded.version(), &state["balance"]), (version + SHORT, &balance(version + SHORT)));
-    cost("load, from that snapshot", &wire.take_calls());
+    cost("load, from that snapshot", &proxy.take_calls());
     costs
 }
 
@@ -244,8 +237,7 @@ async fn a_long_stream_costs_what_a_short_one_costs() {
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let engine = LocalDynamoDb::start(Some(&data), listener).unwrap();
-    store(engine.url()).admin().create_table().await.unwrap();
-    let wire = FaultProxy::to(engine.url()).await.unwrap();
+    let table = TestTable::over(engine, settings()).await;
 
     let mut sides = Vec::new();
     for (id, version) in [("short", SHORT), ("lengthy", long())] {
@@ -254,7 +246,7 @@ async fn a_long_stream_costs_what_a_short_one_costs() {
         let began = Instant::now();
         fill(&data, id, version);
         println!("{version} events put into the table in {:.0?}", began.elapsed());
-        sides.push(measure(&wire, id, version).await);
+        sides.push(measure(&table, id, version).await);
     }
 
     let [short, long_one] = [&sides[0], &sides[1]];

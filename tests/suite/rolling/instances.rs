@@ -1,40 +1,31 @@
 //! Instances of several releases over one table.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use daybook_command_handler::{Api, router};
-use daybook_decider::{CommandRequest, DecisionInput, Json, Meta, Registry};
+use daybook_decider::Registry;
 use daybook_event_store::{AppendError, EventStore, Loaded, SnapshotOutcome, StoreError, StoreSettings};
-use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
+use daybook_function_runtime::aws_config_at;
+use daybook_local_aws::dynamodb::RecordedCall;
 use daybook_snapshotter::Snapshotter;
 use daybook_table::AggregateKey;
+use daybook_test_support::clock::next_input;
+use daybook_test_support::commands::{deadline, requests};
+use daybook_test_support::row::Item;
+use daybook_test_support::table::{TABLE, TestTable};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use suite_tests::Answer;
-use tokio::time::Instant;
-use ulid::Ulid;
 
 use super::parcel::Release;
 use crate::instance::{answer, request, settings, whole};
 
-/// A snapshot is due every so many events.
+/// The number of events between due snapshots.
 pub(crate) const EVERY: u64 = 10;
 
-/// 2030-01-01, in milliseconds.
-const BEGINNING: u64 = 1_893_456_000_000;
-
-pub(crate) type Item = std::collections::HashMap<String, AttributeValue>;
-
-/// One table.
-pub(crate) struct Table {
-    pub(crate) wire: FaultProxy,
-    pub(crate) raw: Client,
-    _engine: LocalDynamoDb,
+/// One table for all releases.
+pub(crate) struct Setup {
+    pub(crate) table: TestTable,
 }
 
 /// One process of a release, with a cache of its own.
@@ -49,48 +40,27 @@ pub(crate) fn key(id: &str) -> AggregateKey {
     AggregateKey::new("parcel", id)
 }
 
-/// A millisecond later at every call, so that ids sort in the order in which they were made.
-fn circumstances() -> DecisionInput {
-    static PASSED: AtomicU64 = AtomicU64::new(0);
-    let milliseconds = BEGINNING + PASSED.fetch_add(1, Ordering::Relaxed);
-    let now = Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap();
-    DecisionInput { now, seed: Ulid::from_parts(milliseconds, fastrand::u128(..)), meta: Meta::default() }
+fn store_settings() -> StoreSettings {
+    StoreSettings { snapshot_every: EVERY, ..StoreSettings::new(TABLE) }
 }
 
-fn store(url: &str) -> EventStore {
-    let settings = StoreSettings { snapshot_every: EVERY, ..StoreSettings::new("daybook-test") };
-    EventStore::new(&daybook_function_runtime::aws_config_at(url), settings)
-}
-
-impl Table {
+impl Setup {
     pub(crate) async fn new() -> Self {
-        let engine = LocalDynamoDb::in_memory().await.unwrap();
-        let wire = FaultProxy::to(engine.url()).await.unwrap();
-        let raw = Client::new(&daybook_function_runtime::aws_config_at(engine.url()));
-        store(engine.url()).admin().create_table().await.unwrap();
-        Self { wire, raw, _engine: engine }
+        Self { table: TestTable::with(store_settings()).await }
     }
 
     /// A new instance, whose cache is cold.
     pub(crate) fn instance(&self, release: Release) -> Instance {
-        let url = self.wire.url().to_owned();
-        Instance { registry: release.registry(), store: store(&url), url, release }
+        let (registry, store, url) = (release.registry(), self.table.store(), self.table.proxy.url().to_owned());
+        Instance { registry, store, url, release }
     }
 
     pub(crate) fn snapshotter(&self, release: Release) -> Snapshotter {
-        Snapshotter::new(release.registry(), store(self.wire.url()))
+        Snapshotter::new(release.registry(), self.table.store())
     }
 
     pub(crate) async fn rows(&self, id: &str, prefix: &str) -> Vec<Item> {
-        let query = self.raw.query().table_name("daybook-test");
-        let pages = query
-            .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
-            .expression_attribute_values(":pk", AttributeValue::S(key(id).pk()))
-            .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
-            .into_paginator()
-            .items()
-            .send();
-        pages.collect::<Result<_, _>>().await.unwrap()
+        self.table.rows(&key(id), prefix).await
     }
 }
 
@@ -110,17 +80,15 @@ impl Instance {
     /// Decides on what it remembers, as a warm function does, and where that was overtaken, on what it loads.
     pub(crate) async fn command(&self, id: &str, command: &str, data: Value) -> Result<Loaded, StoreError> {
         let (model, key) = (self.registry.get("parcel").unwrap(), key(id));
+        let requests = requests(&[(command, data)]);
         let mut known = self.store.cached(&key);
         loop {
             let before = match known.take() {
                 Some(known) => known,
                 None => self.store.load(model, &key).await?,
             };
-            let request = CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() };
-            let circumstances = circumstances();
-            let decided = model.decide(&before.folded, id, &[request], &circumstances).unwrap();
-            let deadline = Instant::now() + Duration::from_secs(60);
-            match self.store.append(model, &key, before.version(), &decided, None, deadline).await {
+            let decided = model.decide(&before.folded, id, &requests, &next_input()).unwrap();
+            match self.store.append(model, &key, before.version(), &decided, None, deadline()).await {
                 Err(AppendError::Conflict { .. }) => {}
                 appended => return Ok(appended.map_err(|error| panic!("{error}")).unwrap()),
             }
@@ -137,7 +105,8 @@ impl Instance {
 
     /// Asks the command handler of this release, over HTTP.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
-        let router = router(Api::new(self.release.registry(), store(&self.url), settings()));
+        let store = EventStore::new(&aws_config_at(&self.url), store_settings());
+        let router = router(Api::new(self.release.registry(), store, settings()));
         whole(answer(&router, request).await).await
     }
 
@@ -151,18 +120,4 @@ pub(crate) fn first_events(calls: &[RecordedCall]) -> Vec<&str> {
     let onwards = calls.iter().filter(|call| call.request["ScanIndexForward"] != false);
     let first = onwards.filter_map(|call| call.request["ExpressionAttributeValues"][":first"]["S"].as_str());
     first.filter(|sk| sk.starts_with(daybook_table::keys::EVENT_PREFIX)).collect()
-}
-
-/// The stream record of a row.
-pub(crate) fn inserted(row: &Item, sequence_number: u64) -> Value {
-    let image = serde_json::to_value(serde_dynamo::Item::from(row.clone())).unwrap();
-    json!({
-        "eventID": sequence_number.to_string(), "eventName": "INSERT", "eventVersion": "1.1",
-        "eventSource": "aws:dynamodb", "awsRegion": "us-east-1", "eventSourceARN": "arn:stream",
-        "dynamodb": {
-            "ApproximateCreationDateTime": 1_700_000_000, "Keys": {"pk": image["pk"], "sk": image["sk"]},
-            "NewImage": image, "SequenceNumber": sequence_number.to_string(), "SizeBytes": 26,
-            "StreamViewType": "NEW_IMAGE"
-        }
-    })
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use daybook_command_handler::Api;
-use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_local_aws::dynamodb::FaultProxy;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
+use daybook_test_support::table::TestTable;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{plain, store, text};
+use super::{plain, text};
 use crate::fixtures;
 
 /// What each function's role grants: actions, on what, and under which condition.
@@ -153,16 +154,13 @@ fn nothing_is_allowed_by_wildcard_without_a_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_functions_call_is_what_their_roles_grant() {
-    let engine = LocalDynamoDb::in_memory().await.unwrap();
-    let wire = FaultProxy::to(engine.url()).await.unwrap();
-    let of_api = store(&wire, &fixtures::environment("CommandHandler"));
-    of_api.admin().create_table().await.unwrap();
-    wire.take_calls();
+    let store_settings = |environment: &Environment| daybook_snapshotter::store_settings(environment).unwrap();
+    let table = TestTable::with(store_settings(&fixtures::environment("CommandHandler"))).await;
 
     let settings = daybook_command_handler::ApiSettings::read(&fixtures::environment("CommandHandler")).unwrap();
-    let api = daybook_command_handler::router(Api::new(aggregates::registry().unwrap(), of_api, settings));
+    let api = daybook_command_handler::router(Api::new(aggregates::registry().unwrap(), table.store(), settings));
     let all: Environment = [("TABLE_NAME", "daybook-dev"), ("SNAPSHOT_KEEP", "1")].into_iter().collect();
-    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store(&wire, &all));
+    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store_with(store_settings(&all)));
     let (mut by_api, mut by_snapshotter) = (BTreeSet::new(), BTreeSet::new());
     fixtures::run_api(&api).await;
     // The second of them has nothing to do, and its answer is kept.
@@ -172,14 +170,14 @@ async fn what_the_functions_call_is_what_their_roles_grant() {
         let answer = crate::instance::answer(&api, request.body(Body::from(body.to_string())).unwrap()).await;
         assert!(answer.status().is_success(), "{answer:?}");
     }
-    by_api.extend(actions(&wire));
+    by_api.extend(actions(&table.proxy));
     // One more than is kept, so that one has to go.
     for _ in 0..3 {
         fixtures::run_api_event(&api, "command").await;
-        by_api.extend(actions(&wire));
+        by_api.extend(actions(&table.proxy));
         let batch = serde_json::from_str(&fixtures::read("snapshotter/due.json")).unwrap();
         snapshotter.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
-        by_snapshotter.extend(actions(&wire));
+        by_snapshotter.extend(actions(&table.proxy));
     }
     let template = plain(&text());
     for (id, called) in [("CommandHandler", by_api), ("Snapshotter", by_snapshotter)] {
@@ -193,9 +191,9 @@ async fn what_the_functions_call_is_what_their_roles_grant() {
 }
 
 /// The IAM actions that the calls since the last time took.
-fn actions(wire: &FaultProxy) -> Vec<String> {
+fn actions(proxy: &FaultProxy) -> Vec<String> {
     let mut actions = Vec::new();
-    for call in wire.take_calls() {
+    for call in proxy.take_calls() {
         let items = call.request["TransactItems"].as_array().into_iter().flatten();
         let within: Vec<_> = items.flat_map(|item| item.as_object().unwrap().keys()).collect();
         if call.operation != "TransactWriteItems" {

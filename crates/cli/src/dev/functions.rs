@@ -52,17 +52,14 @@ impl StreamFunction {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use daybook_decider::{
-        Aggregate, CommandRequest, Commands, Context, Decision, DecisionInput, EventType, Json, Meta, Registry,
-    };
-    use daybook_event_store::{EventStore, StoreSettings};
-    use daybook_local_aws::dynamodb::LocalDynamoDb;
+    use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
     use daybook_table::AggregateKey;
-    use jiff::Timestamp;
+    use daybook_test_support::commands::execute;
+    use daybook_test_support::stream_record;
+    use daybook_test_support::table::TestTable;
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
     use serde_json::json;
-    use ulid::Ulid;
 
     use super::*;
 
@@ -110,31 +107,16 @@ mod tests {
 
     #[tokio::test]
     async fn invocation_that_panics_returns_a_function_error() {
-        let engine = LocalDynamoDb::in_memory().await.unwrap();
-        let settings = StoreSettings::new("daybook-test");
-        let store = EventStore::new(&daybook_function_runtime::aws_config_at(engine.url()), settings.clone());
-        store.admin().create_table().await.unwrap();
+        let table = TestTable::new().await;
         let registry = Registry::new().with::<Overflow>().unwrap();
         let (model, key) = (registry.get("overflow").unwrap(), AggregateKey::new("overflow", "1"));
-        let input = DecisionInput { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
-        let count = CommandRequest { command: "Count".to_owned(), data: Json::of(&json!({})).unwrap() };
-        let decided = model.decide(&model.before_first_event(), "1", &[count], &input).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        store.append(model, &key, 0, &decided, None, deadline).await.unwrap();
+        execute(&table.direct_store(), model, &key, &[("Count", json!({}))]).await.unwrap();
 
-        let cold = EventStore::new(&daybook_function_runtime::aws_config_at(engine.url()), settings);
-        let function = StreamFunction::Snapshotter(Arc::new(Snapshotter::new(registry, cold)));
-        let keys = json!({"pk": {"S": key.pk()}, "sk": {"S": "EVENT#000000000001"}});
-        let mut image = keys.clone();
-        image["snapshotDue"] = json!({"BOOL": true});
-        let due = json!({"Records": [{
-            "eventID": "1", "eventName": "INSERT", "eventVersion": "1.1", "eventSource": "aws:dynamodb",
-            "awsRegion": "eu-west-1", "eventSourceARN": "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/1",
-            "dynamodb": {
-                "ApproximateCreationDateTime": 1_700_000_000, "Keys": keys, "NewImage": image,
-                "SequenceNumber": "1", "SizeBytes": 26, "StreamViewType": "NEW_IMAGE",
-            },
-        }]});
+        let function = StreamFunction::Snapshotter(Arc::new(Snapshotter::new(registry, table.store())));
+        let image = json!({
+            "pk": {"S": key.pk()}, "sk": {"S": "EVENT#000000000001"}, "snapshotDue": {"BOOL": true},
+        });
+        let due = json!({"Records": [stream_record::insert(1, image)]});
         PANICS.store(true, Ordering::Relaxed);
         assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, InvocationOutcome::FunctionError);
         PANICS.store(false, Ordering::Relaxed);

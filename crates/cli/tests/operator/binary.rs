@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
-use crate::bench::Bench;
+use crate::support::Setup;
 
 pub(crate) const DEV: [&str; 9] = [
     "dev",
@@ -19,11 +19,11 @@ pub(crate) const DEV: [&str; 9] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml"),
 ];
 
-async fn daybook(bench: Option<&Bench>, words: &'static [&'static str]) -> Output {
+async fn daybook(setup: Option<&Setup>, words: &'static [&'static str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
     command.args(words).env_clear();
-    if let Some(bench) = bench {
-        command.envs(bench.environment());
+    if let Some(setup) = setup {
+        command.envs(setup.environment());
     }
     tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
 }
@@ -34,19 +34,19 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_status_is_0_when_clean_1_for_findings_and_2_for_usage() {
-    let bench = Bench::new().await;
-    bench.command("account/1", "OpenAccount", json!({})).await;
-    let clean = daybook(Some(&bench), &["verify"]).await;
+    let setup = Setup::new().await;
+    setup.command("account/1", "OpenAccount", json!({})).await;
+    let clean = daybook(Some(&setup), &["verify"]).await;
     assert_eq!(clean.status.code(), Some(0), "{}", text(&clean.stderr));
     assert!(text(&clean.stdout).starts_with("verified 1 aggregates: 1 events"), "{}", text(&clean.stdout));
     assert_eq!(text(&clean.stderr), "");
 
-    bench.delete("account/1", "#METADATA").await;
-    let findings = daybook(Some(&bench), &["verify", "account/1"]).await;
+    setup.delete("account/1", "#METADATA").await;
+    let findings = daybook(Some(&setup), &["verify", "account/1"]).await;
     assert_eq!(findings.status.code(), Some(1));
     assert!(text(&findings.stdout).starts_with("account/1 #METADATA missing: there is no metadata\n"));
 
-    let usage = daybook(Some(&bench), &["verify", "account"]).await;
+    let usage = daybook(Some(&setup), &["verify", "account"]).await;
     assert_eq!(usage.status.code(), Some(2));
     assert!(text(&usage.stderr).contains("TYPE/ID"), "{}", text(&usage.stderr));
 
@@ -113,7 +113,7 @@ fn commands_without_region_or_credentials_end_before_any_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_error_names_the_option_or_the_variable_that_was_set() {
-    let bench = Bench::new().await;
+    let setup = Setup::new().await;
     let wrong: [(&'static [&'static str], &str); 4] = [
         (&["dlq", "list", "--aggregate", "acme"], "TYPE/ID, as in account/123"),
         (&["dlq", "redrive", "--aggregate", "acme"], "TYPE/ID, as in account/123"),
@@ -124,19 +124,19 @@ async fn usage_error_names_the_option_or_the_variable_that_was_set() {
         ),
     ];
     for (words, expected) in wrong {
-        let output = daybook(Some(&bench), words).await;
+        let output = daybook(Some(&setup), words).await;
         assert_eq!(output.status.code(), Some(2), "{words:?}");
         assert!(text(&output.stderr).contains(expected), "{words:?}: {}", text(&output.stderr));
     }
-    let mut bench = bench;
-    bench.settings.push(("EVENT_TYPE_SHARDS", "0".to_owned()));
-    let output = daybook(Some(&bench), &["verify"]).await;
+    let mut setup = setup;
+    setup.settings.push(("EVENT_TYPE_SHARDS", "0".to_owned()));
+    let output = daybook(Some(&setup), &["verify"]).await;
     assert!(text(&output.stderr).starts_with("daybook: environment variable EVENT_TYPE_SHARDS is \"0\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_with_a_closed_pipe_as_output_ends_silently() {
-    let bench = Bench::new().await;
+    let setup = Setup::new().await;
     let dev = DEV.as_slice();
     for words in [["verify"].as_slice(), &["openapi"], dev] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -144,7 +144,7 @@ async fn command_with_a_closed_pipe_as_output_ends_silently() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(words).env_clear().stdout(writer).stderr(Stdio::piped());
         if words != dev {
-            command.envs(bench.environment());
+            command.envs(setup.environment());
         }
         let output = tokio::task::spawn_blocking(move || command.spawn()?.wait_with_output()).await.unwrap().unwrap();
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(141), String::new()), "{words:?}");

@@ -4,69 +4,69 @@ use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::OutboxItem;
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
+use crate::support::Setup;
 
 /// Puts rows into the dead-letter queue as the relay does.
-async fn send_to_queue(bench: &Bench, rows: &[&OutboxItem], code: &str) {
+async fn send_to_queue(setup: &Setup, rows: &[&OutboxItem], code: &str) {
     let client = aws_sdk_sqs::Client::new(&daybook_function_runtime::aws_config_at(
-        bench.queue_url().split("/0000").next().unwrap(),
+        setup.queue_url().split("/0000").next().unwrap(),
     ));
     for row in rows {
         let body = json!({
             "message": row, "error": {"code": code, "text": "it was refused"}, "attempts": 1,
             "stream": {"eventID": "e1", "sequenceNumber": "1"}, "parkedAt": "2026-11-21T00:00:00Z",
         });
-        client.send_message().queue_url(bench.queue_url()).message_body(body.to_string()).send().await.unwrap();
+        client.send_message().queue_url(setup.queue_url()).message_body(body.to_string()).send().await.unwrap();
     }
 }
 
 /// Receives all messages, as another reader does, and does not put them back.
-async fn receive_all(bench: &Bench) -> usize {
+async fn receive_all(setup: &Setup) -> usize {
     let client = aws_sdk_sqs::Client::new(&daybook_function_runtime::aws_config_at(
-        bench.queue_url().split("/0000").next().unwrap(),
+        setup.queue_url().split("/0000").next().unwrap(),
     ));
     let call =
-        client.receive_message().queue_url(bench.queue_url()).max_number_of_messages(10).visibility_timeout(3600);
+        client.receive_message().queue_url(setup.queue_url()).max_number_of_messages(10).visibility_timeout(3600);
     call.send().await.unwrap().messages().len()
 }
 
-async fn send_text_to_queue(bench: &Bench, text: &str) {
+async fn send_text_to_queue(setup: &Setup, text: &str) {
     let client = aws_sdk_sqs::Client::new(&daybook_function_runtime::aws_config_at(
-        bench.queue_url().split("/0000").next().unwrap(),
+        setup.queue_url().split("/0000").next().unwrap(),
     ));
-    client.send_message().queue_url(bench.queue_url()).message_body(text).send().await.unwrap();
+    client.send_message().queue_url(setup.queue_url()).message_body(text).send().await.unwrap();
 }
 
 /// Dead-letter messages: three of one to-do, out of order, one of another, one of an account, and one of an unreadable record.
-async fn bench() -> (Bench, Vec<OutboxItem>, Vec<OutboxItem>) {
-    let bench = Bench::new().await;
-    bench.todo("1", 3).await;
-    bench.todo("2", 1).await;
-    bench.command("account/1", "OpenAccount", json!({})).await;
-    bench.command("account/1", "RecordTransaction", json!({"desc": "A", "amount": -1})).await;
-    let first = bench.outbox("todo/1").await;
-    let mut others = bench.outbox("todo/2").await;
-    others.extend(bench.outbox("account/1").await);
-    send_to_queue(&bench, &[&first[2], &first[0], &others[0]], "MalformedDetail").await;
+async fn setup() -> (Setup, Vec<OutboxItem>, Vec<OutboxItem>) {
+    let setup = Setup::new().await;
+    setup.todo("1", 3).await;
+    setup.todo("2", 1).await;
+    setup.command("account/1", "OpenAccount", json!({})).await;
+    setup.command("account/1", "RecordTransaction", json!({"desc": "A", "amount": -1})).await;
+    let first = setup.outbox("todo/1").await;
+    let mut others = setup.outbox("todo/2").await;
+    others.extend(setup.outbox("account/1").await);
+    send_to_queue(&setup, &[&first[2], &first[0], &others[0]], "MalformedDetail").await;
     send_text_to_queue(
-        &bench,
+        &setup,
         r#"{"record":{"odd":true},"error":{"code":"UnreadableRecord","text":"NewImage"},"attempts":0}"#,
     )
     .await;
-    send_to_queue(&bench, &[&first[1], &others[1]], "OversizedEntry").await;
-    (bench, first, others)
+    send_to_queue(&setup, &[&first[1], &others[1]], "OversizedEntry").await;
+    (setup, first, others)
 }
 
 /// Whether other readers can receive every message of the queue.
-async fn all_are_visible(bench: &Bench) -> bool {
-    let lines = bench.daybook("dlq list").await.expect(Exit::Clean);
-    lines.len() - 1 == bench.bus.queued().len()
+async fn all_are_visible(setup: &Setup) -> bool {
+    let lines = setup.daybook("dlq list").await.expect(Exit::Clean);
+    lines.len() - 1 == setup.bus.queued().len()
 }
 
 #[tokio::test]
 async fn list_prints_each_message_and_leaves_all_in_the_queue() {
-    let (bench, first, others) = bench().await;
-    let lines = bench.daybook("dlq list").await.expect(Exit::Clean);
+    let (setup, first, others) = setup().await;
+    let lines = setup.daybook("dlq list").await.expect(Exit::Clean);
     let summary =
         "6 letters of 6 seen, 1 of them no whole messages; SQS counts about 6 waiting and 0 that other readers have";
     assert_eq!(lines[6], summary);
@@ -78,9 +78,9 @@ async fn list_prints_each_message_and_leaves_all_in_the_queue() {
         lines[5].ends_with("is no whole message: it holds a record that could not be read (NewImage)"),
         "{lines:?}"
     );
-    assert!(all_are_visible(&bench).await);
+    assert!(all_are_visible(&setup).await);
 
-    let lines = bench.daybook("dlq list --json --type todo --error-code MalformedDetail").await.expect(Exit::Clean);
+    let lines = setup.daybook("dlq list --json --type todo --error-code MalformedDetail").await.expect(Exit::Clean);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 4);
     assert_eq!((&lines[0]["aggregate"], &lines[0]["messageSeq"]), (&json!("todo/1"), &json!(1)));
@@ -89,38 +89,38 @@ async fn list_prints_each_message_and_leaves_all_in_the_queue() {
 
 #[tokio::test]
 async fn show_prints_the_whole_message_by_either_id() {
-    let (bench, first, _) = bench().await;
-    let lines = bench.daybook(&format!("dlq show {}", first[1].message_id)).await.expect(Exit::Clean);
+    let (setup, first, _) = setup().await;
+    let lines = setup.daybook(&format!("dlq show {}", first[1].message_id)).await.expect(Exit::Clean);
     let message: Value = serde_json::from_str(&lines.join("\n")).unwrap();
     assert_eq!(message["message"]["detail"], first[1].detail);
     assert_eq!(message["stream"]["sequenceNumber"], "1");
     // By SQS's own id too.
-    let unreadable = bench.bus.queued()[3].message_id.clone();
-    let lines = bench.daybook(&format!("dlq show {unreadable}")).await.expect(Exit::Clean);
+    let unreadable = setup.bus.queued()[3].message_id.clone();
+    let lines = setup.daybook(&format!("dlq show {unreadable}")).await.expect(Exit::Clean);
     assert!(lines.join("").contains(r#""odd": true"#));
-    bench.daybook("dlq show nothing").await.expect(Exit::Findings);
-    assert!(all_are_visible(&bench).await);
+    setup.daybook("dlq show nothing").await.expect(Exit::Findings);
+    assert!(all_are_visible(&setup).await);
 }
 
 #[tokio::test]
 async fn redrive_without_yes_sends_and_deletes_nothing() {
-    let (bench, ..) = bench().await;
-    let lines = bench.daybook("dlq redrive").await.expect(Exit::Findings);
+    let (setup, ..) = setup().await;
+    let lines = setup.daybook("dlq redrive").await.expect(Exit::Findings);
     assert!(lines[0].starts_with("left ") && lines[1].starts_with("would-send account/1 1 "), "{lines:?}");
     assert_eq!(lines[6], "5 messages would be sent; nothing was done, --yes does it");
-    assert!(bench.bus.delivered().is_empty());
-    assert_eq!(bench.bus.queued().len(), 6);
-    assert!(all_are_visible(&bench).await);
+    assert!(setup.bus.delivered().is_empty());
+    assert_eq!(setup.bus.queued().len(), 6);
+    assert!(all_are_visible(&setup).await);
 }
 
 #[tokio::test]
 async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
-    let (bench, first, others) = bench().await;
-    bench.fail(json!({
+    let (setup, first, others) = setup().await;
+    setup.fail(json!({
         "putEvents": [{"http": 500}, {"failEntries": [{"index": 0, "code": "InternalFailure"}]}],
         "entries": [{"containing": first[1].message_id, "code": "MalformedDetail"}],
     }));
-    let lines = bench.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Findings);
+    let lines = setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Findings);
     let refused =
         format!("refused todo/1 2 TodoUpdated {} (MalformedDetail: a fault was asked for)", first[1].message_id);
     assert!(lines.contains(&refused), "{lines:?}");
@@ -128,125 +128,125 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
         lines.last().unwrap(),
         "4 messages sent and deleted from the queue; left there: 1 that the bus refuses, 1 no whole messages, 0 not sent"
     );
-    let left: Vec<_> = bench.bus.queued().into_iter().map(|message| message.body).collect();
+    let left: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
     assert_eq!(left.len(), 2);
     assert!(left[0].contains("UnreadableRecord") && left[1].contains(&first[1].message_id), "{left:?}");
-    assert!(all_are_visible(&bench).await);
+    assert!(all_are_visible(&setup).await);
 
     // The same ids and bytes, in the aggregate's order.
-    let sent = bench.sent();
+    let sent = setup.sent();
     let of_first: Vec<_> = sent.iter().filter(|id| first.iter().any(|row| row.message_id == **id)).collect();
     assert_eq!(of_first, [&first[0].message_id, &first[2].message_id]);
     for row in [&first[0], &first[2], &others[0], &others[1]] {
-        assert!(bench.bus.delivered().iter().any(|entry| entry.detail == row.detail));
+        assert!(setup.bus.delivered().iter().any(|entry| entry.detail == row.detail));
     }
 
     // Once the bus takes it, it goes.
-    bench.fail(json!({}));
-    bench.daybook("dlq redrive --yes --type todo").await.expect(Exit::Clean);
-    assert_eq!(bench.bus.queued().len(), 1);
-    assert_eq!(bench.sent().last(), Some(&first[1].message_id));
+    setup.fail(json!({}));
+    setup.daybook("dlq redrive --yes --type todo").await.expect(Exit::Clean);
+    assert_eq!(setup.bus.queued().len(), 1);
+    assert_eq!(setup.sent().last(), Some(&first[1].message_id));
 }
 
 #[tokio::test]
 async fn redrive_sends_only_the_selected_messages() {
-    let (bench, first, others) = bench().await;
-    bench.daybook("dlq redrive --yes --aggregate todo/1 --error-code OversizedEntry").await.expect(Exit::Clean);
-    assert_eq!(bench.sent(), [first[1].message_id.clone()]);
-    bench.daybook("dlq redrive --yes --message-type accountOverdrawn").await.expect(Exit::Clean);
-    bench.daybook(&format!("dlq redrive --yes --id {}", others[0].message_id)).await.expect(Exit::Clean);
-    assert_eq!(bench.sent(), [&first[1], &others[1], &others[0]].map(|row| row.message_id.clone()));
-    assert_eq!(bench.bus.queued().len(), 3);
-    assert!(all_are_visible(&bench).await);
+    let (setup, first, others) = setup().await;
+    setup.daybook("dlq redrive --yes --aggregate todo/1 --error-code OversizedEntry").await.expect(Exit::Clean);
+    assert_eq!(setup.sent(), [first[1].message_id.clone()]);
+    setup.daybook("dlq redrive --yes --message-type accountOverdrawn").await.expect(Exit::Clean);
+    setup.daybook(&format!("dlq redrive --yes --id {}", others[0].message_id)).await.expect(Exit::Clean);
+    assert_eq!(setup.sent(), [&first[1], &others[1], &others[0]].map(|row| row.message_id.clone()));
+    assert_eq!(setup.bus.queued().len(), 3);
+    assert!(all_are_visible(&setup).await);
 }
 
 #[tokio::test]
 async fn redrive_sends_a_message_with_two_copies_once() {
-    let (bench, first, _) = bench().await;
-    send_to_queue(&bench, &[&first[1], &first[1]], "Another").await;
-    let lines = bench.daybook("dlq redrive --yes --aggregate todo/1").await.expect(Exit::Clean);
+    let (setup, first, _) = setup().await;
+    send_to_queue(&setup, &[&first[1], &first[1]], "Another").await;
+    let lines = setup.daybook("dlq redrive --yes --aggregate todo/1").await.expect(Exit::Clean);
     assert_eq!(lines.len(), 4);
-    assert_eq!(bench.sent(), first.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>());
-    assert_eq!(bench.bus.queued().len(), 3);
+    assert_eq!(setup.sent(), first.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>());
+    assert_eq!(setup.bus.queued().len(), 3);
 }
 
 #[tokio::test]
 async fn redrive_reports_messages_that_sqs_does_not_delete() {
-    let (bench, first, others) = bench().await;
-    bench.fail(json!({"deleteMessage": [{"failEntries": [{"index": 0, "code": "InternalError"}]}]}));
-    let lines = bench.daybook("dlq redrive --yes --type todo").await.expect(Exit::Findings);
+    let (setup, first, others) = setup().await;
+    setup.fail(json!({"deleteMessage": [{"failEntries": [{"index": 0, "code": "InternalError"}]}]}));
+    let lines = setup.daybook("dlq redrive --yes --type todo").await.expect(Exit::Findings);
     let kept = format!("sent-and-kept todo/1 1 TodoCreated {} (InternalError: ", first[0].message_id);
     assert!(lines.iter().any(|line| line.starts_with(&kept)), "{lines:?}");
     assert!(lines.last().unwrap().starts_with("4 messages sent and deleted from the queue but for 1 letters"));
-    let left: Vec<_> = bench.bus.queued().into_iter().map(|message| message.body).collect();
+    let left: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
     assert!(left.iter().any(|body| body.contains(&first[0].message_id)), "{left:?}");
     assert!(left.iter().any(|body| body.contains(&others[1].message_id)) && left.len() == 3, "{left:?}");
 }
 
 #[tokio::test]
 async fn redrive_with_access_denied_ends_and_deletes_nothing() {
-    let (bench, ..) = bench().await;
-    bench.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]}));
-    let printed = bench.daybook("dlq redrive --yes").await;
+    let (setup, ..) = setup().await;
+    setup.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]}));
+    let printed = setup.daybook("dlq redrive --yes").await;
     assert!(matches!(&printed.ended, Err(OperatorError::Bus { .. })), "{printed:?}");
     assert!(printed.lines.last().unwrap().ends_with("1 no whole messages, 5 not sent"), "{printed:?}");
-    assert_eq!(bench.bus.queued().len(), 6);
-    assert!(all_are_visible(&bench).await);
+    assert_eq!(setup.bus.queued().len(), 6);
+    assert!(all_are_visible(&setup).await);
 }
 
 #[tokio::test]
 async fn redrive_of_a_long_queue_reads_all_messages_up_to_the_limit() {
-    let bench = Bench::new().await;
-    bench.todo("1", 25).await;
-    let rows = bench.outbox("todo/1").await;
-    send_to_queue(&bench, &rows.iter().collect::<Vec<_>>(), "X").await;
-    assert_eq!(bench.daybook("dlq list").await.expect(Exit::Clean).len(), 26);
-    assert_eq!(bench.daybook("dlq list --limit 12").await.expect(Exit::Clean).len(), 13);
-    bench.daybook("dlq redrive --yes --limit 12 --rate 100000").await.expect(Exit::Clean);
-    assert_eq!(bench.bus.queued().len(), 13);
-    bench.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Clean);
-    assert!(bench.bus.queued().is_empty());
-    assert_eq!(bench.sent(), rows.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>());
+    let setup = Setup::new().await;
+    setup.todo("1", 25).await;
+    let rows = setup.outbox("todo/1").await;
+    send_to_queue(&setup, &rows.iter().collect::<Vec<_>>(), "X").await;
+    assert_eq!(setup.daybook("dlq list").await.expect(Exit::Clean).len(), 26);
+    assert_eq!(setup.daybook("dlq list --limit 12").await.expect(Exit::Clean).len(), 13);
+    setup.daybook("dlq redrive --yes --limit 12 --rate 100000").await.expect(Exit::Clean);
+    assert_eq!(setup.bus.queued().len(), 13);
+    setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Clean);
+    assert!(setup.bus.queued().is_empty());
+    assert_eq!(setup.sent(), rows.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>());
 }
 
 #[tokio::test]
 async fn redrive_with_a_closed_output_leaves_no_message_hidden_or_sent_and_kept() {
-    let (bench, ..) = bench().await;
+    let (setup, ..) = setup().await;
     for lines in 0..=6 {
-        let printed = bench.daybook_unread("dlq redrive", lines).await;
+        let printed = setup.daybook_unread("dlq redrive", lines).await;
         assert_eq!(printed.expect(Exit::Unread).len(), lines);
-        assert!(all_are_visible(&bench).await);
+        assert!(all_are_visible(&setup).await);
     }
     // Nobody would know of what is sent.
-    bench.daybook_unread("dlq redrive --yes", 0).await.expect(Exit::Unread);
-    assert_eq!((bench.sent().len(), bench.bus.queued().len()), (0, 6));
-    assert!(all_are_visible(&bench).await);
+    setup.daybook_unread("dlq redrive --yes", 0).await.expect(Exit::Unread);
+    assert_eq!((setup.sent().len(), setup.bus.queued().len()), (0, 6));
+    assert!(all_are_visible(&setup).await);
     // What is sent already is not in the queue any more.
-    bench.daybook_unread("dlq redrive --yes --rate 100000", 2).await.expect(Exit::Unread);
-    assert_eq!((bench.sent().len(), bench.bus.queued().len()), (5, 1));
-    assert!(all_are_visible(&bench).await);
+    setup.daybook_unread("dlq redrive --yes --rate 100000", 2).await.expect(Exit::Unread);
+    assert_eq!((setup.sent().len(), setup.bus.queued().len()), (5, 1));
+    assert!(all_are_visible(&setup).await);
 }
 
 #[tokio::test]
 async fn redrive_counts_messages_that_other_readers_have() {
-    let (bench, ..) = bench().await;
-    assert_eq!(receive_all(&bench).await, 6);
-    let lines = bench.daybook("dlq redrive").await.expect(Exit::Clean);
+    let (setup, ..) = setup().await;
+    assert_eq!(receive_all(&setup).await, 6);
+    let lines = setup.daybook("dlq redrive").await.expect(Exit::Clean);
     let expected = "0 messages would be sent; about 6 more are hidden from this look; nothing was done, --yes does it";
     assert_eq!(lines, [expected]);
-    let lines = bench.daybook("dlq redrive --yes").await.expect(Exit::Clean);
+    let lines = setup.daybook("dlq redrive --yes").await.expect(Exit::Clean);
     assert!(lines[0].ends_with("0 not sent; about 6 more are hidden from this look"), "{lines:?}");
-    let lines = bench.daybook("dlq redrive --yes --json").await.expect(Exit::Clean);
+    let lines = setup.daybook("dlq redrive --yes --json").await.expect(Exit::Clean);
     assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"]["hidden"], 6);
 }
 
 #[tokio::test]
 async fn queue_that_refuses_a_call_is_reported_in_one_line() {
-    let (bench, ..) = bench().await;
+    let (setup, ..) = setup().await;
     let refusal = json!({"http": 403, "code": "AccessDeniedException", "forever": true});
-    bench.fail(json!({"receiveMessage": [refusal]}));
+    setup.fail(json!({"receiveMessage": [refusal]}));
     for command in ["list", "show 1", "redrive"] {
-        let error = bench.daybook(&format!("dlq {command}")).await.ended.unwrap_err();
+        let error = setup.daybook(&format!("dlq {command}")).await.ended.unwrap_err();
         let text = daybook_function_runtime::with_causes(&error);
         assert!(text.starts_with("the queue does not give its messages: ") && text.contains("AccessDenied"), "{text}");
         // Not the whole answer with its headers.

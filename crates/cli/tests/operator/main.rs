@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod bench;
 mod binary;
 mod dlq;
 mod documents;
 mod republish;
 mod shards;
 mod snapshot;
+mod support;
 mod verify;

@@ -6,19 +6,19 @@ use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
+use crate::support::Setup;
 
 const ALWAYS: &str = "republish --from 2020-01-01T00:00:00Z --to 2100-01-01T00:00:00Z --rate 1000000";
 
-async fn bench() -> Bench {
-    let bench = Bench::new().await;
-    bench.todo("1", 12).await;
-    bench.todo("2", 2).await;
-    bench.command("account/1", "OpenAccount", json!({})).await;
-    bench.command("account/1", "RecordTransaction", json!({"desc": "A", "amount": 5})).await;
-    bench.command("account/1", "RecordTransaction", json!({"desc": "B", "amount": -9})).await;
-    bench.wire.take_calls();
-    bench
+async fn setup() -> Setup {
+    let setup = Setup::new().await;
+    setup.todo("1", 12).await;
+    setup.todo("2", 2).await;
+    setup.command("account/1", "OpenAccount", json!({})).await;
+    setup.command("account/1", "RecordTransaction", json!({"desc": "A", "amount": 5})).await;
+    setup.command("account/1", "RecordTransaction", json!({"desc": "B", "amount": -9})).await;
+    setup.table.proxy.take_calls();
+    setup
 }
 
 fn ids(rows: &[OutboxItem]) -> Vec<String> {
@@ -27,75 +27,75 @@ fn ids(rows: &[OutboxItem]) -> Vec<String> {
 
 #[tokio::test]
 async fn republish_sends_the_rows_of_the_window_unchanged() {
-    let bench = bench().await;
-    let lines = bench.daybook(ALWAYS).await.expect(Exit::Clean);
+    let setup = setup().await;
+    let lines = setup.daybook(ALWAYS).await.expect(Exit::Clean);
     assert_eq!(lines.len(), 16);
     assert!(lines[0].starts_with("would-send account/1 1 accountOverdrawn "), "{lines:?}");
     assert_eq!(
         lines[15],
         "17 events in the window: 15 messages would be sent, 0 unreadable, 0 gone; nothing was done, --yes does it"
     );
-    assert!(bench.bus.delivered().is_empty());
+    assert!(setup.bus.delivered().is_empty());
 
-    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    let lines = setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
     assert_eq!(lines[15], "17 events in the window: 15 messages sent, 0 refused, 0 unreadable, 0 gone");
     let mut rows = Vec::new();
     for aggregate in ["account/1", "todo/1", "todo/2"] {
-        rows.extend(bench.outbox(aggregate).await);
+        rows.extend(setup.outbox(aggregate).await);
     }
     for row in &rows {
-        let entries = bench.bus.delivered();
+        let entries = setup.bus.delivered();
         let sent: Vec<_> = entries.iter().filter(|entry| entry.detail.contains(&row.message_id)).collect();
         assert_eq!(sent.len(), 1);
         assert_eq!((&sent[0].detail, &sent[0].detail_type), (&row.detail, &row.message_type));
         assert_eq!(sent[0].time.as_ref(), Some(&row.occurred_at));
         assert_eq!((sent[0].event_bus_name.as_str(), sent[0].source.as_str()), ("main", "daybook"));
     }
-    let of_first: Vec<_> = bench.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/1"]).collect();
+    let of_first: Vec<_> = setup.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/1"]).collect();
     let numbers = of_first
         .iter()
         .map(|entry| serde_json::from_str::<Value>(&entry.detail).unwrap()["metadata"]["messageSeq"].as_u64().unwrap());
     assert_eq!(numbers.collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
 
-    let operations = bench.operations();
+    let operations = setup.table.operations();
     assert!(operations.iter().all(|operation| operation == "Query"), "{operations:?}");
 }
 
 #[tokio::test]
 async fn window_includes_its_beginning_and_not_its_end() {
-    let bench = bench().await;
+    let setup = setup().await;
     let times: Vec<Timestamp> =
-        bench.outbox("todo/2").await.iter().map(|row| row.occurred_at.parse().unwrap()).collect();
+        setup.outbox("todo/2").await.iter().map(|row| row.occurred_at.parse().unwrap()).collect();
     // All of it was decided at once.
     let (at, after) = (times[0], times[0] + jiff::SignedDuration::from_millis(1));
     let window = |from: Timestamp, to: Timestamp| format!("republish --from {from} --to {to} --aggregate todo/2");
-    let count = async |line: String| bench.daybook(&line).await.expect(Exit::Clean).len() - 1;
+    let count = async |line: String| setup.daybook(&line).await.expect(Exit::Clean).len() - 1;
     assert_eq!(count(window(at, after)).await, 2);
     assert_eq!(count(window(at - jiff::SignedDuration::from_secs(1), at)).await, 0);
     assert_eq!(count(window(after, after + jiff::SignedDuration::from_secs(1))).await, 0);
-    assert!(matches!(bench.daybook(&window(after, at)).await.ended, Err(OperatorError::Usage(_))));
+    assert!(matches!(setup.daybook(&window(after, at)).await.ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
 async fn republish_sends_only_the_selected_types_and_aggregates() {
-    let bench = bench().await;
-    let count = async |more: &str| bench.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
+    let setup = setup().await;
+    let count = async |more: &str| setup.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
     assert_eq!(count("--type account").await, 1);
     assert_eq!(count("--type account --type todo").await, 15);
     assert_eq!(count("--aggregate todo/2 --aggregate account/1").await, 3);
     assert_eq!(count("--after todo/1").await, 2);
     assert_eq!(count("--type order").await, 0);
-    assert!(matches!(bench.daybook(&format!("{ALWAYS} --type ghost")).await.ended, Err(OperatorError::Usage(_))));
+    assert!(matches!(setup.daybook(&format!("{ALWAYS} --type ghost")).await.ended, Err(OperatorError::Usage(_))));
 }
 
 #[tokio::test]
 async fn events_of_a_removed_type_are_found_by_its_name() {
-    let bench = bench().await;
-    let mut row = bench.rows("todo/1", "EVENT#000000000002").await.remove(0);
+    let setup = setup().await;
+    let mut row = setup.rows("todo/1", "EVENT#000000000002").await.remove(0);
     row.insert("eventType".to_owned(), AttributeValue::S("TodoRetitled".to_owned()));
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
-    bench.put(row).await;
-    let count = async |more: &str| bench.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
+    setup.table.put(row).await;
+    let count = async |more: &str| setup.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
     // Not even the event after it is taken to have announced more than it has.
     assert_eq!(count("--aggregate todo/1").await, 11);
     assert_eq!(count("--aggregate todo/1 --event-type TodoRetitled").await, 12);
@@ -104,103 +104,101 @@ async fn events_of_a_removed_type_are_found_by_its_name() {
 /// Three of them fill a page of DynamoDB.
 #[tokio::test]
 async fn events_and_rows_are_read_to_the_last_page() {
-    let bench = Bench::new().await;
+    let setup = Setup::new().await;
     for id in 1..=4 {
         let data = |title: &str| json!({"title": format!("{title} {id}"), "message": "x".repeat(300 * 1024)});
-        bench.command(&format!("todo/{id}"), "CreateTodo", data("created")).await;
-        bench.command(&format!("todo/{id}"), "UpdateTodo", data("updated")).await;
-        bench.command("todo/all", if id == 1 { "CreateTodo" } else { "UpdateTodo" }, data("all")).await;
+        setup.command(&format!("todo/{id}"), "CreateTodo", data("created")).await;
+        setup.command(&format!("todo/{id}"), "UpdateTodo", data("updated")).await;
+        setup.command("todo/all", if id == 1 { "CreateTodo" } else { "UpdateTodo" }, data("all")).await;
     }
-    assert_eq!(bench.daybook(ALWAYS).await.expect(Exit::Clean).len(), 13);
-    bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
-    assert_eq!(bench.sent().len(), 12);
+    assert_eq!(setup.daybook(ALWAYS).await.expect(Exit::Clean).len(), 13);
+    setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    assert_eq!(setup.sent().len(), 12);
     for line in ["verify", "verify --scan"] {
-        let lines = bench.daybook(line).await.expect(Exit::Clean);
+        let lines = setup.daybook(line).await.expect(Exit::Clean);
         assert!(lines[0].starts_with("verified 5 aggregates: 12 events, 12 messages"), "{lines:?}");
     }
 }
 
 #[tokio::test]
 async fn republish_reads_all_shards_of_an_event_type() {
-    let bench = Bench::with(&[("EVENT_TYPE_SHARDS", "8")]).await;
+    let setup = Setup::with(&[("EVENT_TYPE_SHARDS", "8")]).await;
     for id in 0..20 {
-        bench.todo(&id.to_string(), 1).await;
+        setup.todo(&id.to_string(), 1).await;
     }
-    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    let lines = setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
     assert_eq!(lines.len(), 21);
-    assert_eq!(bench.bus.put_events_calls().len(), 2);
+    assert_eq!(setup.bus.put_events_calls().len(), 2);
 }
 
 #[tokio::test]
 async fn republish_reports_events_whose_rows_are_gone() {
-    let bench = bench().await;
+    let setup = setup().await;
     for seq_num in [1, 2, 3, 7] {
-        bench.delete("todo/1", &format!("OUTBOX#{seq_num:012}#0")).await;
+        setup.delete("todo/1", &format!("OUTBOX#{seq_num:012}#0")).await;
     }
-    bench.delete("account/1", "OUTBOX#000000000003#0").await;
-    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Findings);
+    setup.delete("account/1", "OUTBOX#000000000003#0").await;
+    let lines = setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Findings);
     for gone in ["todo/1 event 1", "todo/1 event 2", "todo/1 event 3", "todo/1 event 7", "account/1 event 3"] {
         assert!(lines.contains(&format!("gone {gone}: 1 of 1 messages")), "{lines:?}");
     }
     assert_eq!(lines.last().unwrap(), "17 events in the window: 10 messages sent, 0 refused, 0 unreadable, 5 gone");
-    assert_eq!(bench.sent().len(), 10);
+    assert_eq!(setup.sent().len(), 10);
 }
 
 /// The count of what an event announced needs the event before it, which the window may not hold.
 #[tokio::test]
 async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_event_before() {
-    let bench = Bench::new().await;
-    bench.todo("1", 2).await;
-    let first = bench.outbox("todo/1").await[0].occurred_at.parse::<Timestamp>().unwrap();
-    // Another millisecond.
-    while Timestamp::now().as_millisecond() <= first.as_millisecond() + 1 {}
-    bench.command("todo/1", "UpdateTodo", json!({"title": "x", "message": ""})).await;
-    bench.delete("todo/1", "OUTBOX#000000000003#0").await;
-    bench.wire.take_calls();
+    let setup = Setup::new().await;
+    setup.todo("1", 2).await;
+    let first = setup.outbox("todo/1").await[0].occurred_at.parse::<Timestamp>().unwrap();
+    setup.command("todo/1", "UpdateTodo", json!({"title": "x", "message": ""})).await;
+    setup.delete("todo/1", "OUTBOX#000000000003#0").await;
+    setup.table.proxy.take_calls();
     let from = first + jiff::SignedDuration::from_millis(1);
     let line = format!("republish --from {from} --to 2100-01-01T00:00:00Z");
-    let lines = bench.daybook(&line).await.expect(Exit::Findings);
+    let lines = setup.daybook(&line).await.expect(Exit::Findings);
     assert_eq!(lines[0], "gone todo/1 event 3: 1 of 1 messages");
-    let operations = bench.operations();
+    let operations = setup.table.operations();
     assert_eq!(operations.iter().filter(|operation| *operation == "GetItem").count(), 1);
 }
 
 #[tokio::test]
 async fn unreadable_row_is_reported_and_the_others_are_sent() {
-    let bench = bench().await;
-    let mut row = bench.rows("todo/2", "OUTBOX#000000000001").await.remove(0);
+    let setup = setup().await;
+    let mut row = setup.rows("todo/2", "OUTBOX#000000000001").await.remove(0);
     row.insert("messageSeq".to_owned(), AttributeValue::S("one".to_owned()));
-    bench.put(row).await;
-    let lines = bench.daybook(&format!("{ALWAYS} --aggregate todo/2 --yes")).await.expect(Exit::Findings);
+    setup.table.put(row).await;
+    let lines = setup.daybook(&format!("{ALWAYS} --aggregate todo/2 --yes")).await.expect(Exit::Findings);
     assert!(lines[0].starts_with("unreadable todo/2 OUTBOX#000000000001#0: "), "{lines:?}");
-    assert_eq!(bench.sent(), ids(&bench.outbox_of("todo/2", 2).await));
+    assert_eq!(setup.sent(), ids(&setup.outbox_of("todo/2", 2).await));
     // It is there, so it is not gone.
     assert_eq!(lines[2], "2 events in the window: 1 messages sent, 0 refused, 1 unreadable, 0 gone");
 }
 
 #[tokio::test]
 async fn unreadable_row_of_an_event_outside_the_selection_is_not_reported() {
-    let bench = bench().await;
-    let mut event = bench.rows("todo/1", "EVENT#000000000005").await.remove(0);
+    let setup = setup().await;
+    let mut event = setup.rows("todo/1", "EVENT#000000000005").await.remove(0);
     event.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
-    bench.put(event).await;
-    let mut row = bench.rows("todo/1", "OUTBOX#000000000005").await.remove(0);
+    setup.table.put(event).await;
+    let mut row = setup.rows("todo/1", "OUTBOX#000000000005").await.remove(0);
     row.insert("messageSeq".to_owned(), AttributeValue::S("five".to_owned()));
-    bench.put(row).await;
-    let lines = bench.daybook(&format!("{ALWAYS} --aggregate todo/1")).await.expect(Exit::Clean);
+    setup.table.put(row).await;
+    let lines = setup.daybook(&format!("{ALWAYS} --aggregate todo/1")).await.expect(Exit::Clean);
     assert_eq!(lines.len(), 12, "{lines:?}");
 }
 
 /// The rows of one event end a page: by their sort keys 0, 1, 10, 11, 2 and so on. What is sent together ends there too.
 #[tokio::test]
 async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
-    let bench = Bench::new().await;
-    bench.todo("0", 490).await;
-    bench.todo("large", 1).await;
-    let mut event = bench.rows("todo/large", "EVENT#").await.remove(0);
+    let setup = Setup::new().await;
+    setup.todo("0", 490).await;
+    setup.todo("large", 1).await;
+    let mut event = setup.rows("todo/large", "EVENT#").await.remove(0);
     event.insert("messageSeq".to_owned(), AttributeValue::N("12".to_owned()));
-    bench.put(event).await;
-    let first = bench.outbox("todo/large").await.remove(0);
+    setup.table.put(event).await;
+    let first = setup.outbox("todo/large").await.remove(0);
     for index in 0..12_usize {
         let mut detail: Value = serde_json::from_str(&first.detail).unwrap();
         detail["metadata"]["messageId"] = index.to_string().into();
@@ -212,11 +210,11 @@ async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
             detail: detail.to_string(),
             ..first.clone()
         };
-        bench.put(serde_dynamo::to_item(row).unwrap()).await;
+        setup.table.put(serde_dynamo::to_item(row).unwrap()).await;
     }
-    let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
+    let lines = setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
     assert_eq!(lines.last().unwrap(), "491 events in the window: 502 messages sent, 0 refused, 0 unreadable, 0 gone");
-    let entries = bench.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/large"]);
+    let entries = setup.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/large"]);
     let ids = entries.map(|entry| {
         let detail: Value = serde_json::from_str(&entry.detail).unwrap();
         detail["metadata"]["messageId"].as_str().unwrap().parse::<usize>().unwrap()
@@ -226,9 +224,9 @@ async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
 
 #[tokio::test]
 async fn republish_continues_after_a_bus_that_refused() {
-    let bench = bench().await;
-    bench.fail(json!({"putEvents": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
-    let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
+    let setup = setup().await;
+    setup.fail(json!({"putEvents": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
+    let printed = setup.daybook(&format!("{ALWAYS} --yes")).await;
     let error = printed.ended.unwrap_err();
     assert!(
         matches!(&error, OperatorError::Bus { cause, .. } if cause.starts_with("AccessDeniedException")),
@@ -238,43 +236,43 @@ async fn republish_continues_after_a_bus_that_refused() {
     let summary = printed.lines.last().unwrap();
     let after = summary.split_once("go on with --after ").unwrap().1;
 
-    bench.fail(json!({}));
-    bench.daybook(&format!("{ALWAYS} --yes --after {after}")).await.expect(Exit::Clean);
+    setup.fail(json!({}));
+    setup.daybook(&format!("{ALWAYS} --yes --after {after}")).await.expect(Exit::Clean);
     let mut expected = Vec::new();
     for aggregate in ["account/1", "todo/1", "todo/2"] {
-        expected.extend(ids(&bench.outbox(aggregate).await));
+        expected.extend(ids(&setup.outbox(aggregate).await));
     }
-    let sent = bench.sent();
+    let sent = setup.sent();
     assert!(expected.iter().all(|id| sent.contains(id)), "{sent:?}");
 }
 
 #[tokio::test]
 async fn republish_sends_nothing_after_an_unsent_message() {
-    let bench = Bench::new().await;
+    let setup = Setup::new().await;
     // More than is sent together.
-    bench.todo("long", 700).await;
-    bench.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException"}]}));
-    let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
+    setup.todo("long", 700).await;
+    setup.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException"}]}));
+    let printed = setup.daybook(&format!("{ALWAYS} --yes")).await;
     assert_eq!(printed.ended.unwrap_err().exit_code(), 3);
     assert!(printed.lines[0].starts_with("700 events in the window: 0 messages sent"), "{:?}", printed.lines);
-    assert!(bench.sent().is_empty());
+    assert!(setup.sent().is_empty());
 }
 
 #[tokio::test]
 async fn republish_continues_after_a_table_that_refused() {
-    let bench = bench().await;
-    bench.todo("3", 2).await;
+    let setup = setup().await;
+    setup.todo("3", 2).await;
     // What its second event announced is gone, and how much that was the table does not tell.
-    let mut row = bench.rows("todo/2", "EVENT#000000000001").await.remove(0);
+    let mut row = setup.rows("todo/2", "EVENT#000000000001").await.remove(0);
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoBegun".to_owned()));
-    bench.put(row).await;
-    bench.delete("todo/2", "OUTBOX#000000000002#0").await;
-    bench.wire.fail_next(
+    setup.table.put(row).await;
+    setup.delete("todo/2", "OUTBOX#000000000002#0").await;
+    setup.table.proxy.fail_next(
         "GetItem",
         daybook_local_aws::dynamodb::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
     );
 
-    let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
+    let printed = setup.daybook(&format!("{ALWAYS} --yes")).await;
     let error = printed.ended.unwrap_err();
     assert_eq!(error.exit_code(), 3);
     let text = daybook_function_runtime::with_causes(&error);
@@ -289,13 +287,13 @@ async fn republish_continues_after_a_table_that_refused() {
          todo/1"
     );
 
-    let lines = bench.daybook(&format!("{ALWAYS} --yes --after todo/1")).await.expect(Exit::Findings);
+    let lines = setup.daybook(&format!("{ALWAYS} --yes --after todo/1")).await.expect(Exit::Findings);
     assert_eq!(lines[0], "gone todo/2 event 2: 1 of 1 messages");
     let mut expected = Vec::new();
     for aggregate in ["account/1", "todo/1", "todo/3"] {
-        expected.extend(ids(&bench.outbox(aggregate).await));
+        expected.extend(ids(&setup.outbox(aggregate).await));
     }
-    let mut sent = bench.sent();
+    let mut sent = setup.sent();
     sent.sort_unstable();
     expected.sort_unstable();
     assert_eq!(sent, expected);
@@ -303,36 +301,36 @@ async fn republish_continues_after_a_table_that_refused() {
 
 #[tokio::test]
 async fn interrupted_republish_prints_its_cursor_and_reports_nothing_as_gone() {
-    let bench = bench().await;
+    let setup = setup().await;
     for id in ["x", "y", "z"] {
-        bench.todo(id, 200).await;
+        setup.todo(id, 200).await;
     }
     let all = format!("{ALWAYS} --yes --aggregate todo/x --aggregate todo/y --aggregate todo/z");
-    let mut printed = bench.daybook_until(&all, 1).await;
+    let mut printed = setup.daybook_until(&all, 1).await;
     assert!(matches!(printed.ended, Ok(Exit::Interrupted)), "{printed:?}");
     let summary = printed.lines.pop().unwrap();
     assert!(summary.ends_with("ended before the end, go on with --after todo/y"), "{summary}");
     assert!(printed.lines.iter().all(|line| line.starts_with("sent ")), "{printed:?}");
-    assert!(bench.sent().len() < 600);
-    bench.daybook(&format!("{all} --after todo/y")).await.expect(Exit::Clean);
-    let sent: std::collections::BTreeSet<_> = bench.sent().into_iter().collect();
+    assert!(setup.sent().len() < 600);
+    setup.daybook(&format!("{all} --after todo/y")).await.expect(Exit::Clean);
+    let sent: std::collections::BTreeSet<_> = setup.sent().into_iter().collect();
     assert_eq!(sent.len(), 600);
 }
 
 #[tokio::test]
 async fn republish_retries_transient_failures_and_reports_refused_messages() {
-    let bench = bench().await;
-    bench.fail(json!({
+    let setup = setup().await;
+    setup.fail(json!({
         "putEvents": [{"http": 500}],
         "entries": [{"containing": "accountOverdrawn", "code": "MalformedDetail"}],
     }));
-    let lines = bench.daybook(&format!("{ALWAYS} --yes --json")).await.expect(Exit::Findings);
+    let lines = setup.daybook(&format!("{ALWAYS} --yes --json")).await.expect(Exit::Findings);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&lines[0]["outcome"], &lines[0]["aggregate"]), (&json!("refused"), &json!("account/1")));
     assert_eq!(lines.last().unwrap()["summary"]["sent"], 14);
 }
 
-impl Bench {
+impl Setup {
     async fn outbox_of(&self, aggregate: &str, seq_num: u64) -> Vec<OutboxItem> {
         let rows = self.rows(aggregate, &format!("OUTBOX#{seq_num:012}")).await;
         rows.into_iter().map(|row| serde_dynamo::from_item(row).unwrap()).collect()

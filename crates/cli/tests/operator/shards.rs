@@ -12,8 +12,8 @@ use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
 use crate::binary::DEV;
+use crate::support::Setup;
 
 const ARN: &str = "arn:aws:dynamodb:local:000000000000:table/daybook-test/stream/2026-11-20T00:00:00.000";
 
@@ -113,11 +113,11 @@ impl Drop for Daybook {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn child_shard_is_read_after_all_records_of_its_parent_are_sent() {
-    let bench = Bench::new().await;
+    let setup = Setup::new().await;
     let mut rows = Vec::new();
     for id in ["1", "2"] {
-        bench.todo(id, 6).await;
-        rows.push(bench.outbox(&format!("todo/{id}")).await);
+        setup.todo(id, 6).await;
+        rows.push(setup.outbox(&format!("todo/{id}")).await);
     }
     let id = |n: usize| format!("shardId-0000000000000000000{n}-00000000");
     let shard = |n: usize, parent: Option<usize>, appears, empty, rows: &[OutboxItem]| Shard {
@@ -141,9 +141,9 @@ async fn child_shard_is_read_after_all_records_of_its_parent_are_sent() {
     let router = Router::new().fallback(answer).with_state(streams);
     tokio::spawn(async move { axum::serve(listener, router).await });
 
-    let mut messages = bench.bus.subscribe();
+    let mut messages = setup.bus.subscribe();
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-    command.args(DEV).env_clear().envs(bench.environment()).env("AWS_ENDPOINT_URL_DYNAMODB", url);
+    command.args(DEV).env_clear().envs(setup.environment()).env("AWS_ENDPOINT_URL_DYNAMODB", url);
     let _running = Daybook(command.stdout(Stdio::null()).spawn().unwrap());
     let mut sent = [Vec::new(), Vec::new()];
     while sent.iter().map(Vec::len).sum::<usize>() < 12 {

@@ -5,22 +5,24 @@ use daybook_decider::{DecisionInput, Meta};
 use daybook_event_store::limits::{self, MAX_ITEM, MAX_TRANSACTION, TooLarge};
 use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
 use daybook_table::keys;
+use daybook_test_support::clock::{next_input, now};
+use daybook_test_support::commands::deadline;
+use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::{Item, notation, number, text};
+use daybook_test_support::table::{TestTable, settings};
 use serde_json::{Value, json};
 use ulid::Ulid;
 
-use crate::notebook::Notebook;
-use crate::support::{
-    Bench, Item, Subject, circumstances, in_time, ledger, notation, now, number, settings, state, text,
-};
+use crate::support::{Subject, ledger, state};
 
 #[tokio::test]
 async fn events_are_numbered_from_one_without_a_gap() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 1).await;
     for version in [2, 5, 104, 105] {
         ledger(&store, "1", version).await;
-        let rows = bench.rows(&account.key, keys::EVENT_PREFIX).await;
+        let rows = table.rows(&account.key, keys::EVENT_PREFIX).await;
         let numbers: Vec<_> = rows.iter().map(|row| number(row, "seqNum")).collect();
         assert_eq!(numbers, (1..=version).collect::<Vec<_>>());
         assert!(rows.iter().all(|row| text(row, "sk") == keys::event_sk(number(row, "seqNum"))));
@@ -29,15 +31,15 @@ async fn events_are_numbered_from_one_without_a_gap() {
 
 #[tokio::test]
 async fn the_metadata_tells_of_the_last_event() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let todo = Subject::shipped("todo", "1");
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
     for title in ["B", "C", "D"] {
         todo.command(&store, "UpdateTodo", json!({"title": title, "message": ""})).await;
-        let rows = bench.rows(&todo.key, keys::EVENT_PREFIX).await;
+        let rows = table.rows(&todo.key, keys::EVENT_PREFIX).await;
         let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
-        let metadata = todo.metadata(&bench).await;
+        let metadata = todo.metadata(&table).await;
         assert_eq!(metadata["currentSeqNum"], last["seqNum"]);
         assert_eq!(metadata["messageSeq"], last["messageSeq"]);
         assert_eq!(metadata["updatedAt"], last["occurredAt"]);
@@ -49,8 +51,8 @@ async fn the_metadata_tells_of_the_last_event() {
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "a list of rows, each with all its attributes")]
 async fn the_rows_hold_what_the_table_is_specified_to_hold() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let order = Subject::shipped("order", "o-1");
     let told = DecisionInput {
         now: "2026-03-04T05:06:07.089Z".parse().unwrap(),
@@ -70,7 +72,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
 
     let event_id = Ulid::from_parts(1_772_600_767_089, 7).to_string();
     let message_id = Ulid::from_parts(1_772_600_767_089, 8).to_string();
-    let mut rows = bench.rows(&order.key, "").await;
+    let mut rows = table.rows(&order.key, "").await;
     assert_eq!(rows.len(), 3);
     let mut of_kind = |prefix: &str| {
         let at = rows.iter().position(|row| text(row, "sk").starts_with(prefix)).unwrap();
@@ -150,38 +152,38 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
 
 #[tokio::test]
 async fn outbox_rows_live_as_long_as_they_are_set_to() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { outbox_ttl_days: 30, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { outbox_ttl_days: 30, ..settings() });
     let todo = Subject::shipped("todo", "1");
-    let told = circumstances();
+    let told = next_input();
     let create = ("CreateTodo", json!({"title": "A", "message": ""}));
     let decided = todo.decide_under(&told, &todo.unborn(), &[create]);
     todo.append(&store, &todo.unborn(), &decided).await.unwrap();
-    let rows = bench.rows(&todo.key, keys::OUTBOX_PREFIX).await;
+    let rows = table.rows(&todo.key, keys::OUTBOX_PREFIX).await;
     assert_eq!(number(&rows[0], "ttl"), u64::try_from(told.now.as_second()).unwrap() + 30 * 24 * 60 * 60);
 }
 
 #[tokio::test]
 async fn a_deleted_aggregate_is_marked_in_its_metadata() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let todo = Subject::shipped("todo", "1");
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
-    assert!(!todo.metadata(&bench).await.contains_key("deleted"));
+    assert!(!todo.metadata(&table).await.contains_key("deleted"));
     todo.command(&store, "DeleteTodo", json!({})).await;
-    assert_eq!(todo.metadata(&bench).await["deleted"], AttributeValue::Bool(true));
+    assert_eq!(todo.metadata(&table).await["deleted"], AttributeValue::Bool(true));
 }
 
 #[tokio::test]
 async fn messages_are_numbered_without_a_gap_over_many_appends() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let few = StoreSettings { snapshot_every: 4, ..settings() };
     let notebook = Subject::of::<Notebook>("1");
-    let mut store = bench.store_with(few.clone());
+    let mut store = table.store_with(few.clone());
     for append in 0..20 {
         // Numbering goes on from a cache, from events alone, and from a snapshot with events.
         if append % 3 == 0 {
-            store = bench.store_with(few.clone());
+            store = table.store_with(few.clone());
         }
         if append % 7 == 0 {
             store.take_snapshot(notebook.model(), &notebook.key, now()).await.unwrap();
@@ -191,7 +193,7 @@ async fn messages_are_numbered_without_a_gap_over_many_appends() {
         notebook.command(&store, command, json!({ "lines": lines })).await;
     }
 
-    let outbox = bench.rows(&notebook.key, keys::OUTBOX_PREFIX).await;
+    let outbox = table.rows(&notebook.key, keys::OUTBOX_PREFIX).await;
     let numbers: Vec<_> = outbox.iter().map(|row| number(row, "messageSeq")).collect();
     assert!(numbers.len() > 20);
     assert_eq!(numbers, (1..).take(numbers.len()).collect::<Vec<_>>());
@@ -202,18 +204,18 @@ async fn messages_are_numbered_without_a_gap_over_many_appends() {
     }
 
     // Each event knows how many there were up to it.
-    for event in bench.rows(&notebook.key, keys::EVENT_PREFIX).await {
+    for event in table.rows(&notebook.key, keys::EVENT_PREFIX).await {
         let told = outbox.iter().filter(|row| number(row, "seqNum") <= number(&event, "seqNum")).count();
         assert_eq!(number(&event, "messageSeq"), told as u64);
     }
-    assert_eq!(number(&notebook.metadata(&bench).await, "messageSeq"), outbox.len() as u64);
+    assert_eq!(number(&notebook.metadata(&table).await, "messageSeq"), outbox.len() as u64);
 }
 
 #[tokio::test]
 async fn snapshots_are_due_exactly_at_multiples() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let every_third = StoreSettings { snapshot_every: 3, ..settings() };
-    let store = bench.store_with(every_third.clone());
+    let store = table.store_with(every_third.clone());
     let account = ledger(&store, "1", 2).await;
     // One by one, across one multiple, across three, and onto one.
     for version in [3, 4, 7, 16, 18] {
@@ -223,63 +225,63 @@ async fn snapshots_are_due_exactly_at_multiples() {
         let due = |row: &&Item| row.get("snapshotDue") == Some(&AttributeValue::Bool(true));
         rows.iter().filter(due).map(|row| number(row, "seqNum")).collect()
     };
-    let rows = bench.rows(&account.key, keys::EVENT_PREFIX).await;
+    let rows = table.rows(&account.key, keys::EVENT_PREFIX).await;
     assert_eq!(rows.iter().filter(|row| row.contains_key("snapshotDue")).count(), 6);
     assert_eq!(due(rows), [3, 6, 9, 12, 15, 18]);
 
     let diary = Subject::of::<Notebook<1, true>>("1");
     diary.command(&store, "Start", json!({ "lines": vec!["A"; 10] })).await;
-    assert_eq!(due(bench.rows(&diary.key, keys::EVENT_PREFIX).await), [0; 0]);
+    assert_eq!(due(table.rows(&diary.key, keys::EVENT_PREFIX).await), [0; 0]);
 }
 
 #[tokio::test]
 async fn nothing_to_append_makes_no_call() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 3).await;
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     let before = store.cached(&account.key).unwrap();
     let decided = account.decide(&before.folded, &[]);
     let after = account.append(&store, &before.folded, &decided).await.unwrap();
     assert_eq!((after.version(), state(&after)), (3, state(&before)));
-    assert_eq!(bench.operations(), [""; 0]);
+    assert_eq!(table.operations(), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_conflict_tells_the_actual_version() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 7).await;
     for known in [0, 1, 6] {
         let before = account.load_at(&store, known).await;
         let command = if known == 0 { ("OpenAccount", json!({})) } else { pay(1) };
         let decided = account.decide(&before.folded, &[command]);
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
         assert!(matches!(error, AppendError::Conflict { actual: 7 }), "{error:?}");
-        assert_eq!(bench.operations(), ["TransactWriteItems"]);
+        assert_eq!(table.operations(), ["TransactWriteItems"]);
     }
-    assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), 7);
-    assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 7);
+    assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), 7);
+    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 7);
 }
 
 #[tokio::test]
 async fn a_wrong_version_never_begins_a_stream() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let elsewhere = ledger(&store, "elsewhere", 3).await;
     let before = elsewhere.load(&store).await;
     let account = Subject::shipped("account", "nowhere");
     let decided = account.decide(&before.folded, &[pay(1)]);
     let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 0 }), "{error:?}");
-    assert_eq!(bench.rows(&account.key, "").await, []);
+    assert_eq!(table.rows(&account.key, "").await, []);
 }
 
 #[tokio::test]
 async fn of_two_writers_on_one_version_exactly_one_wins() {
-    let bench = Bench::new().await;
-    let stores = [bench.store(), bench.store()];
+    let table = TestTable::new().await;
+    let stores = [table.store(), table.store()];
     let account = Subject::shipped("account", "1");
     for version in 0..10 {
         let append = async |store: &EventStore| {
@@ -294,33 +296,33 @@ async fn of_two_writers_on_one_version_exactly_one_wins() {
         assert_eq!(won.unwrap().version(), version + 1);
         let lost = lost.unwrap_err();
         assert!(matches!(lost, AppendError::Conflict { actual } if actual == version + 1), "{lost:?}");
-        assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len() as u64, version + 1);
+        assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len() as u64, version + 1);
     }
 }
 
 #[tokio::test]
 async fn an_event_beyond_the_metadata_is_corrupt_and_no_conflict() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 3).await;
     let before = account.load(&store).await;
-    let mut stray = bench.row(&account.key, &keys::event_sk(3)).await.unwrap();
+    let mut stray = table.row(&account.key, &keys::event_sk(3)).await.unwrap();
     stray.insert("sk".into(), AttributeValue::S(keys::event_sk(4)));
     stray.insert("seqNum".into(), AttributeValue::N("4".into()));
-    bench.put(stray.clone()).await;
+    table.put(stray.clone()).await;
 
     let decided = account.decide(&before.folded, &[pay(1)]);
     let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
     let AppendError::Store(StoreError::Corrupt { item, .. }) = error else { panic!("{error:?}") };
     assert_eq!(item, "account/1");
-    assert_eq!(bench.row(&account.key, &keys::event_sk(4)).await, Some(stray));
-    assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), 3);
+    assert_eq!(table.row(&account.key, &keys::event_sk(4)).await, Some(stray));
+    assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), 3);
 }
 
 #[tokio::test]
 async fn what_a_transaction_cannot_hold_is_refused_without_a_call() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let notebook = Subject::of::<Notebook>("1");
     let start = async |lines: Vec<String>| {
         let decided = notebook.decide(&notebook.unborn(), &[("Start", json!({ "lines": lines }))]);
@@ -334,38 +336,38 @@ async fn what_a_transaction_cannot_hold_is_refused_without_a_call() {
     assert_eq!(start(vec!["A".into(); 100]).await, TooLarge::Items { items: 101 });
     assert_eq!(start(vec!["!".into(); 50]).await, TooLarge::Items { items: 101 });
     assert!(matches!(start(vec!["A".repeat(390 * 1024); 11]).await, TooLarge::Transaction { .. }));
-    assert_eq!(bench.operations(), [""; 0]);
+    assert_eq!(table.operations(), [""; 0]);
     assert!(store.cached(&notebook.key).is_none());
 }
 
 #[tokio::test]
 async fn what_a_transaction_just_holds_is_appended() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let most = Subject::of::<Notebook>("most");
     assert_eq!(most.command(&store, "Start", json!({ "lines": vec!["A"; 99] })).await.version(), 99);
 
     // The limit is computed here as the service computes it: one byte more is refused, the limit itself is taken.
     let probe = Subject::of::<Notebook>("probe");
     probe.command(&store, "Start", json!({ "lines": [""] })).await;
-    let envelope = limits::item_size(&bench.row(&probe.key, &keys::event_sk(1)).await.unwrap());
+    let envelope = limits::item_size(&table.row(&probe.key, &keys::event_sk(1)).await.unwrap());
     let large = Subject::of::<Notebook>("large");
     let start = |bytes| large.decide(&large.unborn(), &[("Start", json!({ "lines": ["A".repeat(bytes)] }))]);
     let room = MAX_ITEM - envelope;
     let error = large.append(&store, &large.unborn(), &start(room + 1)).await.unwrap_err();
     assert!(matches!(error, AppendError::TooLarge(TooLarge::Item { bytes }) if bytes == MAX_ITEM + 1), "{error:?}");
     assert_eq!(large.append(&store, &large.unborn(), &start(room)).await.unwrap().version(), 1);
-    let row = bench.row(&large.key, &keys::event_sk(1)).await.unwrap();
+    let row = table.row(&large.key, &keys::event_sk(1)).await.unwrap();
     assert_eq!(limits::item_size(&row), MAX_ITEM);
 }
 
 #[tokio::test]
 async fn a_transaction_is_measured_to_the_byte() {
     const LINES: usize = 11;
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let size =
-        async |subject: &Subject| bench.rows(&subject.key, "").await.iter().map(limits::item_size).sum::<usize>();
+        async |subject: &Subject| table.rows(&subject.key, "").await.iter().map(limits::item_size).sum::<usize>();
     let probe = Subject::of::<Notebook>("probe");
     probe.command(&store, "Start", json!({ "lines": vec![""; LINES] })).await;
     let room = MAX_TRANSACTION - size(&probe).await;
@@ -385,15 +387,15 @@ async fn a_transaction_is_measured_to_the_byte() {
 
 #[tokio::test]
 async fn an_append_is_remembered_and_a_failed_one_is_not() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = Subject::shipped("account", "1");
     assert!(store.cached(&account.key).is_none());
     let opened = account.command(&store, "OpenAccount", json!({})).await;
     assert_eq!(store.cached(&account.key).unwrap().version(), 1);
-    ledger(&bench.store(), "1", 3).await;
+    ledger(&table.store(), "1", 3).await;
     let decided = account.decide(&opened.folded, &[pay(100)]);
-    store.append(account.model(), &account.key, 1, &decided, None, in_time()).await.unwrap_err();
+    store.append(account.model(), &account.key, 1, &decided, None, deadline()).await.unwrap_err();
     assert_eq!(store.cached(&account.key).unwrap().version(), 1);
 }
 

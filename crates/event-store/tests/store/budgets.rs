@@ -9,52 +9,55 @@ use daybook_event_store::EventStore;
 use daybook_event_store::limits::item_size;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
+use daybook_test_support::clock::now;
+use daybook_test_support::row::notation;
+use daybook_test_support::table::{TABLE, TestTable, settings};
 use dynoxide::{AttributeValue, Database, ImportOptions};
 use serde_json::json;
 use ulid::Ulid;
 
-use crate::support::{Bench, Subject, TABLE, ledger, notation, now, settings, state};
+use crate::support::{Subject, ledger, state};
 
 #[tokio::test]
 async fn a_command_on_a_warm_cache_is_one_call() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let todo = Subject::shipped("todo", "1");
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
     for title in ["B", "C"] {
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         todo.command(&store, "UpdateTodo", json!({"title": title, "message": ""})).await;
-        assert_eq!(bench.operations(), ["TransactWriteItems"]);
+        assert_eq!(table.operations(), ["TransactWriteItems"]);
     }
     // The state that a load has brought is as warm as one that an append has left.
-    let loaded = bench.store();
+    let loaded = table.store();
     todo.load(&loaded).await;
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     todo.command(&loaded, "DeleteTodo", json!({})).await;
-    assert_eq!(bench.operations(), ["TransactWriteItems"]);
+    assert_eq!(table.operations(), ["TransactWriteItems"]);
 }
 
 #[tokio::test]
 async fn a_command_on_a_cold_cache_is_two_reads_and_the_append() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let every = settings().snapshot_every;
-    let account = ledger(&bench.store(), "1", every).await;
+    let account = ledger(&table.store(), "1", every).await;
     // Without a snapshot, with one, and with as many events since as may be.
     for (version, with_snapshot) in [(every, false), (every, true), (2 * every, true)] {
-        ledger(&bench.store(), "1", version).await;
+        ledger(&table.store(), "1", version).await;
         if with_snapshot && version == every {
-            bench.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
+            table.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
         }
-        let cold = bench.store();
-        bench.wire.take_calls();
+        let cold = table.store();
+        table.proxy.take_calls();
         let before = account.load(&cold).await;
         assert_eq!(before.version(), version);
-        assert_eq!(bench.operations(), ["GetItem", "Query"]);
+        assert_eq!(table.operations(), ["GetItem", "Query"]);
     }
-    let cold = bench.store();
-    bench.wire.take_calls();
+    let cold = table.store();
+    table.proxy.take_calls();
     account.command(&cold, "RecordTransaction", json!({"desc": "payment", "amount": 1})).await;
-    assert_eq!(bench.operations(), ["GetItem", "Query", "TransactWriteItems"]);
+    assert_eq!(table.operations(), ["GetItem", "Query", "TransactWriteItems"]);
 }
 
 /// The operation that a request names, read to the end of its body.
@@ -97,17 +100,17 @@ async fn the_two_reads_of_a_cold_load_go_side_by_side() {
 
 #[tokio::test]
 async fn an_event_with_a_message_costs_six_units_and_one_of_the_index() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let todo = Subject::shipped("todo", "1");
     for (version, command, message) in [(1, "CreateTodo", "A"), (2, "UpdateTodo", "B"), (3, "UpdateTodo", "C")] {
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         todo.command(&store, command, json!({"title": "Make coffee", "message": message.repeat(300)})).await;
         for sk in [keys::event_sk(version), keys::outbox_sk(version, 0)] {
-            let bytes = item_size(&bench.row(&todo.key, &sk).await.unwrap());
+            let bytes = item_size(&table.row(&todo.key, &sk).await.unwrap());
             assert!((500..=1024).contains(&bytes), "{sk} has {bytes} bytes");
         }
-        let calls = bench.wire.take_calls();
+        let calls = table.proxy.take_calls();
         let append = calls.iter().find(|call| call.operation == "TransactWriteItems").unwrap();
         assert_eq!((append.table_units, append.index_units), (6.0, 1.0));
     }
@@ -175,16 +178,16 @@ async fn a_load_of_100_000_events_costs_what_a_load_of_100_costs() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let bench = Bench::over(LocalDynamoDb::start(Some(&data), listener).unwrap()).await;
+    let table = TestTable::over(LocalDynamoDb::start(Some(&data), listener).unwrap(), settings()).await;
     let mut costs = Vec::new();
     for version in [100, 100_000] {
         let account = Subject::shipped("account", &format!("{version:06}"));
         fill(&data, &account.key, version);
-        bench.wire.take_calls();
-        let loaded = account.load(&bench.store()).await;
+        table.proxy.take_calls();
+        let loaded = account.load(&table.store()).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(version - 1)));
         let mut cost: Vec<_> =
-            bench.wire.take_calls().into_iter().map(|call| (call.operation, call.table_units.to_string())).collect();
+            table.proxy.take_calls().into_iter().map(|call| (call.operation, call.table_units.to_string())).collect();
         cost.sort();
         costs.push(cost);
     }

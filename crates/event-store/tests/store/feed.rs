@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use daybook_event_store::{EventStore, FeedEvent, StoreSettings};
 use daybook_table::{AggregateKey, keys};
+use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::text;
+use daybook_test_support::table::{TestTable, settings};
 use serde_json::json;
 use ulid::Ulid;
 
-use crate::notebook::Notebook;
-use crate::support::{Bench, Subject, large_ledger, ledger, settings, text};
+use crate::support::{Subject, large_ledger, ledger};
 
 /// All pages of a type's feed.
 async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<FeedEvent>> {
@@ -55,8 +57,8 @@ async fn rounds(store: &EventStore, notebooks: usize, rounds: u64, line: &str) -
 
 #[tokio::test]
 async fn the_events_of_a_type_come_by_time_across_aggregates() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let written = rounds(&store, 3, 4, "A").await;
     ledger(&store, "1", 5).await;
     let page = store.feed("LineWritten", None, 100).await.unwrap();
@@ -74,8 +76,8 @@ async fn the_events_of_a_type_come_by_time_across_aggregates() {
 
 #[tokio::test]
 async fn paging_through_a_feed_gives_every_event_once() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let written = rounds(&store, 4, 6, "A").await;
     for limit in [1, 2, 5, 7, 23, 24, 25, 1_000] {
         let pages = pages(&store, "LineWritten", limit).await;
@@ -86,8 +88,8 @@ async fn paging_through_a_feed_gives_every_event_once() {
 
 #[tokio::test]
 async fn what_is_appended_while_a_feed_is_paged_is_on_a_later_page() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let mut written = rounds(&store, 2, 2, "A").await;
     let first = store.feed("LineWritten", None, 3).await.unwrap();
     written.extend(rounds(&store, 2, 1, "A").await);
@@ -104,12 +106,12 @@ async fn what_is_appended_while_a_feed_is_paged_is_on_a_later_page() {
 
 #[tokio::test]
 async fn a_sharded_feed_is_merged_in_order() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let written = rounds(&store, 9, 3, "A").await;
     let mut shards = BTreeSet::new();
     for id in 0..9 {
-        let rows = bench.rows(&AggregateKey::new("notebook", format!("n{id}")), keys::EVENT_PREFIX).await;
+        let rows = table.rows(&AggregateKey::new("notebook", format!("n{id}")), keys::EVENT_PREFIX).await;
         shards.extend(rows.iter().map(|row| text(row, "gsi1pk").to_owned()));
     }
     assert_eq!(shards, (0..4).map(|shard| format!("EVENT_TYPE#LineWritten#{shard}")).collect());
@@ -122,8 +124,8 @@ async fn a_sharded_feed_is_merged_in_order() {
 
 #[tokio::test]
 async fn raising_the_number_of_shards_hides_nothing() {
-    let bench = Bench::new().await;
-    let with = |event_type_shards| bench.store_with(StoreSettings { event_type_shards, ..settings() });
+    let table = TestTable::new().await;
+    let with = |event_type_shards| table.store_with(StoreSettings { event_type_shards, ..settings() });
     let mut written = Vec::new();
     let mut stores = Vec::new();
     for shards in [1, 2, 4] {
@@ -142,8 +144,8 @@ async fn raising_the_number_of_shards_hides_nothing() {
 
 #[tokio::test]
 async fn the_events_of_an_aggregate_come_page_by_page() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 23).await;
     for limit in [1, 2, 10, 22, 23, 24] {
         let mut seen = Vec::new();
@@ -176,8 +178,8 @@ async fn the_events_of_an_aggregate_come_page_by_page() {
 
 #[tokio::test]
 async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = large_ledger(&store, "1", 9).await;
     let (mut of_aggregate, mut after) = (Vec::new(), Some(0));
     while let Some(number) = after {
@@ -195,8 +197,8 @@ async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once
 
 #[tokio::test]
 async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let ids = one_id_a_shard();
     let mut written = Vec::new();
     for version in 1..=4 {
@@ -214,8 +216,8 @@ async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
 
 #[tokio::test]
 async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let [large, small, ..] = one_id_a_shard();
     let mut written = Vec::new();
     for version in 1..=8 {
@@ -233,8 +235,8 @@ async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
 
 #[tokio::test]
 async fn the_ends_of_what_a_cursor_or_a_limit_can_be_are_answered() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let written = rounds(&store, 1, 3, "A").await;
     let whole = store.feed("LineWritten", Some(Ulid::nil()), usize::MAX).await.unwrap();
     assert_eq!((whole.items.len(), whole.next), (written.len(), None));

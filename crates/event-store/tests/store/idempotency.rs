@@ -9,10 +9,14 @@ use daybook_event_store::{
 };
 use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
+use daybook_test_support::clock::now;
+use daybook_test_support::commands::deadline;
+use daybook_test_support::row::{notation, number};
+use daybook_test_support::table::TestTable;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{Bench, Subject, in_time, ledger, notation, now, number};
+use crate::support::{Subject, ledger};
 
 const APPEND: &str = "TransactWriteItems";
 
@@ -38,7 +42,7 @@ async fn append(
 ) -> Result<Loaded, AppendError> {
     let idempotency = IdempotencyKey { key: "k-1", digest: "d1", ttl: Duration::from_hours(24) };
     let keep = ResponseToStore { idempotency, response, now };
-    store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), in_time()).await
+    store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), deadline()).await
 }
 
 fn an_opening() -> (Subject, Folded, Decided) {
@@ -50,14 +54,14 @@ fn an_opening() -> (Subject, Folded, Decided) {
 
 #[tokio::test]
 async fn an_answer_is_kept_with_the_events_that_it_answers() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let (account, before, decided) = an_opening();
     let at = now();
     append(&store, &account, (&before, &decided), response("{}"), at).await.unwrap();
-    assert_eq!(bench.operations(), [APPEND]);
+    assert_eq!(table.operations(), [APPEND]);
     assert_eq!(
-        notation(&bench.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()),
+        notation(&table.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()),
         json!({
             "pk": {"S": "AGGREGATE#account#1"},
             "sk": {"S": "IDEMPOTENCY#k-1"},
@@ -72,13 +76,13 @@ async fn an_answer_is_kept_with_the_events_that_it_answers() {
     assert_eq!(kept("k-1", at).await, Some(stored("{}")));
     assert_eq!(kept("k-1", a_day_after(at)).await, None, "a row whose time is past is as good as none");
     assert_eq!(kept("k-2", at).await, None);
-    assert_eq!(account.load(&bench.store()).await.version(), 1, "the row is no event");
+    assert_eq!(account.load(&table.store()).await.version(), 1, "the row is no event");
 }
 
 #[tokio::test]
 async fn a_key_in_use_gives_its_answer_and_appends_nothing() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let (account, before, decided) = an_opening();
     append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap();
     let loaded = account.load(&store).await;
@@ -88,16 +92,16 @@ async fn a_key_in_use_gives_its_answer_and_appends_nothing() {
     for _ in 0..2 {
         let error = append(&store, &account, (&loaded.folded, &again), response("second"), now()).await.unwrap_err();
         assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
-        assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), account.load(&store).await.version());
+        assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), account.load(&store).await.version());
         ledger(&store, "1", 2).await;
     }
-    assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 2);
+    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 2);
 }
 
 #[tokio::test]
 async fn a_key_whose_time_is_past_is_used_anew() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let (account, before, decided) = an_opening();
     let at = now();
     append(&store, &account, (&before, &decided), response("first"), at).await.unwrap();
@@ -110,85 +114,85 @@ async fn a_key_whose_time_is_past_is_used_anew() {
 
 #[tokio::test]
 async fn that_nothing_is_to_be_appended_is_kept_at_that_version_only() {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 3).await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 3).await;
+    let store = table.store();
     let before = account.load(&store).await.folded;
     let idle = account.decide(&before, &[]);
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap();
-    assert_eq!(bench.operations(), [APPEND]);
-    assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 3);
-    assert_eq!(number(&account.metadata(&bench).await, "currentSeqNum"), 3);
+    assert_eq!(table.operations(), [APPEND]);
+    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 3);
+    assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), 3);
     assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), Some(stored("idle")));
 
-    bench.delete(&account.key, &keys::idempotency_sk("k-1")).await;
-    ledger(&bench.store(), "1", 4).await;
+    table.delete(&account.key, &keys::idempotency_sk("k-1")).await;
+    ledger(&table.store(), "1", 4).await;
     let error = append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 4 }), "{error:?}");
     assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), None);
 
     // That it was kept by an attempt whose answer was lost, is a success.
     let before = account.load(&store).await.folded;
-    bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
+    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
     append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_twin_that_is_being_committed_is_waited_for() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let (account, before, decided) = an_opening();
     append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap();
     let (_, _, twin) = an_opening();
     // The metadata of the first is there, and its answer not yet.
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     let codes = vec!["ConditionalCheckFailed", "None", "TransactionConflict"];
-    bench.wire.fail_next(APPEND, InjectedFault::Cancel { codes });
+    table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes });
     let error = append(&store, &account, (&before, &twin), response("second"), now()).await.unwrap_err();
     assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
-    assert_eq!(bench.operations(), [APPEND, APPEND]);
+    assert_eq!(table.operations(), [APPEND, APPEND]);
 }
 
 #[tokio::test]
 async fn a_lost_race_keeps_no_answer() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let (account, before, decided) = an_opening();
-    ledger(&bench.store(), "1", 3).await;
-    let store = bench.store();
+    ledger(&table.store(), "1", 3).await;
+    let store = table.store();
     let error = append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 3 }), "{error:?}");
-    assert_eq!(bench.row(&account.key, &keys::idempotency_sk("k-1")).await, None);
+    assert_eq!(table.row(&account.key, &keys::idempotency_sk("k-1")).await, None);
 }
 
 #[tokio::test]
 async fn an_answer_that_our_own_lost_attempt_kept_is_a_success() {
     for token_is_remembered in [true, false] {
-        let bench = Bench::new().await;
+        let table = TestTable::new().await;
         let (account, before, decided) = an_opening();
-        bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
+        table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
         if !token_is_remembered {
-            bench.wire.fail_next(APPEND, InjectedFault::Cancel { codes: vec!["ConditionalCheckFailed"; 3] });
+            table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes: vec!["ConditionalCheckFailed"; 3] });
         }
-        append(&bench.store(), &account, (&before, &decided), response("first"), now()).await.unwrap();
-        assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
+        append(&table.store(), &account, (&before, &decided), response("first"), now()).await.unwrap();
+        assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn a_large_answer_is_kept_compressed_and_one_too_large_is_refused_without_a_call() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let (account, before, decided) = an_opening();
     let mut random = fastrand::Rng::with_seed(7);
     let noise: String = std::iter::repeat_with(|| random.alphanumeric()).take(2 * MAX_ITEM).collect();
     let error = append(&store, &account, (&before, &decided), response(noise), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::TooLarge(TooLarge::Answer { bytes }) if bytes > MAX_ITEM), "{error:?}");
-    assert_eq!(bench.operations(), [""; 0]);
+    assert_eq!(table.operations(), [""; 0]);
 
     let large = response("A".repeat(2 * MAX_ITEM));
     append(&store, &account, (&before, &decided), large, now()).await.unwrap();
-    assert!(bench.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()["body"].is_b());
+    assert!(table.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()["body"].is_b());
     assert_eq!(
         store.stored_response(&account.key, "k-1", now()).await.unwrap(),
         Some(stored("A".repeat(2 * MAX_ITEM)))

@@ -6,30 +6,33 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::{EventStore, SnapshotOutcome, StoreSettings};
 use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
+use daybook_test_support::clock::now;
+use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::number;
+use daybook_test_support::table::{TestTable, settings};
 use serde_json::json;
 
-use crate::notebook::Notebook;
-use crate::support::{Bench, Subject, balance, ledger, now, number, settings, state};
+use crate::support::{Subject, balance, ledger, state};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
     store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
 }
 
-fn keeping(bench: &Bench, snapshot_keep: usize) -> EventStore {
-    bench.store_with(StoreSettings { snapshot_keep, ..settings() })
+fn keeping(table: &TestTable, snapshot_keep: usize) -> EventStore {
+    table.store_with(StoreSettings { snapshot_keep, ..settings() })
 }
 
 /// The versions of the kept snapshots that stay, and of those whose time is over.
-async fn kept(bench: &Bench, account: &Subject) -> (Vec<u64>, Vec<u64>) {
-    let rows = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+async fn kept(table: &TestTable, account: &Subject) -> (Vec<u64>, Vec<u64>) {
+    let rows = table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
     let (over, staying): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.contains_key("ttl"));
     let versions = |rows: Vec<_>| rows.iter().map(|row| number(row, "lastSeqNum")).collect();
     (versions(staying), versions(over))
 }
 
 /// An account of which a snapshot was taken at each of these versions.
-async fn account_with(bench: &Bench, snapshot_keep: usize, versions: &[u64]) -> Subject {
-    let store = keeping(bench, snapshot_keep);
+async fn account_with(table: &TestTable, snapshot_keep: usize, versions: &[u64]) -> Subject {
+    let store = keeping(table, snapshot_keep);
     for version in versions {
         let account = ledger(&store, "1", *version).await;
         assert_eq!(take(&store, &account).await, SnapshotOutcome::Taken { version: *version });
@@ -39,8 +42,8 @@ async fn account_with(bench: &Bench, snapshot_keep: usize, versions: &[u64]) -> 
 
 #[tokio::test]
 async fn kept_snapshots_beyond_the_newest_expire() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
     let mut account = Subject::shipped("account", "1");
     let mut taken_at = Vec::new();
     for version in [10, 20, 30, 40, 50] {
@@ -49,7 +52,7 @@ async fn kept_snapshots_beyond_the_newest_expire() {
         taken_at.push(at);
         store.take_snapshot(account.model(), &account.key, at).await.unwrap();
     }
-    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    let kept = table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
     let versions: Vec<_> = kept.iter().map(|row| number(row, "lastSeqNum")).collect();
     assert_eq!(versions, [10, 20, 30, 40, 50]);
     // Two beside the copy of the newest; 10 expired when 40 was taken, 20 when 50 was.
@@ -57,17 +60,17 @@ async fn kept_snapshots_beyond_the_newest_expire() {
     let at = |index: usize| u64::try_from(taken_at[index].as_second()).unwrap();
     assert_eq!(expiring, [at(3), at(4)]);
     assert!(kept[..2].iter().all(|row| row.contains_key("ttl")));
-    assert!(!bench.row(&account.key, keys::SNAPSHOT).await.unwrap().contains_key("ttl"));
+    assert!(!table.row(&account.key, keys::SNAPSHOT).await.unwrap().contains_key("ttl"));
     // A repeated request expires nothing more.
     assert_eq!(take(&store, &account).await, SnapshotOutcome::NotNewer);
-    let kept = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    let kept = table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
     assert_eq!(kept.iter().filter(|row| row.contains_key("ttl")).count(), 2);
 }
 
 #[tokio::test]
 async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { snapshot_keep: 5, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { snapshot_keep: 5, ..settings() });
     let mut account = Subject::shipped("account", "1");
     for version in [200, 400, 600] {
         account = ledger(&store, "1", version).await;
@@ -75,50 +78,50 @@ async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
     }
     ledger(&store, "1", 650).await;
     for (version, first) in [(201, 201), (450, 401), (650, 601)] {
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         let at = account.load_at(&store, version).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
-        let calls = bench.wire.take_calls();
+        let calls = table.proxy.take_calls();
         assert_eq!(calls.len(), 2, "the snapshot, and the events after it");
         assert_eq!(calls[1].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
     }
     // Before the first of them, there are but the events.
     assert_eq!(state(&account.load_at(&store, 199).await)["balance"], balance(199));
     // Of a version that has a snapshot, no event is folded; it is only seen to be there.
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     assert_eq!(account.load_at(&store, 400).await.version(), 400);
-    let calls = bench.wire.take_calls();
+    let calls = table.proxy.take_calls();
     assert_eq!(calls.len(), 2, "the snapshot, and its event");
     assert_eq!(calls[1].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(400));
 }
 
 #[tokio::test]
 async fn the_past_is_read_from_the_newest_snapshot_where_it_is_nearer_than_a_kept_one() {
-    let bench = Bench::new().await;
-    let account = account_with(&bench, 1, &[100]).await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let account = account_with(&table, 1, &[100]).await;
+    let store = table.store();
     ledger(&store, "1", 400).await;
     // Nothing is kept any more, but for what waits to be deleted.
     take(&store, &account).await;
     ledger(&store, "1", 450).await;
     for (version, first) in [(150, 101), (399, 101), (420, 401)] {
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         let at = account.load_at(&store, version).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
-        let last = bench.wire.take_calls().pop().unwrap();
+        let last = table.proxy.take_calls().pop().unwrap();
         assert_eq!(last.request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
     }
 }
 
 #[tokio::test]
 async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
-    let bench = Bench::new().await;
-    ledger(&bench.store(), "1", 30).await;
-    let account = account_with(&bench, 1, &[40]).await;
+    let table = TestTable::new().await;
+    ledger(&table.store(), "1", 30).await;
+    let account = account_with(&table, 1, &[40]).await;
     for event in 31..=40 {
-        bench.delete(&account.key, &keys::event_sk(event)).await;
+        table.delete(&account.key, &keys::event_sk(event)).await;
     }
-    let at = account.load_at(&bench.store(), 40).await;
+    let at = account.load_at(&table.store(), 40).await;
     assert_eq!((at.version(), &state(&at)["balance"]), (30, &json!(balance(30))));
 }
 
@@ -126,8 +129,8 @@ async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
 async fn each_state_version_keeps_its_own() {
     const DAY: u64 = 24 * 60 * 60;
     for keep in [1, 2] {
-        let bench = Bench::new().await;
-        let store = || bench.store_with(StoreSettings { snapshot_keep: keep, ..settings() });
+        let table = TestTable::new().await;
+        let store = || table.store_with(StoreSettings { snapshot_keep: keep, ..settings() });
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
         older.command(&store(), "Start", json!({"lines": ["1"]})).await;
         take(&store(), &older).await;
@@ -135,7 +138,7 @@ async fn each_state_version_keeps_its_own() {
             release.command(&store(), "Write", json!({"lines": ["more"]})).await;
             take(&store(), release).await;
         }
-        let rows = bench.rows(&older.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+        let rows = table.rows(&older.key, keys::KEPT_SNAPSHOT_PREFIX).await;
         let of = |state_version| rows.iter().filter(move |row| number(row, "stateVersion") == state_version);
         let staying = of(2).filter(|row| !row.contains_key("ttl")).map(|row| number(row, "lastSeqNum"));
         assert_eq!(staying.collect::<Vec<_>>(), (6 - keep as u64..=6).collect::<Vec<_>>());
@@ -143,9 +146,9 @@ async fn each_state_version_keeps_its_own() {
         let today = u64::try_from(now().as_second()).unwrap();
         assert_eq!(of(1).count(), 2);
         assert!(of(1).all(|row| number(row, "ttl") >= today + 7 * DAY - 60), "{rows:?}");
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         assert_eq!(older.load(&store()).await.version(), 6);
-        let reads = bench.wire.take_calls();
+        let reads = table.proxy.take_calls();
         assert!(reads.iter().all(|call| call.request["ExpressionAttributeValues"][":first"]["S"] != keys::event_sk(2)));
     }
 }
@@ -153,15 +156,15 @@ async fn each_state_version_keeps_its_own() {
 #[tokio::test]
 async fn a_new_release_takes_the_place_of_no_kept_snapshot_of_the_same_event() {
     for keep in [0, 1] {
-        let bench = Bench::new().await;
+        let table = TestTable::new().await;
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
-        older.command(&bench.store(), "Start", json!({"lines": ["1"]})).await;
-        take(&bench.store_with(StoreSettings { snapshot_keep: keep, ..settings() }), &older).await;
+        older.command(&table.store(), "Start", json!({"lines": ["1"]})).await;
+        take(&table.store_with(StoreSettings { snapshot_keep: keep, ..settings() }), &older).await;
         // The newest is the older release's still, and goes where a kept one is put; it stays there when asked again.
-        assert_eq!(take(&keeping(&bench, 1), &newer).await, SnapshotOutcome::Taken { version: 1 });
-        assert_eq!(take(&keeping(&bench, 1), &newer).await, SnapshotOutcome::NotNewer);
-        let newest = bench.row(&older.key, keys::SNAPSHOT).await.unwrap();
-        let kept = bench.row(&older.key, &keys::kept_snapshot_sk(1)).await.unwrap();
+        assert_eq!(take(&keeping(&table, 1), &newer).await, SnapshotOutcome::Taken { version: 1 });
+        assert_eq!(take(&keeping(&table, 1), &newer).await, SnapshotOutcome::NotNewer);
+        let newest = table.row(&older.key, keys::SNAPSHOT).await.unwrap();
+        let kept = table.row(&older.key, &keys::kept_snapshot_sk(1)).await.unwrap();
         assert_eq!((number(&newest, "stateVersion"), number(&kept, "stateVersion")), (2, 1));
         assert!(kept.contains_key("ttl"));
     }
@@ -172,10 +175,10 @@ async fn fewer_are_kept_once_fewer_are_asked_for_and_more_once_more_are() {
     for (keep, staying) in
         [(1, vec![50, 60]), (0, vec![]), (3, vec![30, 40, 50, 60]), (9, vec![10, 20, 30, 40, 50, 60])]
     {
-        let bench = Bench::new().await;
-        let account = account_with(&bench, 9, &[10, 20, 30, 40, 50]).await;
-        account_with(&bench, keep, &[60]).await;
-        let (stay, over) = kept(&bench, &account).await;
+        let table = TestTable::new().await;
+        let account = account_with(&table, 9, &[10, 20, 30, 40, 50]).await;
+        account_with(&table, keep, &[60]).await;
+        let (stay, over) = kept(&table, &account).await;
         assert_eq!(stay, staying, "of {keep}");
         let gone: Vec<_> = [10, 20, 30, 40, 50].into_iter().filter(|version| !staying.contains(version)).collect();
         assert_eq!(over, gone, "of {keep}");
@@ -184,87 +187,87 @@ async fn fewer_are_kept_once_fewer_are_asked_for_and_more_once_more_are() {
 
 #[tokio::test]
 async fn retiring_reads_only_what_stays_however_many_wait_to_be_deleted() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let versions: Vec<_> = (1..=40).map(|tens| tens * 10).collect();
-    let account = account_with(&bench, 2, &versions).await;
-    bench.wire.take_calls();
-    account_with(&bench, 2, &[410]).await;
-    let calls = bench.wire.take_calls();
+    let account = account_with(&table, 2, &versions).await;
+    table.proxy.take_calls();
+    account_with(&table, 2, &[410]).await;
+    let calls = table.proxy.take_calls();
     let listing = calls.iter().filter(|call| call.request["ProjectionExpression"].is_string());
     let limits: Vec<_> = listing.map(|call| call.request["Limit"].clone()).collect();
     assert_eq!(limits, [5], "one page: those that stay, the one that goes, and one that has gone");
     assert_eq!(calls.iter().filter(|call| call.operation == "UpdateItem").count(), 1);
-    assert_eq!(kept(&bench, &account).await.0, [390, 400, 410]);
+    assert_eq!(kept(&table, &account).await.0, [390, 400, 410]);
 
     // And where none is kept, one call finds that out.
-    account_with(&bench, 0, &[420]).await;
-    bench.wire.take_calls();
-    let none = keeping(&bench, 0);
+    account_with(&table, 0, &[420]).await;
+    table.proxy.take_calls();
+    let none = keeping(&table, 0);
     ledger(&none, "1", 430).await;
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     take(&none, &account).await;
-    assert_eq!(bench.operations(), ["PutItem", "Query", "Query"], "the events, the snapshot, and whether one is kept");
+    assert_eq!(table.operations(), ["PutItem", "Query", "Query"], "the events, the snapshot, and whether one is kept");
 }
 
 #[tokio::test]
 async fn a_crash_in_between_leaves_none_behind() {
-    let bench = Bench::new().await;
-    let account = account_with(&bench, 9, &[10, 20, 30, 40]).await;
-    let store = keeping(&bench, 0);
+    let table = TestTable::new().await;
+    let account = account_with(&table, 9, &[10, 20, 30, 40]).await;
+    let store = keeping(&table, 0);
     ledger(&store, "1", 50).await;
     let mut run = pin!(store.take_snapshot(account.model(), &account.key, now()));
-    bench.wire.hold(&mut run, |calls| calls.iter().filter(|call| call.operation == "UpdateItem").count() == 2).await;
-    bench.wire.fail_next("UpdateItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
+    table.proxy.hold(&mut run, |calls| calls.iter().filter(|call| call.operation == "UpdateItem").count() == 2).await;
+    table.proxy.fail_next("UpdateItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     run.await.unwrap_err();
-    assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![10, 20]), "the oldest first");
+    assert_eq!(kept(&table, &account).await, (vec![30, 40], vec![10, 20]), "the oldest first");
 
-    assert_eq!(take(&keeping(&bench, 0), &account).await, SnapshotOutcome::NotNewer);
-    assert_eq!(kept(&bench, &account).await, (vec![], vec![10, 20, 30, 40]));
+    assert_eq!(take(&keeping(&table, 0), &account).await, SnapshotOutcome::NotNewer);
+    assert_eq!(kept(&table, &account).await, (vec![], vec![10, 20, 30, 40]));
 }
 
 #[tokio::test]
 async fn one_that_is_taken_late_goes_at_once() {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 10).await;
-    let slow = keeping(&bench, 1);
-    bench.wire.take_calls();
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 10).await;
+    let slow = keeping(&table, 1);
+    table.proxy.take_calls();
     let mut run = pin!(slow.take_snapshot(account.model(), &account.key, now()));
-    bench.wire.hold(&mut run, |calls| calls.len() == 2).await;
+    table.proxy.hold(&mut run, |calls| calls.len() == 2).await;
     let fast = EventStore::new(
-        &daybook_function_runtime::aws_config_at(bench.engine.url()),
+        &daybook_function_runtime::aws_config_at(table.engine.url()),
         StoreSettings { snapshot_keep: 1, ..settings() },
     );
     for version in [20, 30, 40] {
         ledger(&fast, "1", version).await;
         take(&fast, &account).await;
     }
-    assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![20]));
+    assert_eq!(kept(&table, &account).await, (vec![30, 40], vec![20]));
 
     assert_eq!(run.await.unwrap(), SnapshotOutcome::NotNewer);
-    assert_eq!(kept(&bench, &account).await, (vec![30, 40], vec![10, 20]));
+    assert_eq!(kept(&table, &account).await, (vec![30, 40], vec![10, 20]));
 }
 
 #[tokio::test]
 async fn the_past_is_read_from_the_newest_snapshot_where_none_is_kept() {
-    let bench = Bench::new().await;
-    let account = account_with(&bench, 0, &[200]).await;
-    ledger(&bench.store(), "1", 300).await;
+    let table = TestTable::new().await;
+    let account = account_with(&table, 0, &[200]).await;
+    ledger(&table.store(), "1", 300).await;
     for (version, first) in [(199, 1), (201, 201), (300, 201)] {
-        bench.wire.take_calls();
-        let at = account.load_at(&bench.store(), version).await;
+        table.proxy.take_calls();
+        let at = account.load_at(&table.store(), version).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (version, &json!(balance(version))));
-        let calls = bench.wire.take_calls();
+        let calls = table.proxy.take_calls();
         let operations: Vec<_> = calls.iter().map(|call| call.operation.as_str()).collect();
         assert_eq!(operations, ["Query", "GetItem", "Query"]);
         assert_eq!(calls[2].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
     }
-    assert_eq!(account.load_at(&bench.store(), 200).await.version(), 200);
+    assert_eq!(account.load_at(&table.store(), 200).await.version(), 200);
 }
 
 #[tokio::test]
 async fn one_that_cannot_be_used_hides_no_older_one() {
-    let bench = Bench::new().await;
-    let account = account_with(&bench, 9, &[100, 200, 300, 400]).await;
+    let table = TestTable::new().await;
+    let account = account_with(&table, 9, &[100, 200, 300, 400]).await;
     let unusable = [
         ("state", AttributeValue::S("no JSON".into())),
         ("stateVersion", AttributeValue::N("7".into())),
@@ -272,37 +275,37 @@ async fn one_that_cannot_be_used_hides_no_older_one() {
         ("lastSeqNum", AttributeValue::N("150".into())),
         ("lastSeqNum", AttributeValue::N("450".into())),
     ];
-    let good = bench.row(&account.key, &keys::kept_snapshot_sk(300)).await.unwrap();
+    let good = table.row(&account.key, &keys::kept_snapshot_sk(300)).await.unwrap();
     for (attribute, value) in unusable {
         for sk in [keys::kept_snapshot_sk(300), keys::kept_snapshot_sk(200)] {
-            bench.tamper(&account.key, &sk, [(attribute, value.clone())]).await;
+            table.tamper(&account.key, &sk, [(attribute, value.clone())]).await;
         }
-        bench.wire.take_calls();
-        let at = account.load_at(&bench.store(), 350).await;
+        table.proxy.take_calls();
+        let at = account.load_at(&table.store(), 350).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (350, &json!(balance(350))), "{attribute} {value:?}");
-        let calls = bench.wire.take_calls();
+        let calls = table.proxy.take_calls();
         assert_eq!(calls.len(), 4, "the newest kept one, the others in one page, the newest of all, the events");
         assert_eq!(calls[3].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(101));
         let mut again = good.clone();
-        bench.put(again.clone()).await;
+        table.put(again.clone()).await;
         again.insert("sk".into(), AttributeValue::S(keys::kept_snapshot_sk(200)));
         again.insert("lastSeqNum".into(), AttributeValue::N("200".into()));
-        bench.put(again).await;
+        table.put(again).await;
     }
     // Nor the newest of all, when that cannot be read.
-    bench.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
-    let at = account.load(&bench.store()).await;
+    table.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
+    let at = account.load(&table.store()).await;
     assert_eq!((at.version(), &state(&at)["balance"]), (400, &json!(balance(400))));
 }
 
 #[tokio::test]
 async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() {
-    let bench = Bench::new().await;
-    let account = account_with(&bench, 9, &[10, 20, 30, 40, 50, 60]).await;
+    let table = TestTable::new().await;
+    let account = account_with(&table, 9, &[10, 20, 30, 40, 50, 60]).await;
     for event in 51..=60 {
-        bench.delete(&account.key, &keys::event_sk(event)).await;
+        table.delete(&account.key, &keys::event_sk(event)).await;
     }
-    let row = async |version| bench.row(&account.key, &keys::kept_snapshot_sk(version)).await;
+    let row = async |version| table.row(&account.key, &keys::kept_snapshot_sk(version)).await;
     let good = [row(10).await, row(20).await];
     let wrong = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":77,"minimumBalance":-1000}"#;
     let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -313,12 +316,12 @@ async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() 
         (40, "messageSeq", number_of("77")),
         (50, "stateVersion", number_of("7")),
     ] {
-        bench.tamper(&account.key, &keys::kept_snapshot_sk(version), [(name, value)]).await;
+        table.tamper(&account.key, &keys::kept_snapshot_sk(version), [(name, value)]).await;
     }
-    bench.tamper(&account.key, &keys::kept_snapshot_sk(40), [("ttl", number_of("4000000000"))]).await;
-    assert_eq!(state(&account.load_at(&bench.store(), 25).await)["balance"], json!(77 + balance(25) - balance(20)));
+    table.tamper(&account.key, &keys::kept_snapshot_sk(40), [("ttl", number_of("4000000000"))]).await;
+    assert_eq!(state(&account.load_at(&table.store(), 25).await)["balance"], json!(77 + balance(25) - balance(20)));
 
-    let outcome = keeping(&bench, 9).admin().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
+    let outcome = keeping(&table, 9).admin().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 50 });
     assert_eq!(row(10).await, good[0], "it was right");
     let mended = row(20).await.unwrap();
@@ -327,8 +330,8 @@ async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() 
     assert_eq!(number(&row(40).await.unwrap(), "ttl"), 4_000_000_000);
     assert_eq!(number(&row(50).await.unwrap(), "stateVersion"), 7, "another release's is left alone");
     for version in [15, 25, 35, 45] {
-        assert_eq!(state(&account.load_at(&bench.store(), version).await)["balance"], balance(version));
+        assert_eq!(state(&account.load_at(&table.store(), version).await)["balance"], balance(version));
     }
-    let verified = bench.store().admin().verify(account.model(), &account.key, now()).await.unwrap();
+    let verified = table.store().admin().verify(account.model(), &account.key, now()).await.unwrap();
     assert!(verified.findings.iter().all(|finding| !finding.item.contains("SNAPSHOT")), "{:?}", verified.findings);
 }

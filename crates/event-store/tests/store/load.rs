@@ -6,9 +6,12 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::{EventStore, LoadOptions, Loaded, StoreError, StoreSettings};
 use daybook_local_aws::dynamodb::{InjectedFault, RecordedCall};
 use daybook_table::keys;
+use daybook_test_support::clock::now;
+use daybook_test_support::row::Item;
+use daybook_test_support::table::{TestTable, settings};
 use serde_json::json;
 
-use crate::support::{Bench, Item, Subject, balance, large_ledger, ledger, now, reads, settings, state};
+use crate::support::{Subject, balance, large_ledger, ledger, reads, state};
 
 /// The whole text of a fault that must be [`StoreError::Corrupt`].
 fn corrupt(error: StoreError) -> String {
@@ -20,8 +23,8 @@ fn corrupt(error: StoreError) -> String {
 
 #[tokio::test]
 async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = Subject::shipped("account", "nobody");
     assert_eq!(account.load(&store).await.version(), 0);
     assert_eq!(account.rebuild(&store).await.version(), 0);
@@ -31,10 +34,10 @@ async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
 
 #[tokio::test]
 async fn versions_beyond_ten_and_beyond_a_thousand_are_in_order() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     for version in [11, 1_101] {
-        let account = ledger(&bench.store(), "1", version).await;
-        let store = bench.store();
+        let account = ledger(&table.store(), "1", version).await;
+        let store = table.store();
         for loaded in [account.load(&store).await, account.rebuild(&store).await] {
             assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
         }
@@ -46,37 +49,37 @@ async fn versions_beyond_ten_and_beyond_a_thousand_are_in_order() {
 
 #[tokio::test]
 async fn a_stream_larger_than_a_page_is_read_to_its_end() {
-    let bench = Bench::new().await;
-    let account = large_ledger(&bench.store(), "1", 10).await;
-    let cold = bench.store();
+    let table = TestTable::new().await;
+    let account = large_ledger(&table.store(), "1", 10).await;
+    let cold = table.store();
     let seen = |loaded: Loaded| (loaded.version(), state(&loaded)["balance"].clone());
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     assert_eq!(seen(account.load(&cold).await), (10, json!(balance(10))));
     // The page of the newest three, then two pages up to it.
-    assert_eq!(bench.operations(), ["GetItem", "Query", "Query", "Query"]);
+    assert_eq!(table.operations(), ["GetItem", "Query", "Query", "Query"]);
     assert_eq!(seen(account.rebuild(&cold).await), (10, json!(balance(10))));
-    assert!(bench.operations().len() > 2);
+    assert!(table.operations().len() > 2);
     assert_eq!(seen(account.load_at(&cold, 8).await), (8, json!(balance(8))));
 }
 
 #[tokio::test]
 async fn every_read_of_an_aggregate_is_consistent() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let every_fifth = StoreSettings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
-    let account = ledger(&bench.store(), "1", 23).await;
-    let store = bench.store_with(every_fifth.clone());
-    bench.wire.take_calls();
+    let account = ledger(&table.store(), "1", 23).await;
+    let store = table.store_with(every_fifth.clone());
+    table.proxy.take_calls();
     for version in [23, 24] {
-        ledger(&bench.store(), "1", version).await;
+        ledger(&table.store(), "1", version).await;
         store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
         account.load(&store).await;
-        account.load(&bench.store_with(every_fifth.clone())).await;
+        account.load(&table.store_with(every_fifth.clone())).await;
         account.load_at(&store, 7).await;
         account.rebuild(&store).await;
         account.rebuild_at(&store, 7).await;
         store.events(&account.key, 3, 4).await.unwrap();
     }
-    let calls = bench.wire.take_calls();
+    let calls = table.proxy.take_calls();
     assert!(reads(&calls).count() > 15);
     for call in reads(&calls) {
         assert_eq!(call.request["ConsistentRead"], true, "{call:?}");
@@ -85,16 +88,16 @@ async fn every_read_of_an_aggregate_is_consistent() {
 
 #[tokio::test]
 async fn a_stale_cache_is_brought_up_to_date() {
-    let bench = Bench::new().await;
-    let (one, other) = (bench.store(), bench.store());
+    let table = TestTable::new().await;
+    let (one, other) = (table.store(), table.store());
     let account = ledger(&one, "1", 4).await;
     assert_eq!(account.load(&other).await.version(), 4);
     for version in [5, 6, 150] {
         ledger(&one, "1", version).await;
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         let loaded = account.load(&other).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
-        assert_eq!(bench.operations(), ["Query"]);
+        assert_eq!(table.operations(), ["Query"]);
         assert_eq!(other.cached(&account.key).unwrap().version(), version);
     }
 }
@@ -102,8 +105,8 @@ async fn a_stale_cache_is_brought_up_to_date() {
 #[tokio::test]
 async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
     for snapshots in [true, false] {
-        let bench = Bench::new().await;
-        let (one, other) = (bench.store(), bench.store());
+        let table = TestTable::new().await;
+        let (one, other) = (table.store(), table.store());
         let account = ledger(&one, "1", 4).await;
         account.load(&other).await;
         ledger(&one, "1", 1_050).await;
@@ -111,10 +114,10 @@ async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
             one.take_snapshot(account.model(), &account.key, now()).await.unwrap();
         }
         ledger(&one, "1", 1_100).await;
-        bench.wire.take_calls();
+        table.proxy.take_calls();
         let loaded = account.load(&other).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (1_100, &json!(balance(1_100))));
-        let calls = bench.wire.take_calls();
+        let calls = table.proxy.take_calls();
         let read: u64 = calls.iter().filter_map(|call| call.request["Limit"].as_u64()).sum();
         if snapshots {
             assert_eq!((calls.len(), read), (3, 300), "two pages on from the cache, the snapshot, the newest events");
@@ -128,8 +131,8 @@ async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
 
 #[tokio::test]
 async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { snapshot_every: 10, snapshot_keep: 9, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { snapshot_every: 10, snapshot_keep: 9, ..settings() });
     let mut account = ledger(&store, "1", 1).await;
     for version in 2..=25 {
         account = ledger(&store, "1", version).await;
@@ -150,15 +153,15 @@ async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
 
 #[tokio::test]
 async fn a_rebuild_believes_the_events_and_no_snapshot() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 8).await;
     store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
     let lie = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":-1,"minimumBalance":-1000}"#;
     for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(8)] {
-        bench.tamper(&account.key, sk, [("state", AttributeValue::S(lie.into()))]).await;
+        table.tamper(&account.key, sk, [("state", AttributeValue::S(lie.into()))]).await;
     }
-    let cold = bench.store();
+    let cold = table.store();
     // The lie is believed where snapshots are, so the rest of this test shows something.
     assert_eq!(state(&account.load(&cold).await)["balance"], -1);
     assert_eq!(state(&account.load_at(&cold, 8).await)["balance"], -1);
@@ -173,14 +176,14 @@ async fn a_rebuild_believes_the_events_and_no_snapshot() {
 #[tokio::test]
 async fn a_gap_in_the_stream_is_corrupt_and_named() {
     for snapshot_every in [2, 3, 4, 5, 100] {
-        let bench = Bench::new().await;
+        let table = TestTable::new().await;
         let few = StoreSettings { snapshot_every, ..settings() };
-        let account = ledger(&bench.store(), "1", 8).await;
-        let warm = bench.store_with(few.clone());
+        let account = ledger(&table.store(), "1", 8).await;
+        let warm = table.store_with(few.clone());
         account.load(&warm).await;
-        bench.delete(&account.key, &keys::event_sk(4)).await;
+        table.delete(&account.key, &keys::event_sk(4)).await;
 
-        let cold = || bench.store_with(few.clone());
+        let cold = || table.store_with(few.clone());
         let at_6 = LoadOptions { at: Some(6), ..LoadOptions::default() };
         for fault in [
             cold().load(account.model(), &account.key).await.unwrap_err(),
@@ -196,11 +199,11 @@ async fn a_gap_in_the_stream_is_corrupt_and_named() {
 
 #[tokio::test]
 async fn a_gap_behind_a_cached_state_is_corrupt() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 4).await;
-    ledger(&bench.store(), "1", 7).await;
-    bench.delete(&account.key, &keys::event_sk(5)).await;
+    ledger(&table.store(), "1", 7).await;
+    table.delete(&account.key, &keys::event_sk(5)).await;
     let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
     assert_eq!(fault, "account/1: event 5 is missing, the stream goes to 7");
     assert_eq!(store.cached(&account.key).unwrap().version(), 4);
@@ -221,10 +224,10 @@ async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
         ("eventVersion", number("0"), "event 3 (TransactionAccepted version 0)"),
         ("meta", text("nobody"), "AGGREGATE#account#1 EVENT#000000000003"),
     ] {
-        let bench = Bench::new().await;
-        let account = ledger(&bench.store(), "1", 5).await;
-        bench.tamper(&account.key, &keys::event_sk(3), [(attribute, value.clone())]).await;
-        let store = bench.store();
+        let table = TestTable::new().await;
+        let account = ledger(&table.store(), "1", 5).await;
+        table.tamper(&account.key, &keys::event_sk(3), [(attribute, value.clone())]).await;
+        let store = table.store();
         let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
         assert!(fault.contains(named), "{attribute} {value:?}: {fault}");
         assert!(store.cached(&account.key).is_none());
@@ -237,10 +240,10 @@ async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
         ("eventType", AttributeValue::S("MoneyLent".into()), "event 3 (MoneyLent version 1)"),
         ("eventVersion", AttributeValue::N("2".into()), "event 3 (TransactionAccepted version 2)"),
     ] {
-        let bench = Bench::new().await;
-        let account = ledger(&bench.store(), "1", 5).await;
-        bench.tamper(&account.key, &keys::event_sk(3), [(attribute, value)]).await;
-        let store = bench.store();
+        let table = TestTable::new().await;
+        let account = ledger(&table.store(), "1", 5).await;
+        table.tamper(&account.key, &keys::event_sk(3), [(attribute, value)]).await;
+        let store = table.store();
         let error = store.load(account.model(), &account.key).await.unwrap_err();
         let StoreError::Newer { item, source } = error else { panic!("{error:?}") };
         assert_eq!(item, "account/1");
@@ -253,10 +256,10 @@ async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
 
 #[tokio::test]
 async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshots_are_apart() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let every_tenth = StoreSettings { snapshot_every: 10, ..settings() };
-    let account = ledger(&bench.store(), "1", 10).await;
-    let cold = || bench.store_with(every_tenth.clone());
+    let account = ledger(&table.store(), "1", 10).await;
+    let cold = || table.store_with(every_tenth.clone());
     cold().take_snapshot(account.model(), &account.key, now()).await.unwrap();
     let two_side_by_side = vec!["GetItem", "Query"];
     for (version, calls) in [
@@ -267,25 +270,25 @@ async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshot
         (21, vec!["GetItem", "Query", "Query"]),
         (137, vec!["GetItem", "Query", "Query"]),
     ] {
-        ledger(&bench.store(), "1", version).await;
-        bench.wire.take_calls();
+        ledger(&table.store(), "1", version).await;
+        table.proxy.take_calls();
         let loaded = account.load(&cold()).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
-        assert_eq!(bench.operations(), calls, "at version {version}");
+        assert_eq!(table.operations(), calls, "at version {version}");
     }
 }
 
 #[tokio::test]
 async fn a_state_goes_on_as_it_was_loaded_whichever_way() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let todo = Subject::shipped("todo", "1");
-    todo.command(&bench.store(), "CreateTodo", json!({"title": "A", "message": "B"})).await;
-    let store = bench.store();
+    todo.command(&table.store(), "CreateTodo", json!({"title": "A", "message": "B"})).await;
+    let store = table.store();
     store.take_snapshot(todo.model(), &todo.key, now()).await.unwrap();
     let go_on = async |store: &EventStore| todo.load(store).await;
-    let by_snapshot = go_on(&bench.store()).await;
+    let by_snapshot = go_on(&table.store()).await;
     let by_cache = go_on(&store).await;
-    let by_events = todo.rebuild(&bench.store()).await;
+    let by_events = todo.rebuild(&table.store()).await;
     for loaded in [by_snapshot, by_cache, by_events] {
         assert_eq!(state(&loaded), json!({"id": "1", "title": "A", "message": "B"}));
         assert_eq!((loaded.version(), loaded.folded.message_seq()), (1, 1));
@@ -295,33 +298,33 @@ async fn a_state_goes_on_as_it_was_loaded_whichever_way() {
 }
 
 /// An append of three events of which a query sees only those at `seen`, until a moment later.
-async fn load_while_committing(seen: [u64; 2]) -> (Loaded, Bench) {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 2).await;
+async fn load_while_committing(seen: [u64; 2]) -> (Loaded, TestTable) {
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 2).await;
     let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
-    account.commands(&bench.store(), &[transaction.clone(), transaction.clone(), transaction]).await;
+    account.commands(&table.store(), &[transaction.clone(), transaction.clone(), transaction]).await;
     let hidden: Vec<_> = (3..=5).filter(|number| !seen.contains(number)).collect();
     let mut rows = Vec::new();
     for number in hidden {
         let sk = keys::event_sk(number);
-        rows.push(bench.row(&account.key, &sk).await.unwrap());
-        bench.delete(&account.key, &sk).await;
+        rows.push(table.row(&account.key, &sk).await.unwrap());
+        table.delete(&account.key, &sk).await;
     }
-    let store = bench.store();
+    let store = table.store();
     let load = account.load(&store);
     let commit = async {
         for row in rows {
-            bench.put(row).await;
+            table.put(row).await;
         }
     };
     let (loaded, ()) = tokio::join!(load, commit);
-    (loaded, bench)
+    (loaded, table)
 }
 
 #[tokio::test]
 async fn an_append_is_seen_whole_or_not_at_all() {
     for seen in [[3, 4], [3, 3], [3, 5], [4, 5], [5, 5], [4, 4]] {
-        let (loaded, _bench) = load_while_committing(seen).await;
+        let (loaded, _table) = load_while_committing(seen).await;
         assert_eq!(loaded.version(), 5, "{seen:?}");
     }
 }
@@ -329,13 +332,13 @@ async fn an_append_is_seen_whole_or_not_at_all() {
 /// However often it is looked, and whichever way it is loaded.
 #[tokio::test]
 async fn an_append_whose_end_never_comes_is_an_error() {
-    let bench = Bench::new().await;
-    let warm = bench.store();
+    let table = TestTable::new().await;
+    let warm = table.store();
     let account = ledger(&warm, "1", 2).await;
     let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
-    account.commands(&bench.store(), &[transaction.clone(), transaction.clone(), transaction]).await;
-    bench.delete(&account.key, &keys::event_sk(5)).await;
-    let cold = [bench.store(), bench.store()];
+    account.commands(&table.store(), &[transaction.clone(), transaction.clone(), transaction]).await;
+    table.delete(&account.key, &keys::event_sk(5)).await;
+    let cold = [table.store(), table.store()];
     let (by_cache, by_page, by_all) = tokio::join!(
         warm.load(account.model(), &account.key),
         cold[0].load(account.model(), &account.key),
@@ -347,49 +350,49 @@ async fn an_append_whose_end_never_comes_is_an_error() {
 }
 
 /// An account of three events, the last two of one append, and the last of these, which the table does not have yet.
-async fn half_an_append(bench: &Bench) -> (Subject, Item) {
-    let account = ledger(&bench.store(), "1", 1).await;
+async fn half_an_append(table: &TestTable) -> (Subject, Item) {
+    let account = ledger(&table.store(), "1", 1).await;
     let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
-    account.commands(&bench.store(), &[transaction.clone(), transaction]).await;
-    let last = bench.row(&account.key, &keys::event_sk(3)).await.unwrap();
-    bench.delete(&account.key, &keys::event_sk(3)).await;
+    account.commands(&table.store(), &[transaction.clone(), transaction]).await;
+    let last = table.row(&account.key, &keys::event_sk(3)).await.unwrap();
+    table.delete(&account.key, &keys::event_sk(3)).await;
     (account, last)
 }
 
 /// Not at the second look, and not at the third.
 #[tokio::test]
 async fn an_append_whose_end_comes_late_is_seen_whole() {
-    let bench = Bench::new().await;
-    let (account, last) = half_an_append(&bench).await;
-    let store = bench.store();
-    bench.wire.take_calls();
+    let table = TestTable::new().await;
+    let (account, last) = half_an_append(&table).await;
+    let store = table.store();
+    table.proxy.take_calls();
     let mut load = pin!(account.load(&store));
     let queries = |calls: &[RecordedCall]| calls.iter().filter(|call| call.operation == "Query").count();
-    bench.wire.hold(&mut load, |calls| queries(calls) == 3).await;
-    bench.put(last).await;
+    table.proxy.hold(&mut load, |calls| queries(calls) == 3).await;
+    table.put(last).await;
     assert_eq!(load.await.version(), 3);
 }
 
 /// The first page tells of an event that the second must have, and has not yet.
 #[tokio::test]
 async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
-    let bench = Bench::new().await;
-    let (account, last) = half_an_append(&bench).await;
-    bench.wire.take_calls();
-    bench.wire.fail_next("Query", InjectedFault::ShortPage { items: 2 });
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let (account, last) = half_an_append(&table).await;
+    table.proxy.take_calls();
+    table.proxy.fail_next("Query", InjectedFault::ShortPage { items: 2 });
+    let store = table.store();
     let mut rebuild = pin!(account.rebuild(&store));
-    bench.wire.hold(&mut rebuild, |calls| calls.len() == 2).await;
-    bench.put(last).await;
+    table.proxy.hold(&mut rebuild, |calls| calls.len() == 2).await;
+    table.put(last).await;
     assert_eq!(rebuild.await.version(), 3);
 }
 
 #[tokio::test]
 async fn a_page_of_events_ends_before_one_that_is_missing() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 5).await;
-    bench.delete(&account.key, &keys::event_sk(4)).await;
+    table.delete(&account.key, &keys::event_sk(4)).await;
     let page = store.events(&account.key, 0, 100).await.unwrap();
     assert_eq!(page.items.iter().map(|event| event.seq_num).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(store.events(&account.key, 3, 100).await.unwrap().items.is_empty());

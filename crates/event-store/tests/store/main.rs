@@ -1,4 +1,4 @@
-//! The store on the embedded engine, behind a wire that counts its calls and fails those that a test tells it to.
+//! The store on the embedded engine, behind a proxy that records its calls and injects faults.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,9 +8,6 @@ mod feed;
 mod idempotency;
 mod kept;
 mod load;
-#[path = "../../../../tests/log.rs"]
-mod log;
-mod notebook;
 mod outages;
 mod properties;
 mod snapshot;

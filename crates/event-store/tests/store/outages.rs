@@ -8,10 +8,12 @@ use daybook_decider::{Decided, Folded};
 use daybook_event_store::{AppendError, EventStore, Loaded, StoreError};
 use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
+use daybook_test_support::row::{number, text};
+use daybook_test_support::table::TestTable;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::{Bench, Subject, ledger, number, state, text};
+use crate::support::{Subject, ledger, state};
 
 const APPEND: &str = "TransactWriteItems";
 
@@ -45,52 +47,52 @@ fn a_creation() -> (Subject, Folded, Decided) {
 }
 
 /// Exactly this decision's one event and its message are in the table.
-async fn assert_written_once(bench: &Bench, todo: &Subject, decided: &Decided) {
-    let events = bench.rows(&todo.key, keys::EVENT_PREFIX).await;
+async fn assert_written_once(table: &TestTable, todo: &Subject, decided: &Decided) {
+    let events = table.rows(&todo.key, keys::EVENT_PREFIX).await;
     let ids: Vec<_> = events.iter().map(|row| text(row, "eventId").to_owned()).collect();
     assert_eq!(ids, [decided.events[0].event_id.to_string()]);
-    assert_eq!(bench.rows(&todo.key, keys::OUTBOX_PREFIX).await.len(), 1);
-    assert_eq!(number(&todo.metadata(bench).await, "currentSeqNum"), 1);
+    assert_eq!(table.rows(&todo.key, keys::OUTBOX_PREFIX).await.len(), 1);
+    assert_eq!(number(&todo.metadata(table).await, "currentSeqNum"), 1);
 }
 
 #[tokio::test]
 async fn a_fault_that_passes_is_tried_again_and_then_succeeds() {
     for fault in passing() {
-        let bench = Bench::new().await;
+        let table = TestTable::new().await;
         let (todo, before, decided) = a_creation();
-        bench.wire.fail_next(APPEND, fault.clone());
-        let after = todo.append(&bench.store(), &before, &decided).await.unwrap();
+        table.proxy.fail_next(APPEND, fault.clone());
+        let after = todo.append(&table.store(), &before, &decided).await.unwrap();
         assert_eq!((after.version(), state(&after)["title"].as_str()), (1, Some("A")), "{fault:?}");
-        assert_eq!(bench.operations(), [APPEND, APPEND], "{fault:?}");
-        assert_written_once(&bench, &todo, &decided).await;
+        assert_eq!(table.operations(), [APPEND, APPEND], "{fault:?}");
+        assert_written_once(&table, &todo, &decided).await;
     }
 }
 
 #[tokio::test]
 async fn many_faults_in_a_row_are_outlasted() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
     let faults = passing();
     let attempts = faults.len() + 1;
     for fault in faults {
-        bench.wire.fail_next(APPEND, fault);
+        table.proxy.fail_next(APPEND, fault);
     }
-    todo.append(&bench.store(), &before, &decided).await.unwrap();
-    assert_eq!(bench.operations(), vec![APPEND; attempts]);
-    assert_written_once(&bench, &todo, &decided).await;
+    todo.append(&table.store(), &before, &decided).await.unwrap();
+    assert_eq!(table.operations(), vec![APPEND; attempts]);
+    assert_written_once(&table, &todo, &decided).await;
 }
 
 #[tokio::test]
 async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let (todo, before, decided) = a_creation();
     for fault in [InjectedFault::BreakBefore, cancelled(["TransactionConflict"; 3]), InjectedFault::BreakAfter] {
-        bench.wire.fail_next(APPEND, fault);
+        table.proxy.fail_next(APPEND, fault);
     }
     todo.append(&store, &before, &decided).await.unwrap();
     todo.command(&store, "DeleteTodo", json!({})).await;
-    let calls = bench.wire.take_calls();
+    let calls = table.proxy.take_calls();
     let tokens: Vec<_> = calls.iter().map(|call| call.request["ClientRequestToken"].as_str().unwrap()).collect();
     assert_eq!(tokens.len(), 5);
     assert!(tokens[..4].iter().all(|token| *token == tokens[0]));
@@ -100,18 +102,18 @@ async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
 #[tokio::test]
 async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is_written() {
     for fault in passing().into_iter().chain([InjectedFault::BreakBefore]) {
-        let bench = Bench::new().await;
-        let store = bench.store();
+        let table = TestTable::new().await;
+        let store = table.store();
         let (todo, before, decided) = a_creation();
         for _ in 0..1_000 {
-            bench.wire.fail_next(APPEND, fault.clone());
+            table.proxy.fail_next(APPEND, fault.clone());
         }
         let deadline = Instant::now() + Duration::from_millis(60);
         let error =
             store.append(todo.model(), &todo.key, before.version(), &decided, None, deadline).await.unwrap_err();
         assert!(matches!(error, AppendError::Store(StoreError::Unavailable { .. })), "{fault:?}: {error:?}");
-        assert!(bench.wire.take_calls().iter().any(|call| call.operation == APPEND));
-        assert_eq!(bench.rows(&todo.key, "").await, [], "{fault:?}");
+        assert!(table.proxy.take_calls().iter().any(|call| call.operation == APPEND));
+        assert_eq!(table.rows(&todo.key, "").await, [], "{fault:?}");
         assert!(store.cached(&todo.key).is_none());
     }
 }
@@ -124,12 +126,12 @@ async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
         InjectedFault::Refuse { status: 400, code: "ValidationException" },
         cancelled(["None", "ValidationError", "None"]),
     ] {
-        let bench = Bench::new().await;
+        let table = TestTable::new().await;
         let (todo, before, decided) = a_creation();
-        bench.wire.fail_next(APPEND, fault.clone());
-        let error = todo.append(&bench.store(), &before, &decided).await.unwrap_err();
+        table.proxy.fail_next(APPEND, fault.clone());
+        let error = todo.append(&table.store(), &before, &decided).await.unwrap_err();
         assert!(matches!(error, AppendError::Store(StoreError::InvalidRequest { .. })), "{fault:?}: {error:?}");
-        assert_eq!(bench.operations(), [APPEND], "{fault:?}");
+        assert_eq!(table.operations(), [APPEND], "{fault:?}");
     }
 }
 
@@ -143,50 +145,50 @@ async fn a_connection_that_breaks_leaves_exactly_one_event_and_no_conflict() {
         vec![BreakAfter, BreakAfter],
         vec![BreakAfter, BreakBefore, cancelled(["TransactionConflict"; 3])],
     ] {
-        let bench = Bench::new().await;
+        let table = TestTable::new().await;
         let (todo, before, decided) = a_creation();
         for fault in &breaks {
-            bench.wire.fail_next(APPEND, fault.clone());
+            table.proxy.fail_next(APPEND, fault.clone());
         }
-        let after = todo.append(&bench.store(), &before, &decided).await.unwrap();
+        let after = todo.append(&table.store(), &before, &decided).await.unwrap();
         assert_eq!(after.version(), 1, "{breaks:?}");
-        assert_written_once(&bench, &todo, &decided).await;
+        assert_written_once(&table, &todo, &decided).await;
     }
 }
 
 #[tokio::test]
 async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadline() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let (todo, before, decided) = a_creation();
-    bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
+    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
     store.append(todo.model(), &todo.key, before.version(), &decided, None, Instant::now()).await.unwrap();
-    assert_eq!(bench.operations(), ["Query", APPEND]);
-    assert_written_once(&bench, &todo, &decided).await;
+    assert_eq!(table.operations(), ["Query", APPEND]);
+    assert_written_once(&table, &todo, &decided).await;
 }
 
 #[tokio::test]
 async fn a_commit_that_dynamodb_has_forgotten_the_token_of_is_found_by_its_event() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
-    bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
-    bench.wire.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
-    todo.append(&bench.store(), &before, &decided).await.unwrap();
-    assert_eq!(bench.operations(), ["Query", APPEND, APPEND]);
-    assert_written_once(&bench, &todo, &decided).await;
+    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
+    table.proxy.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
+    todo.append(&table.store(), &before, &decided).await.unwrap();
+    assert_eq!(table.operations(), ["Query", APPEND, APPEND]);
+    assert_written_once(&table, &todo, &decided).await;
 }
 
 /// Runs an append whose first call breaks, and another writer's `meanwhile` before it is tried again.
 async fn append_around(
-    bench: &Bench,
+    table: &TestTable,
     (subject, before, decided): (&Subject, &Folded, &Decided),
     first_call: InjectedFault,
     meanwhile: impl Future<Output = Loaded>,
 ) -> Result<Loaded, AppendError> {
-    bench.wire.fail_next(APPEND, first_call);
-    let store = bench.store();
+    table.proxy.fail_next(APPEND, first_call);
+    let store = table.store();
     let mut append = pin!(subject.append(&store, before, decided));
-    bench.wire.hold(&mut append, |calls| !calls.is_empty()).await;
+    table.proxy.hold(&mut append, |calls| !calls.is_empty()).await;
     meanwhile.await;
     append.await
 }
@@ -194,50 +196,50 @@ async fn append_around(
 #[tokio::test]
 async fn a_broken_connection_and_then_another_writer_is_still_a_success() {
     for token_is_remembered in [true, false] {
-        let bench = Bench::new().await;
+        let table = TestTable::new().await;
         let (todo, before, decided) = a_creation();
-        let other = bench.store_round_the_wire();
+        let other = table.direct_store();
         let update = todo.command(&other, "UpdateTodo", json!({"title": "B", "message": ""}));
         let meanwhile = async {
             let updated = update.await;
             if !token_is_remembered {
-                bench.wire.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
+                table.proxy.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
             }
             updated
         };
         let after =
-            append_around(&bench, (&todo, &before, &decided), InjectedFault::BreakAfter, meanwhile).await.unwrap();
+            append_around(&table, (&todo, &before, &decided), InjectedFault::BreakAfter, meanwhile).await.unwrap();
         assert_eq!((after.version(), state(&after)["title"].as_str()), (1, Some("A")));
         let looked_for = if token_is_remembered { vec![APPEND] } else { vec!["Query", APPEND] };
-        assert_eq!(bench.operations(), looked_for);
+        assert_eq!(table.operations(), looked_for);
 
-        let events = bench.rows(&todo.key, keys::EVENT_PREFIX).await;
+        let events = table.rows(&todo.key, keys::EVENT_PREFIX).await;
         assert_eq!(events.len(), 2);
         assert_eq!(text(&events[0], "eventId"), decided.events[0].event_id.to_string());
-        let now = todo.load(&bench.store()).await;
+        let now = todo.load(&table.store()).await;
         assert_eq!((now.version(), state(&now)["title"].as_str()), (2, Some("B")));
     }
 }
 
 #[tokio::test]
 async fn a_broken_connection_and_another_writer_at_the_same_version_is_a_conflict() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
-    let other = bench.store_round_the_wire();
+    let other = table.direct_store();
     let meanwhile = todo.command(&other, "CreateTodo", json!({"title": "B", "message": ""}));
     let error =
-        append_around(&bench, (&todo, &before, &decided), InjectedFault::BreakBefore, meanwhile).await.unwrap_err();
+        append_around(&table, (&todo, &before, &decided), InjectedFault::BreakBefore, meanwhile).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 1 }), "{error:?}");
-    assert_eq!(bench.rows(&todo.key, keys::EVENT_PREFIX).await.len(), 1);
-    assert_eq!(state(&todo.load(&bench.store()).await)["title"], "B");
+    assert_eq!(table.rows(&todo.key, keys::EVENT_PREFIX).await.len(), 1);
+    assert_eq!(state(&todo.load(&table.store()).await)["title"], "B");
 }
 
 #[tokio::test]
 async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 2).await;
-    bench.tamper(&account.key, keys::METADATA, [("currentSeqNum", AttributeValue::S("two".into()))]).await;
+    table.tamper(&account.key, keys::METADATA, [("currentSeqNum", AttributeValue::S("two".into()))]).await;
     let before = store.cached(&account.key).unwrap();
     let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
     let decided = account.decide(&before.folded, &[pay]);
@@ -247,36 +249,36 @@ async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
 
 #[tokio::test]
 async fn reads_outlast_faults_and_say_when_they_cannot() {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 3).await;
-    bench.wire.take_calls();
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 3).await;
+    table.proxy.take_calls();
     let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
     for fault in [
         throttled.clone(),
         InjectedFault::Refuse { status: 500, code: "InternalServerError" },
         InjectedFault::BreakBefore,
     ] {
-        bench.wire.fail_next("Query", fault);
-        assert_eq!(account.load(&bench.store()).await.version(), 3);
-        assert_eq!(bench.operations(), ["GetItem", "Query", "Query"]);
+        table.proxy.fail_next("Query", fault);
+        assert_eq!(account.load(&table.store()).await.version(), 3);
+        assert_eq!(table.operations(), ["GetItem", "Query", "Query"]);
     }
     let load = async |store: &EventStore| store.load(account.model(), &account.key).await.unwrap_err();
     for _ in 0..4 {
-        bench.wire.fail_next("Query", throttled.clone());
+        table.proxy.fail_next("Query", throttled.clone());
     }
-    let error = load(&bench.store()).await;
+    let error = load(&table.store()).await;
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
-    bench.wire.fail_next("GetItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
-    let error = load(&bench.store()).await;
+    table.proxy.fail_next("GetItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
+    let error = load(&table.store()).await;
     assert!(matches!(error, StoreError::InvalidRequest { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn another_transaction_that_is_committing_is_contention_and_no_corruption() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
     // Its rows are there already, and the metadata is still held.
-    bench.wire.fail_next(APPEND, cancelled(["TransactionConflict", "ConditionalCheckFailed", "None"]));
-    todo.append(&bench.store(), &before, &decided).await.unwrap();
-    assert_written_once(&bench, &todo, &decided).await;
+    table.proxy.fail_next(APPEND, cancelled(["TransactionConflict", "ConditionalCheckFailed", "None"]));
+    todo.append(&table.store(), &before, &decided).await.unwrap();
+    assert_written_once(&table, &todo, &decided).await;
 }

@@ -4,12 +4,15 @@ use daybook_decider::RecordedEvent;
 use daybook_event_store::cache::Cache;
 use daybook_event_store::{AppendError, EventStore, Loaded, StoreSettings};
 use daybook_table::keys;
+use daybook_test_support::clock::now;
+use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::number;
+use daybook_test_support::table::{TestTable, settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::notebook::Notebook;
-use crate::support::{Bench, Subject, now, number, settings, state};
+use crate::support::{Subject, state};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -53,10 +56,10 @@ async fn append(store: &EventStore, notebook: &Subject, lines: &[usize]) -> Vec<
 }
 
 async fn run(steps: Vec<Step>) {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let settings = StoreSettings { snapshot_every: 3, snapshot_keep: 2, ..settings() };
     // Room for one notebook, and only while it is short.
-    let store = || bench.store_with(settings.clone()).with_cache(Cache::bounded(1, 2_000));
+    let store = || table.store_with(settings.clone()).with_cache(Cache::bounded(1, 2_000));
     let stores = [store(), store()];
     let notebooks = ["a", "b"].map(Subject::of::<Notebook>);
     let mut happened = [Vec::new(), Vec::new()];
@@ -79,7 +82,7 @@ async fn run(steps: Vec<Step>) {
         }
     }
     for (notebook, events) in notebooks.iter().zip(&happened) {
-        check(&bench, [&stores[0], &stores[1], &store()], notebook, events).await;
+        check(&table, [&stores[0], &stores[1], &store()], notebook, events).await;
     }
 }
 
@@ -88,7 +91,7 @@ fn seen(loaded: &Loaded) -> (u64, u64, Value) {
     (loaded.version(), loaded.folded.message_seq(), state(loaded))
 }
 
-async fn check(bench: &Bench, stores: [&EventStore; 3], notebook: &Subject, happened: &[RecordedEvent]) {
+async fn check(table: &TestTable, stores: [&EventStore; 3], notebook: &Subject, happened: &[RecordedEvent]) {
     let numbers: Vec<_> = happened.iter().map(|event| event.seq_num).collect();
     assert_eq!(numbers, (1..).take(happened.len()).collect::<Vec<_>>());
 
@@ -107,7 +110,7 @@ async fn check(bench: &Bench, stores: [&EventStore; 3], notebook: &Subject, happ
         assert_eq!(seen(&notebook.load_at(stores[2], version as u64).await), fold(version));
     }
 
-    let outbox = bench.rows(&notebook.key, keys::OUTBOX_PREFIX).await;
+    let outbox = table.rows(&notebook.key, keys::OUTBOX_PREFIX).await;
     let numbers: Vec<_> = outbox.iter().map(|row| number(row, "messageSeq")).collect();
     assert_eq!(numbers, (1..=end.1).collect::<Vec<_>>());
 }

@@ -8,20 +8,22 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::limits::{MAX_ITEM, item_size};
 use daybook_event_store::{EventStore, SnapshotOutcome, StoreSettings};
 use daybook_table::keys;
+use daybook_test_support::clock::now;
+use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::{Item, notation, number, text};
+use daybook_test_support::table::{TestTable, settings};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
-use crate::log;
-use crate::notebook::Notebook;
-use crate::support::{Bench, Item, Subject, balance, ledger, notation, now, number, settings, state, text};
+use crate::support::{Subject, balance, ledger, state, take_log};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
     store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap()
 }
 
-async fn snapshot(bench: &Bench, subject: &Subject) -> Item {
-    bench.row(&subject.key, keys::SNAPSHOT).await.unwrap()
+async fn snapshot(table: &TestTable, subject: &Subject) -> Item {
+    table.row(&subject.key, keys::SNAPSHOT).await.unwrap()
 }
 
 /// A text that does not compress to less than three quarters.
@@ -32,8 +34,8 @@ fn noise(bytes: usize) -> String {
 
 #[tokio::test]
 async fn a_snapshot_holds_the_state_and_where_it_stands() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let todo = Subject::shipped("todo", "1");
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": "B"})).await;
     todo.command(&store, "UpdateTodo", json!({"title": "A", "message": "C"})).await;
@@ -41,7 +43,7 @@ async fn a_snapshot_holds_the_state_and_where_it_stands() {
     let outcome = store.take_snapshot(todo.model(), &todo.key, taken_at).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 2 });
     assert_eq!(
-        notation(&snapshot(&bench, &todo).await),
+        notation(&snapshot(&table, &todo).await),
         json!({
             "pk": {"S": "AGGREGATE#todo#1"},
             "sk": {"S": "#SNAPSHOT"},
@@ -52,105 +54,105 @@ async fn a_snapshot_holds_the_state_and_where_it_stands() {
             "takenAt": {"S": "2026-03-04T05:06:07.089Z"},
         })
     );
-    assert_eq!(bench.rows(&todo.key, keys::KEPT_SNAPSHOT_PREFIX).await, []);
+    assert_eq!(table.rows(&todo.key, keys::KEPT_SNAPSHOT_PREFIX).await, []);
 }
 
 #[tokio::test]
 async fn a_snapshot_that_is_not_newer_changes_nothing() {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 5).await;
-    let early = bench.store();
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 5).await;
+    let early = table.store();
     assert_eq!(take(&early, &account).await, SnapshotOutcome::Taken { version: 5 });
-    let stored = snapshot(&bench, &account).await;
+    let stored = snapshot(&table, &account).await;
     assert_eq!(take(&early, &account).await, SnapshotOutcome::NotNewer);
-    assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::NotNewer);
-    assert_eq!(snapshot(&bench, &account).await, stored);
+    assert_eq!(take(&table.store(), &account).await, SnapshotOutcome::NotNewer);
+    assert_eq!(snapshot(&table, &account).await, stored);
     ledger(&early, "1", 10).await;
     assert_eq!(take(&early, &account).await, SnapshotOutcome::Taken { version: 10 });
 }
 
 #[tokio::test]
 async fn a_snapshot_of_events_that_are_not_there_is_ignored_and_replaced() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 5).await;
     take(&store, &account).await;
     for state_version in ["1", "7"] {
         let lie =
             [("lastSeqNum", AttributeValue::N("9".into())), ("stateVersion", AttributeValue::N(state_version.into()))];
-        bench.tamper(&account.key, keys::SNAPSHOT, lie).await;
-        let loaded = account.load(&bench.store()).await;
+        table.tamper(&account.key, keys::SNAPSHOT, lie).await;
+        let loaded = account.load(&table.store()).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (5, &json!(balance(5))));
-        assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version: 5 });
-        let replaced = snapshot(&bench, &account).await;
+        assert_eq!(take(&table.store(), &account).await, SnapshotOutcome::Taken { version: 5 });
+        let replaced = snapshot(&table, &account).await;
         assert_eq!((number(&replaced, "lastSeqNum"), number(&replaced, "stateVersion")), (5, 1));
     }
 }
 
 #[tokio::test]
 async fn a_snapshot_that_was_taken_between_the_reads_of_a_load_is_no_lie() {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 5).await;
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 5).await;
     // What the query saw, before the last three events were there.
     let mut hidden = Vec::new();
-    ledger(&bench.store(), "1", 8).await;
-    take(&bench.store(), &account).await;
+    ledger(&table.store(), "1", 8).await;
+    take(&table.store(), &account).await;
     for seq_num in 6..=8 {
-        hidden.push(bench.row(&account.key, &keys::event_sk(seq_num)).await.unwrap());
-        bench.delete(&account.key, &keys::event_sk(seq_num)).await;
+        hidden.push(table.row(&account.key, &keys::event_sk(seq_num)).await.unwrap());
+        table.delete(&account.key, &keys::event_sk(seq_num)).await;
     }
-    let store = bench.store();
-    bench.wire.take_calls();
+    let store = table.store();
+    table.proxy.take_calls();
     let mut load = pin!(account.load(&store));
-    bench.wire.hold(&mut load, |calls| calls.len() == 2).await;
+    table.proxy.hold(&mut load, |calls| calls.len() == 2).await;
     for row in hidden {
-        bench.put(row).await;
+        table.put(row).await;
     }
     let loaded = load.await;
     assert_eq!((loaded.version(), &state(&loaded)["balance"]), (8, &json!(balance(8))));
-    assert_eq!(bench.operations(), ["Query"], "it looked again, and did not begin anew");
+    assert_eq!(table.operations(), ["Query"], "it looked again, and did not begin anew");
 }
 
 #[tokio::test]
 async fn no_events_need_no_snapshot() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let account = Subject::shipped("account", "nobody");
-    assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::NotNeeded);
-    assert_eq!(bench.rows(&account.key, "").await, []);
+    assert_eq!(take(&table.store(), &account).await, SnapshotOutcome::NotNeeded);
+    assert_eq!(table.rows(&account.key, "").await, []);
 }
 
 #[tokio::test]
 async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
     let lines = ["A", "!B", "C"];
-    older.command(&bench.store(), "Start", json!({ "lines": lines })).await;
-    assert_eq!(take(&bench.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
+    older.command(&table.store(), "Start", json!({ "lines": lines })).await;
+    assert_eq!(take(&table.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
     // What the one takes for its state, is none to the other.
     let other = [("state", AttributeValue::S(r#"{"lines":["other"]}"#.into()))];
-    bench.tamper(&older.key, keys::SNAPSHOT, other).await;
-    assert_eq!(state(&older.load(&bench.store()).await)["lines"], json!(["other"]));
+    table.tamper(&older.key, keys::SNAPSHOT, other).await;
+    assert_eq!(state(&older.load(&table.store()).await)["lines"], json!(["other"]));
 
-    let loaded = newer.load(&bench.store()).await;
+    let loaded = newer.load(&table.store()).await;
     assert_eq!((loaded.version(), loaded.folded.message_seq()), (3, 1));
     assert_eq!(state(&loaded)["lines"], json!(lines));
 
     // At the same version already, and by an older deployment as by a newer.
-    assert_eq!(take(&bench.store(), &newer).await, SnapshotOutcome::Taken { version: 3 });
-    assert_eq!(number(&snapshot(&bench, &newer).await, "stateVersion"), 2);
-    assert_eq!(state(&newer.load(&bench.store()).await)["lines"], json!(lines));
-    assert_eq!(take(&bench.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
-    assert_eq!(number(&snapshot(&bench, &newer).await, "stateVersion"), 1);
+    assert_eq!(take(&table.store(), &newer).await, SnapshotOutcome::Taken { version: 3 });
+    assert_eq!(number(&snapshot(&table, &newer).await, "stateVersion"), 2);
+    assert_eq!(state(&newer.load(&table.store()).await)["lines"], json!(lines));
+    assert_eq!(take(&table.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
+    assert_eq!(number(&snapshot(&table, &newer).await, "stateVersion"), 1);
 }
 
 #[tokio::test]
 async fn a_snapshot_that_cannot_be_read_is_ignored() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let every_fifth = StoreSettings { snapshot_every: 5, snapshot_keep: 1, ..settings() };
-    let store = bench.store_with(every_fifth.clone());
+    let store = table.store_with(every_fifth.clone());
     let account = ledger(&store, "1", 12).await;
     take(&store, &account).await;
-    let good = snapshot(&bench, &account).await;
+    let good = snapshot(&table, &account).await;
 
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let packed = |content: &[u8]| {
@@ -182,9 +184,9 @@ async fn a_snapshot_that_cannot_be_read_is_ignored() {
             let mut bad = good.clone();
             bad.insert("sk".into(), text(sk));
             bad.insert(attribute.into(), value.clone());
-            bench.put(bad).await;
+            table.put(bad).await;
         }
-        let cold = bench.store_with(every_fifth.clone());
+        let cold = table.store_with(every_fifth.clone());
         let loaded = account.load(&cold).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (12, &json!(balance(12))), "{attribute} {value:?}");
         assert_eq!(state(&account.load_at(&cold, 12).await)["balance"], balance(12), "{attribute} {value:?}");
@@ -194,13 +196,13 @@ async fn a_snapshot_that_cannot_be_read_is_ignored() {
 /// A state that is right all the same, only later, shows none of this to anybody but the operator.
 #[tokio::test]
 async fn a_snapshot_that_is_ignored_is_a_warning_that_names_its_aggregate() {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 5).await;
-    take(&bench.store(), &account).await;
-    let good = snapshot(&bench, &account).await;
-    log::take();
-    account.load(&bench.store()).await;
-    assert_eq!(log::take(), [json!(null); 0], "a good one is used without a word");
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 5).await;
+    take(&table.store(), &account).await;
+    let good = snapshot(&table, &account).await;
+    take_log();
+    account.load(&table.store()).await;
+    assert_eq!(take_log(), [json!(null); 0], "a good one is used without a word");
 
     let number = |value: &str| AttributeValue::N(value.to_owned());
     for (attribute, value, message, fields) in [
@@ -213,11 +215,11 @@ async fn a_snapshot_that_is_ignored_is_a_warning_that_names_its_aggregate() {
         ),
         ("lastSeqNum", number("9"), "ignoring a snapshot that is ahead of the events", json!({"version": 9})),
     ] {
-        bench.put(good.clone()).await;
-        bench.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;
-        log::take();
-        assert_eq!(account.load(&bench.store()).await.version(), 5);
-        let lines = log::take();
+        table.put(good.clone()).await;
+        table.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;
+        take_log();
+        assert_eq!(account.load(&table.store()).await.version(), 5);
+        let lines = take_log();
         let [line] = lines.as_slice() else { panic!("{lines:#?}") };
         assert_eq!((&line["level"], &line["message"]), (&json!("WARN"), &json!(message)));
         assert_eq!(line["aggregate"], "account/1");
@@ -230,26 +232,26 @@ async fn a_snapshot_that_is_ignored_is_a_warning_that_names_its_aggregate() {
 
 #[tokio::test]
 async fn a_snapshot_that_cannot_be_read_is_replaced_by_the_next() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 5).await;
     take(&store, &account).await;
     let text_of = |value: &str| AttributeValue::S(value.to_owned());
     for (version, bad) in [(6, ("state", text_of("no JSON"))), (7, ("lastSeqNum", text_of("99")))] {
-        bench.tamper(&account.key, keys::SNAPSHOT, [bad]).await;
+        table.tamper(&account.key, keys::SNAPSHOT, [bad]).await;
         ledger(&store, "1", version).await;
-        assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version });
-        let state = snapshot(&bench, &account).await;
+        assert_eq!(take(&table.store(), &account).await, SnapshotOutcome::Taken { version });
+        let state = snapshot(&table, &account).await;
         assert!(text(&state, "state").contains(&format!(r#""balance":{}"#, balance(version))));
     }
 }
 
 #[tokio::test]
 async fn a_snapshot_that_cannot_be_read_is_replaced_although_nothing_has_happened_since() {
-    let bench = Bench::new().await;
-    let account = ledger(&bench.store(), "1", 5).await;
-    take(&bench.store(), &account).await;
-    let good = snapshot(&bench, &account).await;
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 5).await;
+    take(&table.store(), &account).await;
+    let good = snapshot(&table, &account).await;
     let text_of = |value: &str| AttributeValue::S(value.to_owned());
     for (attribute, value) in [
         ("state", text_of("no JSON")),
@@ -257,32 +259,32 @@ async fn a_snapshot_that_cannot_be_read_is_replaced_although_nothing_has_happene
         ("stateVersion", text_of("1")),
         ("takenAt", AttributeValue::N("1".into())),
     ] {
-        bench.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;
-        assert_eq!(take(&bench.store(), &account).await, SnapshotOutcome::Taken { version: 5 }, "{attribute}");
-        let taken = snapshot(&bench, &account).await;
+        table.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;
+        assert_eq!(take(&table.store(), &account).await, SnapshotOutcome::Taken { version: 5 }, "{attribute}");
+        let taken = snapshot(&table, &account).await;
         assert_eq!((&taken["state"], &taken["lastSeqNum"]), (&good["state"], &good["lastSeqNum"]));
     }
-    assert_eq!(bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await, [], "nobody has a use for these");
+    assert_eq!(table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await, [], "nobody has a use for these");
 }
 
 #[tokio::test]
 async fn a_snapshot_that_is_wrong_is_cured_by_a_rebuild() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 5).await;
     take(&store, &account).await;
     let wrong = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":77,"minimumBalance":-1000}"#;
     for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(5)] {
-        bench.tamper(&account.key, sk, [("state", AttributeValue::S(wrong.into()))]).await;
+        table.tamper(&account.key, sk, [("state", AttributeValue::S(wrong.into()))]).await;
     }
-    assert_eq!(state(&account.load(&bench.store()).await)["balance"], 77);
-    let cold = || bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
+    assert_eq!(state(&account.load(&table.store()).await)["balance"], 77);
+    let cold = || table.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     assert_eq!(take(&cold(), &account).await, SnapshotOutcome::NotNewer);
 
     let outcome = cold().admin().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 5 });
-    assert_eq!(state(&account.load(&bench.store()).await)["balance"], balance(5));
-    assert_eq!(state(&account.load_at(&bench.store(), 5).await)["balance"], balance(5));
+    assert_eq!(state(&account.load(&table.store()).await)["balance"], balance(5));
+    assert_eq!(state(&account.load_at(&table.store(), 5).await)["balance"], balance(5));
 
     let nobody = Subject::shipped("account", "nobody");
     let outcome = cold().admin().rebuild_snapshot(nobody.model(), &nobody.key, now()).await.unwrap();
@@ -291,81 +293,81 @@ async fn a_snapshot_that_is_wrong_is_cured_by_a_rebuild() {
 
 #[tokio::test]
 async fn a_large_state_is_stored_compressed_and_read_back() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let notebook = Subject::of::<Notebook>("1");
     let line = |letter: &str| letter.repeat(300 * 1024);
     for (command, letter) in [("Start", "A"), ("Write", "B"), ("Write", "C")] {
-        notebook.command(&bench.store(), command, json!({ "lines": [line(letter)] })).await;
+        notebook.command(&table.store(), command, json!({ "lines": [line(letter)] })).await;
     }
-    let store = bench.store();
+    let store = table.store();
     assert_eq!(take(&store, &notebook).await, SnapshotOutcome::Taken { version: 3 });
-    let stored = snapshot(&bench, &notebook).await;
+    let stored = snapshot(&table, &notebook).await;
     assert!(stored["state"].is_b());
     assert!(item_size(&stored) < 8 * 1024, "900 KB of three letters are next to nothing when compressed");
 
-    bench.wire.take_calls();
-    let cold = bench.store();
+    table.proxy.take_calls();
+    let cold = table.store();
     let expected = json!([line("A"), line("B"), line("C")]);
     assert_eq!(state(&notebook.load(&cold).await)["lines"], expected);
-    assert_eq!(bench.operations(), ["GetItem", "Query"]);
+    assert_eq!(table.operations(), ["GetItem", "Query"]);
     // What was read goes on.
     notebook.command(&cold, "Write", json!({"lines": ["D"]})).await;
-    assert_eq!(state(&notebook.load(&bench.store()).await)["lines"][3], "D");
+    assert_eq!(state(&notebook.load(&table.store()).await)["lines"][3], "D");
 }
 
 #[tokio::test]
 async fn a_small_state_is_stored_as_it_reads() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     // Eight kilobytes is where compression begins.
     for (bytes, compressed) in [(8_100, false), (8_300, true)] {
         let notebook = Subject::of::<Notebook>(&bytes.to_string());
-        notebook.command(&bench.store(), "Start", json!({"lines": ["A".repeat(bytes)]})).await;
-        take(&bench.store(), &notebook).await;
-        assert_eq!(snapshot(&bench, &notebook).await["state"].is_b(), compressed);
-        assert_eq!(notebook.load(&bench.store()).await.version(), 1);
+        notebook.command(&table.store(), "Start", json!({"lines": ["A".repeat(bytes)]})).await;
+        take(&table.store(), &notebook).await;
+        assert_eq!(snapshot(&table, &notebook).await["state"].is_b(), compressed);
+        assert_eq!(notebook.load(&table.store()).await.version(), 1);
     }
 }
 
 #[tokio::test]
 async fn a_state_too_large_even_when_compressed_has_no_snapshot_and_works_on() {
-    let bench = Bench::new().await;
-    let store = bench.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
+    let table = TestTable::new().await;
+    let store = table.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
     let notebook = Subject::of::<Notebook>("1");
     let start = notebook.command(&store, "Start", json!({"lines": [noise(300 * 1024)]})).await;
     assert_eq!(take(&store, &notebook).await, SnapshotOutcome::Taken { version: 1 });
-    let small = snapshot(&bench, &notebook).await;
+    let small = snapshot(&table, &notebook).await;
     let line = noise(399 * 1024).split_off(99 * 1024);
     notebook.command(&store, "Write", json!({"lines": [line]})).await;
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     let outcome = take(&store, &notebook).await;
     assert!(matches!(outcome, SnapshotOutcome::TooLarge { bytes } if bytes > MAX_ITEM), "{outcome:?}");
-    assert_eq!(bench.operations(), ["Query"], "nothing is written");
-    assert_eq!(snapshot(&bench, &notebook).await, small);
+    assert_eq!(table.operations(), ["Query"], "nothing is written");
+    assert_eq!(snapshot(&table, &notebook).await, small);
 
-    for store in [&store, &bench.store()] {
+    for store in [&store, &table.store()] {
         let version = notebook.load(store).await.version();
         let loaded = notebook.command(store, "Write", json!({"lines": ["!"]})).await;
         assert_eq!(loaded.version(), version + 1);
     }
-    let rebuilt = notebook.rebuild(&bench.store()).await;
+    let rebuilt = notebook.rebuild(&table.store()).await;
     assert_eq!((rebuilt.version(), rebuilt.folded.message_seq()), (4, 2));
     assert_eq!(state(&rebuilt)["lines"][0], state(&start)["lines"][0]);
 }
 
 #[tokio::test]
 async fn a_snapshot_leaves_room_for_what_is_added_when_it_is_kept_and_retired() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let notebook = Subject::of::<Notebook>("1");
     let noise = noise(600 * 1024);
     let (first, second) = noise.split_at(300 * 1024);
     let start = async |length: usize| {
-        for row in bench.rows(&notebook.key, "").await {
-            bench.delete(&notebook.key, text(&row, "sk")).await;
+        for row in table.rows(&notebook.key, "").await {
+            table.delete(&notebook.key, text(&row, "sk")).await;
         }
-        let store = bench.store();
+        let store = table.store();
         notebook.command(&store, "Start", json!({ "lines": [first] })).await;
         notebook.command(&store, "Write", json!({"lines": [second[..length]]})).await;
-        take(&bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() }), &notebook).await
+        take(&table.store_with(StoreSettings { snapshot_keep: 1, ..settings() }), &notebook).await
     };
     // The largest that fits.
     let (mut fits, mut too_large) = (0, second.len());
@@ -380,35 +382,35 @@ async fn a_snapshot_leaves_room_for_what_is_added_when_it_is_kept_and_retired() 
     start(fits).await;
     // It is retired as one of another state version.
     let newer = Subject::of::<Notebook<2>>("1");
-    take(&bench.store(), &newer).await;
-    let kept = bench.row(&notebook.key, &keys::kept_snapshot_sk(2)).await.unwrap();
+    take(&table.store(), &newer).await;
+    let kept = table.row(&notebook.key, &keys::kept_snapshot_sk(2)).await.unwrap();
     assert!(kept.contains_key("ttl") && item_size(&kept) <= MAX_ITEM);
     assert!(item_size(&kept) > MAX_ITEM - 8, "it was the largest");
 }
 
 #[tokio::test]
 async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
-    let bench = Bench::new().await;
+    let table = TestTable::new().await;
     let plain = Subject::of::<Notebook>("1");
     let diary = Subject::of::<Notebook<1, true>>("1");
-    let keeping = bench.store_with(StoreSettings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
+    let keeping = table.store_with(StoreSettings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
     plain.command(&keeping, "Start", json!({"lines": ["A", "B", "C"]})).await;
     take(&keeping, &plain).await;
     let lie = AttributeValue::S(r#"{"lines":["lie"]}"#.into());
     for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(3)] {
-        bench.tamper(&plain.key, sk, [("state", lie.clone())]).await;
+        table.tamper(&plain.key, sk, [("state", lie.clone())]).await;
     }
 
-    bench.wire.take_calls();
-    let store = bench.store_with(StoreSettings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
+    table.proxy.take_calls();
+    let store = table.store_with(StoreSettings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
     assert_eq!(take(&store, &diary).await, SnapshotOutcome::NotNeeded);
-    assert_eq!(bench.operations(), [""; 0]);
+    assert_eq!(table.operations(), [""; 0]);
     assert_eq!(state(&diary.load(&store).await)["lines"], json!(["A", "B", "C"]));
     assert_eq!(state(&diary.load_at(&store, 3).await)["lines"], json!(["A", "B", "C"]));
-    let calls = bench.wire.take_calls();
+    let calls = table.proxy.take_calls();
     assert!(calls.iter().all(|call| call.operation == "Query"), "{calls:?}");
     // Its rules see every event, from a warm cache and from a cold one.
-    for (store, history) in [(&store, "3"), (&bench.store(), "4")] {
+    for (store, history) in [(&store, "3"), (&table.store(), "4")] {
         let loaded = diary.load(store).await;
         let decided = diary.decide(&loaded.folded, &[("Count", json!({}))]);
         let after = diary.append(store, &loaded.folded, &decided).await.unwrap();

@@ -11,10 +11,13 @@ use daybook_event_store::{
 };
 use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
+use daybook_test_support::clock::next_input;
+use daybook_test_support::commands::deadline;
+use daybook_test_support::table::TestTable;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::{Bench, Subject, circumstances, in_time, ledger};
+use crate::support::{Subject, ledger};
 
 const APPEND: &str = "TransactWriteItems";
 
@@ -59,7 +62,7 @@ impl Decide for Request<'_> {
     fn decide(&self, before: &Folded) -> Result<Decided, String> {
         self.decided_on.lock().unwrap().push(before.version());
         let (id, commands) = (&self.account.key.id, std::slice::from_ref(&self.command));
-        self.account.model().decide(before, id, commands, &circumstances()).map_err(|error| error.to_string())
+        self.account.model().decide(before, id, commands, &next_input()).map_err(|error| error.to_string())
     }
 
     fn respond(&self, _: &Folded, decided: &Decided, detail: ResponseDetail) -> Result<CommandResponse, String> {
@@ -77,7 +80,7 @@ fn options() -> TransactOptions<'static> {
         creates: false,
         expected_version: None,
         idempotency: None,
-        deadline: in_time(),
+        deadline: deadline(),
     }
 }
 
@@ -92,28 +95,28 @@ fn response(version: u64) -> CommandResponse {
 
 #[tokio::test]
 async fn a_transaction_on_a_cached_or_absent_state_takes_one_call() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = Subject::shipped("account", "1");
     let open = Request::new(&account, "OpenAccount", json!({}));
     let settled = open.send(&store, TransactOptions { creates: true, ..options() }).await.unwrap();
     assert_eq!(settled, Transacted::Decided(response(1)));
     assert_eq!(Request::payment(&account, 1).send(&store, options()).await.unwrap(), Transacted::Decided(response(2)));
-    assert_eq!(bench.operations(), [APPEND, APPEND]);
+    assert_eq!(table.operations(), [APPEND, APPEND]);
     // Folded from every event on request, and loaded where nothing is cached.
     let rebuild = TransactOptions { policy: LoadPolicy::Rebuild, ..options() };
     Request::payment(&account, 1).send(&store, rebuild).await.unwrap();
-    assert_eq!(bench.operations(), ["Query", APPEND]);
-    Request::payment(&account, 1).send(&bench.store(), options()).await.unwrap();
-    assert_eq!(bench.operations(), ["GetItem", "Query", APPEND], "snapshot and newest events side by side");
+    assert_eq!(table.operations(), ["Query", APPEND]);
+    Request::payment(&account, 1).send(&table.store(), options()).await.unwrap();
+    assert_eq!(table.operations(), ["GetItem", "Query", APPEND], "snapshot and newest events side by side");
 }
 
 #[tokio::test]
 async fn a_transaction_that_another_writer_has_overtaken_decides_again_on_the_newer_state() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 3).await;
-    ledger(&bench.store(), "1", 4).await;
+    ledger(&table.store(), "1", 4).await;
     let payment = Request::payment(&account, 1);
     assert_eq!(payment.send(&store, options()).await.unwrap(), Transacted::Decided(response(5)));
     assert_eq!(payment.decided_on(), [3, 4]);
@@ -121,26 +124,26 @@ async fn a_transaction_that_another_writer_has_overtaken_decides_again_on_the_ne
 
 #[tokio::test]
 async fn an_error_on_a_cached_state_is_decided_again_on_a_state_that_was_read() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 1).await;
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     let withdrawal = Request::payment(&account, -1_001);
     let error = withdrawal.send(&store, options()).await.unwrap_err();
     assert!(matches!(&error, TransactError::Decide(name) if name == "InsufficientFunds"), "{error:?}");
-    assert_eq!((withdrawal.decided_on(), bench.operations()), (vec![1, 1], vec!["Query".to_owned()]));
+    assert_eq!((withdrawal.decided_on(), table.operations()), (vec![1, 1], vec!["Query".to_owned()]));
 
-    Request::payment(&account, 500).send(&bench.store(), options()).await.unwrap();
+    Request::payment(&account, 500).send(&table.store(), options()).await.unwrap();
     assert_eq!(withdrawal.send(&store, options()).await.unwrap(), Transacted::Decided(response(3)));
     assert_eq!(withdrawal.decided_on(), [1, 1, 1, 2]);
 }
 
 #[tokio::test]
 async fn a_conflict_with_the_expected_version_goes_back_to_the_caller() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 3).await;
-    ledger(&bench.store(), "1", 4).await;
+    ledger(&table.store(), "1", 4).await;
     // At the append, and against the state that was read.
     for expected in [3, 2] {
         let expecting = TransactOptions { expected_version: Some(expected), ..options() };
@@ -158,27 +161,27 @@ async fn a_conflict_with_the_expected_version_goes_back_to_the_caller() {
 
 #[tokio::test]
 async fn a_repeated_request_gets_the_stored_response_and_another_request_gets_none() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 3).await;
-    let behind = bench.store();
+    let behind = table.store();
     account.load(&behind).await;
     let expecting = TransactOptions { expected_version: Some(3), ..with_key("d1") };
     assert_eq!(Request::payment(&account, 1).send(&store, expecting).await.unwrap(), Transacted::Decided(response(4)));
     // Of an instance that has seen the first one, of one that is behind it, and of one that has seen nothing.
-    for store in [store, behind, bench.store()] {
+    for store in [store, behind, table.store()] {
         let again = Request::payment(&account, 1).send(&store, expecting).await.unwrap();
         assert_eq!(again, Transacted::Replayed(response(4)));
         let error = Request::payment(&account, 2).send(&store, with_key("d2")).await.unwrap_err();
         assert!(matches!(error, TransactError::KeyReused), "{error:?}");
     }
-    assert_eq!(bench.rows(&account.key, keys::EVENT_PREFIX).await.len(), 4);
+    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 4);
 }
 
 #[tokio::test]
 async fn a_response_that_is_too_large_to_be_stored_is_reduced_as_far_as_there_is_less() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 1).await;
     let noise = |_| {
         let mut random = fastrand::Rng::with_seed(7);
@@ -186,7 +189,7 @@ async fn a_response_that_is_too_large_to_be_stored_is_reduced_as_far_as_there_is
     };
     let all = [ResponseDetail::Full, ResponseDetail::WithoutState, ResponseDetail::VersionOnly];
     let large = Request { body: noise, ..Request::payment(&account, 1) };
-    let error = large.send(&bench.store(), with_key("d1")).await.unwrap_err();
+    let error = large.send(&table.store(), with_key("d1")).await.unwrap_err();
     assert!(matches!(error, TransactError::TooLarge(TooLarge::Answer { .. })), "{error:?}");
     assert_eq!(*large.details.lock().unwrap(), all);
     // Without a key nothing is stored, so nothing has to fit.
@@ -197,10 +200,10 @@ async fn a_response_that_is_too_large_to_be_stored_is_reduced_as_far_as_there_is
 
 #[tokio::test]
 async fn a_transaction_that_is_overtaken_until_the_deadline_is_contended() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 3).await;
-    ledger(&bench.store(), "1", 4).await;
+    ledger(&table.store(), "1", 4).await;
     let soon = TransactOptions { deadline: Instant::now(), ..options() };
     let error = Request::payment(&account, 1).send(&store, soon).await.unwrap_err();
     assert!(matches!(error, TransactError::Contended), "{error:?}");
@@ -208,21 +211,21 @@ async fn a_transaction_that_is_overtaken_until_the_deadline_is_contended() {
 
 #[tokio::test]
 async fn metadata_that_stays_behind_the_events_is_damage() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = ledger(&store, "1", 3).await;
-    let metadata = account.metadata(&bench).await;
+    let metadata = account.metadata(&table).await;
     ledger(&store, "1", 4).await;
-    let current = account.metadata(&bench).await;
-    bench.put(metadata).await;
+    let current = account.metadata(&table).await;
+    table.put(metadata).await;
     let error = Request::payment(&account, 1).send(&store, options()).await.unwrap_err();
     let TransactError::Store(error) = error else { panic!("{error:?}") };
     assert_eq!(error.to_string(), "account/1 is corrupt");
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "its metadata are at 3, and its events go to 4");
     // What passes within a moment is none.
-    bench.put(current).await;
+    table.put(current).await;
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
-    bench.wire.fail_next(APPEND, InjectedFault::Cancel { codes });
+    table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes });
     assert_eq!(Request::payment(&account, 1).send(&store, options()).await.unwrap(), Transacted::Decided(response(5)));
 }

@@ -8,19 +8,22 @@ use daybook_event_store::admin::{Finding, Verified};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::dynamodb::RecordedCall;
 use daybook_table::{attributes, keys};
+use daybook_test_support::clock::now;
+use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::{Item, text};
+use daybook_test_support::table::{TestTable, settings};
 use jiff::SignedDuration;
 use serde_json::json;
 
-use crate::notebook::Notebook;
-use crate::support::{Bench, Item, Subject, now, settings, text};
+use crate::support::Subject;
 
 fn keeping() -> StoreSettings {
     StoreSettings { snapshot_keep: 5, ..settings() }
 }
 
 /// A notebook of five events in three appends, with four messages, a snapshot of its end and a kept one of event 3.
-async fn notebook(bench: &Bench) -> (EventStore, Subject) {
-    let store = bench.store_with(keeping());
+async fn notebook(table: &TestTable) -> (EventStore, Subject) {
+    let store = table.store_with(keeping());
     let notebook = Subject::of::<Notebook>("1");
     notebook.command(&store, "Start", json!({"lines": ["a", "!!b", "c"]})).await;
     store.take_snapshot(notebook.model(), &notebook.key, now()).await.unwrap();
@@ -50,11 +53,11 @@ fn n(number: u64) -> AttributeValue {
 
 #[tokio::test]
 async fn what_appends_and_snapshots_leave_is_clean_and_takes_two_queries() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    bench.wire.take_calls();
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    table.proxy.take_calls();
     let verified = verify(&store, &notebook).await;
-    assert_eq!(bench.operations(), ["Query", "Query"]);
+    assert_eq!(table.operations(), ["Query", "Query"]);
     let expected = Verified { rows: 13, events: 5, messages: 4, snapshots: 3, outdated: 0, findings: vec![] };
     assert_eq!(verified, expected);
 
@@ -67,20 +70,20 @@ async fn what_appends_and_snapshots_leave_is_clean_and_takes_two_queries() {
 
 #[tokio::test]
 async fn a_stream_of_many_pages_is_clean() {
-    let bench = Bench::new().await;
-    let store = bench.store();
+    let table = TestTable::new().await;
+    let store = table.store();
     let account = crate::support::large_ledger(&store, "1", 8).await;
-    bench.wire.take_calls();
+    table.proxy.take_calls();
     let verified = verify(&store, &account).await;
     assert_eq!((verified.events, lines(&verified)), (8, vec![]));
-    assert!(bench.operations().len() > 3);
+    assert!(table.operations().len() > 3);
 }
 
 #[tokio::test]
 async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    bench.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    table.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
     assert_eq!(
         lines(&verify(&store, &notebook).await),
         ["OUTBOX#000000000002#0 missing: message 1 is missing, and its time has not passed"]
@@ -91,33 +94,33 @@ async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
 
 #[tokio::test]
 async fn every_row_that_is_deleted_is_missed() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    for row in bench.rows(&notebook.key, "").await {
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    for row in table.rows(&notebook.key, "").await {
         let sk = text(&row, "sk").to_owned();
         // Snapshots only save calls.
         if sk.contains("SNAPSHOT") {
             continue;
         }
-        bench.delete(&notebook.key, &sk).await;
+        table.delete(&notebook.key, &sk).await;
         let missed = lines(&verify(&store, &notebook).await);
         assert!(missed.iter().any(|line| line.starts_with(&format!("{sk} missing: "))), "{sk}: {missed:?}");
-        bench.put(row).await;
+        table.put(row).await;
     }
     assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_lost_end_is_seen_by_the_metadata_and_by_its_append() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
     for seq_num in [4, 5] {
-        bench.delete(&notebook.key, &keys::event_sk(seq_num)).await;
+        table.delete(&notebook.key, &keys::event_sk(seq_num)).await;
     }
     let found = lines(&verify(&store, &notebook).await);
     assert!(found.contains(&"EVENT#000000000004 missing: events 4 to 5 are missing".to_owned()), "{found:?}");
     for sk in [keys::METADATA.to_owned(), keys::event_sk(3)] {
-        bench.delete(&notebook.key, &sk).await;
+        table.delete(&notebook.key, &sk).await;
     }
     let found = lines(&verify(&store, &notebook).await);
     assert!(found.contains(&"#METADATA missing: there is no metadata".to_owned()), "{found:?}");
@@ -129,8 +132,8 @@ async fn a_lost_end_is_seen_by_the_metadata_and_by_its_append() {
 async fn every_attribute_that_is_changed_is_noticed() {
     /// What may be anything: nothing else says the same.
     const FREE: [&str; 6] = ["ttl", "takenAt", "snapshotDue", "eventVersion", "messageType", "data"];
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
     let rows = [
         keys::METADATA.to_owned(),
         keys::event_sk(1),
@@ -140,7 +143,7 @@ async fn every_attribute_that_is_changed_is_noticed() {
         keys::kept_snapshot_sk(3),
     ];
     for sk in rows {
-        let row = bench.row(&notebook.key, &sk).await.unwrap();
+        let row = table.row(&notebook.key, &sk).await.unwrap();
         for (name, value) in &row {
             if ["pk", "sk", "meta"].contains(&name.as_str()) {
                 continue;
@@ -165,21 +168,21 @@ async fn every_attribute_that_is_changed_is_noticed() {
                     Some(changed) => row.insert(name.clone(), changed),
                     None => row.remove(name),
                 };
-                bench.put(row).await;
+                table.put(row).await;
                 let found = lines(&verify(&store, &notebook).await);
                 assert!(!found.is_empty() || may_pass, "{sk}: {name} = {changed:?}: {found:?}");
             }
         }
-        bench.put(row).await;
+        table.put(row).await;
     }
     assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
 }
 
 /// Changes one row, and expects these findings and no other.
 async fn expect<const N: usize>(sk: &str, changes: [(&str, AttributeValue); N], expected: &[&str]) {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    bench.tamper(&notebook.key, sk, changes).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    table.tamper(&notebook.key, sk, changes).await;
     let found = lines(&verify(&store, &notebook).await);
     // Ids and times differ every time.
     let alike = |(found, expected): (&String, &&str)| expected.split('*').all(|part| found.contains(part));
@@ -229,9 +232,9 @@ async fn events_follow_each_other_and_can_be_read() {
     expect(sk, [(attributes::MESSAGE_SEQ, n(1))], &[falls, more, next, others, last]).await;
 
     let many = "EVENT#000000000004 differs: messageSeq is 1000000000000, expected 2 to 101: an append holds no more";
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    bench.tamper(&notebook.key, sk, [(attributes::MESSAGE_SEQ, n(1_000_000_000_000))]).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    table.tamper(&notebook.key, sk, [(attributes::MESSAGE_SEQ, n(1_000_000_000_000))]).await;
     assert_eq!(lines(&verify(&store, &notebook).await)[0], many);
 
     let torn = "EVENT#000000000004 torn-append: it says that its append ends with event 3";
@@ -243,10 +246,10 @@ async fn events_follow_each_other_and_can_be_read() {
 
 #[tokio::test]
 async fn ids_are_unique_and_lead_the_index_to_the_event() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    let first = bench.row(&notebook.key, &keys::event_sk(1)).await.unwrap();
-    bench.tamper(&notebook.key, &keys::event_sk(4), [("eventId", first["eventId"].clone())]).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    let first = table.row(&notebook.key, &keys::event_sk(1)).await.unwrap();
+    table.tamper(&notebook.key, &keys::event_sk(4), [("eventId", first["eventId"].clone())]).await;
     let id = text(&first, "eventId");
     let found = lines(&verify(&store, &notebook).await);
     assert!(
@@ -262,8 +265,8 @@ async fn ids_are_unique_and_lead_the_index_to_the_event() {
 
 #[tokio::test]
 async fn an_event_of_a_shard_that_the_feed_does_not_read_is_found() {
-    let bench = Bench::new().await;
-    let sharded = |event_type_shards| bench.store_with(StoreSettings { event_type_shards, ..settings() });
+    let table = TestTable::new().await;
+    let sharded = |event_type_shards| table.store_with(StoreSettings { event_type_shards, ..settings() });
     let todo = Subject::shipped("todo", "1");
     todo.command(&sharded(1), "CreateTodo", json!({"title": "A", "message": ""})).await;
     todo.command(&sharded(64), "UpdateTodo", json!({"title": "B", "message": ""})).await;
@@ -283,13 +286,13 @@ async fn messages_are_those_that_the_events_announced() {
     expect(sk, [("detail", s("{}"))], &["OUTBOX#000000000004#0 unreadable: *the detail has no metadata"]).await;
     expect(sk, [("ttl", s("soon"))], &["OUTBOX#000000000004#0 unreadable: "]).await;
 
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    let row = bench.row(&notebook.key, sk).await.unwrap();
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    let row = table.row(&notebook.key, sk).await.unwrap();
     for other in ["OUTBOX#000000000004#1", "OUTBOX#000000000009#0", "OUTBOX#4#0"] {
         let mut copy: Item = row.clone();
         copy.insert("sk".to_owned(), s(other));
-        bench.put(copy).await;
+        table.put(copy).await;
     }
     let found: BTreeSet<_> = lines(&verify(&store, &notebook).await).into_iter().collect();
     for expected in [
@@ -330,12 +333,12 @@ async fn snapshots_are_the_fold_of_their_events() {
 
 #[tokio::test]
 async fn a_snapshot_without_events_is_of_none() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    let mut row = bench.row(&notebook.key, keys::SNAPSHOT).await.unwrap();
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    let mut row = table.row(&notebook.key, keys::SNAPSHOT).await.unwrap();
     let alone = Subject::of::<Notebook>("2");
     row.insert("pk".to_owned(), s(&alone.key.pk()));
-    bench.put(row).await;
+    table.put(row).await;
     assert_eq!(
         lines(&verify(&store, &alone).await),
         [
@@ -347,8 +350,8 @@ async fn a_snapshot_without_events_is_of_none() {
 
 #[tokio::test]
 async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
     let evolved = Subject::of::<Notebook<2>>("1");
     let verified = store.admin().verify(evolved.model(), &notebook.key, now()).await.unwrap();
     assert_eq!((verified.snapshots, verified.outdated, lines(&verified)), (0, 3, vec![]));
@@ -356,11 +359,11 @@ async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
 
 #[tokio::test]
 async fn a_row_that_no_code_writes_is_found() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
     for sk in ["EVENT#6", "EVENTS", "IDEMPOTENCY#anything"] {
         let row = [("pk".to_owned(), s(&notebook.key.pk())), ("sk".to_owned(), s(sk))];
-        bench.put(row.into_iter().collect()).await;
+        table.put(row.into_iter().collect()).await;
     }
     assert_eq!(
         lines(&verify(&store, &notebook).await),
@@ -373,9 +376,9 @@ async fn a_row_that_no_code_writes_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_written_meanwhile_is_clean() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    let writer = bench.store();
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    let writer = table.store();
     let key = notebook.key.clone();
     let writing = tokio::spawn(async move {
         let notebook = Subject::of::<Notebook>(&key.id);
@@ -400,33 +403,33 @@ fn a_look(calls: &[RecordedCall]) -> bool {
 /// A query that sees some rows of a transaction and not others, and a moment later all of them.
 #[tokio::test]
 async fn rows_that_come_a_moment_later_are_not_missing() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
-    let late = bench.row(&notebook.key, &keys::event_sk(5)).await.unwrap();
-    bench.delete(&notebook.key, &keys::event_sk(5)).await;
-    bench.wire.take_calls();
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
+    let late = table.row(&notebook.key, &keys::event_sk(5)).await.unwrap();
+    table.delete(&notebook.key, &keys::event_sk(5)).await;
+    table.proxy.take_calls();
     let mut verified = pin!(verify(&store, &notebook));
-    bench.wire.hold(&mut verified, a_look).await;
-    bench.put(late).await;
+    table.proxy.hold(&mut verified, a_look).await;
+    table.put(late).await;
     assert_eq!(lines(&verified.await), [""; 0]);
 }
 
 /// A stream that is never looked at in one piece: each look misses something else.
 #[tokio::test]
 async fn what_only_one_look_misses_is_not_missing() {
-    let bench = Bench::new().await;
-    let (store, notebook) = notebook(&bench).await;
+    let table = TestTable::new().await;
+    let (store, notebook) = notebook(&table).await;
     let mut late = Vec::new();
     for sk in [keys::event_sk(5), keys::outbox_sk(4, 0), keys::outbox_sk(2, 0)] {
-        late.push(bench.row(&notebook.key, &sk).await.unwrap());
+        late.push(table.row(&notebook.key, &sk).await.unwrap());
     }
-    bench.delete(&notebook.key, text(&late[0], "sk")).await;
-    bench.wire.take_calls();
+    table.delete(&notebook.key, text(&late[0], "sk")).await;
+    table.proxy.take_calls();
     let mut verified = pin!(verify(&store, &notebook));
     for looks in 0..2 {
-        bench.wire.hold(&mut verified, a_look).await;
-        bench.delete(&notebook.key, text(&late[looks + 1], "sk")).await;
-        bench.put(late[looks].clone()).await;
+        table.proxy.hold(&mut verified, a_look).await;
+        table.delete(&notebook.key, text(&late[looks + 1], "sk")).await;
+        table.put(late[looks].clone()).await;
     }
     assert_eq!(lines(&verified.await), [""; 0]);
     assert_eq!(lines(&verify(&store, &notebook).await).len(), 1);

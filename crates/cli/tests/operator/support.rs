@@ -1,42 +1,32 @@
-//! A table, a bus and a queue, and an operator at a terminal.
+//! What the tests share: a table, a bus, a queue, and an operator at a terminal.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
 use daybook_cli::commands::OperatorCommand;
 use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
-use daybook_decider::{CommandRequest, DecisionInput, Json, Meta};
+use daybook_decider::Registry;
 use daybook_event_store::EventStore;
-use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem};
-use jiff::Timestamp;
+use daybook_test_support::commands::execute;
+use daybook_test_support::row::Item;
+use daybook_test_support::table::{TABLE, TestTable};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use ulid::Ulid;
 
-pub(crate) const TABLE: &str = "daybook-test";
-
-pub(crate) type Item = HashMap<String, AttributeValue>;
-
-pub(crate) struct Bench {
-    pub(crate) wire: FaultProxy,
-    _engine: LocalDynamoDb,
+/// What an operator works on. Only the commands under test use the table's proxy.
+pub(crate) struct Setup {
+    pub(crate) table: TestTable,
     pub(crate) bus: Bus,
     server: Server,
-    /// Goes round the wire.
-    pub(crate) raw: Client,
-    /// Goes round it too.
+    /// A direct store.
     pub(crate) store: EventStore,
     /// More settings.
     pub(crate) settings: Vec<(&'static str, String)>,
-    registry: daybook_decider::Registry,
+    registry: Registry,
 }
 
 /// What a command printed, and how it ended.
@@ -61,25 +51,20 @@ struct Line {
     command: OperatorCommand,
 }
 
-impl Bench {
+impl Setup {
     pub(crate) async fn new() -> Self {
         Self::with(&[]).await
     }
 
     /// With these settings of the writers.
     pub(crate) async fn with(settings: &[(&'static str, &str)]) -> Self {
-        let engine = LocalDynamoDb::in_memory().await.unwrap();
-        let wire = FaultProxy::to(engine.url()).await.unwrap();
         let bus = Bus::new();
         let server = Server::start(bus.router()).await.unwrap();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
-        let store = daybook_command_handler::store_settings(&all.collect()).unwrap();
-        let local = daybook_function_runtime::aws_config_at(engine.url());
-        let store = EventStore::new(&local, store);
-        store.admin().create_table().await.unwrap();
-        let raw = Client::new(&local);
-        Self { wire, _engine: engine, bus, server, raw, store, settings, registry: aggregates::registry().unwrap() }
+        let table = TestTable::with(daybook_command_handler::store_settings(&all.collect()).unwrap()).await;
+        let store = table.direct_store();
+        Self { table, bus, server, store, settings, registry: aggregates::registry().unwrap() }
     }
 
     pub(crate) fn queue_url(&self) -> String {
@@ -88,7 +73,7 @@ impl Bench {
 
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let mut environment = vec![
-            ("AWS_ENDPOINT_URL_DYNAMODB", self.wire.url().to_owned()),
+            ("AWS_ENDPOINT_URL_DYNAMODB", self.table.proxy.url().to_owned()),
             ("AWS_ENDPOINT_URL_EVENTBRIDGE", self.server.url().to_owned()),
             ("AWS_ENDPOINT_URL_SQS", self.server.url().to_owned()),
             ("TABLE_NAME", TABLE.to_owned()),
@@ -129,35 +114,20 @@ impl Bench {
         Printed { ended, lines: text.lines().map(str::to_owned).collect() }
     }
 
-    /// The names of the calls of DynamoDB since the last time that they were taken.
-    pub(crate) fn operations(&self) -> Vec<String> {
-        self.wire.take_calls().into_iter().map(|call| call.operation).collect()
-    }
-
     pub(crate) fn fail(&self, faults: Value) {
         self.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     }
 
-    /// Puts commands to an aggregate, and appends what comes of it.
+    /// Loads an aggregate, decides a command on it and appends the result.
     pub(crate) async fn command(&self, aggregate: &str, command: &str, data: Value) {
         self.commands(aggregate, &[(command, data)]).await;
     }
 
-    /// Several at once.
+    /// The same with several commands.
     pub(crate) async fn commands(&self, aggregate: &str, commands: &[(&str, Value)]) {
         let key = key(aggregate);
         let model = self.registry.get(&key.aggregate_type).unwrap();
-        let before = self.store.load(model, &key).await.unwrap();
-        let seed = Ulid::generate();
-        let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap()).unwrap();
-        let input = DecisionInput { now, seed, meta: Meta::default() };
-        let requests = commands
-            .iter()
-            .map(|(command, data)| CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() });
-        let requests: Vec<_> = requests.collect();
-        let decided = model.decide(&before.folded, &key.id, &requests, &input).unwrap();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        self.store.append(model, &key, before.version(), &decided, None, deadline).await.unwrap();
+        execute(&self.store, model, &key, commands).await.unwrap();
     }
 
     /// A to-do with so many events, and as many messages.
@@ -172,19 +142,9 @@ impl Bench {
         }
     }
 
-    /// The rows of an aggregate whose sort keys begin so.
+    /// The rows of an aggregate whose sort keys begin with `prefix`.
     pub(crate) async fn rows(&self, aggregate: &str, prefix: &str) -> Vec<Item> {
-        let pages = self
-            .raw
-            .query()
-            .table_name(TABLE)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
-            .expression_attribute_values(":pk", AttributeValue::S(key(aggregate).pk()))
-            .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
-            .into_paginator()
-            .items()
-            .send();
-        pages.collect::<Result<_, _>>().await.unwrap()
+        self.table.rows(&key(aggregate), prefix).await
     }
 
     pub(crate) async fn outbox(&self, aggregate: &str) -> Vec<OutboxItem> {
@@ -193,13 +153,7 @@ impl Bench {
     }
 
     pub(crate) async fn delete(&self, aggregate: &str, sk: &str) {
-        let deletion = self.raw.delete_item().table_name(TABLE);
-        let deletion = deletion.key("pk", AttributeValue::S(key(aggregate).pk()));
-        deletion.key("sk", AttributeValue::S(sk.to_owned())).send().await.unwrap();
-    }
-
-    pub(crate) async fn put(&self, row: Item) {
-        self.raw.put_item().table_name(TABLE).set_item(Some(row)).send().await.unwrap();
+        self.table.delete(&key(aggregate), sk).await;
     }
 
     /// The message ids on the bus, in order of arrival.

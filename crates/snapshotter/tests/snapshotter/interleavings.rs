@@ -13,11 +13,12 @@ use std::sync::Arc;
 use daybook_decider::{Folded, Json};
 use daybook_event_store::LoadOptions;
 use daybook_table::{AggregateKey, SnapshotItem, StoredText, keys};
+use daybook_test_support::row::{Item, number};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
-use support::{Bench, Item, handle, number};
+use support::{Setup, handle};
 
 /// A snapshot is due so often that nearly every command causes one.
 const EVERY: u64 = 2;
@@ -78,18 +79,18 @@ struct Run(Pin<Box<dyn Future<Output = ()>>>);
 
 impl Run {
     /// Goes on until another call has been answered. `true` when it has ended.
-    async fn advance(&mut self, bench: &Bench) -> bool {
-        bench.wire.take_calls();
-        bench.wire.advance(&mut self.0, |calls| !calls.is_empty()).await.is_some()
+    async fn advance(&mut self, setup: &Setup) -> bool {
+        setup.table.proxy.take_calls();
+        setup.table.proxy.advance(&mut self.0, |calls| !calls.is_empty()).await.is_some()
     }
 }
 
 /// The aggregate after each of its events, folded from the first.
-async fn history(bench: &Bench, key: &AggregateKey) -> Vec<(Folded, Json)> {
-    let model = bench.model(key);
+async fn history(setup: &Setup, key: &AggregateKey) -> Vec<(Folded, Json)> {
+    let model = setup.model(key);
     let mut folded = model.before_first_event();
     let mut history = vec![(folded.clone(), model.state(&folded).unwrap())];
-    for event in bench.store.events(key, 0, 10_000).await.unwrap().items {
+    for event in setup.store.events(key, 0, 10_000).await.unwrap().items {
         folded = model.fold(folded, &[event]).unwrap();
         history.push((folded.clone(), model.state(&folded).unwrap()));
     }
@@ -97,10 +98,10 @@ async fn history(bench: &Bench, key: &AggregateKey) -> Vec<(Folded, Json)> {
 }
 
 /// Every snapshot is the fold of the events up to its own. Returns the event of the newest.
-async fn assert_right(bench: &Bench, key: &AggregateKey, history: &[(Folded, Json)]) -> u64 {
+async fn assert_right(setup: &Setup, key: &AggregateKey, history: &[(Folded, Json)]) -> u64 {
     let mut newest = 0;
     for prefix in [keys::SNAPSHOT, keys::KEPT_SNAPSHOT_PREFIX] {
-        for row in bench.rows(key, prefix).await {
+        for row in setup.table.rows(key, prefix).await {
             let version = number(&row, "lastSeqNum");
             let stored: SnapshotItem = serde_dynamo::from_item(row).unwrap();
             let (folded, state) = &history[usize::try_from(version).unwrap()];
@@ -117,22 +118,22 @@ async fn assert_right(bench: &Bench, key: &AggregateKey, history: &[(Folded, Jso
 }
 
 async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>) {
-    let bench = Bench::with(EVERY, keep).await;
+    let setup = Setup::with(EVERY, keep).await;
     let key = AggregateKey::new(aggregate_type, "1");
-    bench.try_commands(&key, vec![first]).await.unwrap();
+    setup.try_commands(&key, &[first]).await.unwrap();
     let mut instances = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
-    let mut past = history(&bench, &key).await;
+    let mut past = history(&setup, &key).await;
     let mut newest = 0;
     for step in steps {
         match step {
             Step::Commands(commands) => {
                 // What does not reach the rules, or is refused without a trace, appends nothing.
-                let _ = bench.try_commands(&key, commands).await;
-                past = history(&bench, &key).await;
+                let _ = setup.try_commands(&key, &commands).await;
+                past = history(&setup, &key).await;
             }
             Step::Begin { instance, records } => {
-                let due = bench.due_records(&key, 1).await;
+                let due = setup.due_records(&key, 1).await;
                 if due.is_empty() {
                     continue;
                 }
@@ -140,7 +141,7 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
                 let snapshotter = match instance.filter(|_| !instances.is_empty()) {
                     Some(warm) => Arc::clone(warm.get(&instances)),
                     None => {
-                        instances.push(Arc::new(bench.snapshotter()));
+                        instances.push(Arc::new(setup.snapshotter()));
                         Arc::clone(&instances[instances.len() - 1])
                     }
                 };
@@ -153,7 +154,7 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
                     continue;
                 }
                 let which = which.index(runs.len());
-                if runs[which].advance(&bench).await {
+                if runs[which].advance(&setup).await {
                     drop(runs.remove(which));
                 }
             }
@@ -163,13 +164,13 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
                 }
             }
         }
-        let now = assert_right(&bench, &key, &past).await;
+        let now = assert_right(&setup, &key, &past).await;
         assert!(now >= newest, "the snapshot was of event {newest} and is of {now}");
         newest = now;
     }
     for mut run in runs {
-        while !run.advance(&bench).await {
-            let now = assert_right(&bench, &key, &past).await;
+        while !run.advance(&setup).await {
+            let now = assert_right(&setup, &key, &past).await;
             assert!(now >= newest, "the snapshot was of event {newest} and is of {now}");
             newest = now;
         }
@@ -177,17 +178,18 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
 
     // And from every snapshot that is left, every version is what it was.
     let text = |state: &Json| state.text().to_owned();
-    let loaded = bench.loaded(&key).await;
+    let loaded = setup.loaded(&key).await;
     let (folded, state) = past.last().unwrap();
     assert_eq!((loaded.version(), text(&loaded.state)), (folded.version(), text(state)));
     assert_eq!(loaded.folded.message_seq(), folded.message_seq());
     for (folded, state) in &past[1..] {
         let at = LoadOptions { at: Some(folded.version()), ..LoadOptions::default() };
-        let at = bench.store.load_with(bench.model(&key), &key, at).await.unwrap();
+        let at = setup.store.load_with(setup.model(&key), &key, at).await.unwrap();
         assert_eq!((at.version(), text(&at.state)), (folded.version(), text(state)));
         assert_eq!(at.folded.message_seq(), folded.message_seq());
     }
-    let staying: BTreeMap<_, _> = bench.rows(&key, keys::KEPT_SNAPSHOT_PREFIX).await.into_iter().map(entry).collect();
+    let staying: BTreeMap<_, _> =
+        setup.table.rows(&key, keys::KEPT_SNAPSHOT_PREFIX).await.into_iter().map(entry).collect();
     let live = staying.values().filter(|expires| !**expires).count() as u64;
     assert!(live <= keep + 1 + u64::try_from(instances.len()).unwrap(), "{staying:?}");
 }

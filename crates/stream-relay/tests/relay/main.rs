@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use daybook_stream_relay::{RelayError, RetryPolicy};
+use daybook_test_support::stream_record::STREAM_ARN;
 use serde_json::{Value, json};
-use support::{detail, insert, insert_detail, log, message_id, setup, setup_with_retries};
+use support::{detail, insert, insert_detail, message_id, setup, setup_with_retries, take_log};
 
 #[tokio::test]
 async fn a_row_goes_to_the_bus_as_it_is() {
@@ -198,7 +199,7 @@ async fn an_unsendable_message_is_dead_lettered_whole_and_its_successors_are_sen
     assert_eq!((&dead_letters[0]["attempts"], &dead_letters[1]["attempts"]), (&json!(1), &json!(0)));
     assert_eq!(dead_letters[0]["message"]["detail"], "{\"malformed\"");
     assert_eq!(dead_letters[0]["message"]["messageId"], "a-2");
-    let stream = json!({"eventSourceARN": "arn:stream", "eventID": "event-2", "sequenceNumber": "2"});
+    let stream = json!({"eventSourceARN": STREAM_ARN, "eventID": "event-2", "sequenceNumber": "2"});
     assert_eq!(dead_letters[0]["stream"], stream);
     assert_eq!(dead_letters[1]["error"]["code"], "InvalidArgument");
 
@@ -402,7 +403,7 @@ fn level_and_message(line: &Value) -> (&str, &str) {
 #[tokio::test]
 async fn a_batch_is_one_line_of_the_log() {
     let setup = setup(json!({})).await;
-    log::take();
+    take_log();
     let mut other = insert(4, "d", 1);
     other["eventName"] = json!("REMOVE");
     let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "a", 1), other];
@@ -410,7 +411,7 @@ async fn a_batch_is_one_line_of_the_log() {
     assert_eq!(setup.checkpoint(&[]).await, None);
 
     let fields = ["records", "relevant", "sent", "retried", "dead_lettered", "unsettled", "calls"];
-    let lines = log::take();
+    let lines = take_log();
     assert_eq!(lines.iter().map(level_and_message).collect::<Vec<_>>(), [("INFO", "relayed"); 2]);
     assert_eq!(fields.map(|name| lines[0][name].as_u64()), [4, 3, 2, 0, 0, 0, 1].map(Some));
     assert_eq!(fields.map(|name| lines[1][name].as_u64()), [Some(0); 7]);
@@ -421,11 +422,11 @@ async fn the_log_names_messages_that_were_sent_more_than_once() {
     let failing = json!([{"index": 0, "code": "InternalFailure"}, {"index": 2, "code": "ThrottlingException"}]);
     let again = json!([{"index": 1, "code": "InternalFailure"}]);
     let setup = setup(json!({"putEvents": [{ "failEntries": failing }, { "failEntries": again }]})).await;
-    log::take();
+    take_log();
     let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "c", 1)];
     assert_eq!(setup.checkpoint(&records).await, None);
 
-    let lines = log::take();
+    let lines = take_log();
     assert_eq!(
         lines.iter().map(level_and_message).collect::<Vec<_>>(),
         [("INFO", "relayed"), ("INFO", "sent more than once")]
@@ -437,10 +438,10 @@ async fn the_log_names_messages_that_were_sent_more_than_once() {
 #[tokio::test]
 async fn the_log_names_dead_letters_and_their_errors() {
     let setup = setup(json!({"entries": [{"containing": "b-1", "code": "MalformedDetail"}]})).await;
-    log::take();
+    take_log();
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1), json!("odd")]).await, None);
 
-    let (mut warnings, others): (Vec<_>, Vec<_>) = log::take().into_iter().partition(|line| line["level"] == "WARN");
+    let (mut warnings, others): (Vec<_>, Vec<_>) = take_log().into_iter().partition(|line| line["level"] == "WARN");
     warnings.sort_unstable_by_key(|line| line["id"].to_string());
     assert!(warnings.iter().all(|line| line["message"] == "sent to the dead-letter queue"), "{warnings:#?}");
     let named: Vec<_> = warnings.iter().map(|line| (line["id"].as_str(), line["code"].as_str())).collect();
@@ -453,11 +454,11 @@ async fn the_log_names_dead_letters_and_their_errors() {
 #[tokio::test]
 async fn the_log_names_messages_unsettled_and_the_last_error() {
     let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
-    log::take();
+    take_log();
     let records = [insert(1, "b", 1), insert_detail(2, "a", 1, "malformed"), insert(3, "a", 2)];
     assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("2"));
 
-    let lines = log::take();
+    let lines = take_log();
     let expected = [
         ("ERROR", "the dead-letter queue rejected a message"),
         ("INFO", "relayed"),
@@ -476,11 +477,11 @@ async fn the_log_names_messages_unsettled_and_the_last_error() {
 #[tokio::test]
 async fn a_refused_deployment_is_logged_once_with_a_hundred_of_the_messages_unsettled() {
     let setup = setup(json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]})).await;
-    log::take();
+    take_log();
     let records: Vec<_> = (1..=120).map(|n| insert(n, &n.to_string(), 1)).collect();
     assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
 
-    let lines = log::take();
+    let lines = take_log();
     let expected = [
         ("ERROR", "the bus rejects this deployment, stopped sending"),
         ("INFO", "relayed"),

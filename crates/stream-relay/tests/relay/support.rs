@@ -1,14 +1,17 @@
 //! A relay over a local bus, and stream records for it.
 
-#[path = "../../../../tests/log.rs"]
-pub(crate) mod log;
-
 use std::time::Duration;
 
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_stream_relay::{BatchResponse, Relay, RelayError, RelaySettings, RetryPolicy, StreamBatch, clients};
+use daybook_test_support::{log, stream_record};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+/// The lines that the relay logged since this was last called on the thread. The first call only starts the capture.
+pub(crate) fn take_log() -> Vec<Value> {
+    log::take("daybook_stream_relay")
+}
 
 /// More than any test takes.
 const TIME: Duration = Duration::from_secs(60);
@@ -81,22 +84,14 @@ pub(crate) fn insert(sequence_number: u64, id: &str, seq: u64) -> Value {
 }
 
 pub(crate) fn insert_detail(sequence_number: u64, id: &str, seq: u64, detail: &str) -> Value {
-    let keys = json!({"pk": {"S": format!("AGGREGATE#todo#{id}")}, "sk": {"S": format!("OUTBOX#{seq:012}#0")}});
-    let mut image = json!({
+    let image = json!({
+        "pk": {"S": format!("AGGREGATE#todo#{id}")}, "sk": {"S": format!("OUTBOX#{seq:012}#0")},
         "messageId": {"S": format!("{id}-{seq}")}, "messageType": {"S": "TodoUpdated"},
         "messageSeq": {"N": seq.to_string()}, "detail": {"S": detail},
         "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": seq.to_string()},
         "ttl": {"N": "1800000000"},
     });
-    image.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    json!({
-        "eventID": format!("event-{sequence_number}"), "eventName": "INSERT", "eventVersion": "1.1",
-        "eventSource": "aws:dynamodb", "awsRegion": "eu-central-1", "eventSourceARN": "arn:stream",
-        "dynamodb": {
-            "ApproximateCreationDateTime": 1_700_000_000.0, "Keys": keys, "NewImage": image,
-            "SequenceNumber": sequence_number.to_string(), "SizeBytes": 300, "StreamViewType": "NEW_IMAGE",
-        },
-    })
+    stream_record::insert(sequence_number, image)
 }
 
 /// A detail with spaces that a printer would not put there.

@@ -8,7 +8,7 @@ mod support;
 use daybook_function_runtime::Metrics;
 use daybook_settings::Environment;
 use serde_json::{Value, json};
-use support::{Bench, EVERY, checkpoint, due, handle};
+use support::{EVERY, Setup, checkpoint, due, handle};
 
 /// What one line of metrics counts; nothing where no line was written.
 fn counted(metrics: Metrics) -> Option<[Value; 3]> {
@@ -26,12 +26,12 @@ fn counted(metrics: Metrics) -> Option<[Value; 3]> {
 #[tokio::test]
 async fn what_was_taken_what_is_too_large_and_what_is_impossible_is_counted() {
     let metrics = Metrics::collect(&Environment::from_iter([("METRICS_NAMESPACE", "Daybook/test")]));
-    let bench = Bench::new().await;
-    let snapshotter = bench.snapshotter();
+    let setup = Setup::new().await;
+    let snapshotter = setup.snapshotter();
     let [one, other, torn] =
-        [bench.account("a", EVERY).await, bench.account("b", EVERY).await, bench.account("torn", EVERY).await];
-    bench.delete_event(&torn, 5).await;
-    let large = bench.large_notebook("1").await;
+        [setup.account("a", EVERY).await, setup.account("b", EVERY).await, setup.account("torn", EVERY).await];
+    setup.delete_event(&torn, 5).await;
+    let large = setup.large_notebook("1").await;
 
     let batch = [due(1, &one), due(2, &other), due(3, &large), due(4, &torn), json!("odd")];
     assert_eq!(checkpoint(handle(&snapshotter, &batch).await), None);

@@ -1,0 +1,191 @@
+//! What the tests share: a table, aggregates that write to it, its stream records, and the function.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_decider::{CommandError, Model, Registry};
+use daybook_event_store::{EventStore, LoadOptions, Loaded, StoreSettings};
+use daybook_local_aws::dynamodb::InjectedFault;
+use daybook_snapshotter::{BatchResponse, NoCheckpoint, Snapshotter, StreamBatch};
+use daybook_table::{AggregateKey, keys};
+use daybook_test_support::commands::{account_command, execute};
+use daybook_test_support::log;
+use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::{Item, number};
+use daybook_test_support::stream_record::{insert, inserted};
+use daybook_test_support::table::{TestTable, settings};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// The number of events between due snapshots.
+pub(crate) const EVERY: u64 = 10;
+
+/// The samples, and the notebook.
+fn registry() -> Registry {
+    aggregates::registry().unwrap().with::<Notebook>().unwrap()
+}
+
+/// The lines that the function logged since this was last called on the thread. The first call only starts the capture.
+pub(crate) fn take_log() -> Vec<Value> {
+    log::take("daybook_snapshotter")
+}
+
+/// A table whose proxy only the function under test uses.
+pub(crate) struct Setup {
+    pub(crate) table: TestTable,
+    registry: Registry,
+    /// A direct store.
+    pub(crate) store: EventStore,
+}
+
+impl Setup {
+    pub(crate) async fn new() -> Self {
+        Self::with(EVERY, 0).await
+    }
+
+    /// With a snapshot due every so many events, and so many of them kept.
+    pub(crate) async fn with(snapshot_every: u64, keep: u64) -> Self {
+        let snapshot_keep = usize::try_from(keep).unwrap();
+        let table = TestTable::with(StoreSettings { snapshot_every, snapshot_keep, ..settings() }).await;
+        let store = table.direct_store();
+        Self { table, registry: registry(), store }
+    }
+
+    /// The function on a new instance, whose cache is empty.
+    pub(crate) fn snapshotter(&self) -> Snapshotter {
+        self.snapshotter_with(registry())
+    }
+
+    /// The same with these aggregates only.
+    pub(crate) fn snapshotter_with(&self, registry: Registry) -> Snapshotter {
+        Snapshotter::new(registry, self.table.store())
+    }
+
+    /// The same, on calls that the proxy neither records nor fails.
+    pub(crate) fn direct_snapshotter(&self) -> Snapshotter {
+        Snapshotter::new(registry(), self.table.direct_store())
+    }
+
+    pub(crate) fn model(&self, key: &AggregateKey) -> &dyn Model {
+        self.registry.get(&key.aggregate_type).unwrap()
+    }
+
+    /// Loads an aggregate, decides a command on it and appends the result.
+    pub(crate) async fn command(&self, key: &AggregateKey, command: &str, data: Value) {
+        self.try_commands(key, &[(command, data)]).await.unwrap();
+    }
+
+    /// The same with several commands. Nothing is appended if one of them does not reach the rules.
+    pub(crate) async fn try_commands(
+        &self,
+        key: &AggregateKey,
+        commands: &[(&str, Value)],
+    ) -> Result<Loaded, CommandError> {
+        execute(&self.store, self.model(key), key, commands).await
+    }
+
+    /// An account at that version: opened, then paid into event by event.
+    pub(crate) async fn account(&self, id: &str, version: u64) -> AggregateKey {
+        let key = AggregateKey::new("account", id);
+        let before = self.store.load(self.model(&key), &key).await.unwrap().version();
+        let commands: Vec<_> = (before + 1..=version).map(|number| account_command(number, "payment")).collect();
+        self.try_commands(&key, &commands).await.unwrap();
+        key
+    }
+
+    /// A notebook at version 5 whose state is too large for a snapshot.
+    pub(crate) async fn large_notebook(&self, id: &str) -> AggregateKey {
+        let key = AggregateKey::new("notebook", id);
+        self.command(&key, "Start", json!({"lines": [""]})).await;
+        // Text of chance compresses to no less than three quarters.
+        let page = || std::iter::repeat_with(fastrand::alphanumeric).take(150 * 1024).collect::<String>();
+        for _ in 0..4 {
+            self.command(&key, "Write", json!({"lines": [page()]})).await;
+        }
+        key
+    }
+
+    /// The aggregate as all its events make it.
+    pub(crate) async fn rebuilt(&self, key: &AggregateKey) -> Loaded {
+        self.store.load_with(self.model(key), key, LoadOptions::REBUILD).await.unwrap()
+    }
+
+    /// The aggregate as a new instance loads it: from its snapshot, if there is one.
+    pub(crate) async fn loaded(&self, key: &AggregateKey) -> Loaded {
+        self.table.direct_store().load(self.model(key), key).await.unwrap()
+    }
+
+    pub(crate) async fn snapshot(&self, key: &AggregateKey) -> Option<Item> {
+        self.table.rows(key, keys::SNAPSHOT).await.pop()
+    }
+
+    /// The last event that is folded into an aggregate's snapshot.
+    pub(crate) async fn snapshot_version(&self, key: &AggregateKey) -> Option<u64> {
+        self.snapshot(key).await.map(|row| number(&row, "lastSeqNum"))
+    }
+
+    pub(crate) async fn delete_event(&self, key: &AggregateKey, seq_num: u64) {
+        self.table.delete(key, &keys::event_sk(seq_num)).await;
+    }
+
+    /// Gives a text attribute of an event's row another value.
+    pub(crate) async fn tamper(&self, key: &AggregateKey, seq_num: u64, attribute: &str, value: &str) {
+        let change = (attribute, AttributeValue::S(value.to_owned()));
+        self.table.tamper(key, &keys::event_sk(seq_num), [change]).await;
+    }
+
+    /// Stream records of all rows of the aggregate, as if all of them were new, with the sequence numbers `first`,
+    /// `first + 1`, …
+    pub(crate) async fn records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
+        let rows = self.table.rows(key, "").await;
+        rows.iter().zip(first..).map(|(row, sequence_number)| inserted(sequence_number, row)).collect()
+    }
+
+    /// Of these, the ones that the mapping's filter passes.
+    pub(crate) async fn due_records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
+        let mut due = self.records(key, 0).await;
+        due.retain(|record| record["dynamodb"]["NewImage"]["snapshotDue"]["BOOL"] == true);
+        for (record, sequence_number) in due.iter_mut().zip(first..) {
+            record["dynamodb"]["SequenceNumber"] = sequence_number.to_string().into();
+        }
+        due
+    }
+
+    /// Fails every call of an operation from now on.
+    pub(crate) fn fail(&self, operation: &'static str, fault: &InjectedFault) {
+        /// More than any loop makes.
+        const ATTEMPTS: usize = 1_000;
+        (0..ATTEMPTS).for_each(|_| self.table.proxy.fail_next(operation, fault.clone()));
+    }
+
+    /// How often an operation was called since the calls were last taken.
+    pub(crate) fn take_count(&self, operation: &str) -> usize {
+        self.table.proxy.take_calls().iter().filter(|call| call.operation == operation).count()
+    }
+}
+
+/// A record that says that an aggregate is due, whether its table knows of it or not.
+pub(crate) fn due(sequence_number: u64, key: &AggregateKey) -> Value {
+    let image = json!({"pk": {"S": key.pk()}, "sk": {"S": keys::event_sk(EVERY)}, "snapshotDue": {"BOOL": true}});
+    insert(sequence_number, image)
+}
+
+/// The function's answer to a batch for which it has more time than it takes.
+pub(crate) async fn handle(snapshotter: &Snapshotter, records: &[Value]) -> Result<BatchResponse, NoCheckpoint> {
+    handle_within(Duration::from_secs(300), snapshotter, records).await
+}
+
+/// The function's answer to a batch for which it has this time.
+pub(crate) async fn handle_within(
+    time: Duration,
+    snapshotter: &Snapshotter,
+    records: &[Value],
+) -> Result<BatchResponse, NoCheckpoint> {
+    let batch: StreamBatch = serde_json::from_value(json!({ "Records": records })).unwrap();
+    snapshotter.handle(batch, Instant::now() + time).await
+}
+
+/// Where an answer says to go on.
+pub(crate) fn checkpoint(answer: Result<BatchResponse, NoCheckpoint>) -> Option<String> {
+    answer.unwrap().checkpoint().map(|number| number.as_str().to_owned())
+}

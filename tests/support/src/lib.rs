@@ -1,0 +1,11 @@
+//! What the tests of several crates share. Only `dev-dependencies` name this crate: nothing deployed contains it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+pub mod clock;
+pub mod commands;
+pub mod log;
+pub mod notebook;
+pub mod row;
+pub mod stream_record;
+pub mod table;

@@ -1,0 +1,24 @@
+//! Rows as DynamoDB returns them.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::Value;
+
+/// A row.
+pub type Item = HashMap<String, AttributeValue>;
+
+/// The text of an attribute.
+pub fn text<'a>(row: &'a Item, name: &str) -> &'a str {
+    row[name].as_s().unwrap()
+}
+
+/// The number of an attribute.
+pub fn number(row: &Item, name: &str) -> u64 {
+    row[name].as_n().unwrap().parse().unwrap()
+}
+
+/// A row in the notation of DynamoDB's own documents: `{"seqNum": {"N": "1"}}`.
+pub fn notation(row: &Item) -> Value {
+    serde_json::to_value(serde_dynamo::Item::from(row.clone())).unwrap()
+}

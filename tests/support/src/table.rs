@@ -1,0 +1,111 @@
+//! A table on the embedded engine.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_function_runtime::aws_config_at;
+use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_table::AggregateKey;
+
+use crate::row::{Item, text};
+
+/// The name of the tests' tables.
+pub const TABLE: &str = "daybook-test";
+
+/// The production defaults, on a test's table.
+pub fn settings() -> StoreSettings {
+    StoreSettings::new(TABLE)
+}
+
+/// A table of one test's own, and a proxy before it that records calls and injects faults.
+pub struct TestTable {
+    /// What [`store`](Self::store) calls.
+    pub proxy: FaultProxy,
+    /// The engine itself.
+    pub engine: LocalDynamoDb,
+    /// A client of the engine. The proxy does not record its calls.
+    pub raw: Client,
+    settings: StoreSettings,
+}
+
+impl TestTable {
+    /// An empty table in memory.
+    pub async fn new() -> Self {
+        Self::with(settings()).await
+    }
+
+    /// An empty table in memory whose stores have these settings.
+    pub async fn with(settings: StoreSettings) -> Self {
+        Self::over(LocalDynamoDb::in_memory().await.unwrap(), settings).await
+    }
+
+    /// The table of an engine, which is created unless it exists.
+    pub async fn over(engine: LocalDynamoDb, settings: StoreSettings) -> Self {
+        let proxy = FaultProxy::to(engine.url()).await.unwrap();
+        let raw = Client::new(&aws_config_at(engine.url()));
+        let table = Self { proxy, engine, raw, settings };
+        table.direct_store().admin().create_table().await.unwrap();
+        table
+    }
+
+    /// A store with an empty cache, whose calls go through the proxy.
+    pub fn store(&self) -> EventStore {
+        self.store_with(self.settings.clone())
+    }
+
+    /// A store with an empty cache and other settings, whose calls go through the proxy.
+    pub fn store_with(&self, settings: StoreSettings) -> EventStore {
+        EventStore::new(&aws_config_at(self.proxy.url()), settings)
+    }
+
+    /// A store with an empty cache, whose calls the proxy neither records nor fails.
+    pub fn direct_store(&self) -> EventStore {
+        EventStore::new(&aws_config_at(self.engine.url()), self.settings.clone())
+    }
+
+    /// The names of the calls since they were last taken, in alphabetical order, because concurrent calls arrive in any.
+    pub fn operations(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.proxy.take_calls().into_iter().map(|call| call.operation).collect();
+        names.sort();
+        names
+    }
+
+    /// The rows of an aggregate whose sort keys begin with `prefix`.
+    pub async fn rows(&self, key: &AggregateKey, prefix: &str) -> Vec<Item> {
+        let pages = self
+            .raw
+            .query()
+            .table_name(&self.settings.table_name)
+            .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
+            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
+            .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
+            .into_paginator()
+            .items()
+            .send();
+        pages.collect::<Result<_, _>>().await.unwrap()
+    }
+
+    /// The row with a sort key, if there is one.
+    pub async fn row(&self, key: &AggregateKey, sk: &str) -> Option<Item> {
+        self.rows(key, sk).await.into_iter().find(|row| text(row, "sk") == sk)
+    }
+
+    /// Writes a row.
+    pub async fn put(&self, row: Item) {
+        self.raw.put_item().table_name(&self.settings.table_name).set_item(Some(row)).send().await.unwrap();
+    }
+
+    /// Deletes a row.
+    pub async fn delete(&self, key: &AggregateKey, sk: &str) {
+        let deletion = self.raw.delete_item().table_name(&self.settings.table_name);
+        let deletion = deletion.key("pk", AttributeValue::S(key.pk())).key("sk", AttributeValue::S(sk.to_owned()));
+        deletion.send().await.unwrap();
+    }
+
+    /// Replaces attributes of an existing row.
+    pub async fn tamper<const N: usize>(&self, key: &AggregateKey, sk: &str, changes: [(&str, AttributeValue); N]) {
+        let mut row = self.row(key, sk).await.unwrap();
+        row.extend(changes.map(|(name, value)| (name.to_owned(), value)));
+        self.put(row).await;
+    }
+}
