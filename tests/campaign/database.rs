@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use daybook_function_runtime::SdkConfig;
-use daybook_local_aws::dynamodb::Engine;
+use daybook_test_support::engine::Engine;
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -10,7 +10,7 @@ async fn cost(instance: &Instance, method: Method, path: &str, body: Option<Valu
     let answer = send(&instance.router, method, path, &[], body).await;
     assert!(answer.status.is_success(), "{}", answer.text);
     let calls = instance.table.proxy.take_calls();
-    let units = |of: fn(&daybook_local_aws::dynamodb::RecordedCall) -> f64| calls.iter().map(of).sum();
+    let units = |of: fn(&daybook_test_support::fault_proxy::RecordedCall) -> f64| calls.iter().map(of).sum();
     let (table, index) = (units(|call| call.table_units), units(|call| call.index_units));
     let mut operations: Vec<_> = calls.into_iter().map(|call| call.operation).collect();
     operations.sort_unstable();

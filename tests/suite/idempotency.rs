@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::Request;
-use daybook_local_aws::dynamodb::InjectedFault;
+use daybook_test_support::fault_proxy::InjectedFault;
 use lambda_http::RequestExt;
 use lambda_http::request::RequestContext;
 use reqwest::Method;
@@ -205,7 +205,7 @@ async fn a_key_costs_no_read_on_the_way_in() {
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.table.proxy.take_calls();
     instance.ask(keyed(5)).await.expect(200);
-    let operations = |calls: Vec<daybook_local_aws::dynamodb::RecordedCall>| {
+    let operations = |calls: Vec<daybook_test_support::fault_proxy::RecordedCall>| {
         calls.into_iter().map(|call| call.operation).collect::<Vec<_>>()
     };
     assert_eq!(operations(instance.table.proxy.take_calls()), ["TransactWriteItems"]);

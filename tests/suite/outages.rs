@@ -6,7 +6,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use daybook_command_handler::ApiSettings;
-use daybook_local_aws::dynamodb::{InjectedFault, LocalDynamoDb};
+use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_test_support::fault_proxy::InjectedFault;
 use lambda_http::{Context, RequestExt};
 use serde_json::json;
 

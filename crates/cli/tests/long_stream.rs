@@ -12,8 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use daybook_decider::{Json, Meta, RecordedEvent};
-use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb, RecordedCall};
+use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
+use daybook_test_support::fault_proxy::{FaultProxy, RecordedCall};
 use daybook_test_support::table::{TABLE, TestTable, settings};
 use dynoxide::{Database, ImportOptions};
 use jiff::Timestamp;

@@ -4,12 +4,11 @@
 //! Invariant: every server here stops when its handle is dropped and leaves nothing behind. No crate that is deployed uses
 //! this one.
 //!
-//! - [`dynamodb`]: the embedded engine behind an endpoint, a proxy in front of it that records calls and injects faults, and
-//!   the same engine without an endpoint.
+//! - [`dynamodb`]: the embedded engine behind an endpoint.
 //! - [`messaging`]: EventBridge and SQS in memory.
-//! - `server`: a server on a port of its own; `json_protocol`: the parts of the AWS JSON protocol that all services share.
+//! - [`json_protocol`]: the parts of the AWS JSON protocol that all services share. `server`: a server on a port of its own.
 
 pub mod dynamodb;
-mod json_protocol;
+pub mod json_protocol;
 pub mod messaging;
 mod server;

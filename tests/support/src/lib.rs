@@ -4,6 +4,8 @@
 
 pub mod clock;
 pub mod commands;
+pub mod engine;
+pub mod fault_proxy;
 pub mod log;
 pub mod notebook;
 pub mod row;

@@ -1,10 +1,11 @@
 //! A table on the embedded engine.
 
+use crate::fault_proxy::FaultProxy;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
-use daybook_local_aws::dynamodb::{FaultProxy, LocalDynamoDb};
+use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::AggregateKey;
 
 use crate::row::{Item, text};

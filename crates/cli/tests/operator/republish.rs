@@ -269,7 +269,7 @@ async fn republish_continues_after_a_table_that_refused() {
     setup.delete("todo/2", "OUTBOX#000000000002#0").await;
     setup.table.proxy.fail_next(
         "GetItem",
-        daybook_local_aws::dynamodb::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
+        daybook_test_support::fault_proxy::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
     );
 
     let printed = setup.daybook(&format!("{ALWAYS} --yes")).await;

@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::Exit;
-use daybook_local_aws::dynamodb::RecordedCall;
+use daybook_test_support::fault_proxy::RecordedCall;
 use serde_json::{Value, json};
 
 use crate::support::Setup;

@@ -120,7 +120,7 @@ async fn verify_of_a_table_that_refuses_ends_with_status_3() {
     for _ in 0..4 {
         setup.table.proxy.fail_next(
             "Query",
-            daybook_local_aws::dynamodb::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
+            daybook_test_support::fault_proxy::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
         );
     }
     let printed = setup.daybook("verify").await;

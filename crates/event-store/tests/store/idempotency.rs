@@ -7,10 +7,10 @@ use daybook_event_store::limits::{MAX_ITEM, TooLarge};
 use daybook_event_store::{
     AppendError, CommandResponse, EventStore, IdempotencyKey, Loaded, ResponseToStore, StoredResponse,
 };
-use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
 use daybook_test_support::clock::now;
 use daybook_test_support::commands::deadline;
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::{notation, number};
 use daybook_test_support::table::TestTable;
 use jiff::{SignedDuration, Timestamp};

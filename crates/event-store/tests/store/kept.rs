@@ -4,9 +4,9 @@ use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::{EventStore, SnapshotOutcome, StoreSettings};
-use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
 use daybook_test_support::clock::now;
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::number;
 use daybook_test_support::table::{TestTable, settings};

@@ -4,9 +4,9 @@ use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::{EventStore, LoadOptions, Loaded, StoreError, StoreSettings};
-use daybook_local_aws::dynamodb::{InjectedFault, RecordedCall};
 use daybook_table::keys;
 use daybook_test_support::clock::now;
+use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use daybook_test_support::row::Item;
 use daybook_test_support::table::{TestTable, settings};
 use serde_json::json;

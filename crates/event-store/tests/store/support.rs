@@ -2,10 +2,10 @@
 
 use daybook_decider::{Aggregate, Decided, DecisionInput, Folded, Model, Registry};
 use daybook_event_store::{AppendError, EventStore, LoadOptions, Loaded};
-use daybook_local_aws::dynamodb::RecordedCall;
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::clock::next_input;
 use daybook_test_support::commands::{account_command, deadline, requests};
+use daybook_test_support::fault_proxy::RecordedCall;
 use daybook_test_support::log;
 use daybook_test_support::row::Item;
 use daybook_test_support::table::TestTable;

@@ -9,10 +9,10 @@ use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, TransactError, TransactOptions,
     Transacted,
 };
-use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_table::keys;
 use daybook_test_support::clock::next_input;
 use daybook_test_support::commands::deadline;
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::table::TestTable;
 use serde_json::{Value, json};
 use tokio::time::Instant;

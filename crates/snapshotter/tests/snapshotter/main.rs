@@ -8,9 +8,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use daybook_decider::Registry;
-use daybook_local_aws::dynamodb::InjectedFault;
 use daybook_snapshotter::NoCheckpoint;
 use daybook_table::{AggregateKey, keys};
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::{number, text};
 use daybook_test_support::stream_record::insert;

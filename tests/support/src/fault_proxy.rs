@@ -13,10 +13,9 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
+use daybook_local_aws::json_protocol::{self, JSON_1_0};
+use daybook_local_aws::messaging::Server;
 use serde_json::{Value, json};
-
-use crate::json_protocol::{self, JSON_1_0};
-use crate::server::Server;
 
 /// One call that was made.
 #[derive(Clone, Debug, PartialEq)]
