@@ -16,7 +16,7 @@ use ulid::Ulid;
 use crate::support::{Bench, Subject, TABLE, ledger, notation, now, settings, state};
 
 #[tokio::test]
-async fn a_command_on_a_warm_cache_is_one_call() {
+async fn command_on_a_warm_cache_makes_one_call() {
     let bench = Bench::new().await;
     let store = bench.store();
     let todo = Subject::shipped("todo", "1");
@@ -35,7 +35,7 @@ async fn a_command_on_a_warm_cache_is_one_call() {
 }
 
 #[tokio::test]
-async fn a_command_on_a_cold_cache_is_two_reads_and_the_append() {
+async fn command_on_a_cold_cache_makes_two_reads_and_the_append() {
     let bench = Bench::new().await;
     let every = settings().snapshot_every;
     let account = ledger(&bench.store(), "1", every).await;
@@ -76,7 +76,7 @@ fn operation(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn the_two_reads_of_a_cold_load_go_side_by_side() {
+async fn two_reads_of_a_cold_load_run_in_parallel() {
     // A service that answers nothing before it has been asked two things.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -96,7 +96,7 @@ async fn the_two_reads_of_a_cold_load_go_side_by_side() {
 }
 
 #[tokio::test]
-async fn an_event_with_a_message_costs_six_units_and_one_of_the_index() {
+async fn event_with_a_message_costs_six_table_units_and_one_index_unit() {
     let bench = Bench::new().await;
     let store = bench.store();
     let todo = Subject::shipped("todo", "1");

@@ -26,7 +26,7 @@ async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<Fe
     }
 }
 
-/// Which event of which aggregate.
+/// The aggregate's id and the event's number.
 fn name(found: &FeedEvent) -> (String, u64) {
     (found.aggregate.id.clone(), found.event.seq_num)
 }
@@ -39,7 +39,7 @@ fn one_id_a_shard() -> [String; 4] {
     })
 }
 
-/// Appends one line to one notebook after the other, as many rounds as there are to be; returns them in that order.
+/// Appends one line to each notebook in turn, for this number of rounds; returns the events in that order.
 async fn rounds(store: &EventStore, notebooks: usize, rounds: u64, line: &str) -> Vec<(String, u64)> {
     let mut written = Vec::new();
     for _ in 0..rounds {
@@ -54,7 +54,7 @@ async fn rounds(store: &EventStore, notebooks: usize, rounds: u64, line: &str) -
 }
 
 #[tokio::test]
-async fn the_events_of_a_type_come_by_time_across_aggregates() {
+async fn feed_returns_the_events_of_a_type_by_time_across_aggregates() {
     let bench = Bench::new().await;
     let store = bench.store();
     let written = rounds(&store, 3, 4, "A").await;
@@ -73,7 +73,7 @@ async fn the_events_of_a_type_come_by_time_across_aggregates() {
 }
 
 #[tokio::test]
-async fn paging_through_a_feed_gives_every_event_once() {
+async fn paging_through_a_feed_returns_every_event_once() {
     let bench = Bench::new().await;
     let store = bench.store();
     let written = rounds(&store, 4, 6, "A").await;
@@ -85,7 +85,7 @@ async fn paging_through_a_feed_gives_every_event_once() {
 }
 
 #[tokio::test]
-async fn what_is_appended_while_a_feed_is_paged_is_on_a_later_page() {
+async fn event_appended_while_a_feed_is_paged_is_on_a_later_page() {
     let bench = Bench::new().await;
     let store = bench.store();
     let mut written = rounds(&store, 2, 2, "A").await;
@@ -141,7 +141,7 @@ async fn raising_the_number_of_shards_hides_nothing() {
 }
 
 #[tokio::test]
-async fn the_events_of_an_aggregate_come_page_by_page() {
+async fn events_of_an_aggregate_are_returned_page_by_page() {
     let bench = Bench::new().await;
     let store = bench.store();
     let account = ledger(&store, "1", 23).await;
@@ -175,7 +175,7 @@ async fn the_events_of_an_aggregate_come_page_by_page() {
 }
 
 #[tokio::test]
-async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once() {
+async fn large_events_of_an_aggregate_are_returned_once_in_smaller_pages() {
     let bench = Bench::new().await;
     let store = bench.store();
     let account = large_ledger(&store, "1", 9).await;
@@ -194,7 +194,7 @@ async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once
 }
 
 #[tokio::test]
-async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
+async fn pages_of_large_events_of_many_shards_have_a_maximum_of_two_megabytes() {
     let bench = Bench::new().await;
     let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let ids = one_id_a_shard();
@@ -213,7 +213,7 @@ async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
 }
 
 #[tokio::test]
-async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
+async fn small_events_of_one_shard_are_not_returned_before_earlier_large_ones_of_another() {
     let bench = Bench::new().await;
     let store = bench.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let [large, small, ..] = one_id_a_shard();
@@ -232,7 +232,7 @@ async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
 }
 
 #[tokio::test]
-async fn the_ends_of_what_a_cursor_or_a_limit_can_be_are_answered() {
+async fn feed_accepts_the_smallest_and_largest_cursors_and_limits() {
     let bench = Bench::new().await;
     let store = bench.store();
     let written = rounds(&store, 1, 3, "A").await;

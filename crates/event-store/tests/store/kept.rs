@@ -19,7 +19,7 @@ fn keeping(bench: &Bench, snapshot_keep: usize) -> EventStore {
     bench.store_with(StoreSettings { snapshot_keep, ..settings() })
 }
 
-/// The versions of the kept snapshots that stay, and of those whose time is over.
+/// The versions of the kept snapshots that have not expired, and of those that have.
 async fn kept(bench: &Bench, account: &Subject) -> (Vec<u64>, Vec<u64>) {
     let rows = bench.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
     let (over, staying): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.contains_key("ttl"));
@@ -38,7 +38,7 @@ async fn account_with(bench: &Bench, snapshot_keep: usize, versions: &[u64]) -> 
 }
 
 #[tokio::test]
-async fn kept_snapshots_beyond_the_newest_expire() {
+async fn kept_snapshots_beyond_the_latest_few_expire() {
     let bench = Bench::new().await;
     let store = bench.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
     let mut account = Subject::shipped("account", "1");
@@ -65,7 +65,7 @@ async fn kept_snapshots_beyond_the_newest_expire() {
 }
 
 #[tokio::test]
-async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
+async fn past_version_is_read_from_the_nearest_kept_snapshot() {
     let bench = Bench::new().await;
     let store = bench.store_with(StoreSettings { snapshot_keep: 5, ..settings() });
     let mut account = Subject::shipped("account", "1");
@@ -93,7 +93,7 @@ async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
 }
 
 #[tokio::test]
-async fn the_past_is_read_from_the_newest_snapshot_where_it_is_nearer_than_a_kept_one() {
+async fn past_version_is_read_from_the_latest_snapshot_when_it_is_nearer_than_a_kept_one() {
     let bench = Bench::new().await;
     let account = account_with(&bench, 1, &[100]).await;
     let store = bench.store();
@@ -111,7 +111,7 @@ async fn the_past_is_read_from_the_newest_snapshot_where_it_is_nearer_than_a_kep
 }
 
 #[tokio::test]
-async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
+async fn past_version_is_not_read_from_a_snapshot_of_missing_events() {
     let bench = Bench::new().await;
     ledger(&bench.store(), "1", 30).await;
     let account = account_with(&bench, 1, &[40]).await;
@@ -123,7 +123,7 @@ async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn each_state_version_keeps_its_own() {
+async fn each_state_version_keeps_its_own_snapshots() {
     const DAY: u64 = 24 * 60 * 60;
     for keep in [1, 2] {
         let bench = Bench::new().await;
@@ -151,7 +151,7 @@ async fn each_state_version_keeps_its_own() {
 }
 
 #[tokio::test]
-async fn a_new_release_takes_the_place_of_no_kept_snapshot_of_the_same_event() {
+async fn new_release_does_not_replace_a_kept_snapshot_of_the_same_event() {
     for keep in [0, 1] {
         let bench = Bench::new().await;
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
@@ -168,7 +168,7 @@ async fn a_new_release_takes_the_place_of_no_kept_snapshot_of_the_same_event() {
 }
 
 #[tokio::test]
-async fn fewer_are_kept_once_fewer_are_asked_for_and_more_once_more_are() {
+async fn number_of_kept_snapshots_follows_a_changed_setting() {
     for (keep, staying) in
         [(1, vec![50, 60]), (0, vec![]), (3, vec![30, 40, 50, 60]), (9, vec![10, 20, 30, 40, 50, 60])]
     {
@@ -183,7 +183,7 @@ async fn fewer_are_kept_once_fewer_are_asked_for_and_more_once_more_are() {
 }
 
 #[tokio::test]
-async fn retiring_reads_only_what_stays_however_many_wait_to_be_deleted() {
+async fn retention_reads_only_unexpired_snapshots_however_many_wait_to_be_deleted() {
     let bench = Bench::new().await;
     let versions: Vec<_> = (1..=40).map(|tens| tens * 10).collect();
     let account = account_with(&bench, 2, &versions).await;
@@ -207,7 +207,7 @@ async fn retiring_reads_only_what_stays_however_many_wait_to_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_crash_in_between_leaves_none_behind() {
+async fn crash_during_retention_leaves_no_snapshot_unexpired() {
     let bench = Bench::new().await;
     let account = account_with(&bench, 9, &[10, 20, 30, 40]).await;
     let store = keeping(&bench, 0);
@@ -223,7 +223,7 @@ async fn a_crash_in_between_leaves_none_behind() {
 }
 
 #[tokio::test]
-async fn one_that_is_taken_late_goes_at_once() {
+async fn kept_snapshot_that_is_taken_late_expires_at_once() {
     let bench = Bench::new().await;
     let account = ledger(&bench.store(), "1", 10).await;
     let slow = keeping(&bench, 1);
@@ -245,7 +245,7 @@ async fn one_that_is_taken_late_goes_at_once() {
 }
 
 #[tokio::test]
-async fn the_past_is_read_from_the_newest_snapshot_where_none_is_kept() {
+async fn past_version_is_read_from_the_latest_snapshot_when_none_is_kept() {
     let bench = Bench::new().await;
     let account = account_with(&bench, 0, &[200]).await;
     ledger(&bench.store(), "1", 300).await;
@@ -262,7 +262,7 @@ async fn the_past_is_read_from_the_newest_snapshot_where_none_is_kept() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_used_hides_no_older_one() {
+async fn unusable_kept_snapshot_does_not_hide_an_older_one() {
     let bench = Bench::new().await;
     let account = account_with(&bench, 9, &[100, 200, 300, 400]).await;
     let unusable = [
@@ -296,7 +296,7 @@ async fn one_that_cannot_be_used_hides_no_older_one() {
 }
 
 #[tokio::test]
-async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() {
+async fn rebuild_corrects_kept_snapshots_and_deletes_uncorrectable_ones() {
     let bench = Bench::new().await;
     let account = account_with(&bench, 9, &[10, 20, 30, 40, 50, 60]).await;
     for event in 51..=60 {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::{Bench, Item, Subject, balance, large_ledger, ledger, now, reads, settings, state};
 
-/// The whole text of a fault that must be [`StoreError::Corrupt`].
+/// The whole text of an error that must be [`StoreError::Corrupt`].
 fn corrupt(error: StoreError) -> String {
     match error {
         StoreError::Corrupt { item, source } => format!("{item}: {source}"),
@@ -19,7 +19,7 @@ fn corrupt(error: StoreError) -> String {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
+async fn missing_aggregate_is_at_version_zero_and_not_cached() {
     let bench = Bench::new().await;
     let store = bench.store();
     let account = Subject::shipped("account", "nobody");
@@ -30,7 +30,7 @@ async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
 }
 
 #[tokio::test]
-async fn versions_beyond_ten_and_beyond_a_thousand_are_in_order() {
+async fn versions_beyond_ten_and_a_thousand_are_in_order() {
     let bench = Bench::new().await;
     for version in [11, 1_101] {
         let account = ledger(&bench.store(), "1", version).await;
@@ -100,7 +100,7 @@ async fn a_stale_cache_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
+async fn cache_that_is_far_behind_costs_no_more_than_none() {
     for snapshots in [true, false] {
         let bench = Bench::new().await;
         let (one, other) = (bench.store(), bench.store());
@@ -127,7 +127,7 @@ async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
 }
 
 #[tokio::test]
-async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
+async fn aggregate_can_be_loaded_at_every_version() {
     let bench = Bench::new().await;
     let store = bench.store_with(StoreSettings { snapshot_every: 10, snapshot_keep: 9, ..settings() });
     let mut account = ledger(&store, "1", 1).await;
@@ -149,7 +149,7 @@ async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
 }
 
 #[tokio::test]
-async fn a_rebuild_believes_the_events_and_no_snapshot() {
+async fn rebuild_uses_the_events_and_no_snapshot() {
     let bench = Bench::new().await;
     let store = bench.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 8).await;
@@ -171,7 +171,7 @@ async fn a_rebuild_believes_the_events_and_no_snapshot() {
 }
 
 #[tokio::test]
-async fn a_gap_in_the_stream_is_corrupt_and_named() {
+async fn gap_in_the_stream_is_corrupt_and_named() {
     for snapshot_every in [2, 3, 4, 5, 100] {
         let bench = Bench::new().await;
         let few = StoreSettings { snapshot_every, ..settings() };
@@ -188,26 +188,26 @@ async fn a_gap_in_the_stream_is_corrupt_and_named() {
             warm.load_with(account.model(), &account.key, LoadOptions::REBUILD).await.unwrap_err(),
         ] {
             let fault = corrupt(fault);
-            assert!(fault.starts_with("account/1: event 4 is missing, the stream goes to "), "{fault}");
+            assert!(fault.starts_with("account/1: event 4 is missing, the stream has events up to "), "{fault}");
         }
         assert_eq!(account.load_at(&cold(), 3).await.version(), 3);
     }
 }
 
 #[tokio::test]
-async fn a_gap_behind_a_cached_state_is_corrupt() {
+async fn gap_after_a_cached_state_is_corrupt() {
     let bench = Bench::new().await;
     let store = bench.store();
     let account = ledger(&store, "1", 4).await;
     ledger(&bench.store(), "1", 7).await;
     bench.delete(&account.key, &keys::event_sk(5)).await;
     let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
-    assert_eq!(fault, "account/1: event 5 is missing, the stream goes to 7");
+    assert_eq!(fault, "account/1: event 5 is missing, the stream has events up to 7");
     assert_eq!(store.cached(&account.key).unwrap().version(), 4);
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
+async fn unreadable_event_is_corrupt_and_named() {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: &str| AttributeValue::N(value.to_owned());
     for (attribute, value, named) in [
@@ -232,7 +232,7 @@ async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
+async fn event_of_a_newer_release_is_distinguished_from_a_corrupt_one() {
     for (attribute, value, named) in [
         ("eventType", AttributeValue::S("MoneyLent".into()), "event 3 (MoneyLent version 1)"),
         ("eventVersion", AttributeValue::N("2".into()), "event 3 (TransactionAccepted version 2)"),
@@ -252,7 +252,7 @@ async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
 }
 
 #[tokio::test]
-async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshots_are_apart() {
+async fn cold_load_reads_further_back_only_when_the_snapshot_is_overdue() {
     let bench = Bench::new().await;
     let every_tenth = StoreSettings { snapshot_every: 10, ..settings() };
     let account = ledger(&bench.store(), "1", 10).await;
@@ -276,7 +276,7 @@ async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshot
 }
 
 #[tokio::test]
-async fn a_state_goes_on_as_it_was_loaded_whichever_way() {
+async fn decisions_on_a_state_are_the_same_however_it_was_loaded() {
     let bench = Bench::new().await;
     let todo = Subject::shipped("todo", "1");
     todo.command(&bench.store(), "CreateTodo", json!({"title": "A", "message": "B"})).await;
@@ -319,16 +319,16 @@ async fn load_while_committing(seen: [u64; 2]) -> (Loaded, Bench) {
 }
 
 #[tokio::test]
-async fn an_append_is_seen_whole_or_not_at_all() {
+async fn append_is_loaded_completely_or_not_at_all() {
     for seen in [[3, 4], [3, 3], [3, 5], [4, 5], [5, 5], [4, 4]] {
         let (loaded, _bench) = load_while_committing(seen).await;
         assert_eq!(loaded.version(), 5, "{seen:?}");
     }
 }
 
-/// However often it is looked, and whichever way it is loaded.
+/// However often the events are read, and whichever way the aggregate is loaded.
 #[tokio::test]
-async fn an_append_whose_end_never_comes_is_an_error() {
+async fn append_whose_end_never_appears_is_an_error() {
     let bench = Bench::new().await;
     let warm = bench.store();
     let account = ledger(&warm, "1", 2).await;
@@ -342,7 +342,7 @@ async fn an_append_whose_end_never_comes_is_an_error() {
         cold[1].load_with(account.model(), &account.key, LoadOptions::REBUILD),
     );
     for loaded in [by_cache, by_page, by_all] {
-        assert_eq!(corrupt(loaded.unwrap_err()), "account/1: event 5 is missing, the stream goes to 5");
+        assert_eq!(corrupt(loaded.unwrap_err()), "account/1: event 5 is missing, the stream has events up to 5");
     }
 }
 
@@ -356,9 +356,9 @@ async fn half_an_append(bench: &Bench) -> (Subject, Item) {
     (account, last)
 }
 
-/// Not at the second look, and not at the third.
+/// Missing at the second read, and at the third.
 #[tokio::test]
-async fn an_append_whose_end_comes_late_is_seen_whole() {
+async fn append_whose_end_appears_late_is_loaded_completely() {
     let bench = Bench::new().await;
     let (account, last) = half_an_append(&bench).await;
     let store = bench.store();
@@ -370,9 +370,9 @@ async fn an_append_whose_end_comes_late_is_seen_whole() {
     assert_eq!(load.await.version(), 3);
 }
 
-/// The first page tells of an event that the second must have, and has not yet.
+/// The first page refers to an event that the second page should contain and does not contain yet.
 #[tokio::test]
-async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
+async fn append_that_continues_on_the_next_page_is_loaded_completely() {
     let bench = Bench::new().await;
     let (account, last) = half_an_append(&bench).await;
     bench.wire.take_calls();

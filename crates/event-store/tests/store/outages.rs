@@ -20,7 +20,7 @@ fn cancelled(codes: [&'static str; 3]) -> InjectedFault {
     InjectedFault::Cancel { codes: codes.into() }
 }
 
-/// Faults in which nothing is written and which pass.
+/// Transient errors after which nothing is written.
 fn passing() -> [InjectedFault; 9] {
     let refused = |status, code| InjectedFault::Refuse { status, code };
     [
@@ -54,7 +54,7 @@ async fn assert_written_once(bench: &Bench, todo: &Subject, decided: &Decided) {
 }
 
 #[tokio::test]
-async fn a_fault_that_passes_is_tried_again_and_then_succeeds() {
+async fn transient_error_is_retried_and_then_succeeds() {
     for fault in passing() {
         let bench = Bench::new().await;
         let (todo, before, decided) = a_creation();
@@ -67,7 +67,7 @@ async fn a_fault_that_passes_is_tried_again_and_then_succeeds() {
 }
 
 #[tokio::test]
-async fn many_faults_in_a_row_are_outlasted() {
+async fn many_consecutive_transient_errors_are_retried() {
     let bench = Bench::new().await;
     let (todo, before, decided) = a_creation();
     let faults = passing();
@@ -98,7 +98,7 @@ async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
 }
 
 #[tokio::test]
-async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is_written() {
+async fn transient_error_until_the_deadline_is_unavailable_and_nothing_is_written() {
     for fault in passing().into_iter().chain([InjectedFault::BreakBefore]) {
         let bench = Bench::new().await;
         let store = bench.store();
@@ -117,7 +117,7 @@ async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is
 }
 
 #[tokio::test]
-async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
+async fn permanently_rejected_request_is_not_retried() {
     for fault in [
         InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
         InjectedFault::Refuse { status: 400, code: "ResourceNotFoundException" },
@@ -134,7 +134,7 @@ async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_leaves_exactly_one_event_and_no_conflict() {
+async fn broken_connection_results_in_exactly_one_event_and_no_conflict() {
     use InjectedFault::{BreakAfter, BreakBefore};
     for breaks in [
         vec![BreakBefore],
@@ -155,7 +155,7 @@ async fn a_connection_that_breaks_leaves_exactly_one_event_and_no_conflict() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadline() {
+async fn connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadline() {
     let bench = Bench::new().await;
     let store = bench.store();
     let (todo, before, decided) = a_creation();
@@ -166,7 +166,7 @@ async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_dead
 }
 
 #[tokio::test]
-async fn a_commit_that_dynamodb_has_forgotten_the_token_of_is_found_by_its_event() {
+async fn commit_with_an_expired_token_is_found_by_its_event() {
     let bench = Bench::new().await;
     let (todo, before, decided) = a_creation();
     bench.wire.fail_next(APPEND, InjectedFault::BreakAfter);
@@ -192,7 +192,7 @@ async fn append_around(
 }
 
 #[tokio::test]
-async fn a_broken_connection_and_then_another_writer_is_still_a_success() {
+async fn append_with_a_broken_connection_succeeds_although_another_writer_followed() {
     for token_is_remembered in [true, false] {
         let bench = Bench::new().await;
         let (todo, before, decided) = a_creation();
@@ -220,7 +220,7 @@ async fn a_broken_connection_and_then_another_writer_is_still_a_success() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_and_another_writer_at_the_same_version_is_a_conflict() {
+async fn broken_connection_and_another_writer_at_the_same_version_is_a_conflict() {
     let bench = Bench::new().await;
     let (todo, before, decided) = a_creation();
     let other = bench.store_round_the_wire();
@@ -233,7 +233,7 @@ async fn a_broken_connection_and_another_writer_at_the_same_version_is_a_conflic
 }
 
 #[tokio::test]
-async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
+async fn metadata_without_a_version_is_corrupt_not_a_conflict() {
     let bench = Bench::new().await;
     let store = bench.store();
     let account = ledger(&store, "1", 2).await;
@@ -246,7 +246,7 @@ async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
 }
 
 #[tokio::test]
-async fn reads_outlast_faults_and_say_when_they_cannot() {
+async fn reads_retry_transient_errors_and_report_persistent_ones() {
     let bench = Bench::new().await;
     let account = ledger(&bench.store(), "1", 3).await;
     bench.wire.take_calls();
@@ -272,7 +272,7 @@ async fn reads_outlast_faults_and_say_when_they_cannot() {
 }
 
 #[tokio::test]
-async fn another_transaction_that_is_committing_is_contention_and_no_corruption() {
+async fn another_committing_transaction_is_contention_not_corruption() {
     let bench = Bench::new().await;
     let (todo, before, decided) = a_creation();
     // Its rows are there already, and the metadata is still held.

@@ -49,7 +49,7 @@ fn n(number: u64) -> AttributeValue {
 }
 
 #[tokio::test]
-async fn what_appends_and_snapshots_leave_is_clean_and_takes_two_queries() {
+async fn verify_of_an_intact_aggregate_finds_nothing_and_takes_two_queries() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     bench.wire.take_calls();
@@ -66,7 +66,7 @@ async fn what_appends_and_snapshots_leave_is_clean_and_takes_two_queries() {
 }
 
 #[tokio::test]
-async fn a_stream_of_many_pages_is_clean() {
+async fn verify_of_a_stream_of_many_pages_finds_nothing() {
     let bench = Bench::new().await;
     let store = bench.store();
     let account = crate::support::large_ledger(&store, "1", 8).await;
@@ -77,20 +77,20 @@ async fn a_stream_of_many_pages_is_clean() {
 }
 
 #[tokio::test]
-async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
+async fn outbox_rows_may_be_missing_once_they_can_have_expired() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     bench.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
     assert_eq!(
         lines(&verify(&store, &notebook).await),
-        ["OUTBOX#000000000002#0 missing: message 1 is missing, and its time has not passed"]
+        ["OUTBOX#000000000002#0 missing: message 1 is missing, and its row cannot have expired yet"]
     );
     let later = now() + SignedDuration::from_hours(49);
     assert_eq!(lines(&store.admin().verify(notebook.model(), &notebook.key, later).await.unwrap()), [""; 0]);
 }
 
 #[tokio::test]
-async fn every_row_that_is_deleted_is_missed() {
+async fn every_deleted_row_is_reported_missing() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     for row in bench.rows(&notebook.key, "").await {
@@ -108,7 +108,7 @@ async fn every_row_that_is_deleted_is_missed() {
 }
 
 #[tokio::test]
-async fn a_lost_end_is_seen_by_the_metadata_and_by_its_append() {
+async fn lost_last_event_is_found_by_the_metadata_and_by_its_append() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     for seq_num in [4, 5] {
@@ -124,9 +124,9 @@ async fn a_lost_end_is_seen_by_the_metadata_and_by_its_append() {
     assert!(found.contains(&"EVENT#000000000003 missing: event 3 is missing".to_owned()), "{found:?}");
 }
 
-/// Each attribute of a row of each kind, replaced by another value of its kind, and by one of another kind or none.
+/// Each attribute of a row of each kind is replaced by another value of its type, and by one of another type or none.
 #[tokio::test]
-async fn every_attribute_that_is_changed_is_noticed() {
+async fn every_changed_attribute_is_reported() {
     /// What may be anything: nothing else says the same.
     const FREE: [&str; 6] = ["ttl", "takenAt", "snapshotDue", "eventVersion", "messageType", "data"];
     let bench = Bench::new().await;
@@ -187,9 +187,9 @@ async fn expect<const N: usize>(sk: &str, changes: [(&str, AttributeValue); N], 
 }
 
 #[tokio::test]
-async fn metadata_says_what_the_last_event_says() {
+async fn metadata_that_differs_from_the_last_event_is_reported() {
     let sk = keys::METADATA;
-    let ends = "the metadata says that the stream ends with event 3";
+    let ends = "according to the metadata, the stream ends at event 3";
     expect(
         sk,
         [(attributes::CURRENT_SEQ_NUM, n(3)), (attributes::MESSAGE_SEQ, n(2))],
@@ -212,7 +212,7 @@ async fn metadata_says_what_the_last_event_says() {
 }
 
 #[tokio::test]
-async fn events_follow_each_other_and_can_be_read() {
+async fn gaps_and_unreadable_events_are_reported() {
     let sk = keys::event_sk(4);
     let sk = sk.as_str();
     expect(sk, [("data", s("{"))], &["EVENT#000000000004 unreadable: *data cannot be \"{\""]).await;
@@ -234,15 +234,15 @@ async fn events_follow_each_other_and_can_be_read() {
     bench.tamper(&notebook.key, sk, [(attributes::MESSAGE_SEQ, n(1_000_000_000_000))]).await;
     assert_eq!(lines(&verify(&store, &notebook).await)[0], many);
 
-    let torn = "EVENT#000000000004 torn-append: it says that its append ends with event 3";
+    let torn = "EVENT#000000000004 torn-append: it ends its append at event 3";
     expect(sk, [("appendEnd", n(3))], &[torn]).await;
-    let torn = "EVENT#000000000005 torn-append: *append ends with event 6, it says with itself";
+    let torn = "EVENT#000000000005 torn-append: *append at event 6, it ends the append itself";
     expect(sk, [("appendEnd", n(6))], &[torn]).await;
     expect(&keys::event_sk(5), [("appendEnd", n(6))], &["EVENT#000000000006 missing: event 6 is missing"]).await;
 }
 
 #[tokio::test]
-async fn ids_are_unique_and_lead_the_index_to_the_event() {
+async fn repeated_ids_and_wrong_index_keys_are_reported() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     let first = bench.row(&notebook.key, &keys::event_sk(1)).await.unwrap();
@@ -261,7 +261,7 @@ async fn ids_are_unique_and_lead_the_index_to_the_event() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_shard_that_the_feed_does_not_read_is_found() {
+async fn event_of_a_shard_that_the_feed_does_not_read_is_reported() {
     let bench = Bench::new().await;
     let sharded = |event_type_shards| bench.store_with(StoreSettings { event_type_shards, ..settings() });
     let todo = Subject::shipped("todo", "1");
@@ -273,7 +273,7 @@ async fn an_event_of_a_shard_that_the_feed_does_not_read_is_found() {
 }
 
 #[tokio::test]
-async fn messages_are_those_that_the_events_announced() {
+async fn messages_that_differ_from_their_events_are_reported() {
     let sk = "OUTBOX#000000000004#0";
     let says = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
     let detail = says("detail/metadata/messageSeq", "3, expected 5");
@@ -295,7 +295,7 @@ async fn messages_are_those_that_the_events_announced() {
     for expected in [
         "OUTBOX#000000000004#1 unannounced: event 4 announced 1 messages, this is its index 1",
         "OUTBOX#000000000009#0 unannounced: there is no event 9",
-        "OUTBOX#4#0 unreadable: it cannot be read: its sort key is no message's",
+        "OUTBOX#4#0 unreadable: it cannot be read: its sort key is not that of a message",
     ] {
         assert!(found.contains(expected), "{found:#?}");
     }
@@ -305,7 +305,7 @@ async fn messages_are_those_that_the_events_announced() {
 }
 
 #[tokio::test]
-async fn snapshots_are_the_fold_of_their_events() {
+async fn snapshots_that_differ_from_the_fold_are_reported() {
     for (sk, message_seq) in [(keys::SNAPSHOT.to_owned(), 4), (keys::kept_snapshot_sk(3), 2)] {
         let differs = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
         let state = s(r#"{"lines": ["a", "!!x", "c", "!d", "!e"]}"#);
@@ -324,12 +324,12 @@ async fn snapshots_are_the_fold_of_their_events() {
     expect(keys::SNAPSHOT, [(attributes::LAST_SEQ_NUM, n(6))], &[line]).await;
     let number = "SNAPSHOT#000000000003 differs: lastSeqNum is 4, expected the number in its sort key";
     let messages = "SNAPSHOT#000000000003 differs: messageSeq is 2, expected 3";
-    let state = "SNAPSHOT#000000000003 differs: state/lines/3 is not there, expected \"!d\"";
+    let state = "SNAPSHOT#000000000003 differs: state/lines/3 is missing, expected \"!d\"";
     expect(&keys::kept_snapshot_sk(3), [(attributes::LAST_SEQ_NUM, n(4))], &[number, messages, state]).await;
 }
 
 #[tokio::test]
-async fn a_snapshot_without_events_is_of_none() {
+async fn snapshot_without_events_is_reported() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     let mut row = bench.row(&notebook.key, keys::SNAPSHOT).await.unwrap();
@@ -346,7 +346,7 @@ async fn a_snapshot_without_events_is_of_none() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
+async fn snapshot_of_another_state_version_is_counted_and_not_reported() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     let evolved = Subject::of::<Notebook<2>>("1");
@@ -355,7 +355,7 @@ async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
 }
 
 #[tokio::test]
-async fn a_row_that_no_code_writes_is_found() {
+async fn row_of_an_unknown_kind_is_reported() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     for sk in ["EVENT#6", "EVENTS", "IDEMPOTENCY#anything"] {
@@ -365,8 +365,8 @@ async fn a_row_that_no_code_writes_is_found() {
     assert_eq!(
         lines(&verify(&store, &notebook).await),
         [
-            "EVENT#6 unreadable: it cannot be read: its sort key is no event's",
-            "EVENTS unknown-row: no row has such a sort key"
+            "EVENT#6 unreadable: it cannot be read: its sort key is not that of an event",
+            "EVENTS unknown-row: this code writes no row with such a sort key"
         ]
     );
 }
@@ -392,14 +392,14 @@ async fn a_stream_that_is_written_meanwhile_is_clean() {
     assert_eq!(verify(&store, &notebook).await.events, 205);
 }
 
-/// The calls of one look at an aggregate.
+/// Whether these are the calls of one read of an aggregate.
 fn a_look(calls: &[RecordedCall]) -> bool {
     calls.len() == 2
 }
 
-/// A query that sees some rows of a transaction and not others, and a moment later all of them.
+/// A query returns some rows of a transaction and not others, and all of them a moment later.
 #[tokio::test]
-async fn rows_that_come_a_moment_later_are_not_missing() {
+async fn rows_that_appear_a_moment_later_are_not_reported_missing() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     let late = bench.row(&notebook.key, &keys::event_sk(5)).await.unwrap();
@@ -411,9 +411,9 @@ async fn rows_that_come_a_moment_later_are_not_missing() {
     assert_eq!(lines(&verified.await), [""; 0]);
 }
 
-/// A stream that is never looked at in one piece: each look misses something else.
+/// A stream that no read returns completely: each read misses something else.
 #[tokio::test]
-async fn what_only_one_look_misses_is_not_missing() {
+async fn row_that_only_one_read_misses_is_not_reported_missing() {
     let bench = Bench::new().await;
     let (store, notebook) = notebook(&bench).await;
     let mut late = Vec::new();
