@@ -1,4 +1,5 @@
-//! What an aggregate is. A new one implements [`Aggregate`] in one file and is registered in one line.
+//! The [`Aggregate`] trait and its types. A new aggregate implements the trait in one file and is registered in one
+//! line.
 
 use std::cell::Cell;
 
@@ -13,39 +14,39 @@ use crate::record::Meta;
 
 /// A consistency boundary: a stream of events, the state they fold into, and the rules by which commands become events.
 ///
-/// Everything is synchronous and pure. A lost race is decided again on fresh state, so [`decide`](Self::decide) may run
-/// several times for one command.
+/// Everything is synchronous and pure. When another writer was faster, the command is decided again on the newer
+/// state, so [`decide`](Self::decide) may run several times for one command.
 pub trait Aggregate: Send + Sync + 'static {
     /// The type's name in keys and URLs, lower-kebab. Stored format: never change it.
     const TYPE: &'static str;
 
-    /// Raise it when [`State`](Self::State) or [`evolve`](Self::evolve) changes meaning: snapshots of
-    /// another version are ignored and rebuilt.
+    /// Must be raised when [`State`](Self::State) or [`evolve`](Self::evolve) changes meaning: snapshots of another
+    /// version are ignored and rebuilt.
     const STATE_VERSION: u32;
 
-    /// Which commands create, update and delete.
+    /// The commands that create, update and delete.
     const COMMANDS: Commands;
 
-    /// Every event that [`Event`](Self::Event) can be, with the version that is written and all other forms in which it
-    /// is stored. The first one opens every stream: the create command decides on it first, and the list of a type's
-    /// aggregates goes by it. Stored format: a name or a version that was once deployed is never given to something
-    /// else.
+    /// Every variant of [`Event`](Self::Event), with the version that is written and all other stored forms that are
+    /// read. The first entry is the opening event of every stream: the create command returns it first, and the list
+    /// of a type's aggregates is read from its feed. Stored format: the name or version of a deployed event is never
+    /// used for another event.
     const EVENTS: &'static [EventType];
 
-    /// Events that the table still holds and that mean nothing any more, each with its last version: they are read as
-    /// nothing. Their names stay taken.
+    /// Events that the table still holds and that no longer mean anything, each with its latest version. Reading skips
+    /// them. Their names stay reserved.
     const RETIRED: &'static [EventType] = &[];
 
-    /// Whether [`decide`](Self::decide) wants all earlier events in [`Context::history`]. Such an aggregate is always
-    /// folded from its first event, so keep its streams short.
+    /// Whether [`decide`](Self::decide) needs all earlier events in [`Context::history`]. Such an aggregate is always
+    /// folded from its first event, so its streams should stay short.
     const FULL_HISTORY: bool = false;
 
-    /// What the events fold into. `Default` is the state before the first event.
+    /// The state that the events fold into. `Default` is the state before the first event.
     type State: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
-    /// The commands: an enum with `#[serde(tag = "command", content = "data", deny_unknown_fields)]`. A struct in their
-    /// data is read from an object only, not from an array of its fields; within untagged and internally tagged enums
-    /// and beside `#[serde(flatten)]` serde takes both.
+    /// The commands: an enum with `#[serde(tag = "command", content = "data", deny_unknown_fields)]`. A struct in
+    /// their data is read from an object only, not from an array of its fields. Within untagged and internally tagged
+    /// enums and beside `#[serde(flatten)]`, serde accepts both.
     type Command: DeserializeOwned + JsonSchema;
 
     /// The events: an enum with `#[serde(tag = "type", content = "data")]`, each variant's name given explicitly.
@@ -67,36 +68,36 @@ pub trait Aggregate: Send + Sync + 'static {
         vec![Message::of(event)]
     }
 
-    /// The JSON Schema of the messages, `{"type", "data"}`: by default that of the events. An aggregate with an
-    /// [`announce`](Self::announce) of its own makes its messages of an enum by [`Message::of`], and returns the schema of
+    /// The JSON Schema of the messages, `{"type", "data"}`: by default that of the events. An aggregate that overrides
+    /// [`announce`](Self::announce) builds its messages from an enum with [`Message::of`] and returns the schema of
     /// that enum here.
     fn message_schema() -> Schema {
         schema_for!(Self::Event)
     }
 
-    /// Whether the aggregate has been deleted. Its events stay readable, it takes no further command.
+    /// Whether the aggregate has been deleted. Its events stay readable, but it accepts no further command.
     fn is_deleted(_state: &Self::State) -> bool {
         false
     }
 
-    /// One step from another stored form of an event towards the form that this code writes: from an older version
-    /// up, from one that it [`reads`](EventType::reads) ahead down, from another name to today's. Called until every
-    /// event that it returns is at the version that [`EVENTS`](Self::EVENTS) names; one stored event may become several.
+    /// Converts a stored event one step towards the form that this code writes: an older version up, a version that it
+    /// [`reads`](EventType::reads) ahead down, another name to the current one. It is called until every returned
+    /// event has the version in [`EVENTS`](Self::EVENTS). One stored event may become several.
     ///
-    /// Pure, and only about form: what it returns for an event must be right for ever.
+    /// Pure, and only about form: its result for an event must stay right forever.
     ///
     /// # Errors
     ///
-    /// When the data is not what that form holds. The aggregate then cannot be read: a wrong state would be worse.
+    /// When the data does not have that form. The aggregate then cannot be read: a wrong state would be worse.
     fn upcast(event: StoredEvent) -> Upcast {
         Ok(vec![event])
     }
 }
 
-/// The names of the commands that the HTTP verbs stand for.
+/// The commands behind the HTTP routes whose request names no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commands {
-    /// `POST /{type}`. The only command that an aggregate without events takes.
+    /// `POST /{type}`. The only command that an aggregate without events accepts.
     pub create: &'static str,
     /// `POST /{type}/{id}`.
     pub update: Option<&'static str>,
@@ -104,47 +105,47 @@ pub struct Commands {
     pub delete: Option<&'static str>,
 }
 
-/// An event's stored name, and every form in which streams may hold it.
+/// An event's stored name, and every form in which the table may hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventType {
     /// The stored name, unique among all aggregates of the suite.
     pub name: &'static str,
     /// The version that is written, counted from 1.
     pub version: u32,
-    /// The newest version that is read; `version`, unless a later one is read ahead.
+    /// The latest version that is read: `version`, or a later one that is read ahead.
     pub readable: u32,
-    /// Other names under which it is stored, each with the newest version that is read.
+    /// Other names under which it is stored, each with the latest version that is read.
     pub aliases: &'static [(&'static str, u32)],
 }
 
 impl EventType {
-    /// The event `name`, now at `version`.
+    /// The event `name`, written at `version`.
     pub const fn new(name: &'static str, version: u32) -> Self {
         Self { name, version, readable: version, aliases: &[] }
     }
 
-    /// Reads ahead: versions up to `readable`, which the next release will write, are taken back to the one that this
-    /// release writes by [`Aggregate::upcast`]. With such a release deployed first, the next one can be deployed
-    /// gradually, and can be rolled back.
+    /// Also reads versions up to `readable`, which the next release will write: [`Aggregate::upcast`] converts them
+    /// back to the version that this release writes. Once such a release is deployed, the next one can be deployed
+    /// gradually and rolled back.
     #[must_use]
     pub const fn reads(self, readable: u32) -> Self {
         Self { readable, ..self }
     }
 
-    /// Names that the event had before, or will have from the next release on, each with its newest version. Of the
-    /// event that opens streams: every name that ever opened one, so that the list of a type's aggregates misses none.
+    /// Adds the names that the event had before, or will have from the next release on, each with its latest version.
+    /// For the opening event, list every name that it ever had, so that the list of a type's aggregates is complete.
     #[must_use]
     pub const fn also_stored_as(self, aliases: &'static [(&'static str, u32)]) -> Self {
         Self { aliases, ..self }
     }
 
-    /// All names under which it is stored, each with the newest version that is read; its own first.
+    /// All names under which it is stored, each with the latest version that is read; the current name comes first.
     pub fn forms(&self) -> impl Iterator<Item = (&'static str, u32)> + use<> {
         std::iter::once((self.name, self.readable)).chain(self.aliases.iter().copied())
     }
 }
 
-/// An event's stored form, as [`Aggregate::upcast`] sees it.
+/// An event's stored form: the input and output of [`Aggregate::upcast`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredEvent {
     /// The stored name.
@@ -165,30 +166,30 @@ impl StoredEvent {
         Ok(Self { name: name.into(), version, data: serde_json::to_value(data)? })
     }
 
-    /// The data, as the type that it had in this version.
+    /// Reads the data as the type that it had in this version.
     ///
     /// # Errors
     ///
-    /// When it is something else.
+    /// When the data does not fit that type.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
         serde_json::from_value(self.data)
     }
 }
 
-/// What a step of [`Aggregate::upcast`] makes of an event, or why it cannot.
+/// The result of one step of [`Aggregate::upcast`]: the converted events, or the error.
 pub type Upcast = Result<Vec<StoredEvent>, serde_json::Error>;
 
 /// The result of a decision. No events at all means that there is nothing to do: the command succeeds.
 pub type Decision<E> = Result<Vec<E>, Rejection<E>>;
 
-/// Why the rules reject a command.
+/// A rejection of a command by the aggregate's rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rejection<E> {
     /// Its name, in the style of an event: `InsufficientFunds`. Clients match on it.
     pub name: &'static str,
-    /// What was wrong, for the caller.
+    /// The explanation for the caller.
     pub detail: String,
-    /// Events that record the rejection: appended and announced although the command is rejected.
+    /// Events that record the rejection: appended and published although the command is rejected.
     pub recorded: Vec<E>,
 }
 
@@ -198,7 +199,7 @@ impl<E> Rejection<E> {
         Self { name, detail: detail.into(), recorded: Vec::new() }
     }
 
-    /// Has `event` appended, which records the rejection. An aggregate that does not exist yet records nothing: a stream
+    /// Adds an event that records the rejection. An aggregate that does not exist yet records nothing: its stream
     /// begins with its creation.
     #[must_use]
     pub fn recording(mut self, event: E) -> Self {
@@ -212,18 +213,18 @@ impl<E> Rejection<E> {
 pub struct Message(pub(crate) Result<(String, Json), String>);
 
 impl Message {
-    /// A message of its own name.
+    /// A message with this name and data.
     pub fn new(name: impl Into<String>, data: &impl Serialize) -> Self {
         Self(Json::of(data).map(|data| (name.into(), data)).map_err(|error| error.to_string()))
     }
 
-    /// A value of an enum with `#[serde(tag = "type", content = "data")]`, such as the event itself.
+    /// A message from a value of an enum with `#[serde(tag = "type", content = "data")]`, such as the event itself.
     pub fn of(tagged: &impl Serialize) -> Self {
         Self(tagged::split(tagged).map_err(|error| error.to_string()))
     }
 }
 
-/// What a decision may know beside the state and the command.
+/// The input of a decision besides the state and the command.
 #[derive(Debug)]
 pub struct Context<'a, E> {
     pub(crate) aggregate_id: &'a str,
@@ -244,12 +245,12 @@ impl<E> Context<'_, E> {
         self.now
     }
 
-    /// Who sent the command, and what it belongs to.
+    /// The sender of the command, and its correlation and trace ids.
     pub fn meta(&self) -> &Meta {
         self.meta
     }
 
-    /// A new id, different at every call, sorting by time.
+    /// A new id, unique on every call and sortable by time.
     pub fn new_id(&self) -> Ulid {
         self.ids.next()
     }
@@ -261,7 +262,7 @@ impl<E> Context<'_, E> {
     }
 }
 
-/// The ids of one decision: a seed that carries time and chance, counted up.
+/// The ids of one decision, counted up from a seed of time and randomness.
 #[derive(Debug)]
 pub(crate) struct Ids(Cell<Ulid>);
 
@@ -272,7 +273,7 @@ impl Ids {
 
     pub(crate) fn next(&self) -> Ulid {
         let id = self.0.get();
-        // The random part is full once in 2^80 seeds; the next ids then start over within the same millisecond.
+        // The random part overflows once in 2^80 seeds; the next ids then start over within the same millisecond.
         self.0.set(id.increment().unwrap_or_else(|_| Ulid::from_parts(id.timestamp_ms(), 0)));
         id
     }

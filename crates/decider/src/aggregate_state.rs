@@ -1,4 +1,4 @@
-//! An aggregate's own types at some version: what [`Folded`](crate::Folded) hides.
+//! The typed state of an aggregate, which [`Folded`](crate::Folded) holds with its type erased.
 
 use crate::aggregate::Aggregate;
 

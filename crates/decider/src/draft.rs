@@ -1,4 +1,4 @@
-//! A decision while it is being made: events are numbered and folded, and their messages made, one after the other.
+//! A decision in progress: its events are numbered and folded, and their messages built, one after the other.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Folded};
 use crate::record::{MAX_NAME, OutboxMessage, RecordedEvent};
 
-/// The events and messages of a decision while it is being made.
+/// The events and messages of a decision in progress.
 pub(crate) struct Draft<'a, A: Aggregate> {
     id: &'a str,
     input: &'a DecisionInput,
@@ -59,16 +59,17 @@ impl<'a, A: Aggregate> Draft<'a, A> {
     fn record(&mut self, name: String, data: Json) -> Result<(), String> {
         let event_type = A::EVENTS.iter().find(|event_type| event_type.name == name);
         let event_type = event_type.ok_or_else(|| "it is not one of the aggregate's EVENTS".to_owned())?;
-        // The list of a type's aggregates goes by the opening event: a stream that opens with another would be missing.
+        // The list of a type's aggregates is read from the feed of the opening event: a stream that begins with
+        // another event would be missing from it.
         if let Some(opening) = A::EVENTS.first().filter(|opening| self.version() == 0 && opening.name != name) {
             return Err(format!(
-                "a stream opens with {}, the first of EVENTS: put first the event that creates",
+                "a stream must begin with {}, the first of EVENTS: list the event that creates first",
                 opening.name
             ));
         }
 
-        // The event is folded as it will be read. One that cannot be read back would make the aggregate unreadable for good,
-        // and one that is read back as another would change the state later.
+        // Folds the event as it will be read later. An event that cannot be read back would make the aggregate
+        // permanently unreadable, and one that reads back differently would change the state later.
         let event: A::Event =
             tagged::join_event(&name, &data).map_err(|reason| format!("it could not be read back: {reason}"))?;
         let state_before = self.after.state.clone();

@@ -1,4 +1,4 @@
-//! [`Model`] for any [`Aggregate`]: the one place that knows the Rust types of an aggregate behind its model.
+//! The implementation of [`Model`] for every [`Aggregate`]: the only code that knows the Rust types behind a model.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::model::{
 use crate::reading::{read_command, read_event, unreadable};
 use crate::record::RecordedEvent;
 
-/// Why a state is of the type that a model expects.
-const OWN_STATE: &str = "a state is only given back to the model that folded it";
+/// Why the downcast of a state cannot fail.
+const OWN_STATE: &str = "a state is only passed to the model that folded it";
 
 /// The model of the aggregate `A`.
 pub(crate) struct ModelOf<A>(PhantomData<fn() -> A>);
@@ -63,7 +63,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
             command: schema_for!(A::Command),
             event: schema_for!(A::Event),
             message: A::message_schema(),
-            // As it is returned, not as a snapshot may be read.
+            // The schema of the serialized state, as responses contain it, not of what can be deserialized.
             state: SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<A::State>(),
         }
     }
@@ -79,8 +79,8 @@ impl<A: Aggregate> Model for ModelOf<A> {
     }
 
     fn read(&self, event: &RecordedEvent) -> Result<Vec<(String, Json)>, UnreadableEvent> {
-        let split = |today: &A::Event| {
-            tagged::split(today).map_err(|error| unreadable(event, UnreadableKind::Corrupt, error.to_string()))
+        let split = |current: &A::Event| {
+            tagged::split(current).map_err(|error| unreadable(event, UnreadableKind::Corrupt, error.to_string()))
         };
         read_event::<A>(event)?.iter().map(split).collect()
     }
@@ -90,7 +90,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
         let mut state = Arc::unwrap_or_clone(state.downcast::<AggregateState<A>>().expect(OWN_STATE));
         for event in events {
             if event.seq_num != version + 1 {
-                let reason = format!("it follows on {version}, so the stream has a gap");
+                let reason = format!("the event before it is {version}, so the stream has a gap");
                 return Err(unreadable(event, UnreadableKind::Corrupt, reason));
             }
             for event in read_event::<A>(event)? {
@@ -123,12 +123,14 @@ impl<A: Aggregate> Model for ModelOf<A> {
         let commands = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
         let ids = Ids::from_seed(input.seed);
         let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
-        for (place, (command, creates)) in (1..).zip(commands) {
+        for (position, (command, creates)) in (1..).zip(commands) {
             match (creates, draft.version()) {
-                (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { place }),
+                (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { position }),
                 (true, 1..) => return Err(CommandError::Exists),
                 (false, 1..) if self.is_deleted(before) => return Err(CommandError::Deleted),
-                (false, 1..) if A::is_deleted(&draft.after.state) => return Err(CommandError::AfterDeletion { place }),
+                (false, 1..) if A::is_deleted(&draft.after.state) => {
+                    return Err(CommandError::AfterDeletion { position });
+                }
                 (false, 0) => return Err(CommandError::Missing),
                 (true, 0) | (false, 1..) => {}
             }
@@ -151,10 +153,10 @@ impl<A: Aggregate> Model for ModelOf<A> {
     }
 }
 
-/// An aggregate exists once its stream has an event.
+/// The error of a create command that decides on no event: an aggregate exists only once its stream has one.
 fn created_without_event<A: Aggregate>() -> CommandError {
     CommandError::Unwritable {
         event: format!("a new {}", A::TYPE),
-        reason: format!("{} came to no event, and an aggregate begins with one", A::COMMANDS.create),
+        reason: format!("{} returned no event, and a new aggregate needs one", A::COMMANDS.create),
     }
 }

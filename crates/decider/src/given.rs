@@ -19,14 +19,14 @@ use crate::record::Meta;
 /// The id of the aggregate under test.
 pub const ID: &str = "given-1";
 
-/// An aggregate to which these events have happened.
+/// Starts a test with an aggregate whose stream holds these events.
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let history: Vec<_> = events.into_iter().collect();
     let state = history.iter().fold(A::State::default(), A::evolve);
     Given { state, history }
 }
 
-/// See [`given`].
+/// An aggregate under test, which [`given`] returns.
 pub struct Given<A: Aggregate> {
     state: A::State,
     history: Vec<A::Event>,
@@ -63,18 +63,18 @@ where
     ///
     /// # Panics
     ///
-    /// When the decision was another.
+    /// When the decision differs.
     #[track_caller]
     pub fn then(self, expected: impl IntoIterator<Item = A::Event>) -> Announced {
         assert_eq!(self.decision, Ok(expected.into_iter().collect()));
         self.announced()
     }
 
-    /// Expects a rejection of that name that records exactly these events.
+    /// Expects a rejection with that name that records exactly these events.
     ///
     /// # Panics
     ///
-    /// When the decision was another.
+    /// When the decision differs.
     #[track_caller]
     pub fn then_rejected(self, name: &str, recorded: impl IntoIterator<Item = A::Event>) -> Announced {
         match &self.decision {
@@ -108,7 +108,7 @@ impl Announced {
     ///
     /// # Panics
     ///
-    /// When they are others.
+    /// When they differ.
     #[track_caller]
     pub fn announces<const N: usize>(&self, names: [&str; N]) -> &Self {
         let announced: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();

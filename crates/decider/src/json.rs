@@ -27,11 +27,11 @@ impl Json {
         serde_json::value::to_raw_value(value).map(Self)
     }
 
-    /// Takes text that should be JSON.
+    /// Wraps a text that must be JSON.
     ///
     /// # Errors
     ///
-    /// When it is not.
+    /// When the text is not JSON.
     pub fn parse(text: String) -> Result<Self, serde_json::Error> {
         RawValue::from_string(text).map(Self)
     }
@@ -55,12 +55,12 @@ impl Json {
         serde_json::from_str(self.text())
     }
 
-    /// Reads what a caller sent as a `T`. A struct is read from an object only, where [`read`](Self::read) also takes
-    /// an array of its fields.
+    /// Reads a value that a caller sent as a `T`. A struct is read from an object only, whereas [`read`](Self::read)
+    /// also accepts an array of its fields.
     ///
     /// # Errors
     ///
-    /// What does not fit and where, for the caller.
+    /// A text for the caller: what does not fit, and where.
     pub fn read_strictly<T: DeserializeOwned>(&self) -> Result<T, String> {
         strict::read(self.text())
     }
@@ -95,13 +95,12 @@ impl fmt::Debug for Json {
     }
 }
 
-/// A serde enum whose variants carry a name and content, `{"<tag>": name, "<content>": data}`, taken apart and put
-/// together as text.
+/// Serde enums whose variants have a name and content, `{"<tag>": name, "<content>": data}`, split and joined as text.
 pub(crate) mod tagged {
     use super::explain::explain;
     use super::{Deserialize, DeserializeOwned, Json, RawValue, Serialize, strict};
 
-    /// How event and message enums are tagged.
+    /// The form of event and message enums.
     #[derive(Deserialize)]
     struct Typed {
         #[serde(rename = "type")]
@@ -115,14 +114,14 @@ pub(crate) mod tagged {
         Ok((typed.name, typed.data.map_or_else(Json::empty_object, Json)))
     }
 
-    /// Puts an event together from its name and data as they are stored.
+    /// Joins an event from its stored name and data.
     pub(crate) fn join_event<T: DeserializeOwned>(name: &str, data: &Json) -> Result<T, String> {
         join("type", name, data, |text| {
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(explain)
         })
     }
 
-    /// Puts a command together from its name and data as a caller sent them.
+    /// Joins a command from the name and data that a caller sent.
     pub(crate) fn join_command<T: DeserializeOwned>(name: &str, data: &Json) -> Result<T, String> {
         join("command", name, data, strict::read)
     }
@@ -135,7 +134,7 @@ pub(crate) mod tagged {
     ) -> Result<T, String> {
         let name = serde_json::to_string(name).map_err(|error| error.to_string())?;
         read(&format!(r#"{{"{tag}":{name},"data":{}}}"#, data.text())).or_else(|error| {
-            // `{}` is what `split` makes of a variant without content, and serde takes such a variant only without data.
+            // `split` turns a variant without content into `{}`, but serde accepts such a variant only without data.
             let bare = is_empty_object(data).then(|| serde_json::from_str(&format!(r#"{{"{tag}":{name}}}"#)).ok());
             bare.flatten().ok_or(error)
         })

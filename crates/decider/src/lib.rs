@@ -1,18 +1,19 @@
-//! The pure kernel of Daybook: what an aggregate is, how a command is decided, how events fold into a state, and which
-//! messages are published.
+//! The pure kernel of Daybook: the definition of an aggregate, the decision on its commands, the fold of its events
+//! into a state, and the messages to publish.
 //!
-//! Invariant: nothing here performs I/O, waits, reads a clock or knows of AWS. Time, new ids and the caller come in
+//! Invariant: nothing here performs I/O, waits, reads a clock or depends on AWS. Time, new ids and the caller come in
 //! through [`Context`], so a decision repeated with the same input has the same result to the byte.
 //!
 //! In reading order:
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
-//! - [`record`]: what an accepted command becomes: [`RecordedEvent`]s and [`OutboxMessage`]s.
+//! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
-//!   `erased` does it for any aggregate, `aggregate_state` holds the types that it hides, `draft` is a decision while it is
-//!   being made, `reading` reads commands and stored events.
-//! - [`registry`]: where aggregates are registered by hand, and what is checked then.
+//!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
+//!   decision in progress, `reading` reads commands and stored events.
+//! - [`registry`]: the registration of aggregates by hand, and its checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
-//! - [`json`]: JSON text exactly as it was written. `strict` reads what callers sent, `explain` words what is wrong with it.
+//! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
+//!   wrong with it.
 
 pub mod aggregate;
 mod aggregate_state;

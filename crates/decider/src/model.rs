@@ -33,7 +33,7 @@ pub trait Model: Send + Sync {
     /// [`Aggregate::FULL_HISTORY`](crate::Aggregate::FULL_HISTORY): such an aggregate is folded from its first event, never from a snapshot.
     fn full_history(&self) -> bool;
 
-    /// Every name under which streams of this type hold events, with the newest version that is read.
+    /// Every name under which streams of this type hold events, with the latest version that is read.
     fn stored_events(&self) -> Vec<(&'static str, u32)> {
         self.events().iter().chain(self.retired()).flat_map(EventType::forms).collect()
     }
@@ -49,21 +49,21 @@ pub trait Model: Send + Sync {
     /// The aggregate before its first event.
     fn before_first_event(&self) -> Folded;
 
-    /// The aggregate as a snapshot has it.
+    /// The aggregate with the state of a snapshot.
     ///
     /// # Errors
     ///
-    /// When the snapshot's state is not one of this type; it should then be ignored.
+    /// When the state does not fit this type; the snapshot should then be ignored.
     fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, serde_json::Error>;
 
-    /// Name and data of the events, in the form that this code writes, that a stored event is read as.
+    /// The names and data of the events that a stored event is read as, in the form that this code writes.
     ///
     /// # Errors
     ///
     /// When it cannot be read.
     fn read(&self, event: &RecordedEvent) -> Result<Vec<(String, Json)>, UnreadableEvent>;
 
-    /// The aggregate after `events`, which must follow on `onto` without a gap.
+    /// The aggregate after `events`, which must follow `onto` without a gap.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When a command does not reach the rules. Where the rules reject it, the [`Decided`] has a `rejection`.
+    /// When a command cannot be decided. When the rules reject it, the [`Decided`] contains a `rejection`.
     fn decide(
         &self,
         before: &Folded,
@@ -97,17 +97,17 @@ pub trait Model: Send + Sync {
 /// The JSON Schemas of an aggregate type.
 #[derive(Clone, Debug)]
 pub struct Schemas {
-    /// Of its commands, `{"command", "data"}`.
+    /// The commands, `{"command", "data"}`.
     pub command: Schema,
-    /// Of its events, `{"type", "data"}`.
+    /// The events, `{"type", "data"}`.
     pub event: Schema,
-    /// Of its messages, `{"type", "data"}`.
+    /// The messages, `{"type", "data"}`.
     pub message: Schema,
-    /// Of its state.
+    /// The state.
     pub state: Schema,
 }
 
-/// A command as it arrives.
+/// A command as the caller sends it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandRequest {
@@ -123,43 +123,43 @@ pub struct CommandRequest {
 pub struct DecisionInput {
     /// The time.
     pub now: Timestamp,
-    /// Where new ids start: a ULID of `now` with fresh randomness.
+    /// The first new id: a ULID of `now` with fresh randomness.
     pub seed: Ulid,
-    /// Who sent the commands and what they belong to.
+    /// The sender of the commands, and their correlation and trace ids.
     pub meta: Meta,
 }
 
 /// The result of deciding commands.
 #[derive(Clone, Debug)]
 pub struct Decided {
-    /// The events to append, numbered on from the version that was decided on.
+    /// The events to append; their numbers follow the version that was decided on.
     pub events: Vec<RecordedEvent>,
     /// The messages to publish.
     pub messages: Vec<OutboxMessage>,
-    /// The aggregate with these events.
+    /// The aggregate after these events.
     pub after: Folded,
-    /// Why the rules reject the commands; `events` then holds only the events that record it.
+    /// The rejection, when the rules reject a command; `events` then contains only the events that record it.
     pub rejection: Option<DomainRejection>,
 }
 
-/// Why the rules reject a command.
+/// A rejection of a command by the aggregate's rules, without its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainRejection {
     /// Its name, such as `InsufficientFunds`.
     pub name: &'static str,
-    /// What was wrong, for the caller.
+    /// The explanation for the caller.
     pub detail: String,
 }
 
-/// A command that does not reach the rules.
+/// The reason why a command cannot be decided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// No such command.
     #[error("no command {command:?}; there are {}", known.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The name in the request.
         command: String,
-        /// What there is.
+        /// The names of the aggregate's commands.
         known: Vec<String>,
     },
     /// The data does not fit the command.
@@ -180,22 +180,22 @@ pub enum CommandError {
     #[error("it has been deleted")]
     Deleted,
     /// The commands would create the aggregate twice.
-    #[error("command {place} of the array creates it again")]
+    #[error("command {position} of the array creates it again")]
     CreatedTwice {
-        /// The place among the commands, counted from 1, of the one that is too much.
-        place: usize,
+        /// The position of the second create command in the array, counted from 1.
+        position: usize,
     },
-    /// The commands would go on after one of them deleted the aggregate.
-    #[error("command {place} of the array comes after its deletion")]
+    /// A command follows one that deleted the aggregate.
+    #[error("command {position} of the array comes after its deletion")]
     AfterDeletion {
-        /// The place among the commands, counted from 1, of the one that comes too late.
-        place: usize,
+        /// The position of the command after the deletion in the array, counted from 1.
+        position: usize,
     },
-    /// The aggregate's own code decided on what cannot be stored: an event or a message that has no JSON form, or a
-    /// creation that does not begin with the event that opens streams.
+    /// The aggregate's code returned something that cannot be stored: an event or a message that has no JSON form, or
+    /// a creation that does not begin with the opening event.
     #[error("{event} cannot be written: {reason}")]
     Unwritable {
-        /// The event, or the event whose message it was, or the aggregate that has none.
+        /// The event, the event of the message, or the aggregate that got no event.
         event: String,
         /// Why not.
         reason: String,
@@ -206,13 +206,13 @@ pub enum CommandError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event {seq_num} ({event_type} version {event_version}): {reason}")]
 pub struct UnreadableEvent {
-    /// Its place in the stream.
+    /// Its number in the stream.
     pub seq_num: u64,
     /// Its stored name.
     pub event_type: String,
     /// Its stored version.
     pub event_version: u32,
-    /// Whether it is of a newer release or corrupt.
+    /// Whether a newer release wrote it, or it is corrupt.
     pub kind: UnreadableKind,
     /// What is wrong with it.
     pub reason: String,
@@ -221,10 +221,10 @@ pub struct UnreadableEvent {
 /// Why a stored event cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadableKind {
-    /// A newer release than this one wrote it: its name, or its version, is one that this code does not know. Where
-    /// that release runs, the event can be read.
+    /// A newer release wrote it: this code does not know its name or version. That release can read it.
     Newer,
-    /// It is not what its name and version say, or not in its place, or its upcast is missing: it needs repair.
+    /// Its data does not fit its name and version, its number does not follow the event before it, or its upcast is
+    /// missing: it needs repair.
     Corrupt,
 }
 
@@ -239,17 +239,17 @@ pub struct Folded {
 }
 
 impl Folded {
-    /// How many events have been folded; 0 is the aggregate before its creation.
+    /// The number of events that have been folded; 0 is the aggregate before its creation.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// How many messages its events have announced.
+    /// The number of messages that its events publish.
     pub fn message_seq(&self) -> u64 {
         self.message_seq
     }
 
-    /// About how many bytes of history it holds beside the state.
+    /// The approximate bytes of history that it holds besides the state.
     pub fn history_bytes(&self) -> usize {
         self.history_bytes
     }

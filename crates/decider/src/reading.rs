@@ -1,4 +1,4 @@
-//! Commands and stored events as the aggregate's own types.
+//! Conversion of commands and stored events into the aggregate's own types.
 
 use schemars::{Schema, schema_for};
 
@@ -7,7 +7,7 @@ use crate::json::{Json, tagged};
 use crate::model::{CommandError, CommandRequest, UnreadableEvent, UnreadableKind};
 use crate::record::RecordedEvent;
 
-/// The command, and whether it is the one that creates.
+/// The command, and whether it is the create command.
 pub(crate) fn read_command<A: Aggregate>(request: &CommandRequest) -> Result<(A::Command, bool), CommandError> {
     let command = tagged::join_command(&request.command, &request.data).map_err(|reason| {
         let known = tags(&schema_for!(A::Command), "command");
@@ -20,10 +20,10 @@ pub(crate) fn read_command<A: Aggregate>(request: &CommandRequest) -> Result<(A:
     Ok((command, request.command == A::COMMANDS.create))
 }
 
-/// More steps than an event has ever had versions: a chain of upcasts that is longer goes round in circles.
+/// Maximum upcast steps of one event. No event has that many versions: a longer chain is a cycle.
 const MAX_UPCASTS: usize = 1_000;
 
-/// The event as today's code knows it, after as many upcasts as it takes.
+/// The events in the form that this code writes that a stored event becomes, after all its upcasts.
 pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
     let corrupt = |reason: String| unreadable(event, UnreadableKind::Corrupt, reason);
     let read = |name: &str, data: &Json| tagged::join_event(name, data).map_err(corrupt);
@@ -42,7 +42,7 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
     let mut current = Vec::new();
     while let Some((steps, stored)) = pending.pop() {
         let (name, version) = (stored.name.clone(), stored.version);
-        // What means nothing any more may be what an older form became: it has no step, and needs none.
+        // An upcast may return a retired event, which needs no further step.
         if is_form(A::RETIRED, &name, version) {
             continue;
         }
@@ -53,7 +53,8 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
             continue;
         }
         let step = A::upcast(stored).map_err(|error| corrupt(format!("as {name} version {version}, {error}")))?;
-        // Of the same name, a step must lead nearer to what is written; of a name that is not written any more, up.
+        // A step that does not change the name must approach the version that is written. For a name that is no longer
+        // written, it must raise the version.
         let is_nearer = |next: &StoredEvent| match (left, distance::<A>(&next.name, next.version)) {
             (Some(left), Some(next)) => next < left,
             _ => next.version > version,
@@ -64,18 +65,18 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
         if steps == MAX_UPCASTS {
             return Err(corrupt(format!("its upcasts never reach a current version, as of {name} version {version}")));
         }
-        // Popped from the back, so what an upcast returns is pushed in reverse to keep its order.
+        // Events are popped from the back, so the result of an upcast is pushed in reverse to preserve its order.
         pending.extend(step.into_iter().rev().map(|next| (steps + 1, next)));
     }
     Ok(current)
 }
 
-/// Whether one of these events is read in that form.
+/// Whether one of these events has this name and can be read in this version.
 fn is_form(events: &[EventType], name: &str, version: u32) -> bool {
     events.iter().flat_map(EventType::forms).any(|(known, readable)| known == name && version <= readable)
 }
 
-/// How many versions an event's form is from the one that is written; `None` when no event of that name is.
+/// The number of versions between an event's form and the one that is written; `None` when this name is not written.
 fn distance<A: Aggregate>(name: &str, version: u32) -> Option<u32> {
     A::EVENTS.iter().find(|known| known.name == name).map(|known| known.version.abs_diff(version))
 }

@@ -1,4 +1,4 @@
-//! What an accepted command becomes: events with their envelope, and messages ready to send.
+//! The result of an accepted command: events with their envelope, and messages ready to send.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -10,9 +10,9 @@ use crate::json::Json;
 /// An event of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedEvent {
-    /// Its place in the stream, counted from 1 without a gap.
+    /// Its number in the stream, counted from 1 without a gap.
     pub seq_num: u64,
-    /// Unique in the whole table, sorting by time.
+    /// Unique in the whole table, sortable by time.
     pub event_id: Ulid,
     /// The stored name.
     pub event_type: String,
@@ -20,25 +20,25 @@ pub struct RecordedEvent {
     pub event_version: u32,
     /// The data, as stored.
     pub data: Json,
-    /// Where it came from.
+    /// The origin of its command.
     pub meta: Meta,
     /// When it was decided.
     pub occurred_at: Timestamp,
-    /// How many messages the aggregate has announced up to and including this event.
+    /// The number of the aggregate's messages up to and including this event.
     pub message_seq: u64,
 }
 
-/// Where an event came from.
+/// The origin of an event's command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
-    /// Who the authorizer says sent the command.
+    /// The sender of the command, as the authorizer identified it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// The address that the request came from.
+    /// The source address of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_ip: Option<String>,
-    /// Kept through a whole business transaction.
+    /// The id that all commands and messages of one business transaction share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
     /// The message or request that caused the command.
@@ -52,21 +52,21 @@ pub struct Meta {
     pub trace_header: Option<String>,
 }
 
-/// EventBridge takes a `DetailType` of at most this many characters, and an event's name is one by default.
+/// Maximum characters of a name: EventBridge's limit for a `DetailType`, which an event's name is by default.
 pub(crate) const MAX_NAME: usize = 128;
 
-/// A message as it waits in the outbox.
+/// A message of the outbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxMessage {
     /// Unique; consumers deduplicate on it.
     pub message_id: Ulid,
     /// Its name, the `DetailType` on the bus.
     pub message_type: String,
-    /// Its place among the aggregate's messages, counted from 1 without a gap.
+    /// Its number among the aggregate's messages, counted from 1 without a gap.
     pub message_seq: u64,
-    /// The event that it is about.
+    /// The number of its event.
     pub seq_num: u64,
-    /// Its place among the messages of that event, counted from 0.
+    /// Its position among the messages of that event, counted from 0.
     pub index: usize,
     /// Its data.
     pub data: Json,
@@ -74,12 +74,12 @@ pub struct OutboxMessage {
     pub detail: Json,
     /// When its event was decided.
     pub occurred_at: Timestamp,
-    /// The trace header of its event, which the bus wants beside the `Detail`.
+    /// The trace header of its event, which EventBridge takes as a field beside the `Detail`.
     pub trace_header: Option<String>,
 }
 
-/// The `Detail` of a message: everything that a consumer needs to deduplicate, order, correlate, trace and read it. Not
-/// the address that a command came from: the bus has other readers than the stream.
+/// The `Detail` of a message: everything that a consumer needs to deduplicate, order, correlate, trace and read it. It
+/// leaves out the source address of the command, because the bus has more readers than the stream.
 #[derive(Serialize)]
 struct Detail<'a> {
     metadata: DetailMetadata<'a>,
@@ -110,7 +110,7 @@ struct DetailMetadata<'a> {
 }
 
 impl OutboxMessage {
-    /// The message number `message_seq` of an aggregate, the `index`th that `event` announces.
+    /// The message with number `message_seq` of an aggregate and position `index` among those of `event`.
     pub(crate) fn new(
         (aggregate_type, aggregate_id): (&str, &str),
         event: &RecordedEvent,
@@ -149,8 +149,8 @@ impl OutboxMessage {
     }
 }
 
-/// A time as it is written wherever it is stored, sent or returned: RFC 3339 in UTC with milliseconds, so that text order
-/// is time order.
+/// The form in which a time is stored, sent and returned: RFC 3339 in UTC with milliseconds, so that text order is
+/// time order.
 pub fn timestamp(at: Timestamp) -> String {
     format!("{at:.3}")
 }

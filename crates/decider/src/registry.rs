@@ -1,4 +1,4 @@
-//! Where aggregates are registered, by hand and in one line each.
+//! The registry of aggregate types, filled by hand with one line for each.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// When its names are not fit for keys and URLs, do not fit its own types, or are taken by another aggregate.
+    /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate.
     pub fn with<A: Aggregate>(mut self) -> Result<Self, RegistrationError> {
         let model = ModelOf::<A>::new();
         self.check(&model).map_err(|reason| RegistrationError { type_name: A::TYPE, reason })?;
@@ -45,7 +45,7 @@ impl Registry {
         self.models.values().map(AsRef::as_ref)
     }
 
-    /// The type whose streams hold events of that name, be it a former one.
+    /// The type that stores events under that name, current or former.
     pub fn with_event(&self, event_type: &str) -> Option<&dyn Model> {
         self.iter().find(|model| model.stored_events().iter().any(|(name, _)| *name == event_type))
     }

@@ -1,14 +1,14 @@
-//! The store's administrative face: what only operator commands, the local stack and tests use.
+//! The store's administrative calls, for operator commands, the local stack and tests only.
 //!
 //! In reading order:
 //! - `handle`: [`Admin`], which [`EventStore::admin`](crate::EventStore::admin) returns.
-//! - `table`: the table itself, where no template creates it.
-//! - `index`: where events are, without their data: the aggregates of a type, the events of a window.
+//! - `table`: creates the table where no template does.
+//! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `partitions`: every partition of the table.
-//! - `progress`: how far an aggregate and its snapshot are.
-//! - `outbox`: outbox rows, to be sent again.
-//! - `rebuild_snapshot`: the cure for snapshots that are wrong.
-//! - `verify`: whether all rows of an aggregate are what they should be.
+//! - `progress`: the versions of an aggregate and of its snapshot.
+//! - `outbox`: outbox rows, to send them again.
+//! - `rebuild_snapshot`: repairs wrong snapshots.
+//! - `verify`: checks all rows of an aggregate.
 
 mod handle;
 mod index;

@@ -1,7 +1,7 @@
-//! The append: one transaction that moves the metadata on, puts the events and puts the messages into the outbox.
+//! The append: one transaction that updates the metadata, puts the events, and puts the messages into the outbox.
 //!
-//! In reading order: `transaction`: its items; `commit`: sending it until its outcome is known; `attempt_error`: what a
-//! failed attempt means; `error`: why nothing was appended.
+//! In reading order: `transaction`: its items; `commit`: sends it until its outcome is known; `attempt_error`: the
+//! meaning of a failed attempt; `error`: the errors of an append.
 
 mod attempt_error;
 mod commit;
@@ -18,11 +18,12 @@ use crate::loaded::Loaded;
 use crate::store::EventStore;
 
 impl EventStore {
-    /// Appends what was decided on `before`, if the aggregate is still at that version, and stores a response under an
-    /// idempotency key: both happen or neither. That nothing is to be appended can have a response, and be stored, too.
+    /// Appends the events and messages that were decided on version `before`, if the aggregate is still at that
+    /// version, and stores a response under an idempotency key: both happen or neither. A decision without events can
+    /// also have a response, which is then stored alone.
     ///
     /// Retries contention and throttling until `deadline`. An unknown outcome (a time-out, a lost connection) is
-    /// cleared up before anything is reported: the same transaction is sent again under the same client token, and its
+    /// resolved before anything is reported: the same transaction is sent again with the same client token, and its
     /// first event is read.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Waiting between attempts: exponential with full jitter, so that writers that collided spread out.
+//! Pauses between attempts: exponential with full jitter, so that writers that collided spread out.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(800);
 
-/// The next pause's ceiling, and until when pauses are taken.
+/// The maximum of the next pause, and the time until which pauses are allowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     ceiling: Duration,
@@ -15,12 +15,13 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits until `deadline` at the latest.
+    /// Allows pauses that end before `deadline`.
     pub(crate) fn until(deadline: Instant) -> Self {
         Self { ceiling: FIRST, deadline }
     }
 
-    /// Waits a random time below a ceiling that doubles. `false`, without waiting, when the deadline would pass.
+    /// Waits a random time below a maximum that doubles. Returns `false`, without waiting, when the pause would not
+    /// end before the deadline.
     pub(crate) async fn wait(&mut self) -> bool {
         let pause = self.ceiling.mul_f64(fastrand::f64());
         self.ceiling = (self.ceiling * 2).min(LONGEST);

@@ -1,4 +1,4 @@
-//! The states that this process has folded, so that a warm command needs no read.
+//! A cache of the states that this process has folded, so that a warm command needs no read.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,14 +8,14 @@ use lru::LruCache;
 
 use crate::loaded::Loaded;
 
-/// Maximum states.
+/// Maximum number of states.
 const MAX_ENTRIES: usize = 10_000;
 
 /// Maximum bytes of all states, as JSON text. A state in memory is of the same order.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// The least recently used states are dropped first. One state never displaces all others: a state larger than an eighth of
-/// the maximum is not cached.
+/// A cache that drops the least recently used states first. A state larger than an eighth of the maximum is not
+/// cached, so that one state never displaces all others.
 pub struct Cache(Mutex<CachedStates>);
 
 struct CachedStates {
@@ -31,7 +31,7 @@ impl Cache {
         Self(Mutex::new(CachedStates { states: LruCache::unbounded(), bytes: 0, max_entries, max_bytes }))
     }
 
-    /// The cached state of an aggregate; perhaps not its newest version.
+    /// The cached state of an aggregate, which may not be its latest version.
     pub fn get(&self, key: &AggregateKey) -> Option<Loaded> {
         self.lock().states.get(key).cloned()
     }
@@ -57,7 +57,7 @@ impl Cache {
         }
     }
 
-    /// A panic while the lock was held cannot have left a state half-written: states are replaced whole.
+    /// A panic while the lock was held cannot have left a state half-written, because states are replaced whole.
     fn lock(&self) -> MutexGuard<'_, CachedStates> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

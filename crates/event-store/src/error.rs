@@ -1,4 +1,4 @@
-//! What can go wrong, by what the caller does next.
+//! The errors of the store, by what the caller can do about them.
 
 use std::error::Error;
 
@@ -9,40 +9,40 @@ use daybook_table::{AggregateKey, UnreadableItem};
 /// An error of any kind, as the cause of another.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why the store cannot answer.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Throttled, unreachable or failing: the same request may succeed in a moment.
-    #[error("DynamoDB is not available to {doing}")]
+    /// DynamoDB throttles, cannot be reached or fails: the same request may succeed in a moment.
+    #[error("DynamoDB is not available, cannot {doing}")]
     Unavailable {
-        /// What was being done.
+        /// The failed operation, as a verb phrase.
         doing: &'static str,
         /// The last error.
         source: Cause,
     },
-    /// A newer release than this one wrote an event that this code does not know. Where that release runs, the same
-    /// request succeeds: while it is being deployed, trying again helps.
+    /// A newer release wrote an event that this code does not know. On that release the same request succeeds: while
+    /// it is being deployed, a retry helps.
     #[error("{item} was written by a newer release")]
     Newer {
-        /// Which aggregate.
+        /// The aggregate.
         item: String,
         /// The event.
         source: Cause,
     },
-    /// What is stored cannot be read by this code: somebody has to repair it.
+    /// The stored data cannot be read by this code: it needs repair.
     #[error("{item} is corrupt")]
     Corrupt {
-        /// Which aggregate or item.
+        /// The aggregate or item.
         item: String,
         /// What is wrong.
         source: Cause,
     },
-    /// DynamoDB refuses the request itself: a missing permission, table or index, or a defect of this code.
-    #[error("DynamoDB refuses to {doing}")]
+    /// DynamoDB rejects the request itself: a permission, table or index is missing, or this code has a defect.
+    #[error("DynamoDB rejects the request to {doing}")]
     InvalidRequest {
-        /// What was being done.
+        /// The failed operation, as a verb phrase.
         doing: &'static str,
-        /// Its answer.
+        /// DynamoDB's error.
         source: Cause,
     },
 }
@@ -79,7 +79,7 @@ impl From<UnreadableItem> for StoreError {
     }
 }
 
-/// The output of a conditional write; none where its condition does not hold.
+/// The output of a conditional write; `None` when its condition does not hold.
 pub(crate) fn if_condition_holds<T, E>(
     doing: &'static str,
     result: Result<T, SdkError<E>>,
@@ -94,7 +94,7 @@ where
     }
 }
 
-/// The cause of an error of the SDK, which itself holds a whole HTTP response and is not `Sync`.
+/// The cause of an SDK error. The error itself holds a whole HTTP response and is not `Sync`.
 pub(crate) fn cause<E: Error + Send + Sync + 'static>(error: SdkError<E>) -> Cause {
     error.into_source().unwrap_or_else(|error| error.to_string().into())
 }

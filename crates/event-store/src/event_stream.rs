@@ -1,4 +1,4 @@
-//! The event stream of one aggregate, which a load, an append or a snapshot works on.
+//! The event stream of one aggregate: the subject of loads, appends and snapshots.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ impl EventStore {
 }
 
 impl EventStream<'_> {
-    /// The state as JSON beside what it was made of.
+    /// The folded state together with its JSON form.
     pub(crate) fn loaded(&self, folded: Folded) -> Result<Loaded, StoreError> {
         let state = self.model.state(&folded).map_err(|error| self.corrupt_state(error))?;
         Ok(Loaded { folded, state: Arc::new(state) })
     }
 
-    /// The same, put into the cache for the next command.
+    /// Like [`loaded`](Self::loaded), and caches the result for the next command.
     pub(crate) fn cache(&self, folded: Folded) -> Result<Loaded, StoreError> {
         let loaded = self.loaded(folded)?;
         if loaded.version() > 0 {

@@ -10,15 +10,16 @@ use crate::error::StoreError;
 use crate::item::{Item, event_item};
 use crate::store::EventStore;
 
-/// Maximum bytes of a page's data: with its envelopes, and every quote of it escaped, it fits a Lambda response of 6 MB.
+/// Maximum bytes of a page's data. With its envelopes, and with every quote escaped, a page fits a Lambda response of
+/// 6 MB.
 const MAX_PAGE: usize = 2 * 1024 * 1024;
 
-/// Some of a feed.
+/// One page of a feed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page<T, C> {
-    /// What there is, in order; fewer than asked for where events are large.
+    /// The items in order; fewer than requested when events are large.
     pub items: Vec<T>,
-    /// What the next page comes after; none when this was the last.
+    /// The cursor of the next page; `None` when this was the last page.
     pub next: Option<C>,
 }
 
@@ -48,8 +49,8 @@ impl EventStore {
         }
         let query = self.rows_between(key, keys::event_sk(after + 1), keys::event_sk(keys::MAX_SEQ_NUM));
         let mut slice = Slice::read(query, limit).await?.map(|item| Ok(event_item(item)?.into_event()?))?;
-        // A query beside a transaction may see some of its rows and not others. Whoever reads on after this page must not
-        // miss those that it did not see.
+        // A query during a transaction may return some of its rows and not others. The page ends before the first
+        // missing event, so that the next page does not skip it.
         let following = (after + 1..).zip(&slice.items).take_while(|(next, event)| event.seq_num == *next).count();
         slice.more |= following < slice.items.len();
         slice.items.truncate(following);
@@ -58,8 +59,8 @@ impl EventStore {
 
     /// Up to `limit` events of a type after the event `after`, by the time of their ids.
     ///
-    /// The index follows the table within moments, and writers' clocks differ by moments: an event can appear behind a
-    /// cursor that was read in the same second. The bus misses nothing; this feed is for reading the past.
+    /// The index lags behind the table for moments, and writers' clocks differ: an event can appear before a cursor
+    /// that was returned within the same second. The bus misses no event; this feed is for reading the past.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl EventStore {
         self.merged_feed(&[event_type], after, limit).await
     }
 
-    /// The same of several types together: of an event that was stored under other names before.
+    /// Like [`feed`](Self::feed), for several types together: for an event that was stored under other names before.
     ///
     /// # Errors
     ///
@@ -89,12 +90,14 @@ impl EventStore {
         };
         let shards = self.settings.event_type_shards;
         let partitions: Vec<_> = event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).collect();
-        // Each shard of a type has about its share of a page; should it have less, the page is shorter.
+        // Each shard of a type is read for twice its share of a page; when a shard has more events than that, the page
+        // is shorter.
         let share = limit.min(limit.saturating_mul(2 * event_types.len()).div_ceil(partitions.len().max(1)));
         let queries = partitions.into_iter().map(|partition| self.index_between(partition, first, Ulid::max()));
         let read = queries.map(|query| Slice::read(query, share));
         let mut merged = Slice { items: Vec::new(), more: false };
-        // Beyond the end of a slice that has more, other slices may lack what is to come between.
+        // After the end of a slice that has more events, the merged order is incomplete: the events that are missing
+        // from that slice may come first.
         let mut horizon = None;
         for slice in try_join_all(read).await? {
             let slice = slice.map(feed_event)?;
@@ -115,21 +118,21 @@ fn feed_event(item: Item) -> Result<FeedEvent, StoreError> {
     let item = event_item(item)?;
     let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| StoreError::Corrupt {
         item: item.pk.clone(),
-        source: "an event's partition key names no aggregate".into(),
+        source: "the partition key of an event is not that of an aggregate".into(),
     })?;
     Ok(FeedEvent { aggregate, event: item.into_event()? })
 }
 
-/// What one query returned, and whether there is more behind it.
+/// The result of one query, and whether more items follow.
 struct Slice<T> {
     items: Vec<T>,
     more: bool,
 }
 
 impl Slice<Item> {
-    /// The first items of a query, `limit` and one more or 1 MB at most.
+    /// The first items of a query: a maximum of `limit` plus one, or 1 MB.
     async fn read(query: QueryFluentBuilder, limit: usize) -> Result<Self, StoreError> {
-        // One more, so that it is known whether there is more.
+        // The extra item shows whether there are more.
         let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
         let page = query.send().await.map_err(|error| StoreError::of_call("read a feed", error))?;
         Ok(Self { items: page.items.unwrap_or_default(), more: page.last_evaluated_key.is_some() })
@@ -141,7 +144,7 @@ impl<T> Slice<T> {
         Ok(Slice { items: self.items.into_iter().map(read).collect::<Result<_, _>>()?, more: self.more })
     }
 
-    /// Cuts to `limit` items and [`MAX_PAGE`] bytes.
+    /// Truncates to `limit` items and [`MAX_PAGE`] bytes.
     fn into_page<C>(
         mut self,
         limit: usize,
@@ -163,7 +166,7 @@ impl<T> Slice<T> {
     }
 }
 
-/// About the bytes of an event in an answer.
+/// The approximate bytes of an event in a response.
 fn weight(event: &RecordedEvent) -> usize {
     /// Names, numbers and times.
     const ENVELOPE: usize = 512;

@@ -12,14 +12,16 @@ use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::item::{Item, event_item};
 
-/// How long what a transaction is still writing is read again. It commits within milliseconds; what lasts longer is damage.
+/// The time for which rows of an unfinished transaction are read again. A transaction commits within milliseconds;
+/// rows that are missing for longer are damage.
 pub(crate) const COMMIT_TIME: Duration = Duration::from_secs(1);
 
 impl EventStream<'_> {
-    /// Folds the stored events after `onto` up to and including `last`. The stream is known to go to event `end` at least.
+    /// Folds the stored events after `onto` up to and including `last`. The stream is known to have events up to `end`
+    /// or further.
     ///
-    /// A query beside a transaction may see some of its rows and not others. What is missing is there a moment later, so
-    /// it is queried again; what stays missing is an error.
+    /// A query during a transaction may return some of its rows and not others. Missing events are queried again,
+    /// because they appear a moment later; events that stay missing are an error.
     pub(crate) async fn fold_on(&self, onto: Folded, mut end: u64, last: u64) -> Result<Folded, StoreError> {
         let mut folded = onto;
         let mut retries = None;
@@ -41,13 +43,13 @@ impl EventStream<'_> {
             let retries = retries.get_or_insert_with(|| Backoff::until(Instant::now() + COMMIT_TIME));
             if !retries.wait().await {
                 let missing = folded.version() + 1;
-                return Err(self.corrupt(format!("event {missing} is missing, the stream goes to {end}")));
+                return Err(self.corrupt(format!("event {missing} is missing, the stream has events up to {end}")));
             }
         }
         Ok(folded)
     }
 
-    /// Folds events that were read.
+    /// Folds the given events.
     pub(crate) fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, StoreError> {
         self.model.fold(onto, events).map_err(|event| StoreError::unreadable(self.key, event))
     }
@@ -58,10 +60,10 @@ impl EventStream<'_> {
     }
 }
 
-/// Events as a query saw them, in order.
+/// Events in order, as a query returned them.
 pub(crate) struct QueriedEvents {
     pub(crate) events: Vec<RecordedEvent>,
-    /// The event that the stream goes to at least, by the ends of their appends.
+    /// The number that the stream is known to reach, according to the ends of the appends.
     pub(crate) stream_end: u64,
 }
 
@@ -77,7 +79,7 @@ impl QueriedEvents {
         Ok(Self { events, stream_end })
     }
 
-    /// Those that follow on `version` and on each other without a gap.
+    /// The events that follow `version` and each other without a gap.
     pub(crate) fn contiguous_after(&self, version: u64) -> &[RecordedEvent] {
         let after = &self.events[self.events.partition_point(|event| event.seq_num <= version)..];
         &after[..(version + 1..).zip(after).take_while(|(next, event)| event.seq_num == *next).count()]

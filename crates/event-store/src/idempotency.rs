@@ -1,4 +1,4 @@
-//! Responses that are stored under an idempotency key, in the transaction that they answer.
+//! Responses to commands, stored under an idempotency key in the transaction of the command.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub struct IdempotencyKey<'a> {
     pub key: &'a str,
     /// SHA-256 of the request, in hexadecimal digits.
     pub digest: &'a str,
-    /// How long the response is stored. Then the key can be used anew.
+    /// The time for which the response is stored. Afterwards the key can be used again.
     pub ttl: Duration,
 }
 
@@ -54,7 +54,7 @@ pub struct ResponseToStore<'a> {
 }
 
 impl EventStore {
-    /// The response that is stored under a key, unless its time is past.
+    /// The response that is stored under a key, unless it has expired.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl EventStore {
         serde_dynamo::to_item(item).map_err(|error| unwritable(error.into()))
     }
 
-    /// Puts the row where the key is not in use. DynamoDB deletes late, so a row whose time is past is as good as none.
+    /// Puts the row if the key is not in use. DynamoDB deletes late, so an expired row counts as deleted.
     pub(crate) fn put_unless_used(&self, row: Item, now: Timestamp) -> Put {
         Put::builder()
             .table_name(&self.settings.table_name)
@@ -105,7 +105,7 @@ impl EventStore {
     }
 }
 
-/// The response of a row, and when its time is past.
+/// The response of a row, and the time at which it expires.
 pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
     let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
     let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|error| corrupt(error.into()))?;

@@ -1,4 +1,4 @@
-//! Items as the SDK has them.
+//! Items in the SDK's form.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -17,12 +17,12 @@ pub(crate) fn row_key(pk: String, sk: String) -> Item {
     Item::from(key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))))
 }
 
-/// The text of an attribute; empty where it is absent or no text.
+/// The text of an attribute; empty when it is absent or not a text.
 pub(crate) fn text<'a>(item: &'a Item, name: &str) -> &'a str {
     item.get(name).and_then(|value| value.as_s().ok()).map(String::as_str).unwrap_or_default()
 }
 
-/// The number of an attribute; none where it is absent or no such number.
+/// The number of an attribute; `None` when it is absent or not a number of this type.
 pub(crate) fn number<N: FromStr>(item: &Item, name: &str) -> Option<N> {
     item.get(name)?.as_n().ok()?.parse().ok()
 }

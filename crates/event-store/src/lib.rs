@@ -1,25 +1,26 @@
-//! Load, append, snapshot and feeds: the event store over one DynamoDB table.
+//! The event store over one DynamoDB table: load, append, snapshots and feeds.
 //!
 //! Invariants:
 //! - An append is one transaction, conditional on the version that was decided on. Numbers have no gap and no duplicate,
 //!   and a message is in the outbox exactly when its event is in the stream.
 //! - An aggregate is read strongly consistently and to the end of every page.
-//! - The cache and the snapshots only save calls. What they hold never changes an answer.
-//! - Nobody else owns a DynamoDB client.
+//! - The cache and the snapshots only save calls. Their contents never change a result.
+//! - No other crate owns a DynamoDB client.
 //!
-//! What a function needs, in reading order:
+//! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
-//! - `transact`: load, decide and append, until no other writer is faster.
-//! - `load`: the state of an aggregate, now or as it was; `fold`: the fold of its events; `loaded`: what it returns.
-//! - `append`: the transaction, and what its failures mean.
-//! - `idempotency`: responses stored in the transaction that they answer.
+//! - `transact`: load, decide and append, repeated until no other writer is faster.
+//! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
+//!   result.
+//! - `append`: the transaction, and the meaning of its failures.
+//! - `idempotency`: responses that are stored in the transaction of their command.
 //! - `snapshot`: taking and reading snapshots.
 //! - `feed`: events of one aggregate, events of a type.
 //!
-//! What only operator commands, the local stack and tests use: [`admin`].
+//! [`admin`] has the calls for operator commands, the local stack and tests only.
 //!
-//! What these have in common: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits, checked
-//! before the call. [`cache`], `backoff`, `packing`, `item`, `error`.
+//! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
+//! checked before the call. [`cache`], `backoff`, `packing`, `item`, `error`.
 
 pub mod admin;
 mod append;

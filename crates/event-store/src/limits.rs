@@ -1,4 +1,4 @@
-//! DynamoDB's limits, computed by its own rules, so that what it would refuse is refused before the call.
+//! DynamoDB's limits, computed by its own rules, so that a request that it would reject is rejected before the call.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -13,31 +13,31 @@ pub const MAX_TRANSACTION_ITEMS: usize = 100;
 /// Maximum bytes of a transaction: 4 MB.
 pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 
-/// A request that DynamoDB would refuse for its size.
+/// A request that exceeds a size limit of DynamoDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// One event or one message.
+    /// One event or one message is too large.
     #[error("an event or a message would take {bytes} bytes, an item holds {MAX_ITEM}")]
     Item {
         /// Its size.
         bytes: usize,
     },
-    /// The response to store under an idempotency key.
+    /// The response to store under an idempotency key is too large.
     #[error(
-        "the answer to keep under the Idempotency-Key would take {bytes} bytes, an item holds {MAX_ITEM}; send the \
+        "the response to store under the Idempotency-Key would take {bytes} bytes, an item holds {MAX_ITEM}; send the \
          request without a key"
     )]
-    Answer {
+    Response {
         /// Its size.
         bytes: usize,
     },
-    /// Too many events and messages.
+    /// There are too many events and messages.
     #[error("the commands would write {items} items, a transaction holds {MAX_TRANSACTION_ITEMS}")]
     Items {
-        /// How many.
+        /// The number of items.
         items: usize,
     },
-    /// All of them together.
+    /// All items together are too large.
     #[error("the commands would write {bytes} bytes, a transaction holds {MAX_TRANSACTION}")]
     Transaction {
         /// Their size.
@@ -45,41 +45,41 @@ pub enum TooLarge {
     },
 }
 
-/// Checks the items of one transaction as they will be in the table: the metadata and the rows, and the response that is
+/// Checks the items of one transaction as they will be stored: the metadata and the rows, and the response that is
 /// stored with them.
 ///
 /// # Errors
 ///
-/// When DynamoDB would refuse it.
+/// When the transaction exceeds a limit.
 pub fn check_transaction<'a>(
     items: impl IntoIterator<Item = &'a Item>,
-    answer: Option<&'a Item>,
+    response: Option<&'a Item>,
 ) -> Result<(), TooLarge> {
     let sizes: Vec<_> = items.into_iter().map(item_size).collect();
-    let answer = answer.map(item_size);
-    let count = sizes.len() + usize::from(answer.is_some());
+    let response = response.map(item_size);
+    let count = sizes.len() + usize::from(response.is_some());
     if count > MAX_TRANSACTION_ITEMS {
         return Err(TooLarge::Items { items: count });
     }
     if let Some(&bytes) = sizes.iter().find(|&&bytes| bytes > MAX_ITEM) {
         return Err(TooLarge::Item { bytes });
     }
-    if let Some(bytes) = answer.filter(|&bytes| bytes > MAX_ITEM) {
-        return Err(TooLarge::Answer { bytes });
+    if let Some(bytes) = response.filter(|&bytes| bytes > MAX_ITEM) {
+        return Err(TooLarge::Response { bytes });
     }
-    match sizes.into_iter().chain(answer).sum() {
+    match sizes.into_iter().chain(response).sum() {
         ..=MAX_TRANSACTION => Ok(()),
         bytes => Err(TooLarge::Transaction { bytes }),
     }
 }
 
-/// An item's size in bytes: names and values.
+/// The size of an item in bytes: its names and values.
 pub fn item_size(item: &Item) -> usize {
     item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }
 
 fn value_size(value: &AttributeValue) -> usize {
-    /// What a list or map costs beside its contents, and each of its elements.
+    /// The bytes of a list or map in addition to its contents, and of each of its elements.
     const CONTAINER: usize = 3;
     const ELEMENT: usize = 1;
     match value {
@@ -94,12 +94,12 @@ fn value_size(value: &AttributeValue) -> usize {
         AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
         AttributeValue::Ns(numbers) => numbers.iter().map(|number| number_size(number)).sum(),
         AttributeValue::Bs(blobs) => blobs.iter().map(|blob| blob.as_ref().len()).sum(),
-        // A kind that the SDK does not know yet is none that this code writes.
+        // This code writes no value of a type that the SDK does not know.
         _ => 0,
     }
 }
 
-/// One byte, and one for every two significant digits, and one for a minus.
+/// The size of a number: one byte, one more for every two significant digits, and one for a minus sign.
 fn number_size(number: &str) -> usize {
     let digits = number.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit).count();
     let trailing_zeros = number.bytes().rev().take_while(|&byte| byte == b'0').count();
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     fn text(bytes: usize) -> Item {
-        // Together with its name, "x", exactly that many bytes.
+        // Together with its name, "x", exactly this many bytes.
         Item::from([("x".to_owned(), AttributeValue::S("a".repeat(bytes - 1)))])
     }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boundary_itself_is_allowed() {
+    fn transaction_at_the_limit_is_allowed() {
         let check = |items: &[Item]| check_transaction(items, None);
         assert_eq!(check(&[text(MAX_ITEM)]), Ok(()));
         assert_eq!(check(&[text(MAX_ITEM + 1)]), Err(TooLarge::Item { bytes: MAX_ITEM + 1 }));
@@ -147,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_counts_and_is_told_apart() {
+    fn response_counts_towards_the_limits_and_has_its_own_error() {
         assert_eq!(check_transaction(&[text(10)], Some(&text(MAX_ITEM))), Ok(()));
         let too_large = check_transaction(&[text(10)], Some(&text(MAX_ITEM + 1)));
-        assert_eq!(too_large, Err(TooLarge::Answer { bytes: MAX_ITEM + 1 }));
+        assert_eq!(too_large, Err(TooLarge::Response { bytes: MAX_ITEM + 1 }));
         assert_eq!(check_transaction(&vec![text(10); 99], Some(&text(10))), Ok(()));
         assert_eq!(check_transaction(&vec![text(10); 100], Some(&text(10))), Err(TooLarge::Items { items: 101 }));
         let part = text(MAX_TRANSACTION / 16);

@@ -1,4 +1,4 @@
-//! The state of an aggregate, now or as it was.
+//! The state of an aggregate, now or at an earlier version.
 
 use daybook_decider::{Folded, Model};
 use daybook_table::{AggregateKey, keys};
@@ -10,44 +10,44 @@ use crate::fold::QueriedEvents;
 use crate::loaded::Loaded;
 use crate::store::EventStore;
 
-/// What a load is to return, and what it may go on from.
+/// The version that a load returns, and the state that it may start from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// What it may go on from.
+    /// The state that the load may start from.
     pub policy: LoadPolicy,
-    /// How many events there are known to be. Fewer are an error.
+    /// The number of events that are known to exist. Finding fewer is an error.
     pub at_least: u64,
-    /// The version that is wanted: the aggregate after that event, or as it is when there are fewer events. Without it,
-    /// after every event that was committed before the call.
+    /// The version to return: the aggregate after that event, or its current state when it has fewer events. Without a
+    /// version, the aggregate after every event that was committed before the call.
     pub at: Option<u64>,
 }
 
 impl LoadOptions {
-    /// The aggregate as it is, folded from its first event.
+    /// The current state, folded from the first event.
     pub const REBUILD: Self = Self { policy: LoadPolicy::Rebuild, at_least: 0, at: None };
 }
 
-/// What a fold may go on from.
+/// The state that a fold may start from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadPolicy {
-    /// The cached state or a snapshot, where there is one.
+    /// The cached state or a snapshot, if there is one.
     #[default]
     Incremental,
-    /// Nothing: every event is folded, whatever cache and snapshots hold.
+    /// The state before the first event: every event is folded, regardless of cache and snapshots.
     Rebuild,
 }
 
 impl EventStore {
-    /// The aggregate as this process last saw it. No call; others may have written since, so only an append, whose
-    /// condition finds out, may be built on it.
+    /// The aggregate as this process last read or wrote it, without a call. Other processes may have written since, so
+    /// only an append may use it, because the append's condition checks the version.
     pub fn cached(&self, key: &AggregateKey) -> Option<Loaded> {
         self.cache.get(key)
     }
 
     /// The aggregate with every event that was committed before the call.
     ///
-    /// One round trip: events after the cached version where there is one, else the snapshot and the newest events side
-    /// by side. More only where the stream goes further back than both, or has left the cached version far behind.
+    /// One round trip: the events after the cached version, or, without one, the snapshot and the latest events in
+    /// parallel. More round trips only when the stream starts before both, or the cached version is far behind.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl EventStore {
         self.load_with(model, key, LoadOptions::default()).await
     }
 
-    /// The aggregate at some version, or folded without cache and snapshots.
+    /// The aggregate at a given version, or folded without cache and snapshots.
     ///
     /// # Errors
     ///
@@ -95,8 +95,9 @@ impl EventStream<'_> {
         }
     }
 
-    /// Goes on from the cached state, unless that is further behind than a snapshot would be: by more than twice what lies
-    /// between two of them, so that whoever takes them does so in one call, or by more than a page of 1 MB.
+    /// Folds from the cached state, unless it is further behind than a snapshot would be: by more than twice
+    /// `SNAPSHOT_EVERY` events, so that the process that takes the snapshots needs one call, or by more than a page of
+    /// 1 MB.
     async fn catch_up(&self, cached: Folded) -> Result<Folded, StoreError> {
         let version = cached.version();
         let query = self.events_between(version + 1, keys::MAX_SEQ_NUM).limit(self.page().saturating_mul(2));
@@ -109,13 +110,13 @@ impl EventStream<'_> {
         self.fold_to_end(folded, events.stream_end).await
     }
 
-    /// Goes on from the snapshot, or from a state that is newer.
+    /// Folds from the snapshot, or from `known` when that is newer.
     async fn load_cold(&self, known: Folded) -> Result<Folded, StoreError> {
-        let (mut base, mut newest) = try_join(self.base(), self.newest_events()).await?;
-        if base.version() > newest.stream_end {
-            // Either its events were appended between the two reads, or it is a snapshot of events that are not there.
-            newest = self.newest_events().await?;
-            if base.version() > newest.stream_end {
+        let (mut base, mut latest) = try_join(self.base(), self.latest_events()).await?;
+        if base.version() > latest.stream_end {
+            // Either its events were appended between the two reads, or it is a snapshot of events that do not exist.
+            latest = self.latest_events().await?;
+            if base.version() > latest.stream_end {
                 let version = base.version();
                 tracing::warn!(aggregate = %self.key, version, "ignoring a snapshot that is ahead of the events");
                 base = self.model.before_first_event();
@@ -124,17 +125,17 @@ impl EventStream<'_> {
         if known.version() > base.version() {
             base = known;
         }
-        // Events between the snapshot and the page of newest ones: none when a snapshot is taken every page.
-        let first = newest.events.first().map_or(0, |event| event.seq_num);
+        // The events between the snapshot and the page of latest events: none when a snapshot is taken every page.
+        let first = latest.events.first().map_or(0, |event| event.seq_num);
         if first > base.version() + 1 {
-            base = self.fold_on(base, newest.stream_end, first - 1).await?;
+            base = self.fold_on(base, latest.stream_end, first - 1).await?;
         }
         let version = base.version();
-        let folded = self.fold(base, newest.contiguous_after(version))?;
-        self.fold_to_end(folded, newest.stream_end).await
+        let folded = self.fold(base, latest.contiguous_after(version))?;
+        self.fold_to_end(folded, latest.stream_end).await
     }
 
-    /// Reads what a query beside a transaction has not seen, if anything.
+    /// Reads the events that a query during a transaction did not return, if any.
     async fn fold_to_end(&self, folded: Folded, stream_end: u64) -> Result<Folded, StoreError> {
         if folded.version() >= stream_end {
             return Ok(folded);
@@ -142,17 +143,17 @@ impl EventStream<'_> {
         self.fold_on(folded, stream_end, keys::MAX_SEQ_NUM).await
     }
 
-    /// The newest events in order, as many as a snapshot may be behind; fewer when they are large.
-    async fn newest_events(&self) -> Result<QueriedEvents, StoreError> {
+    /// The latest events in order: as many as a snapshot may be behind, or fewer when they are large.
+    async fn latest_events(&self) -> Result<QueriedEvents, StoreError> {
         let query = self.events_between(1, keys::MAX_SEQ_NUM).scan_index_forward(false).limit(self.page());
-        let doing = "read an aggregate's newest events";
+        let doing = "read an aggregate's latest events";
         let mut items =
             query.send().await.map_err(|error| StoreError::of_call(doing, error))?.items.unwrap_or_default();
         items.reverse();
         QueriedEvents::read(items)
     }
 
-    /// As many events as a snapshot may be behind.
+    /// The number of events that a snapshot may be behind.
     fn page(&self) -> i32 {
         i32::try_from(self.store.settings.snapshot_every).unwrap_or(i32::MAX)
     }

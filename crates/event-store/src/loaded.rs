@@ -1,4 +1,4 @@
-//! What a load returns, and the cache holds.
+//! The result of a load, which the cache also holds.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use daybook_decider::{Folded, Json};
 /// An aggregate at some version, with its state as JSON. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What decisions and folds go on from.
+    /// The folded state, from which decisions and folds continue.
     pub folded: Folded,
     /// The state.
     pub state: Arc<Json>,
 }
 
 impl Loaded {
-    /// How many events it has; 0 when it does not exist.
+    /// The number of its events; 0 when it does not exist.
     pub fn version(&self) -> u64 {
         self.folded.version()
     }

@@ -1,4 +1,4 @@
-//! Large texts stored small: an item holds 400 KB, and a write costs by the KB.
+//! Compression of large texts: an item holds 400 KB, and the cost of a write depends on its size.
 
 use std::io::{self, Read, Write};
 
@@ -11,10 +11,10 @@ use serde_bytes::ByteBuf;
 /// Texts above this many bytes are compressed.
 const COMPRESS_ABOVE: usize = 8 * 1024;
 
-/// A text beyond this many bytes is not unpacked: no item of 400 KB holds one in good faith.
+/// Maximum bytes of an unpacked text: no item of 400 KB holds more, unless it was crafted to.
 const MAX_TEXT: u64 = 256 * 1024 * 1024;
 
-/// The text as it is stored.
+/// Converts a text to its stored form.
 pub(crate) fn pack(text: &str) -> io::Result<StoredText> {
     if text.len() <= COMPRESS_ABOVE {
         return Ok(StoredText::Text(text.to_owned()));
@@ -24,7 +24,7 @@ pub(crate) fn pack(text: &str) -> io::Result<StoredText> {
     Ok(StoredText::Compressed(ByteBuf::from(packer.finish()?)))
 }
 
-/// The text that was stored.
+/// Converts a stored form back to the text.
 pub(crate) fn unpack(stored: StoredText) -> io::Result<String> {
     match stored {
         StoredText::Text(text) => Ok(text),

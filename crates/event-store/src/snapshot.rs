@@ -1,13 +1,13 @@
-//! Snapshots: a folded state that saves reading the events before it. Never trusted beyond that: one of another state
-//! version, or one that cannot be read, is ignored.
+//! Snapshots: folded states that save reading the events before them. A snapshot of another state version, or one that
+//! cannot be read, is ignored.
 //!
 //! Invariants:
-//! - `#SNAPSHOT` never becomes older, whoever writes it: late, repeated and crossing runs change nothing.
-//! - What one release replaces, another may still need: a snapshot of another state version is set aside among the kept
-//!   ones first, for as long as a release may be rolled back.
+//! - `#SNAPSHOT` never becomes older, whoever writes it: late, repeated and concurrent runs change nothing.
+//! - A snapshot of another state version is copied to the kept snapshots before it is replaced, because another
+//!   release may still need it, for as long as a release may be rolled back.
 //!
-//! In reading order: `take`: taking one; `put`: over which others it is put; `retention`: how many kept ones stay;
-//! `base`: what a fold goes on from; `codec`: how a state is stored and read.
+//! In reading order: `take`: takes a snapshot; `put`: decides which existing snapshot it replaces; `retention`: the
+//! number of kept snapshots; `base`: the state that a fold starts from; `codec`: the stored form of a state.
 
 mod base;
 mod codec;

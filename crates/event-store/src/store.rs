@@ -1,4 +1,4 @@
-//! The store itself: its client, its settings, its cache, and the requests that most reads begin with.
+//! The store itself: its client, its settings, its cache, and the requests that most reads are built on.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use crate::cache::Cache;
 use crate::error::StoreError;
 use crate::item::{Item, row_key};
 
-/// Reads are idempotent, so the SDK repeats them; an append has its own, more careful loop.
+/// Maximum attempts of a read. Reads are idempotent, so the SDK repeats them; an append has its own retry loop.
 const READ_ATTEMPTS: u32 = 4;
 
-/// The first pause between them is at most this long; the SDK's own default is a second.
+/// Maximum of the first pause between attempts; the SDK's own default is a second.
 const READ_BACKOFF: Duration = Duration::from_millis(50);
 
-/// DynamoDB answers in milliseconds; a call that takes this long is better repeated.
+/// Time limit of one attempt: DynamoDB responds in milliseconds, so a call that takes this long is better repeated.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What warming up may take: initialisation is not to wait for a service that does not answer.
+/// Time limit of the warm-up: initialization must not wait for a service that does not respond.
 const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The events and snapshots of all aggregates in one table.
 ///
-/// One for each process: it holds the cache of folded states.
+/// There is one for each process, because it holds the cache of folded states.
 #[derive(Debug)]
 pub struct EventStore {
     pub(crate) client: Client,
@@ -49,13 +49,13 @@ impl EventStore {
         Self { client: Client::from_conf(config), settings, cache: Cache::default() }
     }
 
-    /// A snapshot is due every so many events.
+    /// The number of events after which a snapshot is due.
     pub fn snapshot_every(&self) -> u64 {
         self.settings.snapshot_every
     }
 
-    /// Resolves credentials and opens a connection, so that the first request does not pay for it: a read of an item that
-    /// does not exist, tried once. A failure is left for that request to meet.
+    /// Resolves credentials and opens a connection, so that the first request does not have to: reads an item that
+    /// does not exist, with one attempt. After a failure, the first request tries again.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl EventStore {
         output.map(drop).map_err(|error| StoreError::of_call("open a connection", error))
     }
 
-    /// The store with a cache of other bounds.
+    /// Replaces the cache, for other bounds.
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
         Self { cache, ..self }
@@ -103,37 +103,37 @@ impl EventStore {
     }
 }
 
-/// What an operator can set.
+/// The settings of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
     /// The table.
     pub table_name: String,
-    /// A snapshot is due every so many events.
+    /// The number of events after which a snapshot is due.
     pub snapshot_every: u64,
-    /// How many snapshots are kept beside the newest.
+    /// The number of older snapshots that are kept beside the latest.
     pub snapshot_keep: usize,
-    /// How long outbox rows stay, in days.
+    /// The time for which outbox rows are stored, in days.
     pub outbox_ttl_days: i64,
-    /// Over how many index partitions the events of one type are spread.
+    /// The number of index partitions over which the events of one type are spread.
     pub event_type_shards: u32,
 }
 
 impl StoreSettings {
-    /// The values that [`snapshot_every`](Self::snapshot_every) may have.
+    /// The allowed values of [`snapshot_every`](Self::snapshot_every).
     pub const SNAPSHOT_EVERY: RangeInclusive<u64> = 1..=10_000;
 
-    /// The values that [`snapshot_keep`](Self::snapshot_keep) may have.
+    /// The allowed values of [`snapshot_keep`](Self::snapshot_keep).
     pub const SNAPSHOT_KEEP: RangeInclusive<usize> = 0..=1_000;
 
-    /// The values that [`outbox_ttl_days`](Self::outbox_ttl_days) may have. A stream keeps records for a day: a row must
-    /// outlive every attempt to relay it.
+    /// The allowed values of [`outbox_ttl_days`](Self::outbox_ttl_days). A stream stores records for a day, and a row
+    /// must outlive every attempt to relay it.
     pub const OUTBOX_TTL_DAYS: RangeInclusive<i64> = 2..=365;
 
-    /// The values that [`event_type_shards`](Self::event_type_shards) may have.
+    /// The allowed values of [`event_type_shards`](Self::event_type_shards).
     pub const EVENT_TYPE_SHARDS: RangeInclusive<u32> = 1..=64;
 
-    /// The defaults, on this table: a snapshot every 100 events, none kept beside the newest, outbox rows for 7 days, one
-    /// index partition for each event type.
+    /// The default settings for this table: a snapshot every 100 events, no older ones kept, outbox rows for 7 days,
+    /// one index partition for each event type.
     pub fn new(table_name: impl Into<String>) -> Self {
         Self {
             table_name: table_name.into(),

@@ -1,4 +1,5 @@
-//! The transaction of a command: load or take the cached state, decide, append, and again where another writer was faster.
+//! The transaction of a command: load or use the cached state, decide, append, and repeat when another writer was
+//! faster.
 
 use daybook_decider::{Decided, Folded, Model};
 use daybook_table::AggregateKey;
@@ -15,23 +16,25 @@ use crate::limits::TooLarge;
 use crate::load::{LoadOptions, LoadPolicy};
 use crate::store::EventStore;
 
-/// What a caller does within a transaction. It is asked again, with another state, whenever an attempt is repeated.
+/// The caller's part of a transaction. Its methods are called again, with another state, whenever an attempt is
+/// repeated.
 pub trait Decide {
     /// The caller's own error.
     type Error;
 
-    /// What to append to the aggregate at `before`. Every call takes a new time and new ids.
+    /// Decides what to append to the aggregate at `before`. Every call uses a new time and new ids.
     ///
     /// # Errors
     ///
-    /// When there is nothing to append to this state.
+    /// When nothing can be appended to this state.
     fn decide(&self, before: &Folded) -> Result<Decided, Self::Error>;
 
-    /// The response to the caller, should that be appended. It is asked for first: what has no response is not appended.
+    /// The response to the caller if the decision is appended. It is built before the append: a decision without a
+    /// response is not appended.
     ///
     /// # Errors
     ///
-    /// When there is no such response.
+    /// When the response cannot be built.
     fn respond(
         &self,
         before: &Folded,
@@ -40,7 +43,7 @@ pub trait Decide {
     ) -> Result<CommandResponse, Self::Error>;
 }
 
-/// How much a response contains. Less is asked for where a response is too large to be stored.
+/// The contents of a response. It is reduced when a response is too large to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseDetail {
     /// State, events and messages.
@@ -61,32 +64,34 @@ impl ResponseDetail {
     }
 }
 
-/// How a transaction is carried out.
+/// The options of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct TransactOptions<'a> {
-    /// What the state may be folded from. Incrementally, the first attempt takes the cached state, without a read.
+    /// The state that a fold may start from. With `Incremental`, the first attempt uses the cached state, without a
+    /// read.
     pub policy: LoadPolicy,
-    /// Whether the commands create the aggregate: where no state is cached, the first attempt then takes it not to exist.
+    /// Whether the commands create the aggregate: when no state is cached, the first attempt then assumes that it does
+    /// not exist.
     pub creates: bool,
-    /// The version that the caller has seen. A conflict with it is the caller's to settle, and never retried without an
+    /// The version that the caller has seen. A conflict with it is returned to the caller, and retried only with an
     /// idempotency key. Without a version, the commands are decided again on the newer state.
     pub expected_version: Option<u64>,
     /// The key under which the response is stored.
     pub idempotency: Option<IdempotencyKey<'a>>,
-    /// Until when attempts are repeated.
+    /// The time until which attempts are repeated.
     pub deadline: Instant,
 }
 
-/// How a transaction ended.
+/// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transacted {
-    /// The response to what was decided now.
+    /// The response to a new decision.
     Decided(CommandResponse),
-    /// The response that the same request got before. Nothing was appended.
+    /// The stored response to the same request. Nothing was appended.
     Replayed(CommandResponse),
 }
 
-/// Why a transaction has no response.
+/// The errors of a transaction.
 #[derive(Debug, thiserror::Error)]
 pub enum TransactError<E> {
     /// The caller's own error.
@@ -97,7 +102,7 @@ pub enum TransactError<E> {
     Conflict {
         /// The version that the caller has seen.
         expected: u64,
-        /// The version that it has.
+        /// The version of the aggregate.
         actual: u64,
     },
     /// The idempotency key was used for another request.
@@ -106,7 +111,7 @@ pub enum TransactError<E> {
     /// Other writers were faster at every attempt until the deadline. Nothing was appended.
     #[error("other writers were faster until the deadline")]
     Contended,
-    /// DynamoDB would not take it.
+    /// The append exceeds a limit of DynamoDB.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// Anything else.
@@ -115,15 +120,14 @@ pub enum TransactError<E> {
 }
 
 impl EventStore {
-    /// Decides on the aggregate and appends what was decided, again on a newer state wherever another writer was faster.
+    /// Decides on the aggregate and appends the result, repeated on a newer state whenever another writer was faster.
     ///
-    /// One round trip where the cached state is current or the aggregate is new. Only an append may be built on a cached
-    /// state, because its condition finds out whether that is current: what appends nothing is decided on a state that was
-    /// read for it.
+    /// One round trip when the cached state is current or the aggregate is new. Only an append may use a cached state,
+    /// because its condition checks the version: a decision that appends nothing is repeated on a state that was read.
     ///
     /// # Errors
     ///
-    /// See [`TransactError`]. Nothing was written, with the exception that [`append`](Self::append) names.
+    /// See [`TransactError`]. Nothing was written, with the exception that [`append`](Self::append) describes.
     pub async fn transact<D: Decide>(
         &self,
         model: &dyn Model,
@@ -141,13 +145,13 @@ struct Transaction<'a, D> {
     options: &'a TransactOptions<'a>,
 }
 
-/// Why an attempt has not settled the transaction.
+/// The reason why an attempt has not settled the transaction.
 enum Unsettled<E> {
     /// Another writer was faster.
     Overtaken { actual: u64 },
-    /// The metadata is at an earlier version than the events are.
+    /// The version in the metadata is lower than that of the events.
     MetadataBehind { actual: u64 },
-    /// Nothing was sent. This is how the transaction ends if the state is current.
+    /// Nothing was sent. The value is the result of the transaction if the state is current.
     NotSent(Result<Transacted, TransactError<E>>),
     /// Another attempt changes nothing.
     Final(TransactError<E>),
@@ -177,11 +181,11 @@ impl<D: Decide> Transaction<'_, D> {
                     let since = *behind_since.get_or_insert_with(Instant::now);
                     if is_read && (since.elapsed() >= COMMIT_TIME || !backoff.wait().await) {
                         let version = before.version();
-                        let source = format!("its metadata are at {actual}, and its events go to {version}");
+                        let source = format!("its metadata is at version {actual}, but its events end at {version}");
                         return Err(self.stream.corrupt(source).into());
                     }
                 }
-                // No condition has found out whether the state is current.
+                // No condition has checked whether the state is current.
                 Err(Unsettled::NotSent(_)) if !is_read => {}
                 Err(Unsettled::NotSent(end)) => return self.stored_response_or(end).await,
                 Err(Unsettled::Final(error)) => return Err(error),
@@ -189,7 +193,8 @@ impl<D: Decide> Transaction<'_, D> {
         }
     }
 
-    /// The state that the first attempt takes without a call: as this process last saw it, or none if it is to be created.
+    /// The state of the first attempt, without a call: the cached state, or the state before the first event if the
+    /// commands create the aggregate.
     fn state_without_read(&self) -> Option<Folded> {
         if self.options.policy == LoadPolicy::Rebuild {
             return None;
@@ -199,7 +204,7 @@ impl<D: Decide> Transaction<'_, D> {
         cached.or_else(|| self.options.creates.then(|| model.before_first_event()))
     }
 
-    /// Decides on one state and appends, with a smaller response where that is what does not fit.
+    /// Decides on one state and appends, with a reduced response when the full one does not fit.
     async fn attempt(&self, before: &Folded) -> Result<Transacted, Unsettled<D::Error>> {
         let TransactOptions { expected_version, idempotency, deadline, .. } = *self.options;
         let EventStream { store, model, key } = self.stream;
@@ -220,11 +225,11 @@ impl<D: Decide> Transaction<'_, D> {
             match store.append(model, key, version, &decided, to_store, deadline).await {
                 Ok(_) => return Ok(Transacted::Decided(response)),
                 Err(AppendError::KeyUsed(stored)) => return self.replay(stored).map_err(Unsettled::Final),
-                // No writer was faster.
+                // The version is lower, so no other writer was faster.
                 Err(AppendError::Conflict { actual }) if actual < version => {
                     return Err(Unsettled::MetadataBehind { actual });
                 }
-                // With a key, the writer that was faster may have been this very request.
+                // With a key, the other writer may have been this same request.
                 Err(AppendError::Conflict { actual }) if expected_version.is_none() || idempotency.is_some() => {
                     return Err(Unsettled::Overtaken { actual });
                 }
@@ -233,7 +238,7 @@ impl<D: Decide> Transaction<'_, D> {
                 }
                 Err(AppendError::TooLarge(limit)) => {
                     let is_for_the_response = match limit {
-                        TooLarge::Answer { .. } => true,
+                        TooLarge::Response { .. } => true,
                         TooLarge::Transaction { .. } => idempotency.is_some(),
                         TooLarge::Item { .. } | TooLarge::Items { .. } => false,
                     };
@@ -245,8 +250,8 @@ impl<D: Decide> Transaction<'_, D> {
         }
     }
 
-    /// The stored response, where there is one, in place of an error: the state that was read may be the work of this very
-    /// request, sent before.
+    /// The stored response, if there is one, in place of an error: the state that was read may be the result of this
+    /// same request, sent before.
     async fn stored_response_or(
         &self,
         end: Result<Transacted, TransactError<D::Error>>,

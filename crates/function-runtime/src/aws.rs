@@ -1,4 +1,4 @@
-//! How AWS is reached: with whose credentials, at which endpoints, and which certificates are trusted.
+//! The configuration of AWS clients: credentials, endpoints and trusted certificates.
 
 use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
 use aws_config::{BehaviorVersion, ConfigLoader, Region, SdkConfig};
@@ -10,17 +10,19 @@ use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 
 use daybook_settings::Environment;
 
-/// The roots that a trust store for AWS should hold, all five of them, says <https://www.amazontrust.com/repository>.
-/// Reading the hundred and more of a platform would be most of a function's initialisation.
+/// The root certificates for AWS: all five that <https://www.amazontrust.com/repository> lists for trust stores.
+/// Reading the more than one hundred roots of a platform would take most of a function's initialization.
 const AMAZON_ROOTS: &[u8] = include_bytes!("../roots/amazon.pem");
 
-/// Where AWS has other authorities: China, the sovereign cloud, the regions that are not on the internet.
+/// The prefixes of the regions where AWS has other certificate authorities: China, the sovereign cloud, and the
+/// regions that are not on the internet.
 const OTHER_AUTHORITIES: [&str; 4] = ["cn-", "eusc-", "us-iso", "eu-iso"];
 
-/// For a function in Lambda: region, credentials and endpoints from environment variables, where Lambda puts them.
+/// The configuration for a function in Lambda: region, credentials and endpoints come from the environment variables
+/// that Lambda sets.
 ///
-/// It trusts the roots of Amazon Trust Services. `SSL_CERT_FILE` or `SSL_CERT_DIR` make it trust those of that file or
-/// folder instead, and in regions where AWS has other authorities it trusts those of the platform.
+/// It trusts the roots of Amazon Trust Services. If `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, it trusts those of that
+/// file or folder instead. In regions where AWS has other authorities, it trusts those of the platform.
 pub async fn aws_config_in_lambda(environment: &Environment) -> SdkConfig {
     loader(trust_store(environment))
         .region(EnvironmentVariableRegionProvider::new())
@@ -29,13 +31,13 @@ pub async fn aws_config_in_lambda(environment: &Environment) -> SdkConfig {
         .await
 }
 
-/// For a person's machine: region, credentials and endpoints from wherever the SDK finds them, profiles included, and the
-/// roots of the platform.
+/// The configuration for an operator's machine: region, credentials and endpoints from wherever the SDK finds them,
+/// profiles included, and the roots of the platform.
 pub async fn aws_config() -> SdkConfig {
     loader(TrustStore::default()).load().await
 }
 
-/// For an endpoint on this machine, which takes any credentials.
+/// The configuration for a local endpoint, which accepts any credentials.
 pub fn aws_config_at(endpoint: &str) -> SdkConfig {
     let http = aws_smithy_http_client::Builder::new().build_http();
     SdkConfig::builder()
@@ -48,7 +50,7 @@ pub fn aws_config_at(endpoint: &str) -> SdkConfig {
         .build()
 }
 
-/// One TLS stack for all clients.
+/// The SDK's defaults with one TLS stack for all clients.
 fn loader(trusted: TrustStore) -> ConfigLoader {
     let tls = TlsContext::builder().with_trust_store(trusted).build().expect("it names no server");
     let http = aws_smithy_http_client::Builder::new()
@@ -59,14 +61,14 @@ fn loader(trusted: TrustStore) -> ConfigLoader {
 }
 
 fn trust_store(environment: &Environment) -> TrustStore {
-    if trusts_the_platform(environment) {
-        TrustStore::default() // which reads what the two variables name
+    if trusts_platform_roots(environment) {
+        TrustStore::default() // reads both variables
     } else {
         TrustStore::empty().with_pem_certificate(AMAZON_ROOTS)
     }
 }
 
-fn trusts_the_platform(environment: &Environment) -> bool {
+fn trusts_platform_roots(environment: &Environment) -> bool {
     let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| environment.optional(name).is_some());
     let region = environment.optional("AWS_REGION").unwrap_or_default();
     named || OTHER_AUTHORITIES.iter().any(|prefix| region.starts_with(prefix))
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_roots_are_those_that_amazon_publishes() {
+    fn bundled_roots_are_those_that_amazon_publishes() {
         let fingerprint = |certificate: Result<CertificateDer<'static>, _>| {
             let digest = Sha256::digest(certificate.unwrap());
             digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
@@ -100,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn other_roots_are_trusted_where_they_are_needed_or_named() {
-        let platform = |variables: &[(&str, &str)]| trusts_the_platform(&variables.iter().copied().collect());
+    fn platform_roots_are_trusted_in_special_regions_and_with_ssl_variables() {
+        let platform = |variables: &[(&str, &str)]| trusts_platform_roots(&variables.iter().copied().collect());
         for region in ["eu-central-1", "us-east-1", "us-gov-west-1"] {
             assert!(!platform(&[("AWS_REGION", region)]), "{region}");
             assert!(platform(&[("AWS_REGION", region), ("SSL_CERT_FILE", "/opt/roots.pem")]), "{region}");

@@ -1,7 +1,6 @@
-//! What every Lambda does around its handler: logs, metrics, AWS configuration, and how its process runs and ends.
+//! Code around the handler of every Lambda: logs, metrics, AWS configuration, and the start and end of its process.
 //!
-//! Invariant: a function that cannot start ends here, with a line of its log that says why, and never surfaces as a failing
-//! request.
+//! Invariant: a function that cannot start logs why and exits. It never starts and then fails its requests.
 
 mod aws;
 mod errors;

@@ -12,9 +12,9 @@ use tracing_subscriber::EnvFilter;
 use crate::errors::with_causes;
 use crate::metrics::Metrics;
 
-/// Runs a function until Lambda ends its process, with logs as JSON lines on standard output, the form that CloudWatch Logs
-/// Insights queries. `RUST_LOG` sets the level, `info` by default. An error is a line of the log like any other, for
-/// whoever watches the log.
+/// Runs a function until Lambda ends its process, with logs as JSON lines on standard output, the format that
+/// CloudWatch Logs Insights queries. `RUST_LOG` sets the level, `info` by default. An error of the function is logged
+/// in the same format.
 pub async fn run(function: impl Future<Output = Result<(), Error>>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().json().flatten_event(true).with_current_span(false).with_env_filter(filter).init();
@@ -23,7 +23,8 @@ pub async fn run(function: impl Future<Output = Result<(), Error>>) -> ExitCode 
     ExitCode::FAILURE
 }
 
-/// Hands the payload of each invocation to `handle`, with the time of its deadline, and writes the metrics after it.
+/// Passes the payload of each invocation to `handle` with the invocation's deadline, and writes the metrics
+/// afterwards.
 ///
 /// # Errors
 ///
@@ -47,7 +48,8 @@ where
     lambda_runtime::run(service_fn(invoke)).await
 }
 
-/// Logs that a service could not be reached during initialisation. The first request tries again, and reports the error.
+/// Logs that a service could not be reached during initialization. The first request tries again, and reports the
+/// error.
 pub fn log_failed_warm_up(warmed: Result<(), impl std::error::Error>) {
     if let Err(error) = warmed {
         tracing::warn!(error = with_causes(&error), "a service could not be reached ahead of the first request");

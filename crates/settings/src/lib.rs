@@ -1,7 +1,7 @@
 //! Settings from environment variables.
 //!
-//! Invariant: a setting that is missing or wrong is an error that names the variable, its value and what is expected; a
-//! function that reads one stops at start.
+//! Invariant: a missing or wrong setting is an error that names the variable, its value and what is expected. A
+//! function with such a setting stops at start.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use std::str::FromStr;
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Those of this process.
+    /// The variables of this process.
     pub fn of_process() -> Self {
         Self(
             std::env::vars_os()
@@ -22,7 +22,7 @@ impl Environment {
         )
     }
 
-    /// A text that must be there.
+    /// A required text.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Environment {
         self.get(name).map(str::to_owned).ok_or(SettingError::Missing { name })
     }
 
-    /// A text that may be missing; empty is missing.
+    /// An optional text; an empty one counts as missing.
     pub fn optional(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
@@ -79,23 +79,23 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// A setting that stops the function at start.
+/// An error in a setting, which stops the function at start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// It is not there.
+    /// The variable is not set, or empty.
     #[error("environment variable {name} is missing")]
     Missing {
         /// The variable.
         name: &'static str,
     },
-    /// It holds something that it cannot be.
+    /// The variable has a value that is not allowed.
     #[error("environment variable {name} is {value:?}, expected {expected}")]
     Bad {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should hold.
+        /// The values that are allowed.
         expected: String,
     },
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_is_its_variable_or_its_default() {
+    fn missing_optional_setting_has_its_default() {
         assert_eq!(environment().required("TABLE_NAME"), Ok("daybook".to_owned()));
         assert_eq!(environment().optional("EMPTY"), None);
         assert_eq!(environment().number("SNAPSHOT_KEEP", 7, 0..=100), Ok(7));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_setting_names_it() {
+    fn setting_error_names_the_variable_its_value_and_what_is_expected() {
         let text = |error: SettingError| error.to_string();
         assert_eq!(environment().required("EMPTY").map_err(text), Err("environment variable EMPTY is missing".into()));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Which aggregates a batch asks for.
+//! The aggregates of a batch that are due for a snapshot.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use daybook_table::{AggregateKey, attributes, keys};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What a batch asks for.
+/// The aggregates and the unreadable records of a batch.
 #[derive(Default)]
 pub(crate) struct Due {
-    /// The aggregates that are due, each with the lowest sequence number of its records; none where a record has none.
+    /// The aggregates that are due, each with the lowest sequence number of its records; `None` when a record has
+    /// none.
     pub(crate) aggregates: BTreeMap<AggregateKey, Option<SequenceNumber>>,
-    /// The records that cannot be read, by sequence number, where they have one, and error. Such a record may have been
-    /// due; then its aggregate's next mark brings the aggregate here again.
+    /// The records that cannot be read: the sequence number, if there is one, and the error. If such a record was due,
+    /// the next due event of its aggregate leads to a snapshot.
     pub(crate) unreadable: Vec<(Option<SequenceNumber>, serde_json::Error)>,
 }
 
@@ -38,14 +39,15 @@ impl Due {
     fn add(&mut self, record: &EventRecord) {
         if let Some(key) = due_aggregate(record) {
             let number = record.change.sequence_number.as_deref().and_then(SequenceNumber::parse);
-            // None, a record without a number, is the lowest: it makes the whole batch come again.
+            // `None`, a record without a number, is the lowest: the whole batch is then retried.
             let first = self.aggregates.entry(key).or_insert_with(|| number.clone());
             *first = first.take().min(number);
         }
     }
 }
 
-/// The mapping's filter passes only these records, but it is configuration, so everything is checked again.
+/// The aggregate of a record that is due. The mapping's filter passes only these records, but it is configuration, so
+/// everything is checked again.
 fn due_aggregate(record: &EventRecord) -> Option<AggregateKey> {
     let image = record.change.new_image.inner();
     let text = |name| match image.get(name)? {
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregate_is_due_once_from_its_first_record() {
+    fn aggregate_with_several_records_is_due_once_from_its_first_record() {
         let records = [record("12", "a", 200), record("9", "a", 100), record("11", "b", 100), record("9", "a", 100)];
         assert_eq!(
             due(&records),
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_new_marked_events_count() {
+    fn only_new_events_marked_as_due_count() {
         let mut others = vec![json!(null), json!({}), json!("odd")];
         for (pointer, value) in [
             ("/eventName", json!("MODIFY")),

@@ -1,4 +1,4 @@
-//! An invocation: the snapshots that a batch of stream records asks for.
+//! An invocation: takes the snapshots for which a batch of stream records is due.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ pub struct Snapshotter {
     store: EventStore,
 }
 
-/// The store was not available, and a record that must come again has no sequence number to report.
+/// The store was not available, and a record to be retried has no sequence number to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record to be retried has no sequence number, so the whole batch must come again")]
+#[error("a record to be retried has no sequence number, so the whole batch must be retried")]
 pub struct NoCheckpoint;
 
 impl Snapshotter {
-    /// Takes snapshots of these aggregates in that store.
+    /// A snapshotter of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore) -> Self {
         for name in ["SnapshotsTaken", "SnapshotsTooLarge", "SnapshotsFailed"] {
             describe_counter!(name, Unit::Count, "");
@@ -40,19 +40,19 @@ impl Snapshotter {
         Self { registry, store }
     }
 
-    /// Takes the snapshots that a batch asks for, in the time until `deadline`.
+    /// Takes the snapshots for a batch, in the time until `deadline`.
     ///
     /// # Errors
     ///
-    /// When the batch must come again and there is no sequence number to report.
+    /// When the batch must be retried and there is no sequence number to report.
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, NoCheckpoint> {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         let records = batch.records.len();
         let Due { aggregates, unreadable } = Due::read(&batch.records);
         for (number, error) in unreadable {
-            give_up(None, number.as_ref(), &format!("the record cannot be read: {error}"));
+            skip(None, number.as_ref(), &format!("the record cannot be read: {error}"));
         }
-        // In the order of the stream, so that what comes again comes first.
+        // In the order of the stream, so that retried records are first the next time.
         let mut due: Vec<_> = aggregates.into_iter().collect();
         due.sort_by(|(_, one), (_, other)| one.cmp(other));
         let aggregates = due.len();
@@ -63,9 +63,10 @@ impl Snapshotter {
                 }
                 let settled = match timeout_at(cutoff, self.take(&key, first.as_ref())).await {
                     Ok(outcome) => outcome.is_ok(),
-                    // It had the whole time, and would have no more the next time. The others come again, before it.
+                    // It had the whole time of the invocation, and a retry would have no more. The others are retried
+                    // without it.
                     Err(_) if position < CONCURRENCY => {
-                        give_up(Some(&key), first.as_ref(), "the time was up before it was folded");
+                        skip(Some(&key), first.as_ref(), "the time was up before it was folded");
                         true
                     }
                     Err(_) => false,
@@ -77,12 +78,12 @@ impl Snapshotter {
             .collect()
             .await;
         tracing::info!(records, aggregates, failed = failed.len(), "batch");
-        // None, a record without a number, is the lowest.
+        // `None`, a record without a number, is the lowest.
         let Some(first) = failed.into_iter().min() else { return Ok(BatchResponse::clean()) };
         first.map(BatchResponse::from_checkpoint).ok_or(NoCheckpoint)
     }
 
-    /// Takes one snapshot. After an error it is worth another attempt.
+    /// Takes one snapshot. An error means that it should be retried.
     async fn take(&self, key: &AggregateKey, first: Option<&SequenceNumber>) -> Result<(), StoreError> {
         let Some(model) = self.registry.get(&key.aggregate_type) else {
             tracing::warn!(aggregate = %key, "no aggregate of this type is registered, no snapshot taken");
@@ -102,7 +103,7 @@ impl Snapshotter {
                 tracing::warn!(aggregate = %key, error = with_causes(&error), "left to the newer release");
             }
             Err(error @ StoreError::Corrupt { .. }) => {
-                give_up(Some(key), first, &with_causes(&error));
+                skip(Some(key), first, &with_causes(&error));
             }
             Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => {
                 tracing::warn!(aggregate = %key, error = with_causes(&error), "snapshot will be tried again");
@@ -113,8 +114,8 @@ impl Snapshotter {
     }
 }
 
-/// Logs and counts a snapshot that cannot be taken.
-fn give_up(key: Option<&AggregateKey>, first: Option<&SequenceNumber>, error: &str) {
+/// Logs and counts a snapshot that cannot be taken and is not retried.
+fn skip(key: Option<&AggregateKey>, first: Option<&SequenceNumber>, error: &str) {
     let aggregate = key.map(AggregateKey::to_string);
     let sequence_number = first.map(SequenceNumber::as_str);
     counter!("SnapshotsFailed").increment(1);

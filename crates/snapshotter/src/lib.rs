@@ -1,25 +1,26 @@
 //! Lambda 3: takes a snapshot of every aggregate that is due for one.
 //!
-//! A snapshot is always of the aggregate's present state, so what a record contains beyond "this aggregate is due" does not
-//! matter: late, repeated and reordered records do no harm, and several of one aggregate are one snapshot.
+//! A snapshot is always of the aggregate's current state. A record only shows that its aggregate is due, so late,
+//! repeated and reordered records do no harm, and several records of one aggregate lead to one snapshot.
 //!
 //! Invariants:
-//! - Its own writes do not trigger it: it reacts to new events that the command handler marked, and writes none.
-//! - No aggregate needs a snapshot, so none holds up the others: only a store that is not available, and less time than an
-//!   invocation has, make a record come again.
+//! - Its own writes do not trigger it: it reacts to new events that the command handler marked as due, and writes no
+//!   events.
+//! - No aggregate depends on its snapshot, so none delays the others: a record is retried only when the store is not
+//!   available, or when the invocation ran out of time before its turn.
 //!
-//! What can never succeed, or takes longer than an invocation, is **given up**, and the shard moves on. Here that takes
-//! no queue: a record contains only which aggregate is due, and everything else is in the table. So a record that is given
-//! up is a line of level ERROR with the aggregate, if it can be read, and the record's sequence number, which raises an
-//! alarm, and a count of `SnapshotsFailed`. Once the item that the line names is repaired, `daybook snapshot rebuild`
-//! for that aggregate takes the snapshot, or its own next mark does. Until then it is no worse off than before: loads go on
-//! from the last good snapshot, or fail on the same item.
+//! A snapshot that can never succeed, or that takes longer than an invocation, is **skipped**, and the shard
+//! continues. No queue is needed for that: a record only contains which aggregate is due, and everything else is in
+//! the table. A skipped record is logged at level ERROR with the aggregate, if that can be read, and the record's
+//! sequence number; it counts as `SnapshotsFailed` and raises an alarm. Once the item that the log names is repaired,
+//! `daybook snapshot rebuild` for that aggregate takes the snapshot, or its next due event does. Until then loads
+//! start from the last good snapshot, or fail on the same item, as before.
 //!
-//! An event of a newer release is not given up but left alone: the instances of that release, or this one's successor, take
-//! the snapshot at a later mark. Had it come again until then, a gradual deployment would hold up every shard.
+//! An event of a newer release does not count as failed: the instances of that release, or the successor of this one,
+//! take the snapshot at a later due event. Retrying it until then would block every shard during a gradual deployment.
 //!
-//! In reading order: [`handler`]: an invocation. `due`: which aggregates a batch asks for. [`settings`]: the environment
-//! variables.
+//! In reading order: [`handler`]: an invocation. `due`: the aggregates of a batch that are due. [`settings`]: the
+//! environment variables.
 
 mod due;
 pub mod handler;

@@ -3,12 +3,12 @@
 use daybook_event_store::StoreSettings;
 use daybook_settings::{Environment, SettingError};
 
-/// The store's settings, as far as snapshots need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100) and
-/// `SNAPSHOT_KEEP` (0 to 1,000; 0).
+/// The store's settings that snapshots need: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; default 100) and
+/// `SNAPSHOT_KEEP` (0 to 1,000; default 0).
 ///
 /// # Errors
 ///
-/// When one is missing or out of its range.
+/// When `TABLE_NAME` is missing or another one is out of its range.
 pub fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
     let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
     Ok(StoreSettings {

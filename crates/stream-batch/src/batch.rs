@@ -5,7 +5,8 @@ use serde_json::value::RawValue;
 
 use crate::sequence::SequenceNumber;
 
-/// A batch as the event source mapping hands it over. Records stay raw, so that an odd one cannot fail the others.
+/// A batch as the event source mapping passes it to a function. Records stay raw, so that one invalid record cannot
+/// fail the others.
 #[derive(Debug, Deserialize)]
 pub struct StreamBatch {
     /// The records.
@@ -13,9 +14,10 @@ pub struct StreamBatch {
     pub records: Vec<Box<RawValue>>,
 }
 
-/// The response to the mapping: nothing, or the record from which to go on.
+/// The response to the mapping: no failure, or the record to continue from.
 ///
-/// By its type the identifier is never null or empty, which the mapping would take for a failure of the whole batch.
+/// The type makes sure that the identifier is never null or empty: the mapping would treat that as a failure of the
+/// whole batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
@@ -29,17 +31,17 @@ struct BatchItemFailure {
 }
 
 impl BatchResponse {
-    /// Every record is settled.
+    /// The response when every record is settled.
     pub fn clean() -> Self {
         Self::default()
     }
 
-    /// Everything from this record on comes again.
+    /// The response that makes the mapping deliver this record and all later ones again.
     pub fn from_checkpoint(item_identifier: SequenceNumber) -> Self {
         Self { batch_item_failures: vec![BatchItemFailure { item_identifier }] }
     }
 
-    /// The record from which to go on, unless every record is settled.
+    /// The record to continue from; `None` when every record is settled.
     pub fn checkpoint(&self) -> Option<&SequenceNumber> {
         self.batch_item_failures.first().map(|failure| &failure.item_identifier)
     }
@@ -54,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_a_list_of_no_or_one_identifier() {
+    fn response_lists_no_or_one_identifier() {
         let json = |response| serde_json::to_string(&response).unwrap();
         assert_eq!(json(BatchResponse::clean()), r#"{"batchItemFailures":[]}"#);
         assert_eq!(
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_keeps_whatever_its_records_are() {
+    fn batch_with_invalid_records_is_read_record_by_record() {
         let batch: StreamBatch = serde_json::from_str(r#"{"Records":[{"a":1.0},"odd",null,[]]}"#).unwrap();
         let records: Vec<_> = batch.records.iter().map(|record| record.get()).collect();
         assert_eq!(records, [r#"{"a":1.0}"#, r#""odd""#, "null", "[]"]);

@@ -1,8 +1,8 @@
-//! What a function behind a DynamoDB stream is handed, and what it returns: the wire format between Lambda's event source
-//! mapping and the stream functions, which the mapping of the dev stack uses too.
+//! The input and output of a function behind a DynamoDB stream: the wire format between Lambda's event source mapping
+//! and the stream functions. The mapping of the local stack uses it too.
 //!
 //! Invariants:
-//! - Records stay raw until they are read one by one: an odd one cannot fail the others.
+//! - Records stay raw until they are read one by one: one invalid record cannot fail the others.
 //! - The identifier in a response is never null or empty.
 //!
 //! In reading order: `batch`: the batch and the response. `sequence`: sequence numbers.

@@ -8,19 +8,19 @@ use serde::Serialize;
 /// Maximum digits of DynamoDB's sequence numbers: too many for a `u128`.
 const MAX_DIGITS: usize = 40;
 
-/// The number of a record in its shard: 1 to 40 decimal digits, compared as a number and never as text.
+/// The sequence number of a record in its shard: 1 to 40 decimal digits, compared as a number and never as text.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct SequenceNumber(Box<str>);
 
 impl SequenceNumber {
-    /// Takes digits. `None` when `text` is something else or longer than 40.
+    /// Parses decimal digits. `None` when `text` is anything else or longer than 40.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = (1..=MAX_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| Self(text.into()))
     }
 
-    /// The digits as they came.
+    /// The digits, leading zeros included.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn order_is_by_number_and_not_by_text() {
+    fn sequence_numbers_are_ordered_by_number_not_by_text() {
         assert!(number("9") < number("10"));
         assert!(number("99999999999999999999") < number("100000000000000000000"));
         assert!(number("340282366920938463463374607431768211456") < number("4000000000000000000000000000000000000000"));
     }
 
     #[test]
-    fn leading_zeros_do_not_count() {
+    fn leading_zeros_do_not_change_the_number() {
         assert_eq!(number("0007"), number("7"));
         assert_eq!(number("000"), number("0"));
         assert_eq!(number("0007").as_str(), "0007");
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_orders_as_integers_do(left: u128, right: u128, zeros in 0..2usize) {
+        fn sequence_numbers_are_ordered_like_integers(left: u128, right: u128, zeros in 0..2usize) {
             let left_text = format!("{}{left}", "0".repeat(zeros));
             prop_assume!(left_text.len() <= MAX_DIGITS);
             prop_assert_eq!(number(&left_text).cmp(&number(&right.to_string())), left.cmp(&right));

@@ -1,4 +1,4 @@
-//! AWS clients as the relay needs them: it retries by itself, entry by entry, so the SDK must not.
+//! AWS clients for the relay. They do not retry by themselves, because the relay retries entry by entry.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use aws_types::SdkConfig;
 
 /// Time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Time limit for a call, from the first byte to the last. EventBridge and SQS answer within tenths of a second; a call that
-/// takes longer is lost, and sent again.
+/// Time limit for a call, from the first byte to the last. EventBridge and SQS respond within tenths of a second; a
+/// call that takes longer counts as lost and is sent again.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// Time limit for warming up: initialisation must not wait for a service that does not answer.
+/// Time limit for the warm-up: initialization must not wait for a service that does not respond.
 const WARM: Duration = Duration::from_secs(1);
 
 /// The client of the bus.
@@ -24,8 +24,9 @@ pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
     aws_sdk_sqs::Client::new(&without_retries(config))
 }
 
-/// Resolves credentials and opens a connection to the bus, so that the first batch does not pay for it: a request without
-/// entries, which the bus refuses at no cost. Any answer will do; without one the first batch meets the failure.
+/// Resolves credentials and opens a connection to the bus, so that the first batch does not have to. It sends a
+/// request without entries, which the bus rejects at no cost. Any response will do; without one, the first batch meets
+/// the failure.
 pub async fn warm(bus: &aws_sdk_eventbridge::Client) {
     let call = bus.put_events().set_entries(Some(Vec::new())).send();
     let _ = tokio::time::timeout(WARM, call).await;

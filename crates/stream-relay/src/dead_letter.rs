@@ -1,9 +1,9 @@
-//! Dead letters: what goes to the dead-letter queue, which is everything that it takes to understand a failure and to send
-//! the message later.
+//! Dead-letter messages: the contents of the dead-letter queue (DLQ), with everything that is needed to understand a
+//! failure and to send the message later.
 //!
-//! Size: an item is at most 400 KB, and JSON within a JSON string at most doubles, so a dead letter fits the 1 MiB of SQS.
-//! Only text full of control characters could outgrow it. SQS refuses such a dead letter. Then its message is unsettled, as
-//! when SQS takes none, and the mapping's own on-failure destination catches it.
+//! Size: an item has a maximum of 400 KB, and JSON within a JSON string at most doubles, so a dead-letter message fits
+//! the 1 MiB of SQS. Only text full of control characters could exceed it. SQS rejects such a dead-letter message. Its
+//! message is then unsettled, as when SQS accepts none, and the mapping's own on-failure destination receives it.
 
 use std::time::SystemTime;
 
@@ -18,18 +18,18 @@ use crate::message::{Body, EntryError, PendingMessage};
 use crate::record::Coordinates;
 use crate::settings::RetryPolicy;
 
-/// Maximum attempts to send a dead letter.
+/// Maximum attempts to send a dead-letter message.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// A dead letter as it is read again, to be shown and sent.
+/// The readable part of a dead-letter message, to show it and to send its message again.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
-    /// The outbox row; none where the record could not be read as one.
+    /// The outbox row; `None` when the record could not be read as one.
     pub message: Option<OutboxItem>,
-    /// Why it was given up.
+    /// The error for which it cannot be sent.
     pub error: Option<EntryError>,
-    /// How often it was sent.
+    /// The number of attempts to send it.
     #[serde(default)]
     pub attempts: u32,
     /// When it was sent to the dead-letter queue, in RFC 3339.
@@ -38,35 +38,35 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Reads the body of a message of the queue.
+    /// Reads the body of an SQS message.
     ///
     /// # Errors
     ///
-    /// When it is no dead letter: somebody else wrote into the queue.
+    /// When it is not a dead-letter message of the relay, but another sender's.
     pub fn read(body: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(body)
     }
 }
 
-/// A dead letter as it is written.
+/// A dead-letter message as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeadLetterBody<'a> {
     /// The outbox row.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a OutboxItem>,
-    /// The stream record, where it could not be read as an outbox row.
+    /// The stream record, when it could not be read as an outbox row.
     #[serde(skip_serializing_if = "Option::is_none")]
     record: Option<&'a RawValue>,
     error: Option<&'a EntryError>,
-    /// How often it was sent; 0 when its error was known before.
+    /// The number of attempts to send it; 0 when its error was found before the first.
     attempts: u32,
     stream: Option<&'a Coordinates>,
     #[serde(rename = "parkedAt")]
     dead_lettered_at: String,
 }
 
-/// The body of a message's dead letter.
+/// The body of the dead-letter message of a message.
 pub(crate) fn body(message: &PendingMessage, attempts: u32) -> Result<String, serde_json::Error> {
     let (item, record) = match &message.body {
         Body::Row { item, .. } => (Some(item), None),
@@ -80,7 +80,7 @@ pub(crate) fn body(message: &PendingMessage, attempts: u32) -> Result<String, se
         stream: message.records.first(),
         dead_lettered_at: DateTime::from(SystemTime::now()).fmt(DateTimeFormat::DateTime).unwrap_or_default(),
     };
-    // The two characters that JSON takes as they are and SQS does not.
+    // JSON allows these two characters unescaped, but SQS does not.
     Ok(serde_json::to_string(&dead_letter)?.replace('\u{FFFE}', "\\ufffe").replace('\u{FFFF}', "\\uffff"))
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct DeadLetterQueue {
 }
 
 impl DeadLetterQueue {
-    /// Sends a body, with a few attempts. The error is only for the log: whatever it is, the message stays unsettled.
+    /// Sends a body, with a few attempts. The error is only for the log: after any error the message stays unsettled.
     pub(crate) async fn send(&self, body: &str) -> Result<(), String> {
         let mut attempts = 1;
         loop {
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_holds_the_whole_row() {
+    fn dead_letter_message_contains_the_whole_row() {
         let mut message = pending(&record("{\"data\": 1.0}"));
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
         let mut dead_letter: Value = serde_json::from_str(&body(&message, 2).unwrap()).unwrap();
-        let parked_at = dead_letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
-        assert!(parked_at.as_str().unwrap().ends_with('Z'), "{parked_at}");
+        let dead_lettered_at = dead_letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
+        assert!(dead_lettered_at.as_str().unwrap().ends_with('Z'), "{dead_lettered_at}");
         assert_eq!(
             dead_letter,
             json!({
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_returns_the_row_to_the_byte() {
+    fn row_read_from_a_dead_letter_message_is_unchanged() {
         let mut message = pending(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
         let dead_letter = DeadLetter::read(&body(&message, 2).unwrap()).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_record_is_stored_raw() {
+    fn unreadable_record_is_stored_raw() {
         let mut unreadable = record("{}");
         unreadable["dynamodb"]["NewImage"]["messageSeq"] = json!({"N": "three"});
         let dead_letter: Value = serde_json::from_str(&body(&pending(&unreadable), 0).unwrap()).unwrap();
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_row_fits_a_dead_letter() {
+    fn largest_row_fits_a_dead_letter_message() {
         let quotes = "\"".repeat(400 * 1024);
         assert!(body(&pending(&record(&quotes)), 0).unwrap().len() < 1024 * 1024);
     }
 
     #[test]
-    fn a_dead_letter_has_only_characters_that_sqs_takes() {
+    fn dead_letter_message_has_only_characters_that_sqs_accepts() {
         let text = body(&pending(&record("\u{FFFE}\u{FFFF}\u{0}\u{1F600}")), 0).unwrap();
         assert!(text.chars().all(|character| character >= ' ' && !matches!(character, '\u{FFFE}' | '\u{FFFF}')));
         let dead_letter: Value = serde_json::from_str(&text).unwrap();

@@ -1,21 +1,22 @@
-//! Lambda 2: takes outbox rows from the table's stream and puts them on the bus.
+//! Lambda 2: reads outbox rows from the table's stream and publishes them to the bus.
 //!
 //! Invariants:
-//! - A record is settled when EventBridge gave its message an event id, or the dead-letter queue took it whole. What is
-//!   not settled comes again: the response names the lowest sequence number among it.
-//! - A message is never in flight while an earlier one of its aggregate in the batch is unsettled.
-//! - Details are opaque: nothing here knows an aggregate, and no detail is parsed or printed again.
+//! - A record is settled when EventBridge returned an event id for its message, or the dead-letter queue accepted the
+//!   whole message. Unsettled records are retried: the response contains the lowest sequence number among them.
+//! - A message is never in flight while an earlier message of its aggregate in the batch is unsettled.
+//! - Details are opaque: this code depends on no aggregate, and never parses or reformats a detail.
 //!
 //! In reading order:
 //! - [`relay`]: an invocation. [`resend`]: rows that an operator sends again.
-//! - `record`: one stream record: a message, something else, or unreadable.
-//! - `message`: a message as EventBridge takes it, and what is known of it while it is published.
-//! - `publisher`: the calls of both, until everything is settled or a limit is reached. `limits`: deadline, rate, patience.
-//! - `queues`: what may be sent when, without I/O: order, packing, waiting.
-//! - `put_events`: what an answer of EventBridge means for each entry.
-//! - `dead_letter`: what goes to the dead-letter queue.
-//! - `published`: what publishing has come to. `signals`: its logs and metrics.
-//! - [`clients`], [`settings`]: how it is configured.
+//! - `record`: reads one stream record: a message, something else, or unreadable.
+//! - `message`: a message as an entry for EventBridge, and its state while it is published.
+//! - `publisher`: makes the calls, until everything is settled or a limit is reached. `limits`: deadline, rate, and
+//!   how long failures are tolerated.
+//! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
+//! - `put_events`: the result of each entry, from a response of EventBridge.
+//! - `dead_letter`: the contents of the dead-letter queue.
+//! - `published`: the result of publishing. `signals`: its logs and metrics.
+//! - [`clients`], [`settings`]: configuration.
 
 pub mod clients;
 mod dead_letter;

@@ -1,4 +1,4 @@
-//! A message as EventBridge takes it, and what is known of it while it is published.
+//! A message as an entry for EventBridge, and its state while it is published.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,18 +18,18 @@ const TIME_BYTES: usize = 14;
 /// Maximum characters of a `DetailType`.
 const MAX_DETAIL_TYPE: usize = 128;
 
-/// A message that is to be settled, for one or more records of a batch or for a row that is sent again.
+/// A message to be settled, for one or more records of a batch or for a row that is sent again.
 #[derive(Debug)]
 pub(crate) struct PendingMessage {
     pub(crate) body: Body,
-    /// The records that are settled with it: more than one when the stream repeats itself within a batch, none for a row
-    /// that is sent again.
+    /// The records that are settled with it: more than one when the stream repeats a record within a batch, none for a
+    /// row that is sent again.
     pub(crate) records: Vec<Coordinates>,
-    /// Why it can never be sent, once that is known.
+    /// The error for which it can never be sent, once that is known.
     pub(crate) permanent_error: Option<EntryError>,
-    /// Why it was not sent or not given up by its latest attempt.
+    /// The error of its latest attempt to be sent, or to be sent to the dead-letter queue.
     pub(crate) last_error: Option<EntryError>,
-    /// How often it failed with an undocumented error code.
+    /// The number of its failures with undocumented error codes.
     pub(crate) unknown_failures: u32,
 }
 
@@ -37,16 +37,16 @@ pub(crate) struct PendingMessage {
 pub(crate) enum Body {
     /// An outbox row, and the entry that is sent for it.
     Row { item: OutboxItem, entry: Box<PutEventsRequestEntry> },
-    /// A record that cannot be read, and its partition when that is known.
+    /// A record that cannot be read, and its partition if that is known.
     Record { raw: Box<RawValue>, pk: Option<String> },
 }
 
-/// Why something failed, as an error code and in words.
+/// An error as a code and a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryError {
     /// EventBridge's error code, or one of the relay's own.
     pub code: String,
-    /// The same in words.
+    /// The description of the error.
     pub text: String,
 }
 
@@ -55,7 +55,7 @@ impl EntryError {
         Self { code: code.to_owned(), text: text.into() }
     }
 
-    /// Code and text as the fields of a log line, which leaves out what is missing.
+    /// Code and text as fields of a log line, which omits absent fields.
     pub(crate) fn fields(this: Option<&Self>) -> (Option<&str>, Option<&str>) {
         this.map(|error| (error.code.as_str(), error.text.as_str())).unzip()
     }
@@ -91,8 +91,8 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> V
     messages
 }
 
-/// What makes two records one message: the row and its message id. The same id in another row would be an error of the
-/// writer, and sending both loses nothing.
+/// The key by which two records are the same message: the row and its message id. The same id in another row would be
+/// an error of the writer, and sending both loses nothing.
 fn identity(item: &OutboxItem) -> [String; 3] {
     [&item.pk, &item.sk, &item.message_id].map(String::clone)
 }
@@ -117,8 +117,8 @@ impl PendingMessage {
         Self { body, records, permanent_error, last_error: None, unknown_failures: 0 }
     }
 
-    /// The message as the queues see it. An unreadable record goes before the rest of its aggregate, because its own number is
-    /// unknown: nothing overtakes it while it is unsettled.
+    /// The message's entry in the queues. An unreadable record goes before the other messages of its aggregate,
+    /// because its own number is unknown: nothing overtakes it while it is unsettled.
     pub(crate) fn queue_item(&self) -> QueueItem<'_> {
         match &self.body {
             Body::Row { item, entry } => QueueItem {
@@ -130,7 +130,7 @@ impl PendingMessage {
         }
     }
 
-    /// The entry that is sent for it; none for a record that cannot be read.
+    /// The entry that is sent for it; `None` for a record that cannot be read.
     pub(crate) fn entry(&self) -> Option<&PutEventsRequestEntry> {
         match &self.body {
             Body::Row { entry, .. } => Some(entry),
@@ -147,7 +147,7 @@ impl PendingMessage {
     }
 }
 
-/// Finds what EventBridge is certain to refuse, before it costs nine other entries their request.
+/// Finds entries that EventBridge is certain to reject, before they fail a request with nine other entries.
 fn check(entry: &PutEventsRequestEntry) -> Result<(), EntryError> {
     let detail_type = entry.detail_type().unwrap_or_default();
     if detail_type.is_empty() || entry.detail().unwrap_or_default().is_empty() {
@@ -167,8 +167,8 @@ fn check(entry: &PutEventsRequestEntry) -> Result<(), EntryError> {
     Ok(())
 }
 
-/// The size of an entry in bytes, by EventBridge's rule: 14 for the time, and the UTF-8 of source, detail type, detail
-/// and resources. The trace header does not count.
+/// The size of an entry in bytes, by EventBridge's rule: 14 for the time, and the UTF-8 bytes of source, detail type,
+/// detail and resources. The trace header does not count.
 fn size(entry: &PutEventsRequestEntry) -> usize {
     let texts = [entry.source(), entry.detail_type(), entry.detail()];
     entry.time().map_or(0, |_| TIME_BYTES)
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_can_never_be_sent_is_found_before_the_call() {
+    fn unsendable_entry_is_found_before_the_call() {
         let code = |detail_type: &str, detail: &str| check(&entry(detail_type, detail)).map_err(|error| error.code);
         assert_eq!(code("TodoCreated", "{}"), Ok(()));
         assert_eq!(code(&"é".repeat(128), "{}"), Ok(()));

@@ -1,4 +1,5 @@
-//! Publishing: the calls that the per-aggregate queues ask for, until everything is settled or a limit is reached.
+//! Publishing: makes the calls that the per-aggregate queues ask for, until everything is settled or a limit is
+//! reached.
 
 use std::pin::pin;
 
@@ -19,14 +20,14 @@ pub(crate) struct Publisher {
     /// A client that does not retry by itself.
     pub(crate) bus: aws_sdk_eventbridge::Client,
     pub(crate) retry: RetryPolicy,
-    /// Where messages go that can never be sent: a message is unsettled until the queue took it. Without a queue such a
-    /// message counts as settled, for the caller to report.
+    /// The queue for messages that can never be sent: such a message is unsettled until the queue accepted it. Without
+    /// a queue it counts as settled, and the caller reports it.
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
 }
 
 impl Publisher {
-    /// Settles as many of the messages as the limits allow. After `stop`, an error of the deployment or too many failures no
-    /// call starts any more, and those in flight are awaited.
+    /// Settles as many of the messages as the limits allow. After `stop`, an error of the deployment, or too long a
+    /// time with nothing but failures, no new call starts, and those in flight are awaited.
     pub(crate) async fn publish(
         &self,
         messages: Vec<PendingMessage>,
@@ -53,14 +54,14 @@ struct Publishing<'a> {
     limits: &'a mut Limits,
     queues: AggregateQueues,
     calls: JoinSet<FinishedCall>,
-    /// Whether no call may start any more.
+    /// Whether no new call may start.
     stopped: bool,
-    /// When the first answer came of those that have been nothing but failures up to now.
+    /// The time of the first of an unbroken series of failed responses.
     failing_since: Option<Instant>,
     published: Published,
 }
 
-/// A call that is back.
+/// The result of a finished call.
 enum FinishedCall {
     PutEvents { request: Vec<usize>, results: Vec<Result<(), Failure>> },
     DeadLetter { index: usize, result: Result<(), String> },
@@ -71,7 +72,7 @@ impl Publishing<'_> {
         let mut stop = pin!(stop);
         let cutoff = self.limits.cutoff;
         loop {
-            // One time for all decisions: what is due later is waited for.
+            // All decisions of one pass use the same time; later ones are waited for.
             let now = Instant::now();
             if cutoff.is_some_and(|cutoff| now >= cutoff) {
                 break;
@@ -83,7 +84,8 @@ impl Publishing<'_> {
             }
             let wake = next_start.or(cutoff);
             tokio::select! {
-                // Finished calls come before new ones, so that the same answers always lead to the same calls.
+                // Finished calls are handled before new ones start, so that the same responses always lead to the same
+                // calls.
                 biased;
                 () = &mut stop, if !self.stopped => self.stopped = true,
                 Some(call) = self.calls.join_next() => self.finish(call),
@@ -102,15 +104,15 @@ impl Publishing<'_> {
         {
             match step {
                 Step::Send(request) => self.send(request),
-                Step::GiveUp(index) => self.give_up(index),
+                Step::DeadLetter(index) => self.send_dead_letter(index),
             }
         }
     }
 
-    /// When a call may start next, if none that is in flight finishes before; `None` if that is never.
+    /// The time at which a call may start next if none in flight finishes before; `None` if never.
     fn next_start(&self, now: Instant) -> Option<Instant> {
-        let held_until = self.limits.next_request_at.filter(|&at| at > now && !self.queues.is_idle());
-        let at = held_until.or_else(|| self.queues.next_attempt_at());
+        let rate_allows_at = self.limits.next_request_at.filter(|&at| at > now && !self.queues.is_idle());
+        let at = rate_allows_at.or_else(|| self.queues.next_attempt_at());
         at.filter(|&at| !self.stopped && self.limits.cutoff.is_none_or(|cutoff| at < cutoff))
     }
 
@@ -126,9 +128,9 @@ impl Publishing<'_> {
         });
     }
 
-    fn give_up(&mut self, index: usize) {
+    fn send_dead_letter(&mut self, index: usize) {
         let Some(queue) = self.publisher.dead_letter_queue.clone() else {
-            self.queues.gave_up(index, true);
+            self.queues.dead_letter_finished(index, true);
             return;
         };
         let body = dead_letter::body(&self.published.messages[index], self.queues.attempts(index));
@@ -145,13 +147,13 @@ impl Publishing<'_> {
         match call {
             Ok(FinishedCall::PutEvents { request, results }) => self.finish_request(&request, results),
             Ok(FinishedCall::DeadLetter { index, result }) => self.finish_dead_letter(index, result),
-            // Its messages stay in flight, and so unsettled.
+            // Its messages stay in flight, and so remain unsettled.
             Err(error) => tracing::error!(%error, "a call ended abnormally"),
         }
     }
 
     fn finish_request(&mut self, request: &[usize], results: Vec<Result<(), Failure>>) {
-        // One wait for all that failed, so that they leave in one request again.
+        // All failed entries wait equally long, so that they share a request again.
         let attempts = request.iter().map(|&index| self.queues.attempts(index)).max().unwrap_or_default();
         let retry_at = Instant::now() + self.publisher.retry.wait(attempts);
 
@@ -166,7 +168,7 @@ impl Publishing<'_> {
             };
             dispositions.push((index, disposition));
         }
-        let settles = |disposition| matches!(disposition, Disposition::Sent | Disposition::GiveUp);
+        let settles = |disposition| matches!(disposition, Disposition::Sent | Disposition::Unsendable);
         if dispositions.iter().any(|&(_, disposition)| settles(disposition)) {
             self.failing_since = None;
         } else {
@@ -184,7 +186,7 @@ impl Publishing<'_> {
         let message = &mut self.published.messages[index];
         message.unknown_failures += u32::from(failure.kind == FailureKind::Unknown);
         let disposition = failure.disposition(message.unknown_failures, retry_at);
-        if disposition == Disposition::GiveUp {
+        if disposition == Disposition::Unsendable {
             message.permanent_error = Some(failure.error);
         } else {
             message.last_error = Some(failure.error);
@@ -208,6 +210,6 @@ impl Publishing<'_> {
                 self.published.last_failed = Some(index);
             }
         }
-        self.queues.gave_up(index, result.is_ok());
+        self.queues.dead_letter_finished(index, result.is_ok());
     }
 }

@@ -1,8 +1,8 @@
-//! What an answer of `PutEvents` means for each entry of the request.
+//! The result of each entry, from a response of `PutEvents`.
 //!
-//! The distinction that matters is between an error of the message and an error of the deployment. A message that cannot be
-//! sent is given up, and its aggregate moves on. An error of the deployment fails every message: giving them up would drain
-//! the stream into the dead-letter queue one good message after the other. So publishing stops, and the stream waits.
+//! Errors of a message are distinguished from errors of the deployment. A message that cannot be sent goes to the
+//! dead-letter queue, and its aggregate continues. An error of the deployment fails every message: sending them all to
+//! the dead-letter queue would drain the stream into it. So publishing stops, and the records stay in the stream.
 
 use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_events::{PutEventsError, PutEventsOutput};
@@ -13,26 +13,26 @@ use tokio::time::Instant;
 use crate::message::EntryError;
 use crate::queues::Disposition;
 
-/// A message that failed this often with undocumented codes is given up.
+/// A message that failed this often with undocumented codes counts as unsendable.
 const MAX_UNKNOWN_FAILURES: u32 = 5;
 
 /// The kinds of failures, by what to do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// It passes: send the entry again.
+    /// A transient error: the entry is sent again.
     Transient,
-    /// An undocumented code, for one entry. Send it again a few times, then give it up: retrying for ever would block the
-    /// shard for one message, giving up at once would lose patience with what may pass.
+    /// An undocumented code of one entry. The entry is sent again a few times and then counts as unsendable: permanent
+    /// retries would block the shard for one message, and no retry would lose patience with a transient error.
     Unknown,
-    /// The message can never be sent: give it up.
+    /// The message can never be sent: it goes to the dead-letter queue.
     Permanent,
-    /// The request was refused for what it holds, and it holds several entries: send each alone to find the one.
+    /// The request was rejected for the contents of one of its entries: each is sent alone to find out which.
     Suspect,
-    /// Permissions, credentials, the bus or its policy: send nothing more, and raise an alarm.
+    /// An error of permissions, credentials, the bus or its policy: sending stops, and an alarm is raised.
     Deployment,
 }
 
-/// Why an entry was not taken.
+/// The failure of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -44,12 +44,13 @@ impl Failure {
         Self { kind, error: EntryError::new(code, text) }
     }
 
-    /// What happens to the entry, which failed with undocumented codes `unknown_failures` times, this failure included.
+    /// The next step for the entry, which has failed with undocumented codes `unknown_failures` times, including this
+    /// failure.
     pub(crate) fn disposition(&self, unknown_failures: u32, retry_at: Instant) -> Disposition {
         match self.kind {
             FailureKind::Transient | FailureKind::Deployment => Disposition::RetryAt(retry_at),
             FailureKind::Unknown if unknown_failures < MAX_UNKNOWN_FAILURES => Disposition::RetryAt(retry_at),
-            FailureKind::Unknown | FailureKind::Permanent => Disposition::GiveUp,
+            FailureKind::Unknown | FailureKind::Permanent => Disposition::Unsendable,
             FailureKind::Suspect => Disposition::RetryAlone,
         }
     }
@@ -66,8 +67,8 @@ pub(crate) fn entry_results(
     }
 }
 
-/// Only an event id means that an entry was taken. An answer that contradicts itself says nothing about any entry: what
-/// was sent may have arrived, and is sent again.
+/// Only an event id means that an entry was accepted. A response that contradicts itself settles no entry: the entries
+/// may have arrived, and are sent again.
 fn of_entries(sent: usize, output: &PutEventsOutput) -> Vec<Result<(), Failure>> {
     let results: Vec<_> = output.entries().iter().map(of_entry).collect();
     let failed = results.iter().filter(|result| result.is_err()).count();
@@ -94,11 +95,11 @@ fn of_entry(result: &PutEventsResultEntry) -> Result<(), Failure> {
 fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
     let service = match error {
         SdkError::ServiceError(service) => service,
-        // Nothing went out, and nothing will: the client is not set up.
+        // Nothing was sent, and nothing can be: the client is misconfigured.
         SdkError::ConstructionFailure(_) => {
             return Failure::new(FailureKind::Deployment, "ConstructionFailure", with_causes(error));
         }
-        // No connection, a lost one, no answer in time, or none that can be read.
+        // There was no connection, it was lost, or no readable response arrived in time.
         _ => return Failure::new(FailureKind::Transient, "NoAnswer", with_causes(error)),
     };
     let status = service.raw().status().as_u16();
@@ -106,13 +107,14 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
     let kind = match of_status(status).or_else(|| of_code(code)) {
         Some(FailureKind::Permanent) if sent > 1 => FailureKind::Suspect,
         Some(kind) => kind,
-        // Refused as a whole, and not known to be for what one entry holds. Every request would be.
+        // The request was rejected as a whole, and not known to be for the contents of one entry. Every request would
+        // be.
         None => FailureKind::Deployment,
     };
     Failure::new(kind, code, service.err().message().map_or_else(|| format!("status {status}"), str::to_owned))
 }
 
-/// The kind of failure that a status means by itself, whatever the code.
+/// The kind of failure that a status means on its own, whatever the code.
 fn of_status(status: u16) -> Option<FailureKind> {
     match status {
         429 | 500.. => Some(FailureKind::Transient),
@@ -122,7 +124,7 @@ fn of_status(status: u16) -> Option<FailureKind> {
     }
 }
 
-/// The codes that are documented for entries of `PutEvents` and, as common errors, for all calls.
+/// The codes that AWS documents for entries of `PutEvents` and, as common errors, for all calls.
 fn of_code(code: &str) -> Option<FailureKind> {
     match code {
         "InternalFailure"
@@ -144,8 +146,8 @@ fn of_code(code: &str) -> Option<FailureKind> {
         | "ValidationError"
         | "SerializationException" => Some(FailureKind::Permanent),
 
-        // Source and bus are settings; which detail types the bus takes is its policy. A deployment corrects all of them,
-        // and then every message goes through.
+        // Source and bus are settings, and the policy of the bus decides which detail types it accepts. A deployment
+        // corrects all of them, and then every message can be sent.
         "NotAuthorizedForSourceException"
         | "NotAuthorizedForDetailTypeException"
         | "InvalidAccountIdException"
@@ -179,7 +181,7 @@ mod tests {
         PutEventsOutput::builder().failed_entry_count(failed).set_entries(Some(results.into_iter().collect())).build()
     }
 
-    fn taken() -> PutEventsResultEntry {
+    fn accepted() -> PutEventsResultEntry {
         PutEventsResultEntry::builder().event_id("e").build()
     }
 
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_documented_code_of_an_entry_has_its_kind_of_failure() {
+    fn every_documented_code_of_an_entry_has_a_kind_of_failure() {
         for (code, kind) in [
             ("InternalFailure", FailureKind::Transient),
             ("ThrottlingException", FailureKind::Transient),
@@ -205,36 +207,36 @@ mod tests {
             ("NotAuthorizedForDetailTypeException", FailureKind::Deployment),
             ("SomethingNew", FailureKind::Unknown),
         ] {
-            assert_eq!(kinds(2, &output(1, [taken(), failed(code)])), [None, Some(kind)], "{code}");
+            assert_eq!(kinds(2, &output(1, [accepted(), failed(code)])), [None, Some(kind)], "{code}");
         }
         let failure = of_entry(&failed("MalformedDetail")).unwrap_err();
         assert_eq!(failure.error, EntryError::new("MalformedDetail", "why"));
     }
 
     #[test]
-    fn an_entry_without_an_event_id_was_not_taken() {
+    fn an_entry_without_an_event_id_was_not_accepted() {
         for empty in [PutEventsResultEntry::builder().build(), PutEventsResultEntry::builder().event_id("").build()] {
-            assert_eq!(kinds(2, &output(1, [taken(), empty])), [None, Some(FailureKind::Transient)]);
+            assert_eq!(kinds(2, &output(1, [accepted(), empty])), [None, Some(FailureKind::Transient)]);
         }
         let both = PutEventsResultEntry::builder().event_id("e").error_code("InternalFailure").build();
         assert_eq!(kinds(1, &output(1, [both])), [Some(FailureKind::Transient)]);
     }
 
     #[test]
-    fn an_answer_that_contradicts_itself_settles_nothing() {
+    fn response_that_contradicts_itself_settles_nothing() {
         for contradiction in [
             output(0, []),
-            output(0, [taken()]),
-            output(0, [taken(), taken(), taken()]),
-            output(1, [taken(), taken()]),
-            output(0, [taken(), failed("InternalFailure")]),
+            output(0, [accepted()]),
+            output(0, [accepted(), accepted(), accepted()]),
+            output(1, [accepted(), accepted()]),
+            output(0, [accepted(), failed("InternalFailure")]),
         ] {
             assert_eq!(kinds(2, &contradiction), [Some(FailureKind::Transient); 2], "{contradiction:?}");
         }
     }
 
     #[test]
-    fn a_request_that_is_refused_for_its_status_or_code_has_its_kind_of_failure() {
+    fn rejected_request_has_the_kind_of_failure_of_its_status_or_code() {
         let kind = |status, code| of_status(status).or_else(|| of_code(code));
         for (status, code, expected) in [
             (500, "InternalFailure", Some(FailureKind::Transient)),

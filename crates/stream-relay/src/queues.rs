@@ -1,11 +1,12 @@
-//! Per-aggregate queues: which messages may be sent now, and in which requests. No I/O and no clock.
+//! Per-aggregate queues: the messages that may be sent now, and their requests. No I/O and no clock.
 //!
-//! Each aggregate has a queue in order of `messageSeq`, and only the first message of a queue moves: it is ready, in flight,
-//! waiting for its next attempt, or being given up. So one request never holds two messages of an aggregate.
+//! Each aggregate has a queue in order of `messageSeq`, and only the first message of a queue makes progress: it is
+//! ready, in flight, waiting for its next attempt, or on its way to the dead-letter queue. So one request never
+//! contains two messages of an aggregate.
 //!
-//! A request leaves when it is full, or when no message in flight could fill it, that is, has a successor in its queue.
-//! Messages of n distinct aggregates take ⌈n/10⌉ requests that way. Messages that are being given up are not waited for: a
-//! dead-letter queue that does not answer holds up no other aggregate.
+//! A request is sent when it is full, or when no message in flight could fill it, that is, has a successor in its
+//! queue. That way messages of n distinct aggregates take ⌈n/10⌉ requests. Requests do not wait for messages on their
+//! way to the dead-letter queue: a dead-letter queue that does not respond delays no other aggregate.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -13,45 +14,46 @@ use tokio::time::Instant;
 
 /// Maximum entries per request.
 const MAX_ENTRIES: usize = 10;
-/// The entries of a request together are smaller than this, in bytes.
+/// Upper bound of the entries of a request together, in bytes; they must be smaller.
 pub(crate) const REQUEST_BYTES: usize = 1024 * 1024;
 /// Maximum concurrent requests. At some 20 ms each they send 4,000 messages a second for one shard, below the smallest
 /// quotas of EventBridge (400 requests a second).
 const MAX_REQUESTS: usize = 8;
-/// Maximum messages that are given up concurrently.
-const MAX_GIVING_UP: usize = 8;
+/// Maximum messages that are sent to the dead-letter queue concurrently.
+const MAX_DEAD_LETTERS: usize = 8;
 
-/// A message as the queues see it.
+/// A message as the queues need it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueItem<'a> {
     /// Its aggregate; `None` gives it a queue of its own.
     pub(crate) aggregate: Option<&'a str>,
-    /// Its position in the queue. Equal positions keep the order in which they came.
+    /// Its position in the queue. Equal positions keep the order of the batch.
     pub(crate) order: u64,
-    /// The size of its entry, smaller than [`REQUEST_BYTES`]; `None` when it can only be given up.
+    /// The size of its entry, smaller than [`REQUEST_BYTES`]; `None` when it can never be sent.
     pub(crate) bytes: Option<usize>,
 }
 
-/// What to do next. Messages are identified by their index.
+/// The next call to make. Messages are identified by their index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Send these in one request, then call [`AggregateQueues::request_finished`].
     Send(Vec<usize>),
-    /// Give up this one, which can never be sent, then call [`AggregateQueues::gave_up`].
-    GiveUp(usize),
+    /// Send this one, which can never be published, to the dead-letter queue, then call
+    /// [`AggregateQueues::dead_letter_finished`].
+    DeadLetter(usize),
 }
 
-/// What happens to an entry after its request.
+/// The next step for an entry after its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// The bus took it: it is settled.
+    /// The bus accepted it: it is settled.
     Sent,
     /// It is sent again, not before this time.
     RetryAt(Instant),
     /// It is sent again at once, from now on in a request of its own.
     RetryAlone,
     /// It can never be sent.
-    GiveUp,
+    Unsendable,
 }
 
 /// The queues of all messages that are published together.
@@ -61,12 +63,12 @@ pub(crate) struct AggregateQueues {
     queues: Vec<VecDeque<usize>>,
     /// First messages that may be sent.
     ready: VecDeque<usize>,
-    /// First messages that are to be given up.
+    /// First messages that can never be sent.
     unsendable: VecDeque<usize>,
     /// First messages that wait for their next attempt.
     waiting: BTreeSet<(Instant, usize)>,
     requests_in_flight: usize,
-    giving_up: usize,
+    dead_letters_in_flight: usize,
     /// Messages in flight whose queue holds further messages.
     in_flight_with_successor: usize,
 }
@@ -102,17 +104,17 @@ impl AggregateQueues {
         this
     }
 
-    /// What to do next at this time, if there is anything. Callers repeat it until there is nothing.
+    /// The next call at this time, if there is one. Callers repeat this until it returns `None`.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Step> {
         while let Some((_, index)) = self.waiting.first().copied().filter(|(at, _)| *at <= now) {
             self.waiting.pop_first();
             self.ready.push_back(index);
         }
-        if self.giving_up < MAX_GIVING_UP
+        if self.dead_letters_in_flight < MAX_DEAD_LETTERS
             && let Some(index) = self.unsendable.pop_front()
         {
-            self.giving_up += 1;
-            return Some(Step::GiveUp(index));
+            self.dead_letters_in_flight += 1;
+            return Some(Step::DeadLetter(index));
         }
         let (count, full) = self.packed();
         let fillable = !full && self.in_flight_with_successor > 0;
@@ -138,7 +140,7 @@ impl AggregateQueues {
         self.ready.is_empty() && self.unsendable.is_empty() && self.waiting.is_empty()
     }
 
-    /// Takes back the entries of a request.
+    /// Records what happens to the entries of a finished request.
     pub(crate) fn request_finished(&mut self, dispositions: impl IntoIterator<Item = (usize, Disposition)>) {
         self.requests_in_flight -= 1;
         for (index, disposition) in dispositions {
@@ -152,25 +154,26 @@ impl AggregateQueues {
                     self.states[index].alone = true;
                     self.ready.push_back(index);
                 }
-                Disposition::GiveUp => self.unsendable.push_back(index),
+                Disposition::Unsendable => self.unsendable.push_back(index),
             }
         }
     }
 
-    /// Settles a message that was given up. One that could not be given up stays unsettled, and so does its queue behind it.
-    pub(crate) fn gave_up(&mut self, index: usize, settled: bool) {
-        self.giving_up -= 1;
+    /// Settles a message that the dead-letter queue accepted. Otherwise it stays unsettled, and so does its queue
+    /// behind it.
+    pub(crate) fn dead_letter_finished(&mut self, index: usize, settled: bool) {
+        self.dead_letters_in_flight -= 1;
         if settled {
             self.settle(index);
         }
     }
 
-    /// How often a message was sent.
+    /// The number of attempts to send a message.
     pub(crate) fn attempts(&self, index: usize) -> u32 {
         self.states[index].attempts
     }
 
-    /// The messages that are neither sent nor given up.
+    /// The messages that were neither sent nor sent to the dead-letter queue.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = usize> {
         self.states.iter().enumerate().filter(|(_, state)| !state.settled).map(|(index, _)| index)
     }
@@ -183,7 +186,7 @@ impl AggregateQueues {
         self.advance(queue);
     }
 
-    /// Gets the first message of a queue going.
+    /// Makes the first message of a queue ready, or marks it as unsendable.
     fn advance(&mut self, queue: usize) {
         if let Some(&first) = self.queues[queue].front() {
             let next = if self.states[first].bytes.is_some() { &mut self.ready } else { &mut self.unsendable };
@@ -191,7 +194,7 @@ impl AggregateQueues {
         }
     }
 
-    /// How many of the ready messages fit one request, and whether they fill it.
+    /// The number of ready messages that fit one request, and whether they fill it.
     fn packed(&self) -> (usize, bool) {
         let mut bytes = 0;
         for (count, &index) in self.ready.iter().enumerate() {
@@ -205,7 +208,7 @@ impl AggregateQueues {
         (self.ready.len(), self.ready.len() == MAX_ENTRIES)
     }
 
-    /// Whether another message follows on this first message of its queue.
+    /// Whether another message follows this first message of its queue.
     fn has_successor(&self, first: usize) -> bool {
         self.queues[self.states[first].queue].len() > 1
     }

@@ -1,6 +1,6 @@
-//! One stream record: a message, something else, or unreadable.
+//! The reading of one stream record: a message, something else, or unreadable.
 //!
-//! The mapping's filter passes outbox inserts only, but it is configuration, so everything is checked again.
+//! The mapping's filter passes only inserts of outbox rows, but it is configuration, so everything is checked again.
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
 use daybook_stream_batch::SequenceNumber;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Where a record was in the stream. Lambda does not report the shard.
+/// The position of a record in the stream. Lambda does not report the shard.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Coordinates {
@@ -21,12 +21,12 @@ pub(crate) struct Coordinates {
     pub(crate) sequence_number: Option<SequenceNumber>,
 }
 
-/// What a record is to the relay.
+/// The contents of a record, as far as the relay needs them.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// A new outbox row.
     Outbox(Box<OutboxRow>),
-    /// Another item, or a row that was changed or deleted, as the TTL does.
+    /// Another item, or a row that was changed or deleted, for example by its TTL.
     SomethingElse,
     /// A record that cannot be read and may be a new outbox row.
     Unreadable(Unreadable),
@@ -40,7 +40,7 @@ pub(crate) struct OutboxRow {
     pub(crate) occurred_at: DateTime,
 }
 
-/// What is known of a record that cannot be read.
+/// The known parts of a record that cannot be read.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     /// The partition, if the record has one.
@@ -95,14 +95,14 @@ fn outbox_row(record: &mut Value) -> Result<OutboxRow, String> {
         return Err(format!("eventName is {}", record["eventName"]));
     }
     let mut image = record.pointer_mut("/dynamodb/NewImage").map(Value::take).ok_or("there is no NewImage")?;
-    drop_what_is_no_trace_header(&mut image);
+    drop_invalid_trace_header(&mut image);
     let image: serde_dynamo::Item = serde_json::from_value(image).map_err(|error| format!("NewImage: {error}"))?;
     let item: OutboxItem = serde_dynamo::from_item(image).map_err(|error| format!("NewImage: {error}"))?;
     OutboxRow::of(item)
 }
 
 impl OutboxRow {
-    /// The row of an item, or why it cannot be sent.
+    /// The row of an item, or the reason why it cannot be sent.
     pub(crate) fn of(item: OutboxItem) -> Result<Self, String> {
         let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| format!("pk is {:?}", item.pk))?;
         let occurred_at = DateTime::from_str(&item.occurred_at, DateTimeFormat::DateTimeWithOffset)
@@ -111,8 +111,8 @@ impl OutboxRow {
     }
 }
 
-/// Tracing never costs a message: an attribute that holds no trace header counts as none, whatever it holds.
-fn drop_what_is_no_trace_header(image: &mut Value) {
+/// Removes an attribute that holds no valid trace header: tracing never prevents a message from being sent.
+fn drop_invalid_trace_header(image: &mut Value) {
     if !image[attributes::TRACE_HEADER]["S"].as_str().is_some_and(is_trace_header)
         && let Some(image) = image.as_object_mut()
     {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_in_the_table_is_something_else() {
+    fn other_items_and_changes_are_something_else() {
         let sks = ["#METADATA", "EVENT#000000000001", "#SNAPSHOT", "SNAPSHOT#000000000001", "IDEMPOTENCY#k"];
         let records = sks.map(|sk| with("/dynamodb/Keys/sk/S", json!(sk))).into_iter().chain([
             with("/eventName", json!("MODIFY")),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_might_be_a_message_and_cannot_be_read_is_unreadable() {
+    fn possible_message_that_cannot_be_read_is_unreadable() {
         for (record, reason) in [
             (with("/eventName", json!("UPSERT")), "eventName is \"UPSERT\""),
             (without("", "eventName"), "eventName is null"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn even_what_is_hardly_json_is_a_record() {
+    fn record_with_invalid_unicode_is_unreadable() {
         let (coordinates, content) =
             super::read(&RawValue::from_string(r#"{"eventID": "\ud800"}"#.to_owned()).unwrap());
         assert!(coordinates.sequence_number.is_none());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_number_is_digits() {
+    fn invalid_sequence_number_counts_as_absent() {
         for number in [json!(""), json!("one"), json!(111), json!(null)] {
             assert!(read(&with("/dynamodb/SequenceNumber", number)).0.sequence_number.is_none());
         }

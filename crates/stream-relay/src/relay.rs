@@ -20,10 +20,10 @@ pub struct Relay {
     settings: RelaySettings,
 }
 
-/// An invocation that fails whole.
+/// An error that fails the whole invocation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
-    /// A record is unsettled and has no sequence number to report, so everything must come again.
+    /// A record is unsettled and has no sequence number to report, so the whole batch must be retried.
     #[error("message {id} is unsettled, and its record has no sequence number")]
     NoSequenceNumber {
         /// The message, or the event id of its record.
@@ -40,12 +40,12 @@ impl Relay {
         Self { publisher: Publisher { bus, retry, dead_letter_queue: Some(dead_letter_queue) }, settings }
     }
 
-    /// Settles as much of a batch as the time until `deadline` allows. What is in flight when it is up counts as
-    /// unsettled, though it may have arrived.
+    /// Settles as much of a batch as the time until `deadline` allows. Messages in flight at that time count as
+    /// unsettled, although they may have arrived.
     ///
     /// # Errors
     ///
-    /// When something is unsettled that cannot be reported.
+    /// When an unsettled record cannot be reported.
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, RelayError> {
         let records = batch.records.len();
         let messages = gather(batch.records, &self.settings);
@@ -57,7 +57,7 @@ impl Relay {
     }
 }
 
-/// Reports the lowest sequence number of what is unsettled.
+/// The response with the lowest sequence number of the unsettled records.
 fn response(published: &Published) -> Result<BatchResponse, RelayError> {
     let mut lowest: Option<&SequenceNumber> = None;
     for message in published.unsettled.iter().map(|&index| &published.messages[index]) {

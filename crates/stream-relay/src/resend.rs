@@ -1,5 +1,5 @@
-//! Outbox rows that an operator sends again. No stream stands behind them and none goes to the dead-letter queue: a message
-//! that the bus does not take stays where it was.
+//! Outbox rows that an operator sends again. They come from no stream, and none goes to the dead-letter queue: a
+//! message that the bus does not accept stays where it was.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::publisher::Publisher;
 use crate::record::OutboxRow;
 use crate::settings::RelaySettings;
 
-/// Sending ends when the bus has answered with nothing but failures for so long.
+/// The time after which sending ends when the bus has returned nothing but failures.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What became of a row.
+/// The result of sending a row again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResendOutcome {
-    /// The bus took it.
+    /// The bus accepted it.
     Sent,
-    /// It can never be sent as it is.
-    Refused(EntryError),
-    /// It was not sent, or nobody knows: it can be sent later. With the last failure, if there was one.
+    /// It can never be sent in its current form.
+    Rejected(EntryError),
+    /// It was not sent, or the result is unknown: it can be sent later. Contains the last failure, if there was one.
     Unsent(Option<EntryError>),
 }
 
-/// A sender at a bounded rate.
+/// A sender with a maximum rate.
 #[derive(Debug)]
 pub struct Resend {
     publisher: Publisher,
@@ -36,24 +36,25 @@ pub struct Resend {
 }
 
 impl Resend {
-    /// A sender of at most so many messages a second, over a client that does not retry by itself, such as that of
-    /// [`clients`](crate::clients).
+    /// A sender with a maximum of `per_second` messages a second, over a client that does not retry by itself, such as
+    /// that of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, settings: RelaySettings, per_second: NonZeroU32) -> Self {
         let publisher = Publisher { bus, retry: settings.retry, dead_letter_queue: None };
         let limits = Limits { rate: Some(per_second), patience: Some(PATIENCE), ..Limits::default() };
         Self { publisher, settings, limits }
     }
 
-    /// Ends sending when the bus has answered with nothing but failures for so long; a minute by default.
+    /// Sets the time after which sending ends when the bus has returned nothing but failures; a minute by default.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.limits.patience = Some(patience);
         self
     }
 
-    /// Sends the rows, each aggregate's in order of `messageSeq`, and returns what became of each, in the order in which
-    /// they were given. A row that the bus refuses for good holds up nothing; a transient failure is retried; an error of
-    /// the deployment, a bus that takes nothing any more, or `stop` end it once the requests in flight are back.
+    /// Sends the rows, each aggregate's in order of `messageSeq`, and returns the outcome of each, in the order of
+    /// `rows`. A row that the bus rejects permanently delays no other. Transient failures are retried. An error of the
+    /// deployment, a bus that accepts nothing any more, or `stop` ends sending once the requests in flight have
+    /// finished.
     pub async fn send(&mut self, rows: Vec<OutboxItem>, stop: impl Future<Output = ()>) -> Vec<ResendOutcome> {
         let mut unreadable = Vec::with_capacity(rows.len());
         let mut messages = Vec::with_capacity(rows.len());
@@ -69,7 +70,7 @@ impl Resend {
         let mut published = outcomes(self.publisher.publish(messages, &mut self.limits, stop).await);
         unreadable
             .into_iter()
-            .filter_map(|error| error.map(ResendOutcome::Refused).or_else(|| published.next()))
+            .filter_map(|error| error.map(ResendOutcome::Rejected).or_else(|| published.next()))
             .collect()
     }
 }
@@ -77,7 +78,7 @@ impl Resend {
 fn outcomes(Published { messages, unsettled, .. }: Published) -> impl Iterator<Item = ResendOutcome> {
     messages.into_iter().enumerate().map(move |(index, message)| match message.permanent_error {
         _ if unsettled.contains(&index) => ResendOutcome::Unsent(message.last_error),
-        Some(error) => ResendOutcome::Refused(error),
+        Some(error) => ResendOutcome::Rejected(error),
         None => ResendOutcome::Sent,
     })
 }

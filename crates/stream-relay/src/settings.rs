@@ -1,10 +1,10 @@
-//! How the relay is configured.
+//! The configuration of the relay.
 
 use std::time::Duration;
 
 use daybook_settings::{Environment, SettingError};
 
-/// Where messages go, and how failures are retried.
+/// The destinations of messages, and the retry policy.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     /// `EVENT_BUS_NAME`: the name or ARN of the bus.
@@ -13,16 +13,16 @@ pub struct RelaySettings {
     pub event_source: String,
     /// `DLQ_URL`: the queue for messages that cannot be sent.
     pub dlq_url: String,
-    /// How failures are retried; not in the environment.
+    /// The retry policy, which is not read from the environment.
     pub retry: RetryPolicy,
 }
 
-/// How failures are retried, and until when.
+/// The waits between retries, and the time that an invocation leaves for its response.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// The first wait is at most this long; each later one at most twice the one before.
+    /// The maximum of the first wait; the maximum doubles with each later wait.
     pub first_wait: Duration,
-    /// No wait is longer.
+    /// The maximum of every wait.
     pub longest_wait: Duration,
     /// The time that an invocation leaves for its response: nothing is sent or awaited later than this before the deadline.
     pub margin: Duration,
@@ -33,7 +33,8 @@ impl RelaySettings {
     ///
     /// # Errors
     ///
-    /// When a variable is missing, when source or bus cannot be names, or the source is one that EventBridge reserves for AWS.
+    /// When a variable is missing, the source or bus is not a valid name, or the source is one that EventBridge
+    /// reserves for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;
         Ok(Self { dlq_url, ..Self::read_bus(environment)? })
@@ -43,10 +44,10 @@ impl RelaySettings {
     ///
     /// # Errors
     ///
-    /// Those of [`read`](Self::read), except those of the queue.
+    /// The errors of [`read`](Self::read), except those of the queue.
     pub fn read_bus(environment: &Environment) -> Result<Self, SettingError> {
         let event_source = environment.required("EVENT_SOURCE")?;
-        // The bus would refuse every message for it, one by one.
+        // Otherwise the bus would reject every message, one by one.
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if event_source.starts_with("aws.") || event_source.len() > 256 || !event_source.bytes().all(allowed) {
             return Err(SettingError::Bad {
@@ -72,7 +73,7 @@ impl RelaySettings {
 }
 
 impl RetryPolicy {
-    /// The time to wait after this many attempts, with full jitter: anything from nothing to the limit.
+    /// The wait after this many attempts, with full jitter: anything from zero to the maximum.
     pub(crate) fn wait(&self, attempts: u32) -> Duration {
         self.limit(attempts).mul_f64(fastrand::f64())
     }
@@ -84,7 +85,7 @@ impl RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// 100 ms, 5 s, and a margin of 1 s.
+    /// A first wait of up to 100 ms, a longest wait of 5 s, and a margin of 1 s.
     fn default() -> Self {
         Self {
             first_wait: Duration::from_millis(100),
@@ -113,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_aws_is_an_error() {
+    fn event_source_reserved_for_aws_is_an_error() {
         let environment = [ALL[0], ("EVENT_SOURCE", "aws.s3"), ALL[2]].into_iter().collect();
         assert!(RelaySettings::read(&environment).unwrap_err().to_string().contains("EVENT_SOURCE"));
     }
 
     #[test]
-    fn a_bus_has_a_name_or_an_arn() {
+    fn event_bus_name_is_a_name_or_an_arn() {
         let read = |bus| RelaySettings::read(&[("EVENT_BUS_NAME", bus), ALL[1], ALL[2]].into_iter().collect());
         for bus in ["default", "aws.partner/example.com/a", "arn:aws:events:eu-west-1:123456789012:event-bus/main"] {
             assert_eq!(read(bus).unwrap().event_bus_name, bus);

@@ -1,4 +1,4 @@
-//! Logs and metrics of an invocation: a line for the batch, a line with the ids of whatever did not go smoothly, and
+//! Logs and metrics of an invocation: one line for the batch, one line with the ids for each kind of irregularity, and
 //! counters.
 
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use crate::published::Published;
 
 /// Maximum ids in a log line.
 const IDS_LOGGED: usize = 100;
-/// Maximum values of a metric that CloudWatch takes in a line.
+/// Maximum values of a metric that CloudWatch accepts in a line.
 const VALUES: usize = 100;
 
-/// Names the units of the metrics.
+/// Registers the units of the metrics.
 pub(crate) fn describe() {
     for name in ["BatchSize", "MessagesSent", "MessagesRetried", "MessagesDeadLettered", "MessagesUnsettled"] {
         describe_counter!(name, Unit::Count, "");
@@ -22,7 +22,7 @@ pub(crate) fn describe() {
     describe_histogram!("Lag", Unit::Milliseconds, "");
 }
 
-/// Logs and counts what an invocation came to.
+/// Logs and counts the result of an invocation.
 pub(crate) fn report(records: usize, published: &Published) {
     let Published { messages, unsettled, .. } = published;
     let ids = |indices: &BTreeSet<usize>| {
@@ -55,14 +55,14 @@ pub(crate) fn report(records: usize, published: &Published) {
     ] {
         counter!(name).increment(count as u64);
     }
-    for lag in spread(&published.lags) {
+    for lag in sample(&published.lags) {
         histogram!("Lag").record(lag.as_secs_f64() * 1000.0);
     }
 }
 
-/// As many of the lags as CloudWatch takes, evenly by rank, so that the smallest, the largest and those between keep their
-/// positions.
-fn spread(lags: &[Duration]) -> Vec<Duration> {
+/// A sample of the lags, as many as CloudWatch accepts, evenly spaced by rank, so that the smallest, the largest and
+/// the quantiles in between stay the same.
+fn sample(lags: &[Duration]) -> Vec<Duration> {
     let mut lags = lags.to_vec();
     if lags.len() <= VALUES {
         return lags;
@@ -77,12 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_keeps_the_extremes_and_the_middle() {
+    fn sampled_lags_preserve_the_extremes_and_the_middle() {
         let lags = |count: u64| (0..count).rev().map(Duration::from_millis).collect::<Vec<_>>();
-        assert_eq!(spread(&lags(100)).len(), 100);
-        let spread = spread(&lags(10_001));
-        assert_eq!(spread.len(), 100);
-        assert_eq!((spread[0], spread[99]), (Duration::ZERO, Duration::from_secs(10)));
-        assert!((4_900..5_100).contains(&spread[50].as_millis()));
+        assert_eq!(sample(&lags(100)).len(), 100);
+        let sample = sample(&lags(10_001));
+        assert_eq!(sample.len(), 100);
+        assert_eq!((sample[0], sample[99]), (Duration::ZERO, Duration::from_secs(10)));
+        assert!((4_900..5_100).contains(&sample[50].as_millis()));
     }
 }

@@ -80,7 +80,7 @@ async fn many_aggregates_share_requests() {
 }
 
 #[tokio::test]
-async fn only_failed_rows_are_sent_again_and_refused_rows_are_reported() {
+async fn only_failed_rows_are_sent_again_and_rejected_rows_are_reported() {
     let faults = json!({
         "putEvents": [{"http": 500}, {"failEntries": [{"index": 1, "code": "InternalFailure"}]}],
         "entries": [{"containing": "c-1", "code": "MalformedDetail"}],
@@ -89,7 +89,7 @@ async fn only_failed_rows_are_sent_again_and_refused_rows_are_reported() {
     let unreadable = OutboxItem { pk: "todo/d".to_owned(), ..row("d", 1) };
     let rows = vec![row("a", 1), row("b", 1), row("c", 1), row("c", 2), unreadable];
     let outcomes = setup.resend.send(rows, pending()).await;
-    let refused = |code: &str, text: &str| ResendOutcome::Refused(EntryError { code: code.into(), text: text.into() });
+    let refused = |code: &str, text: &str| ResendOutcome::Rejected(EntryError { code: code.into(), text: text.into() });
     assert_eq!(
         outcomes,
         [
@@ -107,13 +107,13 @@ async fn only_failed_rows_are_sent_again_and_refused_rows_are_reported() {
 }
 
 #[tokio::test]
-async fn sending_ends_when_the_last_row_is_refused() {
+async fn sending_ends_when_the_last_row_is_rejected() {
     let setup = setup(json!({"entries": [{"containing": "a-1", "code": "MalformedDetail"}]})).await;
     // What is over is not waited for, however patient the sender is with the bus.
     let mut resend = setup.resend.with_patience(Duration::from_secs(24 * 60 * 60));
     let sending = resend.send(vec![row("a", 1)], pending());
     let outcomes = tokio::time::timeout(Duration::from_secs(60), sending).await.unwrap();
-    assert!(matches!(&outcomes[0], ResendOutcome::Refused(error) if error.code == "MalformedDetail"));
+    assert!(matches!(&outcomes[0], ResendOutcome::Rejected(error) if error.code == "MalformedDetail"));
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn an_error_of_the_deployment_ends_sending() {
 }
 
 #[tokio::test]
-async fn sending_ends_when_the_bus_takes_nothing_any_more() {
+async fn sending_ends_when_the_bus_only_fails_for_too_long() {
     let setup = setup(json!({"putEvents": [{"http": 500, "forever": true}]})).await;
     let mut resend = setup.resend.with_patience(Duration::from_millis(200));
     let outcomes = resend.send(vec![row("a", 1), row("a", 2)], pending()).await;
@@ -137,7 +137,7 @@ async fn sending_ends_when_the_bus_takes_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn waiting_for_the_rate_uses_up_no_patience() {
+async fn waiting_for_the_rate_does_not_count_as_failing() {
     let setup = setup_at_rate(100, json!({})).await;
     let mut resend = setup.resend.with_patience(Duration::from_millis(1));
     let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
@@ -146,7 +146,7 @@ async fn waiting_for_the_rate_uses_up_no_patience() {
 
 /// At one a second, a request of ten puts off the next by ten seconds: a stop in the meantime is the end of it.
 #[tokio::test]
-async fn the_rate_holds_the_rest_back_until_it_is_stopped() {
+async fn rate_limited_rows_are_unsent_when_sending_is_stopped() {
     let mut setup = setup_at_rate(1, json!({})).await;
     let rows = (0..25).map(|id| row(&id.to_string(), 1)).collect();
     let bus = setup.bus.clone();

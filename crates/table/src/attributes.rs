@@ -1,4 +1,4 @@
-//! Attribute names, for the places that need one by itself: expressions, projections, key schemas.
+//! Attribute names, for code that needs a name alone: expressions, projections, key schemas.
 
 /// The partition key of the table.
 pub const PK: &str = "pk";
@@ -19,7 +19,7 @@ pub const AGGREGATE_TYPE: &str = "aggregateType";
 pub const AGGREGATE_ID: &str = "aggregateId";
 /// Metadata: the number of the last event.
 pub const CURRENT_SEQ_NUM: &str = "currentSeqNum";
-/// The count of messages announced: in the metadata, so far; in an event and a snapshot, up to and including it.
+/// The count of messages: in the metadata, of all events; in an event and a snapshot, up to and including that event.
 pub const MESSAGE_SEQ: &str = "messageSeq";
 /// Metadata: when the first event was appended.
 pub const CREATED_AT: &str = "createdAt";
@@ -36,7 +36,7 @@ pub const SNAPSHOT_DUE: &str = "snapshotDue";
 
 /// Snapshot: the last event that is folded into it.
 pub const LAST_SEQ_NUM: &str = "lastSeqNum";
-/// Snapshot: the version of the state's meaning.
+/// Snapshot: the aggregate's `STATE_VERSION` when it was taken.
 pub const STATE_VERSION: &str = "stateVersion";
 /// Snapshot: when it was taken.
 pub const TAKEN_AT: &str = "takenAt";

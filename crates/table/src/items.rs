@@ -1,4 +1,4 @@
-//! The items. `serde_dynamo` turns them into attribute values and back.
+//! The items as structs, which `serde_dynamo` converts to attribute values and back.
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
@@ -9,13 +9,13 @@ use ulid::Ulid;
 
 use crate::keys::{self, AggregateKey};
 
-/// `#METADATA`: how far the stream goes. Written by an update, so only ever read as a whole.
+/// `#METADATA`: the end of the stream. Appends write it with an update expression, so this struct is only for reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// The number of the last event.
     pub current_seq_num: u64,
-    /// How many messages were announced.
+    /// The number of messages of all events.
     pub message_seq: u64,
     /// Whether the aggregate is deleted.
     #[serde(default)]
@@ -40,19 +40,19 @@ pub struct EventItem {
     pub event_version: u32,
     /// JSON text.
     pub data: String,
-    /// Where it came from.
+    /// The origin of its command.
     pub meta: Meta,
     /// RFC 3339.
     pub occurred_at: String,
-    /// Messages announced up to and including this event: it lets a load number the next message without a read of the
-    /// metadata.
+    /// The number of messages up to and including this event. With it, a load can number the next message without
+    /// reading the metadata.
     pub message_seq: u64,
     /// The event type, and its shard.
     pub gsi1pk: String,
     /// The event id.
     pub gsi1sk: String,
-    /// The last event of the same append, on every event but that one: a query beside the transaction may see some of its
-    /// rows and not others, and this shows that there are more.
+    /// The number of the last event of the same append, on every event but that one. A query during a transaction may
+    /// return some of its rows and not others; this attribute shows that more rows follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_end: Option<u64>,
     /// Present and true when the event reaches or crosses a multiple of `SNAPSHOT_EVERY`.
@@ -124,7 +124,7 @@ pub struct OutboxItem {
     pub message_id: String,
     /// The `DetailType`.
     pub message_type: String,
-    /// The message's number among the aggregate's.
+    /// The message's number among the aggregate's messages.
     pub message_seq: u64,
     /// The `Detail`, JSON text.
     pub detail: String,
@@ -163,19 +163,19 @@ impl OutboxItem {
 pub struct SnapshotItem {
     /// The aggregate.
     pub pk: String,
-    /// Which of its snapshots.
+    /// `#SNAPSHOT`, or the padded number of a kept snapshot's last event.
     pub sk: String,
     /// The state.
     pub state: StoredText,
     /// The last event that is folded into it.
     pub last_seq_num: u64,
-    /// Messages announced up to and including that event.
+    /// The number of messages up to and including that event.
     pub message_seq: u64,
-    /// The version of the state's meaning.
+    /// The aggregate's `STATE_VERSION` when it was taken.
     pub state_version: u32,
     /// RFC 3339.
     pub taken_at: String,
-    /// Seconds since 1970; only on a kept snapshot that is no longer among the newest.
+    /// Seconds since 1970; only on a kept snapshot that is to expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<i64>,
 }
@@ -206,7 +206,7 @@ pub struct IdempotencyItem {
     pub version: u64,
     /// The body.
     pub body: StoredText,
-    /// Seconds since 1970. DynamoDB may delete late: an item whose time is past counts as gone.
+    /// Seconds since 1970. DynamoDB may delete late: an item whose TTL has passed counts as deleted.
     pub ttl: i64,
 }
 

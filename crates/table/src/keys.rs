@@ -1,4 +1,5 @@
-//! Keys. Numbers are padded to 12 digits, so that text order is number order for a trillion events of one aggregate.
+//! Keys. Numbers are padded to 12 digits, so that text order is number order for up to a trillion events of one
+//! aggregate.
 
 use std::fmt;
 
@@ -6,15 +7,16 @@ use ulid::Ulid;
 
 /// The sort key of the metadata.
 pub const METADATA: &str = "#METADATA";
-/// The sort key of the newest snapshot.
+/// The sort key of the latest snapshot.
 pub const SNAPSHOT: &str = "#SNAPSHOT";
-/// How sort keys of events begin.
+/// The prefix of the sort keys of events.
 pub const EVENT_PREFIX: &str = "EVENT#";
-/// How sort keys of outbox rows begin.
+/// The prefix of the sort keys of outbox rows.
 pub const OUTBOX_PREFIX: &str = "OUTBOX#";
-/// How sort keys of stored responses begin.
+/// The prefix of the sort keys of stored responses.
 pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
-/// How sort keys of kept snapshots begin.
+/// The prefix of the sort keys of kept snapshots: those that `SNAPSHOT_KEEP` retains, and those of another state
+/// version.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
 
 /// The last number that fits the padding.
@@ -26,7 +28,7 @@ pub const MAX_ID: usize = 128;
 const AGGREGATE_PREFIX: &str = "AGGREGATE#";
 const EVENT_TYPE_PREFIX: &str = "EVENT_TYPE#";
 
-/// Which aggregate: its type and id, and by that its partition.
+/// The identity of an aggregate: its type and id, which also make its partition key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AggregateKey {
     /// The registered type.
@@ -46,7 +48,7 @@ impl AggregateKey {
         format!("{AGGREGATE_PREFIX}{}#{}", self.aggregate_type, self.id)
     }
 
-    /// The aggregate of a partition key; `None` when it is not one.
+    /// The aggregate of a partition key; `None` when the key is not that of an aggregate.
     pub fn from_pk(pk: &str) -> Option<Self> {
         let (aggregate_type, id) = pk.strip_prefix(AGGREGATE_PREFIX)?.split_once('#')?;
         (!aggregate_type.is_empty() && is_id(id)).then(|| Self::new(aggregate_type, id))
@@ -77,9 +79,9 @@ pub fn outbox_sk(seq_num: u64, index: usize) -> String {
     format!("{OUTBOX_PREFIX}{seq_num:012}#{index}")
 }
 
-/// What sorts behind all messages of event `seq_num`, and before those of the next.
+/// A sort key after those of all messages of event `seq_num`, and before those of the next event.
 pub fn outbox_end(seq_num: u64) -> String {
-    // A colon is what follows on the digit 9.
+    // A colon follows the digit 9 in ASCII.
     format!("{OUTBOX_PREFIX}{seq_num:012}#:")
 }
 
@@ -98,7 +100,7 @@ pub fn gsi1sk(event_id: Ulid) -> String {
     format!("{EVENT_PREFIX}{event_id}")
 }
 
-/// The index partition that an event goes to. With one shard it is named by the event type alone.
+/// The index partition of an event. With one shard its name is the event type alone.
 pub fn gsi1pk(event_type: &str, aggregate_id: &str, shards: u32) -> String {
     if shards <= 1 {
         format!("{EVENT_TYPE_PREFIX}{event_type}")
@@ -107,8 +109,8 @@ pub fn gsi1pk(event_type: &str, aggregate_id: &str, shards: u32) -> String {
     }
 }
 
-/// Every index partition that may hold events of a type. The one without a number is among them whatever `shards` says,
-/// because it holds what was written before sharding was turned on.
+/// Every index partition that may hold events of a type. The one without a shard number is always among them, because
+/// it holds what was written before sharding was turned on.
 pub fn gsi1pks(event_type: &str, shards: u32) -> Vec<String> {
     let plain = format!("{EVENT_TYPE_PREFIX}{event_type}");
     let numbered = (0..shards).map(|shard| format!("{plain}#{shard}"));
@@ -143,18 +145,17 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_key_names_its_aggregate() {
+    fn partition_key_and_aggregate_convert_into_each_other() {
         let key = AggregateKey::new("account", "A-1.b~c_d");
         assert_eq!(key.pk(), "AGGREGATE#account#A-1.b~c_d");
         assert_eq!(AggregateKey::from_pk(&key.pk()), Some(key));
-        for not_one in ["", "AGGREGATE#", "AGGREGATE#account", "AGGREGATE#account#", "AGGREGATE##1", "OTHER#account#1"]
-        {
-            assert_eq!(AggregateKey::from_pk(not_one), None, "{not_one}");
+        for pk in ["", "AGGREGATE#", "AGGREGATE#account", "AGGREGATE#account#", "AGGREGATE##1", "OTHER#account#1"] {
+            assert_eq!(AggregateKey::from_pk(pk), None, "{pk}");
         }
     }
 
     #[test]
-    fn ids_are_what_a_path_carries_as_it_is() {
+    fn ids_have_only_characters_that_a_path_carries_unescaped() {
         for id in ["1", "a.b", "...", "D8E8B51E-0337-4300-B414-0CC65918AAF8", &"x".repeat(128)] {
             assert!(is_id(id), "{id}");
         }
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_chosen_by_a_hash_that_never_changes() {
+    fn shard_of_an_aggregate_never_changes() {
         assert_eq!(gsi1pk("OrderPlaced", "1234", 1), "EVENT_TYPE#OrderPlaced");
         assert_eq!(gsi1pk("OrderPlaced", "1234", 8), "EVENT_TYPE#OrderPlaced#5");
         assert_eq!(gsi1pks("OrderPlaced", 1), ["EVENT_TYPE#OrderPlaced"]);

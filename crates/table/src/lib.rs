@@ -1,13 +1,13 @@
-//! The shape of the table: how keys are built and what each item holds.
+//! The shape of the table: its keys and the contents of its items.
 //!
-//! Invariant: no other crate spells an attribute name or a key prefix. Everything here is a stored format: what was once
-//! written must stay readable.
+//! Invariant: no other crate spells an attribute name or a key prefix. Everything here is a stored format: items that
+//! were once written must stay readable.
 //!
 //! In reading order:
 //! - [`keys`]: partition and sort keys of the table and its index.
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
-//! - [`trace`]: what a trace header looks like.
+//! - [`trace`]: the format of a trace header.
 
 pub mod attributes;
 pub mod items;

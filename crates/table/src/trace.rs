@@ -1,4 +1,4 @@
-//! What `traceHeader` may hold: an AWS X-Ray trace header, as EventBridge takes it.
+//! The format of the `traceHeader` attribute: an AWS X-Ray trace header, as EventBridge accepts it.
 
 /// Maximum characters of a trace header.
 pub const MAX_TRACE_HEADER: usize = 500;
@@ -36,7 +36,7 @@ mod tests {
     const ROOT: &str = "Root=1-5759e988-bd862e3fe1be46a994272793";
 
     #[test]
-    fn a_trace_header_has_a_root() {
+    fn text_with_one_valid_root_is_a_trace_header() {
         let longest = format!("{ROOT};Lineage={}", "x".repeat(MAX_TRACE_HEADER - ROOT.len() - 9));
         for header in [
             ROOT,
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_one() {
+    fn text_without_one_valid_root_is_not_a_trace_header() {
         let too_long = format!("{ROOT};Lineage={}", "x".repeat(MAX_TRACE_HEADER - ROOT.len() - 8));
         for text in [
             "",

@@ -255,7 +255,7 @@ impl Republish<'_> {
                     self.counts.sent += 1;
                     self.print_row("sent", row, None)?;
                 }
-                ResendOutcome::Refused(refusal) => {
+                ResendOutcome::Rejected(refusal) => {
                     self.counts.refused += 1;
                     self.print_row("refused", row, Some(refusal.to_string()))?;
                 }

@@ -1,11 +1,11 @@
-//! JSON that a caller sent: a struct is read from an object only.
+//! Strict reading of JSON that a caller sent: a struct is read from an object only.
 //!
-//! `serde_json` also reads a struct from an array of its fields, in their order in the source. No document of an API
-//! describes that, and a field that is added or moved would change what such an array means. So a struct, at any depth,
-//! is read from an object or not at all.
+//! `serde_json` also reads a struct from an array of its fields, in their order in the source. No API document
+//! describes that, and a field that is added or moved would change what such an array means. So a struct, at any
+//! depth, is read from an object or not at all.
 //!
-//! Out of reach is what serde itself sets aside before it knows what to read it as: what stands in an untagged or an
-//! internally tagged enum, or beside `#[serde(flatten)]`.
+//! Values that serde buffers before it knows their type are out of reach: the content of untagged and internally
+//! tagged enums, and of enums and structs beside `#[serde(flatten)]`.
 
 use std::fmt;
 
@@ -18,15 +18,16 @@ use super::explain::explain;
 ///
 /// # Errors
 ///
-/// What does not fit and where, for the caller.
+/// A text for the caller: what does not fit, and where.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_path_to_error::deserialize(Strict(&mut serde_json::Deserializer::from_str(text))).map_err(explain)
 }
 
-/// Any part of reading, with everything that is read through it.
+/// A wrapper around a deserializer, visitor, seed or access of serde, which also wraps everything that is read through
+/// it.
 struct Strict<T>(T);
 
-/// Who asks for a struct.
+/// A wrapper around the visitor of a struct, which accepts objects only.
 struct Object<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Object<V> {
@@ -41,15 +42,15 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Object<V> {
     }
 }
 
-/// Methods that hand on to the part within.
-macro_rules! hand_on {
+/// Methods that forward to the wrapped value.
+macro_rules! forward {
     (to deserializer: $($method:ident($($name:ident: $kind:ty),*)),+ $(,)?) => {
         $(fn $method<V: Visitor<'de>>(self, $($name: $kind,)* visitor: V) -> Result<V::Value, D::Error> {
             self.0.$method($($name,)* Strict(visitor))
         })+
     };
     (to visitor: $($method:ident($($kind:ty)?)),+ $(,)?) => {
-        $(hand_on! { one $method($($kind)?) })+
+        $(forward! { one $method($($kind)?) })+
     };
     (one $method:ident($kind:ty)) => {
         fn $method<E: serde::de::Error>(self, value: $kind) -> Result<V::Value, E> {
@@ -75,7 +76,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         self.0.deserialize_struct(name, fields, Object(visitor))
     }
 
-    hand_on! { to deserializer:
+    forward! { to deserializer:
         deserialize_any(), deserialize_ignored_any(), deserialize_identifier(),
         deserialize_bool(), deserialize_char(), deserialize_str(), deserialize_string(),
         deserialize_i8(), deserialize_i16(), deserialize_i32(), deserialize_i64(), deserialize_i128(),
@@ -99,7 +100,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
         self.0.expecting(f)
     }
 
-    hand_on! { to visitor:
+    forward! { to visitor:
         visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_i128(i128), visit_u128(u128), visit_f64(f64),
         visit_str(&str), visit_borrowed_str(&'de str), visit_string(String),
         visit_bytes(&[u8]), visit_borrowed_bytes(&'de [u8]), visit_byte_buf(Vec<u8>), visit_none(), visit_unit(),

@@ -24,7 +24,7 @@ fn rejection(decided: &Decided) -> (&str, &str) {
 }
 
 #[test]
-fn each_command_sees_the_state_after_those_before_it() {
+fn command_of_a_batch_is_decided_on_the_state_after_earlier_commands() {
     let counter = Subject::of::<Counter>();
     let batch = [start(1), ("Double", json!({})), add(&[3]), ("Double", json!({}))];
     let decided = counter.decide(&counter.unborn(), &batch).unwrap();
@@ -56,7 +56,7 @@ fn a_batch_is_numbered_like_the_same_commands_one_by_one() {
 }
 
 #[test]
-fn a_batch_of_no_commands_or_of_commands_without_effect_succeeds() {
+fn batch_without_commands_or_without_events_succeeds() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[start(1)]);
     for batch in [vec![], vec![add(&[])], vec![add(&[]), add(&[])]] {
@@ -67,7 +67,7 @@ fn a_batch_of_no_commands_or_of_commands_without_effect_succeeds() {
 }
 
 #[test]
-fn one_command_that_does_not_reach_the_rules_fails_the_batch() {
+fn one_command_that_cannot_be_decided_fails_the_batch() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[start(1)]);
     let fails = |last: (&'static str, Value)| counter.decide(&before, &[add(&[1]), last]).unwrap_err();
@@ -89,7 +89,7 @@ fn invalid_command_is_found_before_the_rules_reject_an_earlier_one() {
 }
 
 #[test]
-fn rejection_without_a_record_changes_nothing() {
+fn rejection_that_records_no_event_changes_nothing() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[start(1)]);
     let decided = counter.decide(&before, &[reject(&[])]).unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::counter::Counter;
 use crate::support::{ID, Subject, decision_input, names};
 
-/// Why a command that is written like this is invalid.
+/// The reason why a command with this data is invalid.
 fn invalid(command: &str, data: &str) -> String {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
@@ -17,7 +17,7 @@ fn invalid(command: &str, data: &str) -> String {
 }
 
 #[test]
-fn an_unknown_command_lists_those_that_there_are() {
+fn unknown_command_error_lists_the_known_commands() {
     let counter = Subject::of::<Counter>();
     for command in ["Divide", "add", "", "Add\"", "CounterAdded"] {
         let error = counter.decide(&counter.unborn(), &[(command, json!({}))]).unwrap_err();
@@ -68,7 +68,7 @@ fn invalid_data_error_has_no_column() {
 }
 
 #[test]
-fn key_that_comes_twice_is_invalid() {
+fn repeated_json_key_is_invalid() {
     assert!(invalid("Start", r#"{"at": 1, "at": 1}"#).contains("duplicate field `at`"));
     assert!(invalid("Start", r#"{"at": 1, "\u0061t": 2}"#).contains("duplicate field `at`"));
     assert!(serde_json::from_str::<CommandRequest>(r#"{"command": "Add", "command": "Close"}"#).is_err());
@@ -76,7 +76,7 @@ fn key_that_comes_twice_is_invalid() {
 }
 
 #[test]
-fn a_request_is_a_command_and_its_data_and_nothing_else() {
+fn request_with_other_members_than_command_and_data_is_invalid() {
     let read = |text| serde_json::from_str::<CommandRequest>(text);
     let request = read(r#"{"data": {"at": 1.0e1}, "command": "Start"}"#).unwrap();
     assert_eq!((request.command.as_str(), request.data.text()), ("Start", r#"{"at": 1.0e1}"#));
@@ -87,7 +87,7 @@ fn a_request_is_a_command_and_its_data_and_nothing_else() {
 }
 
 #[test]
-fn data_cannot_smuggle_in_another_command() {
+fn command_name_inside_the_data_is_not_executed() {
     assert!(invalid("Start", r#"{"at": 1, "command": "Close"}"#).contains("unknown field `command`"));
     let counter = Subject::of::<Counter>();
     let odd = (r#"Add","command":"Close"#, json!({"amounts": []}));
@@ -96,7 +96,7 @@ fn data_cannot_smuggle_in_another_command() {
 }
 
 #[test]
-fn a_command_without_fields_takes_an_empty_object_or_nothing() {
+fn command_without_fields_accepts_an_empty_object_or_no_data() {
     let counter = Subject::of::<Counter>();
     let started = counter.after(&[("Start", json!({"at": 1}))]);
     for data in ["{}", "{ \n}", "null"] {
@@ -107,7 +107,7 @@ fn a_command_without_fields_takes_an_empty_object_or_nothing() {
 }
 
 #[test]
-fn an_event_without_fields_is_an_empty_object_and_can_be_read_again() {
+fn event_without_fields_is_stored_as_an_empty_object_and_read_back() {
     let counter = Subject::of::<Counter>();
     let decided = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1})), ("Close", json!({}))]).unwrap();
     assert_eq!(decided.events[1].data.text(), "{}");
@@ -115,7 +115,7 @@ fn an_event_without_fields_is_an_empty_object_and_can_be_read_again() {
 }
 
 #[test]
-fn only_creation_makes_an_aggregate_exist() {
+fn other_commands_do_not_create_an_aggregate() {
     let counter = Subject::of::<Counter>();
     for (command, data) in [("Add", json!({"amounts": [1]})), ("Double", json!({})), ("Close", json!({}))] {
         assert_eq!(counter.decide(&counter.unborn(), &[(command, data)]).unwrap_err(), CommandError::Missing);
@@ -123,18 +123,18 @@ fn only_creation_makes_an_aggregate_exist() {
 }
 
 #[test]
-fn creation_happens_once() {
+fn second_creation_of_an_aggregate_fails() {
     let counter = Subject::of::<Counter>();
     let start = || ("Start", json!({"at": 1}));
     assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists);
     // Of an aggregate that does not exist, the error is not that it exists.
     let twice = counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err();
-    assert_eq!(twice, CommandError::CreatedTwice { place: 2 });
+    assert_eq!(twice, CommandError::CreatedTwice { position: 2 });
     assert_eq!(twice.to_string(), "command 2 of the array creates it again");
 }
 
 #[test]
-fn a_deleted_aggregate_takes_no_command_and_still_exists() {
+fn deleted_aggregate_accepts_no_command_and_still_exists() {
     let counter = Subject::of::<Counter>();
     let closed = counter.after(&[("Start", json!({"at": 1})), ("Close", json!({}))]);
     let error = |command: &str, data: Value| counter.decide(&closed, &[(command, data)]).unwrap_err();
@@ -147,15 +147,15 @@ fn a_deleted_aggregate_takes_no_command_and_still_exists() {
 }
 
 #[test]
-fn command_after_the_deletion_in_the_same_batch_fails_with_its_place() {
+fn command_after_the_deletion_in_the_same_batch_fails_with_its_position() {
     let counter = Subject::of::<Counter>();
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Add", json!({"amounts": [1]}))];
     let error = counter.decide(&counter.unborn(), &batch).unwrap_err();
-    assert_eq!(error, CommandError::AfterDeletion { place: 3 });
+    assert_eq!(error, CommandError::AfterDeletion { position: 3 });
     assert_eq!(error.to_string(), "command 3 of the array comes after its deletion");
     let started = counter.after(&batch[..1]);
-    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::AfterDeletion { place: 2 });
+    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::AfterDeletion { position: 2 });
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Start", json!({"at": 1}))];
-    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::CreatedTwice { place: 3 });
+    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::CreatedTwice { position: 3 });
     assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::Exists);
 }

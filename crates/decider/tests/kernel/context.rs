@@ -61,7 +61,7 @@ impl Aggregate for Witness {
 }
 
 #[test]
-fn it_gives_the_id_the_time_and_where_the_command_came_from() {
+fn context_contains_the_id_the_time_and_the_origin_of_the_command() {
     let meta = Meta { actor: Some("alice".into()), correlation_id: Some("c-1".into()), ..Meta::default() };
     let input = DecisionInput { meta: meta.clone(), ..decision_input() };
     let witness = Subject::of::<Witness>();
@@ -74,7 +74,7 @@ fn it_gives_the_id_the_time_and_where_the_command_came_from() {
 }
 
 #[test]
-fn its_new_ids_are_nobody_elses() {
+fn new_ids_of_the_context_are_unique() {
     let witness = Subject::of::<Witness>();
     let decided = witness.decide(&witness.unborn(), &[("Look", json!({}))]).unwrap();
     let seen: Value = decided.events[0].data.read().unwrap();

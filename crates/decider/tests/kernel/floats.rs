@@ -54,7 +54,7 @@ impl Aggregate for Scale {
 
 proptest! {
     #[test]
-    fn what_is_decided_is_what_is_read_later(left in any::<f64>(), right in any::<f64>()) {
+    fn floats_are_read_as_they_were_decided(left in any::<f64>(), right in any::<f64>()) {
         let scale = Subject::of::<Scale>();
         let weigh = [("Weigh", json!({"left": left, "right": right}))];
         prop_assume!((left / right).is_finite());
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn a_number_that_json_does_not_have_is_not_written() {
+fn number_without_json_form_fails_the_command() {
     let scale = Subject::of::<Scale>();
     let error = scale.decide(&scale.unborn(), &[("Weigh", json!({"left": 1.0, "right": 0.0}))]).unwrap_err();
     let CommandError::Unwritable { event, reason } = error else { panic!("{error}") };

@@ -14,7 +14,7 @@ fn added(seq_num: u64, amount: i64) -> RecordedEvent {
     stored(seq_num, "CounterAdded", 4, &json!({ "amount": amount }))
 }
 
-/// Why `event` cannot follow on [`started`].
+/// The reason why `event` cannot follow [`started`].
 fn read_error_after_start(event: &RecordedEvent) -> String {
     let counter = Subject::of::<Counter>();
     let error = counter.model().fold(counter.fold(&[started()]), std::slice::from_ref(event)).unwrap_err();
@@ -26,7 +26,7 @@ fn read_error_after_start(event: &RecordedEvent) -> String {
 }
 
 #[test]
-fn events_add_up_in_one_go_or_one_by_one() {
+fn events_fold_into_the_same_state_together_or_one_by_one() {
     let counter = Subject::of::<Counter>();
     let events = [started(), added(2, 5), added(3, -20)];
     let at_once = counter.fold(&events);
@@ -52,7 +52,7 @@ fn a_gap_a_repeated_event_or_an_earlier_one_is_unreadable() {
         let reason = read_error_after_start(&added(seq_num, 5));
         assert_eq!(
             reason,
-            format!("event {seq_num} (CounterAdded version 4): it follows on 1, so the stream has a gap")
+            format!("event {seq_num} (CounterAdded version 4): the event before it is 1, so the stream has a gap")
         );
     }
     let counter = Subject::of::<Counter>();
@@ -82,7 +82,7 @@ fn an_unknown_event_type_or_version_is_unreadable() {
 }
 
 #[test]
-fn data_that_is_not_the_events_is_unreadable() {
+fn event_whose_data_does_not_fit_its_type_is_unreadable() {
     for (data, says) in [
         (json!({}), "missing field `amount`"),
         (json!({"amount": "5"}), "data.amount: invalid type"),
@@ -99,7 +99,7 @@ fn data_that_is_not_the_events_is_unreadable() {
 }
 
 #[test]
-fn a_fold_that_fails_leaves_what_it_began_with_as_it_was() {
+fn failed_fold_leaves_the_initial_state_unchanged() {
     let counter = Subject::of::<Counter>();
     let before = counter.fold(&[started()]);
     counter.model().fold(before.clone(), &[added(2, 5), added(4, 5)]).unwrap_err();
@@ -108,7 +108,7 @@ fn a_fold_that_fails_leaves_what_it_began_with_as_it_was() {
 }
 
 #[test]
-fn the_events_after_a_snapshot_fold_into_what_all_of_them_do() {
+fn snapshot_and_later_events_fold_into_the_state_of_all_events() {
     let counter = Subject::of::<Counter>();
     let events = [started(), added(2, 5), added(3, -20), stored(4, "CounterClosed", 1, &json!({}))];
     let all = counter.fold(&events);
@@ -123,7 +123,7 @@ fn the_events_after_a_snapshot_fold_into_what_all_of_them_do() {
 }
 
 #[test]
-fn a_snapshot_of_something_else_is_not_restored() {
+fn snapshot_of_another_type_is_not_restored() {
     let counter = Subject::of::<Counter>();
     for state in [json!({}), json!({"total": "1", "rejections": 0}), json!([1]), json!(null)] {
         assert!(counter.model().restore(1, 1, &json_of(&state)).is_err(), "{state}");

@@ -72,17 +72,17 @@ fn recalled<const FULL_HISTORY: bool>() -> String {
 }
 
 #[test]
-fn it_has_all_events_and_those_of_earlier_commands_of_the_batch() {
+fn history_contains_all_events_and_those_of_earlier_commands_of_the_batch() {
     assert_eq!(recalled::<true>(), r#"{"line":"[a,b,c]"}"#);
 }
 
 #[test]
-fn it_is_empty_for_who_does_not_ask() {
+fn history_is_empty_without_full_history() {
     assert_eq!(recalled::<false>(), r#"{"line":"[]"}"#);
 }
 
 #[test]
-fn it_goes_on_from_decision_to_decision() {
+fn history_continues_from_decision_to_decision() {
     let diary = Subject::of::<Diary<true>>();
     let first = diary.decide(&diary.unborn(), &[("Begin", json!({"line": "a"}))]).unwrap();
     let second = diary.decide(&first.after, &[("Write", json!({"lines": ["b"]}))]).unwrap();
@@ -91,7 +91,7 @@ fn it_goes_on_from_decision_to_decision() {
 }
 
 #[test]
-fn a_rejected_batch_leaves_no_trace_in_it() {
+fn rejected_batch_adds_nothing_to_the_history() {
     let diary = Subject::of::<Diary<true>>();
     let before = diary.after(&[("Begin", json!({"line": "a"}))]);
     let rejected = diary.decide(&before, &[("Write", json!({"lines": ["b"]})), ("Tear", json!({}))]).unwrap();
@@ -101,7 +101,7 @@ fn a_rejected_batch_leaves_no_trace_in_it() {
 }
 
 #[test]
-fn its_bytes_are_counted_for_who_asks() {
+fn history_bytes_are_counted_with_full_history() {
     let events = [("Begin", json!({"line": "a"})), ("Write", json!({"lines": ["b", "c"]}))];
     let asks = Subject::of::<Diary<true>>();
     let decided = asks.decide(&asks.unborn(), &events).unwrap();

@@ -19,7 +19,7 @@ fn ids(decided: &Decided) -> Vec<Ulid> {
 }
 
 #[test]
-fn events_are_numbered_on_over_decisions_without_a_gap() {
+fn event_numbers_continue_over_decisions_without_a_gap() {
     let counter = Subject::of::<Counter>();
     let first = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
     let second = counter.decide(&first.after, &[("Add", json!({"amounts": [0, 1, 2]}))]).unwrap();
@@ -31,7 +31,7 @@ fn events_are_numbered_on_over_decisions_without_a_gap() {
 }
 
 #[test]
-fn messages_are_numbered_on_over_decisions_and_indexed_within_their_event() {
+fn message_numbers_continue_over_decisions_and_indexes_start_anew_for_each_event() {
     let counter = Subject::of::<Counter>();
     let first = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
     let second = counter.decide(&first.after, &[("Add", json!({"amounts": [0, 2, 1]}))]).unwrap();
@@ -46,7 +46,7 @@ fn messages_are_numbered_on_over_decisions_and_indexed_within_their_event() {
 }
 
 #[test]
-fn an_event_says_how_many_messages_there_are_up_to_it() {
+fn event_contains_the_count_of_messages_up_to_it() {
     let counter = Subject::of::<Counter>();
     let batch = [("Start", json!({"at": 1})), ("Add", json!({"amounts": [0, 2, 0, 1]}))];
     let decided = counter.decide(&counter.unborn(), &batch).unwrap();
@@ -55,7 +55,7 @@ fn an_event_says_how_many_messages_there_are_up_to_it() {
 }
 
 #[test]
-fn numbers_go_on_from_a_snapshot() {
+fn numbers_continue_from_a_snapshot() {
     let counter = Subject::of::<Counter>();
     let state = Json::parse(r#"{"total":5,"rejections":0}"#.to_owned()).unwrap();
     let restored = counter.model().restore(100, 250, &state).unwrap();
@@ -74,7 +74,7 @@ fn ids_are_unique_and_increase_within_a_decision() {
 }
 
 #[test]
-fn ids_of_a_recorded_rejection_are_as_unique() {
+fn ids_of_a_recorded_rejection_are_unique() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
     let batch = [("Add", json!({"amounts": [2, 2]})), ("Reject", json!({"reasons": ["a", "b"]}))];
@@ -84,7 +84,7 @@ fn ids_of_a_recorded_rejection_are_as_unique() {
 }
 
 #[test]
-fn ids_sort_by_time_whatever_their_chance() {
+fn ids_sort_by_time_whatever_their_random_part() {
     let counter = Subject::of::<Counter>();
     let most = (1 << 80) - 1_000;
     let earlier = counter.decide_under(&at(NOW, most), &counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
@@ -95,7 +95,7 @@ fn ids_sort_by_time_whatever_their_chance() {
 }
 
 #[test]
-fn ids_stay_unique_when_chance_begins_at_its_end() {
+fn ids_stay_unique_when_the_random_part_overflows() {
     let counter = Subject::of::<Counter>();
     let batch = [("Start", json!({"at": 1})), ("Add", json!({"amounts": [2, 2]}))];
     let decided = counter.decide_under(&at(NOW, (1 << 80) - 2), &counter.unborn(), &batch).unwrap();
@@ -123,7 +123,7 @@ fn the_same_input_has_the_same_outcome_to_the_byte() {
 }
 
 #[test]
-fn deciding_leaves_what_was_decided_on_as_it_was() {
+fn decision_does_not_change_the_state_before_it() {
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
     let then = counter.whole(&before);

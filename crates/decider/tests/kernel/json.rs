@@ -99,19 +99,19 @@ fn text_survives_from_a_command_into_event_state_and_message() {
 }
 
 #[test]
-fn only_the_white_space_around_a_text_is_lost() {
+fn parse_drops_only_the_white_space_around_the_text() {
     assert_eq!(Json::parse(" \n[ 1 ]\t".to_owned()).unwrap().text(), "[ 1 ]");
 }
 
 #[test]
-fn parse_takes_exactly_one_json_value() {
+fn parse_accepts_exactly_one_json_value() {
     for text in ["", " ", "{", "{}{}", "1 2", "{'a': 1}", "[1,]", "NaN", "\"\u{1}\"", "01", "nul"] {
         assert!(Json::parse(text.to_owned()).is_err(), "{text:?}");
     }
 }
 
 #[test]
-fn texts_are_equal_only_to_the_byte() {
+fn texts_are_equal_only_if_every_byte_is() {
     let json = |text: &str| Json::parse(text.to_owned()).unwrap();
     assert_eq!(json("{}"), Json::empty_object());
     assert_ne!(json("{ }"), Json::empty_object());

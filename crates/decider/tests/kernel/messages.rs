@@ -103,7 +103,7 @@ fn a_message_that_has_no_json_form_fails_the_command() {
 }
 
 #[test]
-fn a_message_has_a_name_that_the_bus_takes() {
+fn message_name_that_the_bus_would_reject_fails_the_command() {
     let herald = Subject::of::<Herald<false>>();
     for (name, fits) in [("x", true), (&"é".repeat(128), true), ("", false), (&"x".repeat(129), false)] {
         let decided = herald.decide(&herald.unborn(), &proclaim(&format!("as {name}")));
@@ -112,7 +112,7 @@ fn a_message_has_a_name_that_the_bus_takes() {
 }
 
 #[test]
-fn the_detail_has_every_member_in_its_place() {
+fn detail_contains_every_member_in_order() {
     let meta = Meta {
         actor: Some("arn:aws:iam::1:user/\"alice\"".into()),
         source_ip: Some("192.0.2.1".into()),
@@ -140,7 +140,7 @@ fn the_detail_has_every_member_in_its_place() {
 }
 
 #[test]
-fn the_detail_leaves_out_what_is_not_known() {
+fn detail_omits_absent_metadata() {
     let counter = Subject::of::<Counter>();
     let decided = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
     let (message_id, event_id) = (decided.messages[0].message_id, decided.events[0].event_id);

@@ -54,11 +54,11 @@ fn command(command: &'static str, events: &[&str]) -> (&'static str, serde_json:
 }
 
 #[test]
-fn a_stream_opens_with_the_first_of_the_events() {
+fn stream_begins_with_the_first_of_events() {
     let door = Subject::of::<Door>();
     let decided = door.decide(&door.unborn(), &[command("Build", &[BUILT, KNOCKED, BUILT])]).unwrap();
     assert_eq!(names(&decided), ["DoorBuilt", "DoorKnocked", "DoorBuilt"]);
-    // Later on it matters no more, on record or not.
+    // Later events may be of any type, and so may a recorded rejection.
     let decided = door.decide(&decided.after, &[command("Knock", &[KNOCKED])]).unwrap();
     assert_eq!(names(&decided), ["DoorKnocked"]);
     let rejected = door.decide(&decided.after, &[("Reject", json!({}))]).unwrap();
@@ -66,29 +66,29 @@ fn a_stream_opens_with_the_first_of_the_events() {
 }
 
 #[test]
-fn a_stream_that_would_open_with_another_is_not_written() {
+fn creation_that_begins_with_another_event_is_an_error() {
     let door = Subject::of::<Door>();
     let error = door.decide(&door.unborn(), &[command("Build", &[KNOCKED, BUILT])]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "DoorKnocked cannot be written: a stream opens with DoorBuilt, the first of EVENTS: put first the event that \
-         creates"
+        "DoorKnocked cannot be written: a stream must begin with DoorBuilt, the first of EVENTS: list the event that \
+         creates first"
     );
     assert!(matches!(error, CommandError::Unwritable { .. }));
 }
 
 #[test]
-fn a_creation_without_an_event_is_a_fault() {
+fn creation_without_an_event_is_an_error() {
     let door = Subject::of::<Door>();
     for batch in [vec![command("Build", &[])], vec![command("Build", &[]), command("Build", &[BUILT])]] {
         let error = door.decide(&door.unborn(), &batch).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a new door cannot be written: Build came to no event, and an aggregate begins with one"
+            "a new door cannot be written: Build returned no event, and a new aggregate needs one"
         );
         assert!(matches!(error, CommandError::Unwritable { .. }));
     }
-    // Of one that is there, nothing to do is a success.
+    // On an existing aggregate, a command without an event succeeds.
     let built = door.after(&[command("Build", &[BUILT])]);
     assert_eq!(names(&door.decide(&built, &[command("Knock", &[])]).unwrap()), [""; 0]);
 }

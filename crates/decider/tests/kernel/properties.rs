@@ -59,7 +59,7 @@ fn read_back(event: RecordedEvent) -> RecordedEvent {
 
 proptest! {
     #[test]
-    fn the_stored_events_fold_into_the_state_that_was_decided(batches in batches()) {
+    fn stored_events_fold_into_the_decided_state(batches in batches()) {
         let counter = Subject::of::<Counter>();
         let written = write(&counter, &batches);
         prop_assert_eq!(counter.whole(&counter.fold(&written.events)), counter.whole(&written.after));
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_at_any_point_and_the_events_after_it_fold_into_what_all_events_do(batches in batches()) {
+    fn snapshot_at_any_version_and_later_events_fold_into_the_state_of_all_events(batches in batches()) {
         let counter = Subject::of::<Counter>();
         let Written { events, after, .. } = write(&counter, &batches);
         for taken_at in 0..=events.len() {

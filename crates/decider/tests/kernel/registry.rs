@@ -68,7 +68,7 @@ fn registration_error<A: Aggregate>() -> RegistrationError {
 }
 
 #[test]
-fn what_is_registered_is_found_by_its_type_and_by_its_events() {
+fn registered_aggregate_is_found_by_its_type_and_by_its_events() {
     let registry = Registry::new().with::<Shell<Good>>().unwrap().with::<Counter>().unwrap();
     let types: Vec<_> = registry.iter().map(daybook_decider::Model::type_name).collect();
     assert_eq!(types, ["counter", "shell"]);
@@ -263,7 +263,7 @@ impl Names for Unread {
 }
 
 #[test]
-fn a_version_that_is_written_and_not_read_cannot_be_registered() {
+fn event_whose_written_version_is_not_readable_cannot_be_registered() {
     assert_eq!(registration_error::<Shell<Unread>>().reason, r#""Happened" is written at version 3 and reads only 2"#);
 }
 
@@ -279,7 +279,7 @@ impl Names for Old {
 }
 
 #[test]
-fn every_name_that_is_stored_is_known() {
+fn registry_finds_former_and_retired_event_names() {
     let registry = Registry::new().with::<Shell<Old>>().unwrap();
     let model = registry.get("old").unwrap();
     assert_eq!(
@@ -315,7 +315,7 @@ impl Names for Unspelled {
 }
 
 #[test]
-fn names_of_the_past_are_checked_like_those_of_today() {
+fn former_event_names_are_checked_like_current_ones() {
     assert_eq!(registration_error::<Shell<Renamed>>().reason, r#"event name "Happened" is declared twice"#);
     assert_eq!(registration_error::<Shell<Revived>>().reason, r#"event name "Ended" is declared twice"#);
     assert_eq!(registration_error::<Shell<Unnumbered>>().reason, r#"the versions of "Paused" count from 1"#);
@@ -354,7 +354,7 @@ impl Names for BadDelete {
 }
 
 #[test]
-fn a_verb_that_is_none_of_the_commands_cannot_be_registered() {
+fn aggregate_whose_commands_name_no_command_cannot_be_registered() {
     for (error, verb) in [
         (registration_error::<Shell<BadCreate>>(), "Start"),
         (registration_error::<Shell<BadUpdate>>(), "go"),

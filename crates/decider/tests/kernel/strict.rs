@@ -109,7 +109,7 @@ impl Aggregate for Shelf {
     }
 }
 
-/// What is kept of a command that is written like this, or why it is not taken.
+/// The content stored from a command with this data, or the reason why the command is invalid.
 fn sent(command: &str, data: &str) -> Result<Value, String> {
     let shelf = Subject::of::<Shelf>();
     let request = CommandRequest { command: command.to_owned(), data: Json::parse(data.to_owned()).unwrap() };
@@ -123,7 +123,7 @@ fn error_of(command: &str, data: &str) -> String {
 }
 
 #[test]
-fn what_is_written_as_it_is_documented_is_taken() {
+fn documented_forms_of_data_are_accepted() {
     for (member, value) in [
         ("place", r#"{"row":1,"below":{"row":2}}"#),
         ("places", r#"[{"row":1},{"row":2}]"#),
@@ -157,7 +157,7 @@ fn what_is_written_as_it_is_documented_is_taken() {
 }
 
 #[test]
-fn an_array_is_never_a_struct() {
+fn array_in_place_of_a_struct_is_invalid() {
     for (data, place) in [
         (r#"{"place":[1,null]}"#, "data.place"),
         (r#"{"place":{"row":1,"below":[2,null]}}"#, "data.place.below"),
@@ -179,7 +179,7 @@ fn an_array_is_never_a_struct() {
 }
 
 #[test]
-fn a_request_is_an_object_too() {
+fn array_in_place_of_a_request_is_invalid() {
     let read = |text: &str| Json::parse(text.to_owned()).unwrap().read_strictly::<Vec<CommandRequest>>();
     assert_eq!(read(r#"[{"command":"Put","data":{"places":[ ]}}]"#).unwrap()[0].data.text(), r#"{"places":[ ]}"#);
     assert_eq!(read(r#"[{"command":"Put"},["Put",{}]]"#).unwrap_err(), "[1]: invalid type: array, expected an object");
@@ -189,7 +189,7 @@ fn a_request_is_an_object_too() {
 }
 
 #[test]
-fn a_reason_names_no_type() {
+fn error_for_invalid_data_names_no_rust_type() {
     for (data, reason) in [
         ("7", "data: invalid type: integer `7`, expected an object"),
         (
@@ -225,7 +225,7 @@ fn a_reason_names_no_type() {
 }
 
 #[test]
-fn what_is_stored_is_read_in_either_form() {
+fn stored_struct_is_read_from_an_object_or_an_array() {
     let shelf = Subject::of::<Shelf>();
     let folded = shelf.fold(&[stored(1, "Shelved", 1, &json!({"places": [[1, null], {"row": 2}]}))]);
     assert_eq!(shelf.state(&folded)["places"], json!([{"row": 1}, {"row": 2}]));

@@ -100,6 +100,6 @@ pub(crate) fn names(decided: &Decided) -> Vec<&str> {
 }
 
 #[test]
-fn the_time_of_the_tests_is_what_it_says() {
+fn test_time_constant_matches_its_text() {
     assert_eq!(timestamp(decision_input().now), NOW_TEXT);
 }

@@ -155,34 +155,34 @@ fn read_error(name: &str, version: u32, data: &Value) -> UnreadableEvent {
 }
 
 #[test]
-fn todays_form_is_read_as_it_is() {
+fn current_form_is_read_without_an_upcast() {
     assert_eq!(read("Measured", 2, &json!({"celsius": 21})), ["21"]);
     assert_eq!(read("Named", 4, &json!({"name": "Säntis"})), ["Säntis"]);
 }
 
 #[test]
-fn a_renamed_field_is_found_under_its_new_name() {
+fn renamed_field_is_read_under_its_new_name() {
     assert_eq!(read("Measured", 1, &json!({"degrees": 21})), ["21"]);
 }
 
 #[test]
-fn a_renamed_event_goes_on_through_the_versions_of_its_new_name() {
+fn renamed_event_is_upcast_through_the_versions_of_its_new_name() {
     assert_eq!(read("Read", 1, &json!({"degrees": 21})), ["21"]);
 }
 
 #[test]
-fn each_version_needs_to_know_only_the_next() {
+fn each_upcast_leads_only_to_the_next_version() {
     assert_eq!(read("Named", 1, &json!({"text": "Säntis"})), ["Säntis Station"]);
     assert_eq!(read("Named", 2, &json!({"first": "Säntis", "last": "Top"})), ["Säntis Top"]);
 }
 
 #[test]
-fn an_event_that_became_several_keeps_their_order() {
+fn event_that_is_upcast_to_several_preserves_their_order() {
     assert_eq!(read("Installed", 1, &json!({"name": "Säntis", "degrees": 21})), ["Säntis Station", "0", "21"]);
 }
 
 #[test]
-fn a_retired_event_counts_and_has_no_effect() {
+fn retired_event_is_counted_and_has_no_effect() {
     for version in [1, 7] {
         assert_eq!(read("Polled", version, &json!({"whatever": 1})), Vec::<String>::new());
     }
@@ -197,13 +197,13 @@ fn an_upcast_may_lead_to_a_retired_event() {
 }
 
 #[test]
-fn a_version_that_is_read_ahead_is_taken_back_to_the_one_that_is_written() {
+fn version_that_is_read_ahead_is_converted_to_the_written_version() {
     assert_eq!(read("Measured", 3, &json!({"value": 21})), ["21"]);
     assert_eq!(read("Measured", 4, &json!({"values": [21, 22]})), ["21"]);
 }
 
 #[test]
-fn old_and_new_forms_make_one_stream() {
+fn old_and_new_forms_fold_in_one_stream() {
     let station = Subject::of::<Station>();
     let events = [
         stored(1, "Installed", 1, &json!({"name": "Säntis", "degrees": 21})),
@@ -225,14 +225,14 @@ fn old_and_new_forms_make_one_stream() {
 }
 
 #[test]
-fn todays_events_are_written_in_todays_version() {
+fn new_events_are_written_in_the_current_version() {
     let station = Subject::of::<Station>();
     let decided = station.decide(&station.unborn(), &[("Measure", json!({"celsius": 21}))]).unwrap();
     assert_eq!((decided.events[0].event_type.as_str(), decided.events[0].event_version), ("Measured", 2));
 }
 
 #[test]
-fn a_form_that_is_not_known_was_written_by_a_newer_release() {
+fn unknown_form_was_written_by_a_newer_release() {
     for (name, version) in [("Measured", 6), ("Named", 5), ("Installed", 2), ("Polled", 8), ("Invented", 1)] {
         let error = read_error(name, version, &json!({}));
         assert_eq!(error.kind, UnreadableKind::Newer, "{error}");
@@ -252,7 +252,7 @@ fn a_form_without_an_upcast_is_unreadable() {
 }
 
 #[test]
-fn an_upcast_that_leads_no_nearer_to_what_is_written_is_unreadable() {
+fn upcast_that_does_not_approach_the_written_version_is_unreadable() {
     for (name, version) in [("Measured", 5), ("Named", 3), ("Lost", 2)] {
         let error = unreadable(name, version, &json!({"celsius": 21}));
         assert_eq!(error.reason, format!("this code has no upcast for {name} version {version}"));
@@ -274,7 +274,7 @@ fn upcasts_that_never_end_are_unreadable() {
 }
 
 #[test]
-fn an_upcast_to_data_that_is_not_the_events_is_unreadable() {
+fn upcast_to_data_that_does_not_fit_the_event_is_unreadable() {
     let error = unreadable("Mistyped", 1, &json!({}));
     assert!(error.reason.starts_with("data.celsius: invalid type"), "{error}");
 }

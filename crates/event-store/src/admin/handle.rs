@@ -1,4 +1,4 @@
-//! The handle that administrative calls are made on, so that a function does not make one by accident.
+//! The handle for administrative calls, which makes them explicit: a function does not make one by accident.
 
 use crate::store::EventStore;
 

@@ -1,5 +1,5 @@
-//! The index by itself: where the events of a type are, without their data. A damaged event is found here like any other,
-//! as long as its keys are whole.
+//! The index alone: the positions of the events of a type, without their data. A damaged event is found like any
+//! other, as long as its keys are intact.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::feed::Page;
 use crate::item::{Item, number, text};
 
-/// Maximum items of a query, so that a page comes soon however small they are.
+/// Maximum items of a query, so that even a page of small items is returned soon.
 const PAGE: i32 = 1000;
 
 /// One partition of the index: the events of a type, or a shard of them.
@@ -25,7 +25,7 @@ impl fmt::Display for IndexPartition {
     }
 }
 
-/// Where an event is.
+/// The position of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
     /// Its aggregate.
@@ -34,25 +34,25 @@ pub struct IndexEntry {
     pub seq_num: u64,
     /// Its id, which also contains the time of its decision.
     pub event_id: Ulid,
-    /// How many messages its aggregate had announced up to and including it, where that can be read.
+    /// The number of its aggregate's messages up to and including it, if that can be read.
     pub message_seq: Option<u64>,
 }
 
 impl Admin<'_> {
-    /// The partitions that hold the events of these types, over `EVENT_TYPE_SHARDS` shards each.
+    /// The partitions that hold the events of these types, with `EVENT_TYPE_SHARDS` shards for each.
     pub fn index_partitions(&self, event_types: &[&str]) -> Vec<IndexPartition> {
         let shards = self.store.settings.event_type_shards;
         event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).map(IndexPartition).collect()
     }
 
-    /// The events of a partition with ids from `first` to `last`, both included, by id: a thousand or 1 MB at most. The
-    /// next page is that from the id after `next`.
+    /// The events of a partition with ids from `first` to `last`, both included, ordered by id: a maximum of a
+    /// thousand or 1 MB. The next page starts at the id after `next`.
     ///
-    /// Costs the capacity of whole events, because the index holds them.
+    /// It costs the capacity of whole events, because the index holds them.
     ///
     /// # Errors
     ///
-    /// See [`StoreError`]; [`StoreError::Corrupt`] where a key names no event.
+    /// See [`StoreError`]; [`StoreError::Corrupt`] when the keys of an item are not those of an event.
     pub async fn index(
         &self,
         partition: &IndexPartition,
@@ -87,6 +87,6 @@ fn index_entry(item: Item) -> Result<IndexEntry, StoreError> {
     };
     read().ok_or_else(|| StoreError::Corrupt {
         item: format!("item {pk} {sk}"),
-        source: format!("the index has it under {gsi1sk:?}, and its keys name no event").into(),
+        source: format!("its keys are not those of an event; its index sort key is {gsi1sk:?}").into(),
     })
 }

@@ -1,4 +1,4 @@
-//! Outbox rows, as long as they are there: what was announced can be sent again with the same ids and the same bytes.
+//! Outbox rows that are not deleted yet: their messages can be sent again with the same ids and the same bytes.
 
 use daybook_table::trace::is_trace_header;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
@@ -7,14 +7,14 @@ use super::handle::Admin;
 use crate::error::StoreError;
 use crate::item::{Item, number, row_key, text};
 
-/// Some outbox rows of an aggregate.
+/// One page of the outbox rows of an aggregate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutboxPage {
-    /// Those that can be read, in order of their sort keys.
+    /// The readable rows, in order of their sort keys.
     pub rows: Vec<OutboxItem>,
-    /// Those that cannot.
+    /// The unreadable rows.
     pub unreadable: Vec<UnreadableRow>,
-    /// The sort key that the next page comes after; none when this was the last.
+    /// The sort key after which the next page starts; `None` when this was the last page.
     pub next: Option<String>,
 }
 
@@ -23,12 +23,12 @@ pub struct OutboxPage {
 pub struct UnreadableRow {
     /// Its sort key.
     pub sk: String,
-    /// Why not.
+    /// The reason.
     pub reason: String,
 }
 
 impl Admin<'_> {
-    /// Outbox rows of the events `first` to `last` of an aggregate, 1 MB of them at most, after the sort key `after`.
+    /// The outbox rows of the events `first` to `last` of an aggregate, after the sort key `after`: a maximum of 1 MB.
     ///
     /// # Errors
     ///
@@ -59,8 +59,8 @@ impl Admin<'_> {
         Ok(found)
     }
 
-    /// How many messages an aggregate had announced up to and including event `seq_num`; none when that event is not there
-    /// or its count cannot be read.
+    /// The number of an aggregate's messages up to and including event `seq_num`; `None` when that event does not
+    /// exist or its count cannot be read.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Admin<'_> {
 }
 
 fn read(mut item: Item) -> Result<OutboxItem, String> {
-    // Tracing never costs a message.
+    // An invalid trace header never prevents a message from being sent.
     if !is_trace_header(text(&item, attributes::TRACE_HEADER)) {
         item.remove(attributes::TRACE_HEADER);
     }

@@ -1,4 +1,4 @@
-//! Every partition of the table, for the day when the index cannot be trusted to lead to it.
+//! Every partition of the table, for when the index may not lead to all of them.
 
 use daybook_table::attributes;
 
@@ -7,13 +7,13 @@ use crate::error::StoreError;
 use crate::feed::Page;
 use crate::item::{Item, text};
 
-/// Where a scan goes on.
+/// The position at which a scan continues.
 #[derive(Clone, Debug)]
 pub struct ScanKey(Item);
 
 impl Admin<'_> {
-    /// The partition keys of the next megabyte of the table, each once; the first may be the last of the page before. It
-    /// reads the whole table, page by page, at the capacity of eventually consistent reads.
+    /// The partition keys of the next megabyte of the table, each once; the first may equal the last of the page
+    /// before. A full scan reads the whole table, page by page, at the capacity of eventually consistent reads.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl Admin<'_> {
             .map_err(|error| StoreError::of_call("scan the table", error))?;
         let rows = page.items.unwrap_or_default();
         let mut pks: Vec<_> = rows.iter().map(|row| text(row, attributes::PK).to_owned()).collect();
-        // The rows of a partition come one after the other.
+        // A scan returns the rows of a partition one after the other.
         pks.dedup();
         Ok(Page { items: pks, next: page.last_evaluated_key.map(ScanKey) })
     }

@@ -1,4 +1,4 @@
-//! How far an aggregate and its snapshot are, without events and without the state.
+//! The versions of an aggregate and of its snapshot, without events and without the state.
 
 use daybook_table::{AggregateKey, attributes, keys};
 
@@ -6,26 +6,27 @@ use super::handle::Admin;
 use crate::error::StoreError;
 use crate::item::{number, text};
 
-/// How far an aggregate is.
+/// The version of an aggregate and the progress of its snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AggregateProgress {
-    /// The number of its last event, by the metadata; 0 when there is none.
+    /// The number of its last event according to the metadata; 0 when there is none.
     pub version: u64,
-    /// Its newest snapshot.
+    /// Its latest snapshot.
     pub snapshot: Option<SnapshotProgress>,
 }
 
-/// How far a snapshot is. Numbers that cannot be read are 0, which no snapshot has.
+/// The versions of a snapshot. A number that cannot be read is 0, which no snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotProgress {
     /// The last event that is folded into it.
     pub version: u64,
-    /// The version of the state's meaning.
+    /// The aggregate's `STATE_VERSION` when it was taken.
     pub state_version: u32,
 }
 
 impl Admin<'_> {
-    /// How far the aggregate and its newest snapshot are: one call, at the capacity of metadata and snapshot.
+    /// Reads the versions of the aggregate and of its latest snapshot: one call, at the capacity of metadata and
+    /// snapshot.
     ///
     /// # Errors
     ///
@@ -35,7 +36,7 @@ impl Admin<'_> {
             .join(", ");
         let rows = self.store.rows_between(key, keys::METADATA.to_owned(), keys::SNAPSHOT.to_owned());
         let output = rows.projection_expression(wanted).send().await;
-        let output = output.map_err(|error| StoreError::of_call("read how far an aggregate is", error))?;
+        let output = output.map_err(|error| StoreError::of_call("read the progress of an aggregate", error))?;
         let mut progress = AggregateProgress::default();
         for item in output.items.unwrap_or_default() {
             let sk = text(&item, attributes::SK);

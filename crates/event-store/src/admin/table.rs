@@ -1,4 +1,4 @@
-//! The table itself, for machines where no template creates it.
+//! The creation of the table, for environments where no template does it.
 
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::types::{
@@ -11,7 +11,7 @@ use super::handle::Admin;
 use crate::error::StoreError;
 
 impl Admin<'_> {
-    /// Creates the table with its index, stream and TTL, unless it is there.
+    /// Creates the table with its index, stream and TTL, unless it exists.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Admin<'_> {
             .set_key_schema(Some(key(attributes::PK, attributes::SK)))
             .global_secondary_indexes(index)
             .billing_mode(BillingMode::PayPerRequest)
-            .stream_specification(stream.expect("it is said whether the stream is enabled"))
+            .stream_specification(stream.expect("stream_enabled is set"))
             .send()
             .await;
         match created {
@@ -56,7 +56,7 @@ impl Admin<'_> {
             .client
             .update_time_to_live()
             .table_name(&self.store.settings.table_name)
-            .time_to_live_specification(ttl.expect("both are set"))
+            .time_to_live_specification(ttl.expect("enabled and attribute_name are set"))
             .send()
             .await
             .map(drop)

@@ -1,12 +1,11 @@
-//! Verification: whether the rows of an aggregate are what appends and snapshots leave behind.
+//! Verification: checks that the rows of an aggregate are those that appends and snapshots write.
 //!
-//! It reads every row of the partition, so it finds what a load does not need to see: a last event that is lost, a
-//! metadata that disagrees, an outbox row that was changed, a snapshot that is not the fold of the events. It changes
-//! nothing.
+//! It reads every row of the partition, so it finds damage that a load does not notice: a lost last event, metadata
+//! that disagrees, a changed outbox row, a snapshot that is not the fold of the events. It changes nothing.
 //!
 //! In reading order:
-//! - `finding`: what can be wrong; `report`: all that was found.
-//! - `events`, `metadata`, `messages`, `snapshots`: the rows of each kind against the others.
+//! - `finding`: the possible findings; `report`: all findings of a verification.
+//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others.
 //! - `sort_key`: the numbers in sort keys.
 
 mod events;
@@ -34,33 +33,35 @@ use super::handle::Admin;
 use crate::error::StoreError;
 use crate::item::{Item, text};
 
-/// A query beside a transaction may see some of its rows and not others, so what is wrong must be so at every read.
+/// Number of reads. A query during a transaction may return some of its rows and not others, so only a finding of
+/// every read counts.
 const READS: usize = 3;
 
-/// A transaction commits within milliseconds.
+/// The pause between reads. A transaction commits within milliseconds.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
 impl Admin<'_> {
-    /// Checks every row of an aggregate against the others, and against what the code makes of them.
+    /// Checks every row of an aggregate against the others, and against the results of the code.
     ///
-    /// - **Events**: numbers without gap or duplicate, up to the version in the metadata; ids unique; readable by this code;
-    ///   in an index partition that the feed reads, under their own id; the count of messages never falls; the events of
-    ///   an append agree on its end.
+    /// - **Events**: numbers without gap or duplicate, up to the version in the metadata; ids unique; readable by this
+    ///   code; in an index partition that the feed reads, under their own id; the count of messages never falls; the
+    ///   events of an append agree on its end.
     /// - **Metadata**: equal to the last event: number, messages, deleted flag, times; of this aggregate.
-    /// - **Messages**: indexes and numbers are those that the events announced, without gap; ids unique; the detail agrees
-    ///   with the row. A row may be gone once the least time that outbox rows are kept has passed since its event
-    ///   (2 days before `now`, which is the least that `OUTBOX_TTL_DAYS` may be).
-    /// - **Snapshots**, the kept ones too: equal to the fold of the events up to theirs. One of another state version is
-    ///   only counted.
+    /// - **Messages**: indexes and numbers match the counts in the events, without gap; ids unique; the detail agrees
+    ///   with the row. A row may be missing once its event is older than 2 days before `now`, which is the minimum of
+    ///   `OUTBOX_TTL_DAYS`.
+    /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
+    ///   version is only counted.
     ///
-    /// Ids are compared within the aggregate. Commands may be appended meanwhile: what is found is read twice more.
+    /// Ids are compared within the aggregate. Commands may be appended during a verification: when there are findings,
+    /// the rows are read twice more.
     ///
-    /// The capacity of one strongly consistent read of the whole partition, in two queries or more; three times that when
-    /// something is wrong. About 100 bytes of memory an event.
+    /// It costs the capacity of one strongly consistent read of the whole partition, in two queries or more, and three
+    /// times that when something is wrong. It takes about 100 bytes of memory per event.
     ///
     /// # Errors
     ///
-    /// See [`StoreError`]; what is stored never makes one.
+    /// See [`StoreError`]; stored data never causes one.
     pub async fn verify(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
         let mut verified = self.verify_once(model, key, now).await?;
         for _ in 1..READS {
@@ -84,7 +85,8 @@ impl Admin<'_> {
             messages: Messages::new(now),
             snapshots: Snapshots::new(model),
         };
-        // The kept snapshots first, although they sort last: each is compared as the fold passes by.
+        // The kept snapshots are read first, although they sort last, so that each can be compared when the fold
+        // reaches its version.
         for condition in [format!("{} >= :kept", attributes::SK), format!("{} < :kept", attributes::SK)] {
             let condition = format!("{} = :pk AND {condition}", attributes::PK);
             let values = [(":pk", key.pk()), (":kept", keys::KEPT_SNAPSHOT_PREFIX.to_owned())];
@@ -94,7 +96,7 @@ impl Admin<'_> {
                 rows.read(row.map_err(|error| StoreError::of_call("read an aggregate's rows", error))?);
             }
         }
-        // Events that came after the metadata was read.
+        // Events that were appended after the metadata was read.
         let known = rows.metadata.as_ref().map_or(0, |metadata| metadata.current_seq_num);
         if rows.metadata.is_some() && rows.events.last() > known {
             let version = self.version_in_metadata(key).await?.unwrap_or(known);
@@ -110,7 +112,7 @@ impl Admin<'_> {
     }
 }
 
-/// All rows as one read saw them, in the order of their sort keys.
+/// All rows of one read, in the order of their sort keys.
 struct Rows<'a> {
     report: Report<'a>,
     has_metadata: bool,

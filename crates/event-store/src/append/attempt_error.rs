@@ -1,4 +1,4 @@
-//! What a failed attempt means: whether it was written, and whether trying again may help.
+//! The meaning of a failed attempt: whether it was written, and whether another attempt may help.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -9,11 +9,11 @@ use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::idempotency;
 
-/// What a failed attempt means.
+/// The meaning of a failed attempt.
 pub(super) enum AttemptError {
-    /// Decided: trying again changes nothing.
+    /// Final: another attempt changes nothing.
     Final(AppendError),
-    /// Nothing was written and trying again may help.
+    /// Nothing was written, and another attempt may help.
     NotWritten(Cause),
     /// It may have been written.
     Unknown(Cause),
@@ -31,7 +31,7 @@ impl AttemptError {
                         None => invalid,
                     }
                 }
-                // Our own earlier attempt is still at work.
+                // This append's own earlier attempt is still in progress.
                 TransactWriteItemsError::TransactionInProgressException(_) => Self::Unknown,
                 error if error.code().is_some_and(is_throttling) => Self::NotWritten,
                 _ if service.raw().status().is_server_error() => Self::Unknown,
@@ -42,8 +42,8 @@ impl AttemptError {
         meaning(cause(error))
     }
 
-    /// Reads a cancelled transaction item by item. The metadata is the first, and only its condition is about versions;
-    /// a stored response is the last, and settles the request whatever became of the version since.
+    /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
+    /// versions. A stored response is the last item, and settles the request even if the version has changed since.
     fn of_reasons(key: &AggregateKey, stores_response: bool, reasons: &[CancellationReason]) -> Option<Self> {
         let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
         let response = reasons.last().filter(|_| stores_response);
@@ -54,27 +54,28 @@ impl AttemptError {
                 Err(error) => error.into(),
             }));
         }
-        // Perhaps this very request is being committed elsewhere: then its response is about to be there.
+        // The same request may be committing elsewhere: then its response is about to be stored.
         if response.is_some_and(|reason| reason.code() == Some("TransactionConflict")) {
             return Some(Self::NotWritten("TransactionConflict".into()));
         }
         if failed("ConditionalCheckFailed") == Some(0) {
             return Some(Self::Final(conflict(key, &reasons[0])));
         }
-        // Before the other rows are considered: while another transaction commits, its rows may be there already and the
-        // metadata still be held.
+        // Checked before the other rows: while another transaction commits, its rows may exist already although it
+        // still holds the metadata.
         let transient = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
         if let Some(code) = transient.into_iter().find(|code| failed(code).is_some()) {
             return Some(Self::NotWritten(code.into()));
         }
-        // The metadata agrees, and yet a row is there that it does not know of.
+        // The metadata is at the expected version, but a row that it does not count exists.
         let row = failed("ConditionalCheckFailed")?;
-        let source = format!("row {row} of an append exists beyond the metadata").into();
+        let source =
+            format!("row {row} of the append exists already, although the metadata is at the expected version").into();
         Some(Self::Final(StoreError::Corrupt { item: key.to_string(), source }.into()))
     }
 }
 
-/// The conflict with the version that the failed condition returned; 0 when there is no metadata at all.
+/// The conflict, with the version that the failed condition returned; 0 when there is no metadata.
 fn conflict(key: &AggregateKey, reason: &CancellationReason) -> AppendError {
     let Some(item) = reason.item().filter(|item| !item.is_empty()) else {
         return AppendError::Conflict { actual: 0 };

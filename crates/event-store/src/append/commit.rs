@@ -1,4 +1,4 @@
-//! The commit: the transaction is sent until its outcome is known.
+//! The commit: sends the transaction until its outcome is known.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::backoff::Backoff;
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
 
-/// How long beyond the deadline an attempt that was begun in time may take: DynamoDB answers in less.
+/// The time after the deadline that an attempt may take if it began before: DynamoDB usually responds faster.
 const OVERRUN: Duration = Duration::from_millis(500);
 
 impl EventStream<'_> {
@@ -25,7 +25,7 @@ impl EventStream<'_> {
         stores_response: bool,
         deadline: Instant,
     ) -> Result<(), AppendError> {
-        // Unique to this attempt at the command, as its event's id is; a token may have 36 characters.
+        // Unique to this decision, like the id of its first event. A token may have 36 characters.
         let token = first.map_or_else(|| format!("{:032x}", fastrand::u128(..)), |first| first.event_id.to_string());
         let mut backoff = Backoff::until(deadline);
         let mut in_doubt = false;
@@ -45,7 +45,7 @@ impl EventStream<'_> {
                 Err(elapsed) => AttemptError::Unknown(elapsed.into()),
             };
             let cause = match error {
-                // The conflict may be with our own earlier attempt.
+                // The conflict may be with this append's own earlier attempt.
                 AttemptError::Final(error) => {
                     return if in_doubt && self.is_stored(first).await? { Ok(()) } else { Err(error) };
                 }
@@ -55,7 +55,7 @@ impl EventStream<'_> {
                     cause
                 }
             };
-            tracing::debug!(aggregate = %self.key, cause, in_doubt, "append is tried again");
+            tracing::debug!(aggregate = %self.key, cause, in_doubt, "the append will be retried");
             if !backoff.wait().await {
                 if in_doubt && self.is_stored(first).await? {
                     return Ok(());
@@ -65,7 +65,7 @@ impl EventStream<'_> {
         }
     }
 
-    /// Whether this very event is in the stream.
+    /// Whether exactly this event is in the stream.
     async fn is_stored(&self, event: Option<&RecordedEvent>) -> Result<bool, StoreError> {
         let Some(event) = event else { return Ok(false) };
         let page = self.store.events(self.key, event.seq_num - 1, 1).await?;

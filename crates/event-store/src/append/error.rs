@@ -1,22 +1,22 @@
-//! Why nothing was appended.
+//! The errors of an append.
 
 use crate::error::StoreError;
 use crate::idempotency::StoredResponse;
 use crate::limits::TooLarge;
 
-/// Why nothing was appended.
+/// The errors of an append.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// Another writer was there first: load and decide again.
+    /// Another writer was faster: load and decide again.
     #[error("the aggregate is at version {actual}")]
     Conflict {
-        /// The version that it has.
+        /// The version of the aggregate.
         actual: u64,
     },
     /// The idempotency key was used before, with this response.
     #[error("the idempotency key was used before")]
     KeyUsed(StoredResponse),
-    /// DynamoDB would not take it.
+    /// The append exceeds a limit of DynamoDB.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// Anything else.

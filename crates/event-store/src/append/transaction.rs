@@ -20,7 +20,7 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 type Attributes = Vec<(&'static str, AttributeValue)>;
 
 impl EventStream<'_> {
-    /// The metadata first, then the events, then the messages, last the response to store.
+    /// The items in order: the metadata, the events, the messages, and the response to store.
     pub(super) fn transaction(
         &self,
         before: u64,
@@ -36,7 +36,8 @@ impl EventStream<'_> {
         let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
 
         let (created, changed) = self.metadata(decided);
-        // As it will be, for its size. When the aggregate was created is not known here, but as long as any time.
+        // The complete metadata, to compute its size. The creation time of an existing aggregate is not known here,
+        // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
         let metadata: Item = self.metadata_key().into_iter().chain(attributes).collect();
         check_transaction(std::iter::once(&metadata).chain(&rows), response.as_ref())?;
@@ -69,7 +70,7 @@ impl EventStream<'_> {
         OutboxItem::new(self.key, message, ttl)
     }
 
-    /// The attributes of the metadata that its first append sets, and those that every append does.
+    /// The attributes of the metadata that only the first append sets, and those that every append sets.
     fn metadata(&self, decided: &Decided) -> (Attributes, Attributes) {
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let number = |value: u64| AttributeValue::N(value.to_string());
@@ -94,7 +95,7 @@ impl EventStream<'_> {
         row_key(self.key.pk(), keys::METADATA.to_owned())
     }
 
-    /// That the metadata is at `before`, and stays.
+    /// The check that the metadata is at `before`, without a change.
     fn metadata_check(&self, before: u64) -> ConditionCheck {
         let (condition, values) = is_at(before);
         ConditionCheck::builder()
@@ -134,7 +135,7 @@ impl EventStream<'_> {
 
 /// The condition that the metadata is at a version, and its values.
 ///
-/// Never "or does not exist": that would let a wrong version begin a stream with a gap.
+/// It never includes "or does not exist": that would let a wrong version begin a stream with a gap.
 fn is_at(version: u64) -> (String, Item) {
     match version {
         0 => (format!("attribute_not_exists({})", attributes::PK), Item::new()),

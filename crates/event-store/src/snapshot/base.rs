@@ -1,4 +1,4 @@
-//! What a fold goes on from.
+//! The state that a fold starts from.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,58 +11,58 @@ use crate::event_stream::EventStream;
 use crate::item::Item;
 
 impl EventStream<'_> {
-    /// What a fold of all events goes on from: the newest snapshot, if it is usable. If it is not, the newest kept one that
-    /// is: while two releases run side by side, each finds its own.
+    /// The state that a fold of all events starts from: the latest snapshot, if it is usable, or else the latest kept
+    /// snapshot that is usable. While two releases run in parallel, each one finds its own.
     pub(crate) async fn base(&self) -> Result<Folded, StoreError> {
         let before_first = self.model.before_first_event();
         if self.model.full_history() {
             return Ok(before_first);
         }
-        let Some(row) = self.newest_snapshot().await? else { return Ok(before_first) };
+        let Some(row) = self.latest_snapshot().await? else { return Ok(before_first) };
         match self.usable(row) {
             Some(folded) => Ok(folded),
-            None => Ok(self.kept_at(keys::MAX_SEQ_NUM).await?.unwrap_or(before_first)),
+            None => Ok(self.usable_kept_snapshot(keys::MAX_SEQ_NUM).await?.unwrap_or(before_first)),
         }
     }
 
-    /// What a fold up to event `version` goes on from: the newest usable snapshot that is not beyond it.
+    /// The state that a fold up to event `version` starts from: the latest usable snapshot that is not beyond it.
     pub(crate) async fn base_at(&self, version: u64) -> Result<Folded, StoreError> {
         let before_first = self.model.before_first_event();
         if self.model.full_history() || version == 0 {
             return Ok(before_first);
         }
-        let mut nearest = self.kept_at(version).await?.unwrap_or(before_first);
-        // Where snapshots are kept, none is nearer than this. Elsewhere the newest may be.
+        let mut nearest = self.usable_kept_snapshot(version).await?.unwrap_or(before_first);
+        // If older snapshots are kept, no snapshot is nearer than this one. Otherwise the latest one may be.
         if version - nearest.version() >= self.store.settings.snapshot_every {
-            let newest = self.newest_snapshot().await?.and_then(|row| self.usable(row));
-            let nearer = newest.filter(|folded| (nearest.version()..=version).contains(&folded.version()));
+            let latest = self.latest_snapshot().await?.and_then(|row| self.usable(row));
+            let nearer = latest.filter(|folded| (nearest.version()..=version).contains(&folded.version()));
             nearest = nearer.unwrap_or(nearest);
         }
-        // No event is read after this one, so nothing else would show that it is not there.
-        if nearest.version() == version && self.is_ahead(version).await? {
+        // No event is read after this one, so nothing else would show that it does not exist.
+        if nearest.version() == version && self.is_beyond_events(version).await? {
             return Ok(self.model.before_first_event());
         }
         Ok(nearest)
     }
 
-    async fn newest_snapshot(&self) -> Result<Option<Item>, StoreError> {
+    async fn latest_snapshot(&self) -> Result<Option<Item>, StoreError> {
         let output = self.store.row(self.key, keys::SNAPSHOT.to_owned()).send().await;
         Ok(output.map_err(|error| StoreError::of_call("read a snapshot", error))?.item)
     }
 
-    /// The newest usable one of the kept snapshots up to event `version`.
-    async fn kept_at(&self, version: u64) -> Result<Option<Folded>, StoreError> {
+    /// The latest usable kept snapshot up to event `version`.
+    async fn usable_kept_snapshot(&self, version: u64) -> Result<Option<Folded>, StoreError> {
         let of_call = |error| StoreError::of_call("read a kept snapshot", error);
-        let newest = self.kept_up_to(version).limit(1).send().await.map_err(of_call)?;
-        let Some(row) = newest.items.unwrap_or_default().pop() else { return Ok(None) };
+        let latest = self.kept_snapshots_up_to(version).limit(1).send().await.map_err(of_call)?;
+        let Some(row) = latest.items.unwrap_or_default().pop() else { return Ok(None) };
         if let Some(folded) = self.usable(row) {
             return Ok(Some(folded));
         }
-        // What is wrong with the newest is mostly that another release took it, and then several in a row. Pages of 1 MB
-        // pass by these; the first that is usable ends it.
+        // The latest kept snapshot is usually unusable because another release took it, and then several in a row are.
+        // Pages of 1 MB skip these; the search ends at the first usable one.
         let own = AttributeValue::N(self.model.state_version().to_string());
         let mut others = self
-            .kept_up_to(version)
+            .kept_snapshots_up_to(version)
             .filter_expression(format!("{} = :own", attributes::STATE_VERSION))
             .expression_attribute_values(":own", own)
             .into_paginator()
@@ -76,8 +76,8 @@ impl EventStream<'_> {
         Ok(None)
     }
 
-    /// The kept snapshots up to event `version`, the newest first.
-    pub(crate) fn kept_up_to(&self, version: u64) -> QueryFluentBuilder {
+    /// The kept snapshots up to event `version`, the latest first.
+    pub(crate) fn kept_snapshots_up_to(&self, version: u64) -> QueryFluentBuilder {
         let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version));
         self.store.rows_between(self.key, first, last).scan_index_forward(false)
     }

@@ -1,4 +1,4 @@
-//! How a state is stored in a snapshot, and read from it.
+//! The stored form of a state in a snapshot.
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{Folded, Json};
@@ -11,19 +11,19 @@ use crate::item::Item;
 use crate::loaded::Loaded;
 use crate::packing::{pack, unpack};
 
-/// What a stored snapshot is to this code.
+/// A stored snapshot, by its use for this code.
 #[derive(Debug)]
 pub(crate) enum StoredSnapshot {
-    /// The state after that event.
+    /// It holds a state of the current state version.
     Usable(Folded),
-    /// Another release's, of that event.
+    /// It is of another state version, taken by another release after event `version`.
     OfOtherStateVersion { state_version: u32, version: u64 },
-    /// Nobody's.
+    /// It cannot be read.
     Unreadable(Cause),
 }
 
 impl EventStream<'_> {
-    /// The snapshot `#SNAPSHOT` of a state.
+    /// The `#SNAPSHOT` item of a state.
     pub(crate) fn encode_snapshot(&self, loaded: &Loaded, now: Timestamp) -> Result<SnapshotItem, StoreError> {
         Ok(SnapshotItem {
             pk: self.key.pk(),
@@ -49,7 +49,7 @@ impl EventStream<'_> {
         let SnapshotItem { sk, state, last_seq_num: version, message_seq, state_version, .. } =
             serde_dynamo::from_item(row)?;
         if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
-            return Err(format!("{sk} says that it is of event {version}").into());
+            return Err(format!("{sk} is not the sort key of a snapshot of event {version}").into());
         }
         if state_version != self.model.state_version() {
             return Ok(StoredSnapshot::OfOtherStateVersion { state_version, version });

@@ -1,5 +1,5 @@
-//! Where a snapshot is put: where there is none, over an older one of its own state version, and, after it was read, over
-//! one that is of no use to this release.
+//! Rules for putting a snapshot: where there is none, over an older one of its own state version, and, once that was
+//! read, over one that this release cannot use.
 
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
@@ -8,25 +8,26 @@ use daybook_table::{SnapshotItem, attributes, keys};
 use jiff::Timestamp;
 
 use super::codec::StoredSnapshot;
-use super::retention::{is_expired, set_aside_until};
+use super::retention::{is_expired, rollback_expiry};
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::item::Item;
 
-/// How often an existing snapshot is replaced that another run puts there meanwhile. After that, that run's is as good.
+/// Maximum attempts to replace an existing snapshot while other runs replace it too. After that, the snapshot of the
+/// other run is as good.
 const ATTEMPTS: usize = 3;
 
-/// Which snapshots of its own state version one replaces.
+/// The snapshots of its own state version that a snapshot replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaces {
     /// Older ones.
     Older,
-    /// Older ones and ones of the same event.
+    /// Older ones and one of the same event.
     OlderOrSame,
 }
 
 impl EventStream<'_> {
-    /// Puts a snapshot, unless there is one as new. `false` when there is.
+    /// Puts a snapshot, unless one that is at least as new exists; then it returns `false`.
     pub(super) async fn put_snapshot(
         &self,
         snapshot: &SnapshotItem,
@@ -55,19 +56,24 @@ impl EventStream<'_> {
         Ok(false)
     }
 
-    /// Whether an existing snapshot is of no use. One that only another release can use is set aside.
+    /// Whether an existing snapshot may be replaced, because this release cannot use it. One that another release can
+    /// use is copied to the kept snapshots first.
     async fn may_replace(&self, existing: &Item, snapshot: &SnapshotItem, now: Timestamp) -> Result<bool, StoreError> {
         let version = snapshot.last_seq_num;
         match self.decode_snapshot(existing.clone()) {
-            StoredSnapshot::Usable(folded) if folded.version() > version => self.is_ahead(folded.version()).await,
+            StoredSnapshot::Usable(folded) if folded.version() > version => {
+                self.is_beyond_events(folded.version()).await
+            }
             StoredSnapshot::Usable(_) => Ok(false),
-            StoredSnapshot::OfOtherStateVersion { version: other, .. } if other > version => self.is_ahead(other).await,
-            // Among the kept ones each release has its own, for as long as they last.
+            StoredSnapshot::OfOtherStateVersion { version: other, .. } if other > version => {
+                self.is_beyond_events(other).await
+            }
+            // Among the kept snapshots, each release keeps its own until they expire.
             StoredSnapshot::OfOtherStateVersion { .. } if snapshot.sk != keys::SNAPSHOT => {
                 Ok(is_expired(existing, now))
             }
             StoredSnapshot::OfOtherStateVersion { version: other, .. } => {
-                self.set_aside(existing.clone(), other, now).await?;
+                self.copy_to_kept(existing.clone(), other, now).await?;
                 Ok(true)
             }
             StoredSnapshot::Unreadable(error) => {
@@ -77,20 +83,20 @@ impl EventStream<'_> {
         }
     }
 
-    /// Whether a snapshot is of an event that is not there, so that waiting for a newer one would be for ever.
-    pub(super) async fn is_ahead(&self, version: u64) -> Result<bool, StoreError> {
-        let is_ahead = self.store.events(self.key, version - 1, 1).await?.items.is_empty();
-        if is_ahead {
-            tracing::warn!(aggregate = %self.key, version, "a snapshot is of an event that is not there");
+    /// Whether a snapshot is of an event that does not exist, so that no newer snapshot would ever replace it.
+    pub(super) async fn is_beyond_events(&self, version: u64) -> Result<bool, StoreError> {
+        let is_beyond_events = self.store.events(self.key, version - 1, 1).await?.items.is_empty();
+        if is_beyond_events {
+            tracing::warn!(aggregate = %self.key, version, "a snapshot is of an event that does not exist");
         }
-        Ok(is_ahead)
+        Ok(is_beyond_events)
     }
 
-    /// Keeps a snapshot of another state version for some days. Not over a kept one of that or a third release, but over
-    /// one of this release, which is about to have a newer one.
-    async fn set_aside(&self, mut snapshot: Item, version: u64, now: Timestamp) -> Result<(), StoreError> {
+    /// Copies a snapshot of another state version to the kept snapshots for some days. It does not replace a kept
+    /// snapshot of another release, but it does replace one of this release, which is about to store a newer one.
+    async fn copy_to_kept(&self, mut snapshot: Item, version: u64, now: Timestamp) -> Result<(), StoreError> {
         snapshot.insert(attributes::SK.to_owned(), AttributeValue::S(keys::kept_snapshot_sk(version)));
-        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(set_aside_until(now).to_string()));
+        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(rollback_expiry(now).to_string()));
         let own = AttributeValue::N(self.model.state_version().to_string());
         let put = self
             .put(snapshot)
@@ -108,10 +114,10 @@ impl EventStream<'_> {
         put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
     }
 
-    /// Puts a snapshot over the existing one that was read, and no other.
+    /// Puts a snapshot over the existing one that was read, and over no other.
     pub(crate) fn put_over(&self, item: Item, existing: &Item) -> PutItemFluentBuilder {
         let (unchanged, values) = unchanged(existing);
-        // Whoever has deleted it meanwhile has not made it newer.
+        // A snapshot that was deleted in the meantime has not become newer.
         self.put(item)
             .condition_expression(format!("attribute_not_exists({}) OR ({unchanged})", attributes::PK))
             .set_expression_attribute_values((!values.is_empty()).then_some(values))
@@ -129,7 +135,7 @@ pub(crate) fn unchanged(existing: &Item) -> (String, Item) {
     (condition.join(" AND "), values.collect())
 }
 
-/// Nothing when the item was put, the existing one when the condition failed.
+/// `None` when the item was put; the existing item when the condition failed.
 pub(crate) async fn put_or_existing(put: PutItemFluentBuilder) -> Result<Option<Item>, StoreError> {
     let Err(error) = put.send().await else { return Ok(None) };
     match error.as_service_error() {

@@ -1,4 +1,4 @@
-//! Taking a snapshot.
+//! Snapshots of an aggregate's current state.
 
 use daybook_decider::Model;
 use daybook_table::{AggregateKey, SnapshotItem, keys};
@@ -12,27 +12,27 @@ use crate::load::LoadOptions;
 use crate::loaded::Loaded;
 use crate::store::EventStore;
 
-/// What became of a snapshot.
+/// The result of taking a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotOutcome {
-    /// It is stored.
+    /// The snapshot is stored.
     Taken {
         /// The last event that is folded into it.
         version: u64,
     },
-    /// One as new is stored already: a late, repeated or reordered request changes nothing.
+    /// A snapshot that is as new is stored already: a late, repeated or reordered request changes nothing.
     NotNewer,
-    /// The state does not fit an item even when compressed. The aggregate works on without a snapshot.
+    /// The state does not fit an item even when compressed. The aggregate works without a snapshot.
     TooLarge {
-        /// What the item would have had, in bytes.
+        /// The size that the item would have, in bytes.
         bytes: usize,
     },
-    /// The aggregate cannot use one: it has no events, or wants its full history.
+    /// The aggregate cannot use a snapshot: it has no events, or needs its full history.
     NotNeeded,
 }
 
 impl EventStore {
-    /// Stores the aggregate's present state as its snapshot, unless one as new is there.
+    /// Stores the aggregate's current state as its snapshot, unless one that is as new exists.
     ///
     /// # Errors
     ///
@@ -62,20 +62,20 @@ impl EventStream<'_> {
         if version == 0 {
             return Ok(SnapshotOutcome::NotNeeded);
         }
-        let newest = self.encode_snapshot(loaded, now)?;
-        // As large as it ever gets: kept, and with a TTL.
+        let latest = self.encode_snapshot(loaded, now)?;
+        // The largest form of the item: as a kept snapshot with a TTL.
         let sk = keys::kept_snapshot_sk(version);
-        let retired = SnapshotItem { sk, ttl: Some(now.as_second()), ..newest.clone() };
+        let retired = SnapshotItem { sk, ttl: Some(now.as_second()), ..latest.clone() };
         let bytes = limits::item_size(&self.snapshot_row(&retired)?);
         if bytes > limits::MAX_ITEM {
             return Ok(SnapshotOutcome::TooLarge { bytes });
         }
         let kept = SnapshotItem { ttl: None, ..retired };
-        // The kept copy first: were it second, a crash between the two would lose it for good.
+        // The kept copy is put first: if it were put second, a crash between the two would lose it permanently.
         if self.store.settings.snapshot_keep > 0 {
             self.put_snapshot(&kept, replaces, now).await?;
         }
-        let stored = self.put_snapshot(&newest, replaces, now).await?;
+        let stored = self.put_snapshot(&latest, replaces, now).await?;
         self.retire_snapshots(&kept.sk, now).await?;
         Ok(if stored { SnapshotOutcome::Taken { version } } else { SnapshotOutcome::NotNewer })
     }

@@ -362,7 +362,7 @@ async fn what_a_transaction_just_holds_is_appended() {
 }
 
 #[tokio::test]
-async fn a_transaction_is_measured_to_the_byte() {
+async fn transaction_size_is_computed_to_the_byte() {
     const LINES: usize = 11;
     let table = TestTable::new().await;
     let store = table.store();

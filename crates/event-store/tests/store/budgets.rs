@@ -79,7 +79,7 @@ fn operation(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn the_two_reads_of_a_cold_load_go_side_by_side() {
+async fn two_reads_of_a_cold_load_run_in_parallel() {
     // A service that answers nothing before it has been asked two things.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

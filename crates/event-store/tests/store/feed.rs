@@ -28,7 +28,7 @@ async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<Fe
     }
 }
 
-/// Which event of which aggregate.
+/// The aggregate's id and the event's number.
 fn name(found: &FeedEvent) -> (String, u64) {
     (found.aggregate.id.clone(), found.event.seq_num)
 }
@@ -41,7 +41,7 @@ fn one_id_a_shard() -> [String; 4] {
     })
 }
 
-/// Appends one line to one notebook after the other, as many rounds as there are to be; returns them in that order.
+/// Appends one line to each notebook in turn, for this number of rounds; returns the events in that order.
 async fn rounds(store: &EventStore, notebooks: usize, rounds: u64, line: &str) -> Vec<(String, u64)> {
     let mut written = Vec::new();
     for _ in 0..rounds {

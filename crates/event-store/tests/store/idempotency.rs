@@ -166,7 +166,7 @@ async fn a_lost_race_keeps_no_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_our_own_lost_attempt_kept_is_a_success() {
+async fn response_stored_by_an_own_lost_attempt_is_a_success() {
     for token_is_remembered in [true, false] {
         let table = TestTable::new().await;
         let (account, before, decided) = an_opening();

@@ -126,7 +126,7 @@ async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn each_state_version_keeps_its_own() {
+async fn each_state_version_keeps_its_own_snapshots() {
     const DAY: u64 = 24 * 60 * 60;
     for keep in [1, 2] {
         let table = TestTable::new().await;
@@ -154,7 +154,7 @@ async fn each_state_version_keeps_its_own() {
 }
 
 #[tokio::test]
-async fn a_new_release_takes_the_place_of_no_kept_snapshot_of_the_same_event() {
+async fn new_release_does_not_replace_a_kept_snapshot_of_the_same_event() {
     for keep in [0, 1] {
         let table = TestTable::new().await;
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
@@ -171,7 +171,7 @@ async fn a_new_release_takes_the_place_of_no_kept_snapshot_of_the_same_event() {
 }
 
 #[tokio::test]
-async fn fewer_are_kept_once_fewer_are_asked_for_and_more_once_more_are() {
+async fn number_of_kept_snapshots_follows_a_changed_setting() {
     for (keep, staying) in
         [(1, vec![50, 60]), (0, vec![]), (3, vec![30, 40, 50, 60]), (9, vec![10, 20, 30, 40, 50, 60])]
     {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::support::{Subject, balance, large_ledger, ledger, reads, state};
 
-/// The whole text of a fault that must be [`StoreError::Corrupt`].
+/// The whole text of an error that must be [`StoreError::Corrupt`].
 fn corrupt(error: StoreError) -> String {
     match error {
         StoreError::Corrupt { item, source } => format!("{item}: {source}"),
@@ -103,7 +103,7 @@ async fn a_stale_cache_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn a_cache_that_is_far_behind_is_no_worse_than_none() {
+async fn cache_that_is_far_behind_costs_no_more_than_none() {
     for snapshots in [true, false] {
         let table = TestTable::new().await;
         let (one, other) = (table.store(), table.store());
@@ -174,7 +174,7 @@ async fn a_rebuild_believes_the_events_and_no_snapshot() {
 }
 
 #[tokio::test]
-async fn a_gap_in_the_stream_is_corrupt_and_named() {
+async fn gap_in_the_stream_is_corrupt_and_named() {
     for snapshot_every in [2, 3, 4, 5, 100] {
         let table = TestTable::new().await;
         let few = StoreSettings { snapshot_every, ..settings() };
@@ -191,7 +191,7 @@ async fn a_gap_in_the_stream_is_corrupt_and_named() {
             warm.load_with(account.model(), &account.key, LoadOptions::REBUILD).await.unwrap_err(),
         ] {
             let fault = corrupt(fault);
-            assert!(fault.starts_with("account/1: event 4 is missing, the stream goes to "), "{fault}");
+            assert!(fault.starts_with("account/1: event 4 is missing, the stream has events up to "), "{fault}");
         }
         assert_eq!(account.load_at(&cold(), 3).await.version(), 3);
     }
@@ -205,12 +205,12 @@ async fn a_gap_behind_a_cached_state_is_corrupt() {
     ledger(&table.store(), "1", 7).await;
     table.delete(&account.key, &keys::event_sk(5)).await;
     let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
-    assert_eq!(fault, "account/1: event 5 is missing, the stream goes to 7");
+    assert_eq!(fault, "account/1: event 5 is missing, the stream has events up to 7");
     assert_eq!(store.cached(&account.key).unwrap().version(), 4);
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
+async fn unreadable_event_is_corrupt_and_named() {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: &str| AttributeValue::N(value.to_owned());
     for (attribute, value, named) in [
@@ -235,7 +235,7 @@ async fn an_event_that_cannot_be_read_is_corrupt_and_named() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_newer_release_is_told_from_a_corrupt_one() {
+async fn event_of_a_newer_release_is_distinguished_from_a_corrupt_one() {
     for (attribute, value, named) in [
         ("eventType", AttributeValue::S("MoneyLent".into()), "event 3 (MoneyLent version 1)"),
         ("eventVersion", AttributeValue::N("2".into()), "event 3 (TransactionAccepted version 2)"),
@@ -322,14 +322,14 @@ async fn load_while_committing(seen: [u64; 2]) -> (Loaded, TestTable) {
 }
 
 #[tokio::test]
-async fn an_append_is_seen_whole_or_not_at_all() {
+async fn append_is_loaded_completely_or_not_at_all() {
     for seen in [[3, 4], [3, 3], [3, 5], [4, 5], [5, 5], [4, 4]] {
         let (loaded, _table) = load_while_committing(seen).await;
         assert_eq!(loaded.version(), 5, "{seen:?}");
     }
 }
 
-/// However often it is looked, and whichever way it is loaded.
+/// However often the events are read, and whichever way the aggregate is loaded.
 #[tokio::test]
 async fn an_append_whose_end_never_comes_is_an_error() {
     let table = TestTable::new().await;
@@ -345,7 +345,7 @@ async fn an_append_whose_end_never_comes_is_an_error() {
         cold[1].load_with(account.model(), &account.key, LoadOptions::REBUILD),
     );
     for loaded in [by_cache, by_page, by_all] {
-        assert_eq!(corrupt(loaded.unwrap_err()), "account/1: event 5 is missing, the stream goes to 5");
+        assert_eq!(corrupt(loaded.unwrap_err()), "account/1: event 5 is missing, the stream has events up to 5");
     }
 }
 
@@ -359,7 +359,7 @@ async fn half_an_append(table: &TestTable) -> (Subject, Item) {
     (account, last)
 }
 
-/// Not at the second look, and not at the third.
+/// Missing at the second read, and at the third.
 #[tokio::test]
 async fn an_append_whose_end_comes_late_is_seen_whole() {
     let table = TestTable::new().await;
@@ -373,7 +373,7 @@ async fn an_append_whose_end_comes_late_is_seen_whole() {
     assert_eq!(load.await.version(), 3);
 }
 
-/// The first page tells of an event that the second must have, and has not yet.
+/// The first page refers to an event that the second page should contain and does not contain yet.
 #[tokio::test]
 async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
     let table = TestTable::new().await;

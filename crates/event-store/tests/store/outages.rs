@@ -22,7 +22,7 @@ fn cancelled(codes: [&'static str; 3]) -> InjectedFault {
     InjectedFault::Cancel { codes: codes.into() }
 }
 
-/// Faults in which nothing is written and which pass.
+/// Transient errors after which nothing is written.
 fn passing() -> [InjectedFault; 9] {
     let refused = |status, code| InjectedFault::Refuse { status, code };
     [
@@ -56,7 +56,7 @@ async fn assert_written_once(table: &TestTable, todo: &Subject, decided: &Decide
 }
 
 #[tokio::test]
-async fn a_fault_that_passes_is_tried_again_and_then_succeeds() {
+async fn transient_error_is_retried_and_then_succeeds() {
     for fault in passing() {
         let table = TestTable::new().await;
         let (todo, before, decided) = a_creation();
@@ -100,7 +100,7 @@ async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
 }
 
 #[tokio::test]
-async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is_written() {
+async fn transient_error_until_the_deadline_is_unavailable_and_nothing_is_written() {
     for fault in passing().into_iter().chain([InjectedFault::BreakBefore]) {
         let table = TestTable::new().await;
         let store = table.store();
@@ -119,7 +119,7 @@ async fn at_the_deadline_a_fault_that_did_not_pass_is_unavailable_and_nothing_is
 }
 
 #[tokio::test]
-async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
+async fn permanently_rejected_request_is_not_retried() {
     for fault in [
         InjectedFault::Refuse { status: 400, code: "AccessDeniedException" },
         InjectedFault::Refuse { status: 400, code: "ResourceNotFoundException" },
@@ -136,7 +136,7 @@ async fn what_dynamodb_refuses_for_good_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_leaves_exactly_one_event_and_no_conflict() {
+async fn broken_connection_results_in_exactly_one_event_and_no_conflict() {
     use InjectedFault::{BreakAfter, BreakBefore};
     for breaks in [
         vec![BreakBefore],
@@ -194,7 +194,7 @@ async fn append_around(
 }
 
 #[tokio::test]
-async fn a_broken_connection_and_then_another_writer_is_still_a_success() {
+async fn append_with_a_broken_connection_succeeds_although_another_writer_followed() {
     for token_is_remembered in [true, false] {
         let table = TestTable::new().await;
         let (todo, before, decided) = a_creation();

@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Decides on what the store remembers, if anything; anew on what it loads for as long as another writer was first.
+/// Decides on the cached state, if there is one, and again on a loaded state for as long as another writer is faster.
 async fn append(store: &EventStore, notebook: &Subject, lines: &[usize]) -> Vec<RecordedEvent> {
     let text = |marks: &usize| format!("{}{}", "!".repeat(*marks), now());
     let lines = json!({ "lines": lines.iter().map(text).collect::<Vec<_>>() });

@@ -193,7 +193,7 @@ async fn a_snapshot_that_cannot_be_read_is_ignored() {
     }
 }
 
-/// A state that is right all the same, only later, shows none of this to anybody but the operator.
+/// The state is right all the same, only slower to load: the operator learns of it only from the log.
 #[tokio::test]
 async fn a_snapshot_that_is_ignored_is_a_warning_that_names_its_aggregate() {
     let table = TestTable::new().await;

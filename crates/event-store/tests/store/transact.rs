@@ -222,7 +222,7 @@ async fn metadata_that_stays_behind_the_events_is_damage() {
     let TransactError::Store(error) = error else { panic!("{error:?}") };
     assert_eq!(error.to_string(), "account/1 is corrupt");
     let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert_eq!(cause, "its metadata are at 3, and its events go to 4");
+    assert_eq!(cause, "its metadata is at version 3, but its events end at 4");
     // What passes within a moment is none.
     table.put(current).await;
     let codes = vec!["ConditionalCheckFailed", "None", "None"];

@@ -86,7 +86,7 @@ async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
     table.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
     assert_eq!(
         lines(&verify(&store, &notebook).await),
-        ["OUTBOX#000000000002#0 missing: message 1 is missing, and its time has not passed"]
+        ["OUTBOX#000000000002#0 missing: message 1 is missing, and its row cannot have expired yet"]
     );
     let later = now() + SignedDuration::from_hours(49);
     assert_eq!(lines(&store.admin().verify(notebook.model(), &notebook.key, later).await.unwrap()), [""; 0]);
@@ -127,9 +127,9 @@ async fn a_lost_end_is_seen_by_the_metadata_and_by_its_append() {
     assert!(found.contains(&"EVENT#000000000003 missing: event 3 is missing".to_owned()), "{found:?}");
 }
 
-/// Each attribute of a row of each kind, replaced by another value of its kind, and by one of another kind or none.
+/// Each attribute of a row of each kind is replaced by another value of its type, and by one of another type or none.
 #[tokio::test]
-async fn every_attribute_that_is_changed_is_noticed() {
+async fn every_changed_attribute_is_reported() {
     /// What may be anything: nothing else says the same.
     const FREE: [&str; 6] = ["ttl", "takenAt", "snapshotDue", "eventVersion", "messageType", "data"];
     let table = TestTable::new().await;
@@ -190,9 +190,9 @@ async fn expect<const N: usize>(sk: &str, changes: [(&str, AttributeValue); N], 
 }
 
 #[tokio::test]
-async fn metadata_says_what_the_last_event_says() {
+async fn metadata_that_differs_from_the_last_event_is_reported() {
     let sk = keys::METADATA;
-    let ends = "the metadata says that the stream ends with event 3";
+    let ends = "according to the metadata, the stream ends at event 3";
     expect(
         sk,
         [(attributes::CURRENT_SEQ_NUM, n(3)), (attributes::MESSAGE_SEQ, n(2))],
@@ -215,7 +215,7 @@ async fn metadata_says_what_the_last_event_says() {
 }
 
 #[tokio::test]
-async fn events_follow_each_other_and_can_be_read() {
+async fn gaps_and_unreadable_events_are_reported() {
     let sk = keys::event_sk(4);
     let sk = sk.as_str();
     expect(sk, [("data", s("{"))], &["EVENT#000000000004 unreadable: *data cannot be \"{\""]).await;
@@ -237,9 +237,9 @@ async fn events_follow_each_other_and_can_be_read() {
     table.tamper(&notebook.key, sk, [(attributes::MESSAGE_SEQ, n(1_000_000_000_000))]).await;
     assert_eq!(lines(&verify(&store, &notebook).await)[0], many);
 
-    let torn = "EVENT#000000000004 torn-append: it says that its append ends with event 3";
+    let torn = "EVENT#000000000004 torn-append: it ends its append at event 3";
     expect(sk, [("appendEnd", n(3))], &[torn]).await;
-    let torn = "EVENT#000000000005 torn-append: *append ends with event 6, it says with itself";
+    let torn = "EVENT#000000000005 torn-append: *append at event 6, it ends the append itself";
     expect(sk, [("appendEnd", n(6))], &[torn]).await;
     expect(&keys::event_sk(5), [("appendEnd", n(6))], &["EVENT#000000000006 missing: event 6 is missing"]).await;
 }
@@ -276,7 +276,7 @@ async fn an_event_of_a_shard_that_the_feed_does_not_read_is_found() {
 }
 
 #[tokio::test]
-async fn messages_are_those_that_the_events_announced() {
+async fn messages_that_differ_from_their_events_are_reported() {
     let sk = "OUTBOX#000000000004#0";
     let says = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
     let detail = says("detail/metadata/messageSeq", "3, expected 5");
@@ -298,7 +298,7 @@ async fn messages_are_those_that_the_events_announced() {
     for expected in [
         "OUTBOX#000000000004#1 unannounced: event 4 announced 1 messages, this is its index 1",
         "OUTBOX#000000000009#0 unannounced: there is no event 9",
-        "OUTBOX#4#0 unreadable: it cannot be read: its sort key is no message's",
+        "OUTBOX#4#0 unreadable: it cannot be read: its sort key is not that of a message",
     ] {
         assert!(found.contains(expected), "{found:#?}");
     }
@@ -308,7 +308,7 @@ async fn messages_are_those_that_the_events_announced() {
 }
 
 #[tokio::test]
-async fn snapshots_are_the_fold_of_their_events() {
+async fn snapshots_that_differ_from_the_fold_are_reported() {
     for (sk, message_seq) in [(keys::SNAPSHOT.to_owned(), 4), (keys::kept_snapshot_sk(3), 2)] {
         let differs = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
         let state = s(r#"{"lines": ["a", "!!x", "c", "!d", "!e"]}"#);
@@ -327,7 +327,7 @@ async fn snapshots_are_the_fold_of_their_events() {
     expect(keys::SNAPSHOT, [(attributes::LAST_SEQ_NUM, n(6))], &[line]).await;
     let number = "SNAPSHOT#000000000003 differs: lastSeqNum is 4, expected the number in its sort key";
     let messages = "SNAPSHOT#000000000003 differs: messageSeq is 2, expected 3";
-    let state = "SNAPSHOT#000000000003 differs: state/lines/3 is not there, expected \"!d\"";
+    let state = "SNAPSHOT#000000000003 differs: state/lines/3 is missing, expected \"!d\"";
     expect(&keys::kept_snapshot_sk(3), [(attributes::LAST_SEQ_NUM, n(4))], &[number, messages, state]).await;
 }
 
@@ -368,8 +368,8 @@ async fn a_row_that_no_code_writes_is_found() {
     assert_eq!(
         lines(&verify(&store, &notebook).await),
         [
-            "EVENT#6 unreadable: it cannot be read: its sort key is no event's",
-            "EVENTS unknown-row: no row has such a sort key"
+            "EVENT#6 unreadable: it cannot be read: its sort key is not that of an event",
+            "EVENTS unknown-row: this code writes no row with such a sort key"
         ]
     );
 }
@@ -395,12 +395,12 @@ async fn a_stream_that_is_written_meanwhile_is_clean() {
     assert_eq!(verify(&store, &notebook).await.events, 205);
 }
 
-/// The calls of one look at an aggregate.
+/// Whether these are the calls of one read of an aggregate.
 fn a_look(calls: &[RecordedCall]) -> bool {
     calls.len() == 2
 }
 
-/// A query that sees some rows of a transaction and not others, and a moment later all of them.
+/// A query returns some rows of a transaction and not others, and all of them a moment later.
 #[tokio::test]
 async fn rows_that_come_a_moment_later_are_not_missing() {
     let table = TestTable::new().await;
@@ -414,7 +414,7 @@ async fn rows_that_come_a_moment_later_are_not_missing() {
     assert_eq!(lines(&verified.await), [""; 0]);
 }
 
-/// A stream that is never looked at in one piece: each look misses something else.
+/// A stream that no read returns completely: each read misses something else.
 #[tokio::test]
 async fn what_only_one_look_misses_is_not_missing() {
     let table = TestTable::new().await;

@@ -21,11 +21,11 @@ fn a_queue_advances_when_its_first_message_is_settled() {
     let now = Instant::now();
     let mut queues = AggregateQueues::new([item("b", 2, 1), item("a", 7, 1), item("b", 1, 1)]);
     assert_eq!(steps(&mut queues, now), [Step::Send(vec![2, 1])]);
-    queues.request_finished([(2, Disposition::Sent), (1, Disposition::GiveUp)]);
-    assert_eq!(steps(&mut queues, now), [Step::GiveUp(1), Step::Send(vec![0])]);
+    queues.request_finished([(2, Disposition::Sent), (1, Disposition::Unsendable)]);
+    assert_eq!(steps(&mut queues, now), [Step::DeadLetter(1), Step::Send(vec![0])]);
     finish(&mut queues, &[0], Disposition::Sent);
     assert_eq!(queues.unsettled().collect::<Vec<_>>(), [1]);
-    queues.gave_up(1, true);
+    queues.dead_letter_finished(1, true);
     assert_eq!(queues.unsettled().count(), 0);
 }
 
@@ -67,7 +67,7 @@ fn a_retried_message_waits_for_its_time() {
 }
 
 #[test]
-fn suspects_are_sent_alone() {
+fn suspect_entries_are_sent_alone() {
     let now = Instant::now();
     let mut queues = AggregateQueues::new([item("a", 1, 1), item("b", 1, 1)]);
     assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1])]);
@@ -76,12 +76,12 @@ fn suspects_are_sent_alone() {
 }
 
 #[test]
-fn a_message_that_could_not_be_given_up_blocks_its_queue_only() {
+fn message_that_the_dead_letter_queue_rejects_blocks_only_its_own_queue() {
     let now = Instant::now();
     let poison = QueueItem { aggregate: Some("a"), order: 0, bytes: None };
     let mut queues = AggregateQueues::new([item("a", 1, 1), poison, item("b", 1, 1)]);
-    assert_eq!(steps(&mut queues, now), [Step::GiveUp(1), Step::Send(vec![2])]);
-    queues.gave_up(1, false);
+    assert_eq!(steps(&mut queues, now), [Step::DeadLetter(1), Step::Send(vec![2])]);
+    queues.dead_letter_finished(1, false);
     finish(&mut queues, &[2], Disposition::Sent);
     assert_eq!(steps(&mut queues, now), []);
     assert_eq!(queues.unsettled().collect::<Vec<_>>(), [0, 1]);
@@ -94,15 +94,15 @@ fn concurrent_calls_are_limited() {
     assert_eq!(steps(&mut sends, Instant::now()).len(), MAX_REQUESTS);
     let mut unsendable =
         AggregateQueues::new(names.iter().map(|name| QueueItem { aggregate: Some(name), order: 1, bytes: None }));
-    assert_eq!(steps(&mut unsendable, Instant::now()).len(), MAX_GIVING_UP);
+    assert_eq!(steps(&mut unsendable, Instant::now()).len(), MAX_DEAD_LETTERS);
 }
 
-/// What happens to a step: which of those in flight finishes, and how.
+/// The fate of a step: the choice among those in flight of the one that finishes, and its results.
 type Fate = (usize, Vec<u8>);
 
 proptest! {
     #[test]
-    fn every_message_is_settled_once_in_order_and_alone_in_its_queue(
+    fn every_message_is_settled_once_and_in_the_order_of_its_aggregate(
         messages in prop::collection::vec((0..8_usize, 1..6_u64, prop::option::weighted(0.9, 1..600_000_usize)), 0..80),
         fates in prop::collection::vec((any::<usize>(), prop::collection::vec(0..5_u8, 1..10)), 0..60),
     ) {
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn distinct_aggregates_take_a_tenth_as_many_requests(count in 0..400_usize) {
+    fn n_distinct_aggregates_take_n_tenths_requests(count in 0..400_usize) {
         let names: Vec<_> = (0..count).map(|aggregate| aggregate.to_string()).collect();
         let items: Vec<_> = names.iter().map(|name| item(name, 1, 1_000)).collect();
         prop_assert_eq!(run(&items, &[])?, count.div_ceil(MAX_ENTRIES));
@@ -127,7 +127,7 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
     let mut now = Instant::now();
     let mut queues = AggregateQueues::new(items.iter().copied());
     let mut fates = fates.iter();
-    let mut flying: Vec<Step> = Vec::new();
+    let mut steps_in_flight: Vec<Step> = Vec::new();
     let mut settled: Vec<usize> = Vec::new();
     let mut requests = 0;
     loop {
@@ -137,12 +137,12 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
                 let bytes: usize = request.iter().map(|&index| items[index].bytes.unwrap()).sum();
                 prop_assert!((1..=MAX_ENTRIES).contains(&request.len()) && bytes < REQUEST_BYTES);
             }
-            flying.push(step);
-            let mut in_flight: Vec<_> = flying
+            steps_in_flight.push(step);
+            let mut in_flight: Vec<_> = steps_in_flight
                 .iter()
                 .flat_map(|step| match step {
                     Step::Send(request) => request.clone(),
-                    Step::GiveUp(index) => vec![*index],
+                    Step::DeadLetter(index) => vec![*index],
                 })
                 .map(|index| items[index].aggregate)
                 .collect();
@@ -153,15 +153,15 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
             );
         }
         let (pick, outcomes) = fates.next().cloned().unwrap_or_default();
-        if flying.is_empty() {
+        if steps_in_flight.is_empty() {
             let Some(wake) = queues.next_attempt_at() else { break };
             now = wake;
             continue;
         }
-        match flying.swap_remove(pick % flying.len()) {
-            Step::GiveUp(index) => {
+        match steps_in_flight.swap_remove(pick % steps_in_flight.len()) {
+            Step::DeadLetter(index) => {
                 settled.push(index);
-                queues.gave_up(index, true);
+                queues.dead_letter_finished(index, true);
             }
             Step::Send(request) => {
                 let outcome = |nth: usize| outcomes.get(nth % outcomes.len().max(1)).copied().unwrap_or_default();
@@ -169,7 +169,7 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
                     0 | 1 => (index, Disposition::Sent),
                     2 => (index, Disposition::RetryAt(now + Duration::from_millis(5))),
                     3 => (index, Disposition::RetryAlone),
-                    _ => (index, Disposition::GiveUp),
+                    _ => (index, Disposition::Unsendable),
                 });
                 let dispositions: Vec<_> = dispositions.collect();
                 settled.extend(

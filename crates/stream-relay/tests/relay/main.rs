@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use support::{detail, insert, insert_detail, message_id, setup, setup_with_retries, take_log};
 
 #[tokio::test]
-async fn a_row_goes_to_the_bus_as_it_is() {
+async fn row_is_sent_to_the_bus_unchanged() {
     let setup = setup(json!({})).await;
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
     let entry = setup.bus.delivered().remove(0);
@@ -33,7 +33,7 @@ fn traced(sequence_number: u64, id: &str, trace_header: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_trace_header_of_a_row_goes_to_the_bus_with_its_message() {
+async fn trace_header_of_a_row_is_sent_with_its_message() {
     let setup = setup(json!({})).await;
     let records = [traced(1, "a", json!({"S": TRACE})), insert(2, "b", 1)];
     assert_eq!(setup.checkpoint(&records).await, None);
@@ -42,7 +42,7 @@ async fn the_trace_header_of_a_row_goes_to_the_bus_with_its_message() {
 }
 
 #[tokio::test]
-async fn an_invalid_trace_header_never_costs_a_message() {
+async fn message_with_an_invalid_trace_header_is_sent_without_it() {
     let odd = [
         json!({"S": format!("{TRACE};Lineage={}", "x".repeat(500))}),
         json!({"S": "Root=1"}),
@@ -79,7 +79,7 @@ async fn a_trace_header_does_not_count_as_size() {
 }
 
 #[tokio::test]
-async fn distinct_aggregates_take_a_tenth_as_many_calls() {
+async fn n_distinct_aggregates_take_n_tenths_calls() {
     for count in [0, 1, 10, 25, 100, 101] {
         let setup = setup(json!({})).await;
         let records: Vec<_> = (0..count).map(|n| insert(n, &n.to_string(), 1)).collect();
@@ -147,7 +147,7 @@ async fn transient_failures_are_retried() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_means_the_same_bytes_again() {
+async fn message_whose_response_is_lost_is_sent_again_unchanged() {
     for fault in [json!({"acceptThenDrop": true}), json!({"acceptThenDrop": true, "http": 502})] {
         let setup = setup(json!({"putEvents": [fault]})).await;
         assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
@@ -176,7 +176,7 @@ async fn an_unreadable_record_is_dead_lettered_and_the_others_are_sent() {
 }
 
 #[tokio::test]
-async fn an_unsendable_message_is_dead_lettered_whole_and_its_successors_are_sent() {
+async fn unsendable_message_is_dead_lettered_whole_and_its_successors_are_sent() {
     let setup = setup(json!({})).await;
     let mut long_type = insert(3, "a", 3);
     long_type["dynamodb"]["NewImage"]["messageType"]["S"] = json!("x".repeat(129));
@@ -230,7 +230,7 @@ async fn a_message_that_was_throttled_before_is_retried_at_its_first_unknown_cod
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_whole_costs_only_the_unsendable_message() {
+async fn rejected_request_dead_letters_only_the_unsendable_message() {
     let setup =
         setup(json!({"putEvents": [{"code": "ValidationException"}, {}, {"code": "ValidationException"}]})).await;
     let records: Vec<_> = (1..=10).map(|n| insert(n, &n.to_string(), 1)).collect();
@@ -240,7 +240,7 @@ async fn a_request_that_is_refused_whole_costs_only_the_unsendable_message() {
 }
 
 #[tokio::test]
-async fn without_a_dead_letter_queue_the_record_is_the_checkpoint_and_the_others_are_sent() {
+async fn record_that_cannot_be_dead_lettered_is_the_checkpoint_and_the_others_are_sent() {
     let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
     let records = [
         insert(10, "a", 1),
@@ -254,7 +254,7 @@ async fn without_a_dead_letter_queue_the_record_is_the_checkpoint_and_the_others
 }
 
 #[tokio::test]
-async fn nothing_overtakes_an_unreadable_record_that_the_queue_refuses() {
+async fn no_message_overtakes_an_unreadable_record_that_the_queue_rejects() {
     let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
     let mut poison = insert(2, "a", 2);
     poison["dynamodb"]["NewImage"]["messageSeq"] = json!({"S": "two"});
@@ -264,14 +264,14 @@ async fn nothing_overtakes_an_unreadable_record_that_the_queue_refuses() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_queue_may_need_a_second_try() {
+async fn dead_letter_queue_is_retried_after_a_failure() {
     let setup = setup(json!({"sendMessage": [{"http": 503}]})).await;
     assert_eq!(setup.checkpoint(&[insert_detail(1, "a", 1, "malformed")]).await, None);
     assert_eq!(setup.dead_letters().len(), 1);
 }
 
 #[tokio::test]
-async fn a_refused_deployment_dead_letters_nothing_and_its_batch_comes_again_whole() {
+async fn deployment_error_dead_letters_nothing_and_the_whole_batch_is_retried() {
     for fault in [
         json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]}),
         json!({"putEvents": [{"http": 403, "forever": true}]}),
@@ -290,7 +290,7 @@ async fn a_refused_deployment_dead_letters_nothing_and_its_batch_comes_again_who
 }
 
 #[tokio::test]
-async fn what_is_unsettled_at_the_deadline_is_reported() {
+async fn unsettled_messages_are_reported_at_the_deadline() {
     let throttled = json!([{"containing": "c-1", "code": "ThrottlingException"}]);
     let setup = setup(json!({ "entries": throttled })).await;
     // As numbers 9 comes before 10, as text it does not.
@@ -321,14 +321,14 @@ async fn no_wait_outlasts_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_repeated_record_is_as_unsettled_as_the_first() {
+async fn repeated_record_is_unsettled_with_the_first() {
     let setup = setup(json!({"putEvents": [{"http": 403}]})).await;
     let records = [insert(20, "a", 1), insert(10, "a", 1), insert(30, "a", 1)];
     assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("10"));
 }
 
 #[tokio::test]
-async fn everything_else_in_the_stream_is_ignored() {
+async fn records_of_other_items_are_ignored() {
     let setup = setup(json!({})).await;
     let other = |sk: &str| {
         let mut record = insert(1, "a", 1);
@@ -373,7 +373,7 @@ async fn an_unsettled_record_without_a_number_fails_the_batch() {
 }
 
 #[tokio::test]
-async fn large_messages_share_a_request_as_far_as_it_goes() {
+async fn large_messages_share_a_request_up_to_the_size_limit() {
     let setup = setup(json!({})).await;
     let large = |n: u64| insert_detail(n, &n.to_string(), 1, &detail(&n.to_string(), 1, &"x".repeat(300 * 1024)));
     let records: Vec<_> = (0..8).map(large).collect();
@@ -418,7 +418,7 @@ async fn a_batch_is_one_line_of_the_log() {
 }
 
 #[tokio::test]
-async fn the_log_names_messages_that_were_sent_more_than_once() {
+async fn log_contains_messages_that_were_sent_more_than_once() {
     let failing = json!([{"index": 0, "code": "InternalFailure"}, {"index": 2, "code": "ThrottlingException"}]);
     let again = json!([{"index": 1, "code": "InternalFailure"}]);
     let setup = setup(json!({"putEvents": [{ "failEntries": failing }, { "failEntries": again }]})).await;
@@ -436,7 +436,7 @@ async fn the_log_names_messages_that_were_sent_more_than_once() {
 }
 
 #[tokio::test]
-async fn the_log_names_dead_letters_and_their_errors() {
+async fn log_contains_dead_lettered_messages_and_their_errors() {
     let setup = setup(json!({"entries": [{"containing": "b-1", "code": "MalformedDetail"}]})).await;
     take_log();
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1), json!("odd")]).await, None);
@@ -452,7 +452,7 @@ async fn the_log_names_dead_letters_and_their_errors() {
 }
 
 #[tokio::test]
-async fn the_log_names_messages_unsettled_and_the_last_error() {
+async fn log_contains_unsettled_messages_and_the_last_error() {
     let setup = setup(json!({"sendMessage": [{"http": 503, "forever": true}]})).await;
     take_log();
     let records = [insert(1, "b", 1), insert_detail(2, "a", 1, "malformed"), insert(3, "a", 2)];
@@ -475,7 +475,7 @@ async fn the_log_names_messages_unsettled_and_the_last_error() {
 }
 
 #[tokio::test]
-async fn a_refused_deployment_is_logged_once_with_a_hundred_of_the_messages_unsettled() {
+async fn deployment_error_is_logged_once_with_a_hundred_unsettled_messages() {
     let setup = setup(json!({"putEvents": [{"code": "AccessDeniedException", "forever": true}]})).await;
     take_log();
     let records: Vec<_> = (1..=120).map(|n| insert(n, &n.to_string(), 1)).collect();

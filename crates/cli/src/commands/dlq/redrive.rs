@@ -164,7 +164,7 @@ impl Redrive<'_> {
                     sent.extend_from_slice(copies);
                     progress.suspend(|| self.print("sent", &copies[0], None));
                 }
-                ResendOutcome::Refused(refusal) => {
+                ResendOutcome::Rejected(refusal) => {
                     self.counts.refused += 1;
                     left.extend_from_slice(copies);
                     progress.suspend(|| self.print("refused", &copies[0], Some(&refusal.to_string())));

@@ -1,4 +1,4 @@
-//! The events against each other, against the metadata and against the code that reads them.
+//! Checks of the events against each other, against the metadata and against the code that reads them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,27 +15,27 @@ use super::sort_key;
 use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
 
-/// Every event, one after the other.
+/// The checks of all events, one after the other.
 pub(super) struct Events<'a> {
     model: &'a dyn Model,
     shards: u32,
-    /// What the others are compared with; `None` for an event that is there and cannot be read.
+    /// The facts to compare other rows with; `None` for an event that exists and cannot be read.
     facts: BTreeMap<u64, Option<Fact>>,
     ids: HashMap<Ulid, u64>,
-    /// The last event by the metadata.
+    /// The last event according to the metadata.
     version: Option<u64>,
-    /// The same once all events were read, where there are events beyond that.
+    /// The same, read again after all events, when there are events beyond the first value.
     version_after: Option<u64>,
-    /// Where the append of the event before goes to, when it goes on.
+    /// The end of the append of the event before, when that append continues.
     append_end: Option<u64>,
-    /// The fold of all events so far; of those since the last hole when there is one, which is then only good for finding
-    /// out whether the rest can be read.
+    /// The fold of all events so far. After a gap, it is the fold of the events since the gap, which only shows
+    /// whether they can be read.
     folded: Option<Folded>,
-    has_hole: bool,
+    has_gap: bool,
     deleted: Option<bool>,
 }
 
-/// What is remembered of an event.
+/// The facts about an event that other rows are compared with.
 pub(super) struct Fact {
     pub(super) event_id: Ulid,
     pub(super) message_seq: u64,
@@ -54,42 +54,43 @@ impl<'a> Events<'a> {
             version_after: None,
             append_end: None,
             folded: Some(model.before_first_event()),
-            has_hole: false,
+            has_gap: false,
             deleted: None,
         }
     }
 
-    /// By the metadata, the stream goes to `version`.
+    /// Sets the last event according to the metadata.
     pub(super) fn set_version(&mut self, version: u64) {
         self.version = Some(version);
     }
 
-    /// By the metadata as it is now, the stream goes to `version`, and there are events beyond what it was before.
+    /// Sets the last event according to the metadata as it is after all events were read, when there are events beyond
+    /// the version that was read before.
     pub(super) fn set_version_after(&mut self, version: u64) {
         self.version_after = Some(version);
     }
 
-    /// The last event that is there.
+    /// The number of the last event that exists.
     pub(super) fn last(&self) -> u64 {
         self.facts.last_key_value().map_or(0, |(&last, _)| last)
     }
 
-    /// Event `seq_num`, when it is there and can be read.
+    /// The facts about event `seq_num`, when it exists and can be read.
     pub(super) fn fact(&self, seq_num: u64) -> Option<&Fact> {
         self.facts.get(&seq_num)?.as_ref()
     }
 
-    /// All of them, as [`fact`](Self::fact) has them.
+    /// The facts about all events, as [`fact`](Self::fact) returns them.
     pub(super) fn facts(&self) -> impl Iterator<Item = (u64, Option<&Fact>)> {
         self.facts.iter().map(|(&seq_num, fact)| (seq_num, fact.as_ref()))
     }
 
-    /// Whether event `seq_num` is there, readable or not.
+    /// Whether event `seq_num` exists, readable or not.
     pub(super) fn has(&self, seq_num: u64) -> bool {
         self.facts.contains_key(&seq_num)
     }
 
-    /// How many messages were announced before event `seq_num`, where that is known.
+    /// The number of messages before event `seq_num`, if that is known.
     pub(super) fn messages_before(&self, seq_num: u64) -> Option<u64> {
         match seq_num.checked_sub(1)? {
             0 => Some(0),
@@ -97,7 +98,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Whether the events up to the metadata's version leave the aggregate deleted, where that is known.
+    /// Whether the aggregate is deleted after the events up to the metadata's version, if that is known.
     pub(super) fn deleted(&self) -> Option<bool> {
         self.deleted
     }
@@ -105,7 +106,8 @@ impl<'a> Events<'a> {
     pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>, report: &mut Report<'_>) {
         report.verified.events += 1;
         let Some(seq_num) = sort_key::event(&sk) else {
-            return report.add(sk, Discrepancy::Unreadable { reason: "its sort key is no event's".to_owned() });
+            return report
+                .add(sk, Discrepancy::Unreadable { reason: "its sort key is not that of an event".to_owned() });
         };
         self.gap(self.last() + 1, seq_num - 1, report);
         let item: EventItem = match serde_dynamo::from_item(row) {
@@ -131,15 +133,17 @@ impl<'a> Events<'a> {
             let (value, first) = (event.event_id.to_string(), keys::event_sk(first));
             report.add(sk.clone(), Discrepancy::Repeated { attribute: "eventId", value, first });
         }
-        // Its id was made when it was decided.
-        let made_at = i64::try_from(event.event_id.timestamp_ms()).ok();
-        let made_at = made_at.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
-        if let Some(made_at) = made_at.map(timestamp).filter(|made_at| *made_at != timestamp(event.occurred_at)) {
-            let expected = format!("{made_at}, the time of its id");
+        // The id of an event contains the time of its decision.
+        let decided_at = i64::try_from(event.event_id.timestamp_ms()).ok();
+        let decided_at = decided_at.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
+        if let Some(decided_at) =
+            decided_at.map(timestamp).filter(|decided_at| *decided_at != timestamp(event.occurred_at))
+        {
+            let expected = format!("{decided_at}, the time of its id");
             report.add(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
         }
         self.fold(sk, &event, report);
-        if let Some(folded) = self.folded.as_ref().filter(|_| !self.has_hole) {
+        if let Some(folded) = self.folded.as_ref().filter(|_| !self.has_gap) {
             snapshots.compare(folded, report);
             if self.version == Some(seq_num) {
                 self.deleted = Some(self.model.is_deleted(folded));
@@ -166,22 +170,22 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The events from `first` to `last` are not there.
+    /// Records that the events from `first` to `last` are missing.
     fn gap(&mut self, first: u64, last: u64, report: &mut Report<'_>) {
         if first <= last {
-            self.has_hole = true;
+            self.has_gap = true;
             report.add(keys::event_sk(first), Discrepancy::EventsMissing { first, last });
         }
     }
 
     fn unreadable(&mut self, seq_num: u64, sk: String, reason: String, report: &mut Report<'_>) {
-        self.has_hole = true;
+        self.has_gap = true;
         self.append_end = None;
         self.facts.insert(seq_num, None);
         report.add(sk, Discrepancy::Unreadable { reason });
     }
 
-    /// The index leads to the event where the feed reads it.
+    /// Checks that the index has the event where the feed reads it.
     fn index(&self, sk: &str, event: &RecordedEvent, gsi1pk: &str, gsi1sk: &str, report: &mut Report<'_>) {
         let partitions = keys::gsi1pks(&event.event_type, self.shards);
         if !partitions.iter().any(|partition| partition == gsi1pk) {
@@ -193,41 +197,41 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Every event of an append but the last contains where it ends.
+    /// Checks that every event of an append but the last contains where the append ends.
     fn append(&mut self, sk: &str, seq_num: u64, append_end: Option<u64>, report: &mut Report<'_>) {
-        let going_on = self.append_end.filter(|&end| end >= seq_num);
-        let reason = match (going_on, append_end) {
-            (_, Some(end)) if end <= seq_num => Some(format!("it says that its append ends with event {end}")),
+        let continuing = self.append_end.filter(|&end| end >= seq_num);
+        let reason = match (continuing, append_end) {
+            (_, Some(end)) if end <= seq_num => Some(format!("it ends its append at event {end}")),
             (Some(end), None) if end > seq_num => {
-                Some(format!("the events before it say that their append ends with event {end}, it says with itself"))
+                Some(format!("the events before it end their append at event {end}, it ends the append itself"))
             }
             (Some(end), Some(other)) if end != other => {
-                Some(format!("the events before it say that their append ends with event {end}, it says with {other}"))
+                Some(format!("the events before it end their append at event {end}, it ends the append at {other}"))
             }
             _ => None,
         };
         if let Some(reason) = reason {
-            report.add(sk.to_owned(), Discrepancy::TornAppend { reason });
+            report.add(sk.to_owned(), Discrepancy::AppendEndsDiffer { reason });
         }
         self.append_end = append_end.filter(|&end| end > seq_num);
     }
 
-    /// Folds on, and on what is before the first event where the fold cannot be right any more: that shows whether the code
-    /// can read the rest.
+    /// Folds the event onto the events before it. When these cannot be folded correctly, it folds onto the state
+    /// before the first event, to check that the code can read the event.
     fn fold(&mut self, sk: String, event: &RecordedEvent, report: &mut Report<'_>) {
         let before = event.seq_num - 1;
         let onto = match self.folded.take() {
             Some(folded) if folded.version() == before => Some(folded),
             _ => {
-                let unborn = self.model.before_first_event();
-                self.model.state(&unborn).and_then(|state| self.model.restore(before, 0, &state)).ok()
+                let before_first = self.model.before_first_event();
+                self.model.state(&before_first).and_then(|state| self.model.restore(before, 0, &state)).ok()
             }
         };
         let Some(onto) = onto else { return };
         match self.model.fold(onto, std::slice::from_ref(event)) {
             Ok(folded) => self.folded = Some(folded),
             Err(unreadable) => {
-                self.has_hole = true;
+                self.has_gap = true;
                 report.add(sk, Discrepancy::Unreadable { reason: unreadable.to_string() });
             }
         }

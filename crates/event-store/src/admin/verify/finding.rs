@@ -1,57 +1,57 @@
-//! What can be wrong with a row.
+//! The possible findings of a verification.
 
 use std::fmt;
 
 use daybook_table::AggregateKey;
 
-/// One thing that is wrong.
+/// One discrepancy of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whose row it is.
+    /// The aggregate of the row.
     pub aggregate: AggregateKey,
-    /// The sort key of the row; of the first one where several are missing.
+    /// The sort key of the row, or of the first row when several are missing.
     pub item: String,
-    /// What is wrong with it.
+    /// The discrepancy.
     pub discrepancy: Discrepancy,
 }
 
-/// What is wrong with a row.
+/// A discrepancy of a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Discrepancy {
-    /// There are rows, and no metadata.
+    /// There are rows but no metadata.
     #[error("there is no metadata")]
     NoMetadata,
-    /// Events that must be there: later ones are, or the metadata or their append goes so far.
+    /// Missing events: later events exist, or the metadata or their append reaches beyond them.
     #[error("{}", missing(*first, *last))]
     EventsMissing {
-        /// The first that is missing.
+        /// The first missing event.
         first: u64,
-        /// The last of those that are missing with it.
+        /// The last missing event of this gap.
         last: u64,
     },
-    /// A message that its event counts as announced, and whose row nothing may have deleted yet.
-    #[error("message {message_seq} is missing, and its time has not passed")]
+    /// A missing message: its event counts it, and its row cannot have expired yet.
+    #[error("message {message_seq} is missing, and its row cannot have expired yet")]
     MessageMissing {
-        /// Its number among the aggregate's.
+        /// Its number among the aggregate's messages.
         message_seq: u64,
     },
-    /// A row that cannot be read, by this code at least.
+    /// A row that this code cannot read.
     #[error("it cannot be read: {reason}")]
     Unreadable {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// An attribute that disagrees with the rest of the rows.
+    /// An attribute that disagrees with the other rows.
     #[error("{attribute} is {found}, expected {expected}")]
     Differs {
-        /// The attribute, and where in it.
+        /// The attribute, and the path within it.
         attribute: String,
         /// Its value.
         found: String,
-        /// Its value by the rest.
+        /// Its value according to the other rows.
         expected: String,
     },
-    /// An id that was given twice.
+    /// An id that occurs twice.
     #[error("{attribute} {value} belongs to {first} already")]
     Repeated {
         /// The attribute.
@@ -61,32 +61,32 @@ pub enum Discrepancy {
         /// The sort key of the row that had it first.
         first: String,
     },
-    /// An event that the metadata does not know of: the next append will fail on it.
-    #[error("the metadata says that the stream ends with event {version}")]
+    /// An event beyond the version in the metadata: the next append will fail on it.
+    #[error("according to the metadata, the stream ends at event {version}")]
     BeyondMetadata {
         /// The version in the metadata.
         version: u64,
     },
-    /// Events of one append that do not agree on where it ends.
+    /// Events of one append that disagree on where it ends.
     #[error("{reason}")]
-    TornAppend {
-        /// How they disagree.
+    AppendEndsDiffer {
+        /// The disagreement.
         reason: String,
     },
-    /// A message that no event announced.
+    /// A message that no event counts.
     #[error("{reason}")]
     Unannounced {
-        /// How its event disagrees.
+        /// The disagreement with its event.
         reason: String,
     },
     /// A row of a kind that this code does not write.
-    #[error("no row has such a sort key")]
+    #[error("this code writes no row with such a sort key")]
     UnknownRow,
 }
 
 impl Discrepancy {
-    /// A short name that stays the same: `missing`, `unreadable`, `differs`, `repeated`, `beyond-metadata`,
-    /// `torn-append`, `unannounced` or `unknown-row`.
+    /// A short, stable name: `missing`, `unreadable`, `differs`, `repeated`, `beyond-metadata`, `torn-append`,
+    /// `unannounced` or `unknown-row`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoMetadata | Self::EventsMissing { .. } | Self::MessageMissing { .. } => "missing",
@@ -94,7 +94,7 @@ impl Discrepancy {
             Self::Differs { .. } => "differs",
             Self::Repeated { .. } => "repeated",
             Self::BeyondMetadata { .. } => "beyond-metadata",
-            Self::TornAppend { .. } => "torn-append",
+            Self::AppendEndsDiffer { .. } => "torn-append",
             Self::Unannounced { .. } => "unannounced",
             Self::UnknownRow => "unknown-row",
         }
@@ -106,7 +106,7 @@ impl Discrepancy {
 }
 
 impl Finding {
-    /// Whether another read found the same, though the stream may have gone on in between.
+    /// Whether another read made the same finding, even if events were appended in between.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let attribute = |discrepancy: &Discrepancy| match discrepancy {
             Discrepancy::Differs { attribute, .. } => attribute.clone(),

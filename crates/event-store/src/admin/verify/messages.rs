@@ -1,4 +1,4 @@
-//! The outbox rows against the events that announced them.
+//! Checks of the outbox rows against their events.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -16,15 +16,15 @@ use super::sort_key;
 use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
 
-/// The least time that outbox rows stay: `OUTBOX_TTL_DAYS` is 2 or more.
+/// The minimum time for which outbox rows are stored: `OUTBOX_TTL_DAYS` is 2 or more.
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
 
-/// The outbox rows that are there.
+/// The outbox rows that exist.
 pub(super) struct Messages {
-    /// The events since then must have all their rows.
+    /// Events after this time must have all their rows.
     since: Timestamp,
     ids: HashMap<Ulid, String>,
-    /// Event and index, of the events since then.
+    /// The event and index of each row whose event is after `since`.
     recent: HashSet<(u64, usize)>,
 }
 
@@ -37,9 +37,10 @@ impl Messages {
     pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>, report: &mut Report<'_>) {
         report.verified.messages += 1;
         let Some((seq_num, index)) = sort_key::message(&sk) else {
-            return report.add(&sk, Discrepancy::Unreadable { reason: "its sort key is no message's".to_owned() });
+            return report
+                .add(&sk, Discrepancy::Unreadable { reason: "its sort key is not that of a message".to_owned() });
         };
-        // The row is there, even if it cannot be read.
+        // The row counts as existing even if it cannot be read.
         if events.fact(seq_num).is_some_and(|event| event.at > self.since) {
             self.recent.insert((seq_num, index));
         }
@@ -97,7 +98,7 @@ impl Messages {
         let recent = events.facts().filter_map(|(seq_num, event)| Some((seq_num, event?)));
         for (seq_num, event) in recent.filter(|(_, event)| event.at > self.since) {
             let Some(before) = events.messages_before(seq_num) else { continue };
-            // More than an append holds is found at the event.
+            // A larger count than an append can hold is reported at the event.
             let announced = (before + 1..=event.message_seq).take(MAX_TRANSACTION_ITEMS);
             for (index, message_seq) in announced.enumerate() {
                 if !self.recent.contains(&(seq_num, index)) {

@@ -1,4 +1,4 @@
-//! The metadata against the events.
+//! Checks of the metadata against the events.
 
 use daybook_table::{Metadata, attributes, keys};
 
@@ -7,7 +7,7 @@ use super::finding::Discrepancy;
 use super::report::Report;
 use crate::item::{Item, text};
 
-/// The metadata, with what only people and this check read.
+/// The metadata, with the attributes that only people and this check read.
 pub(super) struct MetadataRow {
     pub(super) current_seq_num: u64,
     message_seq: u64,
@@ -25,7 +25,7 @@ impl MetadataRow {
         Ok(Self { current_seq_num, message_seq, deleted, texts })
     }
 
-    /// What differs from the events. That there are fewer or more of them is found there.
+    /// Reports what differs from the events. Missing and additional events are reported by the checks of the events.
     pub(super) fn compare(&self, events: &Events<'_>, report: &mut Report<'_>) {
         let (first, last) = (events.fact(1), events.fact(self.current_seq_num));
         let expected = [

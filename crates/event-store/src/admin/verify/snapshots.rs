@@ -1,4 +1,4 @@
-//! The snapshots against the fold of the events.
+//! Checks of the snapshots against the fold of the events.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use crate::packing::unpack;
 /// Maximum characters of a value in a finding.
 const SHOWN: usize = 80;
 
-/// The newest snapshot and the kept ones.
+/// The latest snapshot and the kept ones.
 pub(super) struct Snapshots<'a> {
     model: &'a dyn Model,
-    /// Those that are still to be compared, by version.
-    waiting: BTreeMap<u64, Vec<(String, Folded)>>,
+    /// Snapshots that are still to be compared, by version.
+    pending: BTreeMap<u64, Vec<(String, Folded)>>,
 }
 
 impl<'a> Snapshots<'a> {
     pub(super) fn new(model: &'a dyn Model) -> Self {
-        Self { model, waiting: BTreeMap::new() }
+        Self { model, pending: BTreeMap::new() }
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, report: &mut Report<'_>) {
@@ -48,15 +48,15 @@ impl<'a> Snapshots<'a> {
         match restored {
             Ok(restored) => {
                 report.verified.snapshots += 1;
-                self.waiting.entry(version).or_default().push((sk, restored));
+                self.pending.entry(version).or_default().push((sk, restored));
             }
             Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),
         }
     }
 
-    /// Compares those of the version that the fold has come to.
+    /// Compares the snapshots of the version that the fold has reached.
     pub(super) fn compare(&mut self, folded: &Folded, report: &mut Report<'_>) {
-        for (sk, snapshot) in self.waiting.remove(&folded.version()).unwrap_or_default() {
+        for (sk, snapshot) in self.pending.remove(&folded.version()).unwrap_or_default() {
             if snapshot.message_seq() != folded.message_seq() {
                 let (found, expected) = (snapshot.message_seq(), folded.message_seq());
                 report.add(sk.clone(), Discrepancy::differs(attributes::MESSAGE_SEQ, found, expected));
@@ -72,15 +72,15 @@ impl<'a> Snapshots<'a> {
         }
     }
 
-    /// Those that the fold has not come to are of events that are not there, beyond the `last`; where there is a hole before
-    /// them, they cannot be judged, and the hole is found anyway.
+    /// Reports the remaining snapshots that are beyond the `last` event. Others remain only after a gap, which is
+    /// reported itself; they cannot be checked.
     pub(super) fn finish(&mut self, last: u64, report: &mut Report<'_>) {
         let expected = match last {
             0 => "no snapshot: there are no events".to_owned(),
             _ => format!("1 to {last}, the last event"),
         };
-        for (version, waiting) in std::mem::take(&mut self.waiting) {
-            for (sk, _) in waiting {
+        for (version, pending) in std::mem::take(&mut self.pending) {
+            for (sk, _) in pending {
                 if version > last || version == 0 {
                     report.add(sk, Discrepancy::differs(attributes::LAST_SEQ_NUM, version, &expected));
                 }
@@ -93,7 +93,7 @@ impl<'a> Snapshots<'a> {
     }
 }
 
-/// Where two values first differ, as a path into them, and what each has there.
+/// The first difference of two values: its path, and the value on each side.
 fn difference<'a>(one: &'a Value, other: &'a Value) -> Option<(String, Option<&'a Value>, Option<&'a Value>)> {
     let within = |step: String, one: Option<&'a Value>, other: Option<&'a Value>| match (one, other) {
         (Some(one), Some(other)) => difference(one, other).map(|(at, one, other)| (format!("/{step}{at}"), one, other)),
@@ -113,7 +113,7 @@ fn difference<'a>(one: &'a Value, other: &'a Value) -> Option<(String, Option<&'
 }
 
 fn shown(value: Option<&Value>) -> String {
-    let text = value.map_or("not there".to_owned(), Value::to_string);
+    let text = value.map_or("missing".to_owned(), Value::to_string);
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
