@@ -30,7 +30,7 @@ async fn events_are_numbered_from_one_without_a_gap() {
 }
 
 #[tokio::test]
-async fn the_metadata_tells_of_the_last_event() {
+async fn metadata_contains_the_version_and_time_of_the_last_event() {
     let table = TestTable::new().await;
     let store = table.store();
     let todo = Subject::shipped("todo", "1");
@@ -50,7 +50,7 @@ async fn the_metadata_tells_of_the_last_event() {
 
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "a list of rows, each with all its attributes")]
-async fn the_rows_hold_what_the_table_is_specified_to_hold() {
+async fn appended_rows_match_the_specified_table_format() {
     let table = TestTable::new().await;
     let store = table.store();
     let order = Subject::shipped("order", "o-1");
@@ -151,7 +151,7 @@ async fn the_rows_hold_what_the_table_is_specified_to_hold() {
 }
 
 #[tokio::test]
-async fn outbox_rows_live_as_long_as_they_are_set_to() {
+async fn outbox_row_ttl_follows_the_setting() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { outbox_ttl_days: 30, ..settings() });
     let todo = Subject::shipped("todo", "1");
@@ -212,7 +212,7 @@ async fn messages_are_numbered_without_a_gap_over_many_appends() {
 }
 
 #[tokio::test]
-async fn snapshots_are_due_exactly_at_multiples() {
+async fn snapshots_are_due_exactly_at_multiples_of_snapshot_every() {
     let table = TestTable::new().await;
     let every_third = StoreSettings { snapshot_every: 3, ..settings() };
     let store = table.store_with(every_third.clone());
@@ -235,7 +235,7 @@ async fn snapshots_are_due_exactly_at_multiples() {
 }
 
 #[tokio::test]
-async fn nothing_to_append_makes_no_call() {
+async fn append_without_events_makes_no_call() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 3).await;
@@ -248,7 +248,7 @@ async fn nothing_to_append_makes_no_call() {
 }
 
 #[tokio::test]
-async fn a_conflict_tells_the_actual_version() {
+async fn conflict_returns_the_actual_version() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 7).await;
@@ -266,7 +266,7 @@ async fn a_conflict_tells_the_actual_version() {
 }
 
 #[tokio::test]
-async fn a_wrong_version_never_begins_a_stream() {
+async fn append_with_a_wrong_version_never_begins_a_stream() {
     let table = TestTable::new().await;
     let store = table.store();
     let elsewhere = ledger(&store, "elsewhere", 3).await;
@@ -279,7 +279,7 @@ async fn a_wrong_version_never_begins_a_stream() {
 }
 
 #[tokio::test]
-async fn of_two_writers_on_one_version_exactly_one_wins() {
+async fn exactly_one_of_two_writers_on_one_version_succeeds() {
     let table = TestTable::new().await;
     let stores = [table.store(), table.store()];
     let account = Subject::shipped("account", "1");
@@ -301,7 +301,7 @@ async fn of_two_writers_on_one_version_exactly_one_wins() {
 }
 
 #[tokio::test]
-async fn an_event_beyond_the_metadata_is_corrupt_and_no_conflict() {
+async fn event_beyond_the_metadata_is_corrupt_not_a_conflict() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 3).await;
@@ -320,7 +320,7 @@ async fn an_event_beyond_the_metadata_is_corrupt_and_no_conflict() {
 }
 
 #[tokio::test]
-async fn what_a_transaction_cannot_hold_is_refused_without_a_call() {
+async fn append_beyond_a_transaction_limit_fails_without_a_call() {
     let table = TestTable::new().await;
     let store = table.store();
     let notebook = Subject::of::<Notebook>("1");
@@ -341,7 +341,7 @@ async fn what_a_transaction_cannot_hold_is_refused_without_a_call() {
 }
 
 #[tokio::test]
-async fn what_a_transaction_just_holds_is_appended() {
+async fn append_at_a_transaction_limit_succeeds() {
     let table = TestTable::new().await;
     let store = table.store();
     let most = Subject::of::<Notebook>("most");
@@ -386,7 +386,7 @@ async fn transaction_size_is_computed_to_the_byte() {
 }
 
 #[tokio::test]
-async fn an_append_is_remembered_and_a_failed_one_is_not() {
+async fn successful_append_is_cached_and_failed_one_is_not() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = Subject::shipped("account", "1");

@@ -19,7 +19,7 @@ use ulid::Ulid;
 use crate::support::{Subject, ledger, state};
 
 #[tokio::test]
-async fn a_command_on_a_warm_cache_is_one_call() {
+async fn command_on_a_warm_cache_makes_one_call() {
     let table = TestTable::new().await;
     let store = table.store();
     let todo = Subject::shipped("todo", "1");
@@ -38,7 +38,7 @@ async fn a_command_on_a_warm_cache_is_one_call() {
 }
 
 #[tokio::test]
-async fn a_command_on_a_cold_cache_is_two_reads_and_the_append() {
+async fn command_on_a_cold_cache_makes_two_reads_and_the_append() {
     let table = TestTable::new().await;
     let every = settings().snapshot_every;
     let account = ledger(&table.store(), "1", every).await;
@@ -99,7 +99,7 @@ async fn two_reads_of_a_cold_load_run_in_parallel() {
 }
 
 #[tokio::test]
-async fn an_event_with_a_message_costs_six_units_and_one_of_the_index() {
+async fn event_with_a_message_costs_six_table_units_and_one_index_unit() {
     let table = TestTable::new().await;
     let store = table.store();
     let todo = Subject::shipped("todo", "1");

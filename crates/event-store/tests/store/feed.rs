@@ -56,7 +56,7 @@ async fn rounds(store: &EventStore, notebooks: usize, rounds: u64, line: &str) -
 }
 
 #[tokio::test]
-async fn the_events_of_a_type_come_by_time_across_aggregates() {
+async fn feed_returns_the_events_of_a_type_by_time_across_aggregates() {
     let table = TestTable::new().await;
     let store = table.store();
     let written = rounds(&store, 3, 4, "A").await;
@@ -75,7 +75,7 @@ async fn the_events_of_a_type_come_by_time_across_aggregates() {
 }
 
 #[tokio::test]
-async fn paging_through_a_feed_gives_every_event_once() {
+async fn paging_through_a_feed_returns_every_event_once() {
     let table = TestTable::new().await;
     let store = table.store();
     let written = rounds(&store, 4, 6, "A").await;
@@ -87,7 +87,7 @@ async fn paging_through_a_feed_gives_every_event_once() {
 }
 
 #[tokio::test]
-async fn what_is_appended_while_a_feed_is_paged_is_on_a_later_page() {
+async fn event_appended_while_a_feed_is_paged_is_on_a_later_page() {
     let table = TestTable::new().await;
     let store = table.store();
     let mut written = rounds(&store, 2, 2, "A").await;
@@ -143,7 +143,7 @@ async fn raising_the_number_of_shards_hides_nothing() {
 }
 
 #[tokio::test]
-async fn the_events_of_an_aggregate_come_page_by_page() {
+async fn events_of_an_aggregate_are_returned_page_by_page() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 23).await;
@@ -177,7 +177,7 @@ async fn the_events_of_an_aggregate_come_page_by_page() {
 }
 
 #[tokio::test]
-async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once() {
+async fn large_events_of_an_aggregate_are_returned_once_in_smaller_pages() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = large_ledger(&store, "1", 9).await;
@@ -196,7 +196,7 @@ async fn large_events_of_an_aggregate_come_in_smaller_pages_and_all_of_them_once
 }
 
 #[tokio::test]
-async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
+async fn pages_of_large_events_of_many_shards_have_a_maximum_of_two_megabytes() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let ids = one_id_a_shard();
@@ -215,7 +215,7 @@ async fn large_events_of_many_shards_come_in_pages_of_two_megabytes_at_most() {
 }
 
 #[tokio::test]
-async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
+async fn small_events_of_one_shard_are_not_returned_before_earlier_large_ones_of_another() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { event_type_shards: 4, ..settings() });
     let [large, small, ..] = one_id_a_shard();
@@ -234,7 +234,7 @@ async fn small_events_of_one_shard_wait_for_the_large_ones_of_another() {
 }
 
 #[tokio::test]
-async fn the_ends_of_what_a_cursor_or_a_limit_can_be_are_answered() {
+async fn feed_accepts_the_smallest_and_largest_cursors_and_limits() {
     let table = TestTable::new().await;
     let store = table.store();
     let written = rounds(&store, 1, 3, "A").await;

@@ -53,7 +53,7 @@ fn an_opening() -> (Subject, Folded, Decided) {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_with_the_events_that_it_answers() {
+async fn response_is_stored_with_its_events() {
     let table = TestTable::new().await;
     let store = table.store();
     let (account, before, decided) = an_opening();
@@ -80,7 +80,7 @@ async fn an_answer_is_kept_with_the_events_that_it_answers() {
 }
 
 #[tokio::test]
-async fn a_key_in_use_gives_its_answer_and_appends_nothing() {
+async fn used_key_returns_its_response_and_appends_nothing() {
     let table = TestTable::new().await;
     let store = table.store();
     let (account, before, decided) = an_opening();
@@ -99,7 +99,7 @@ async fn a_key_in_use_gives_its_answer_and_appends_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_whose_time_is_past_is_used_anew() {
+async fn expired_key_can_be_used_again() {
     let table = TestTable::new().await;
     let store = table.store();
     let (account, before, decided) = an_opening();
@@ -113,7 +113,7 @@ async fn a_key_whose_time_is_past_is_used_anew() {
 }
 
 #[tokio::test]
-async fn that_nothing_is_to_be_appended_is_kept_at_that_version_only() {
+async fn response_without_events_is_stored_only_at_the_decided_version() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 3).await;
     let store = table.store();
@@ -139,7 +139,7 @@ async fn that_nothing_is_to_be_appended_is_kept_at_that_version_only() {
 }
 
 #[tokio::test]
-async fn a_twin_that_is_being_committed_is_waited_for() {
+async fn append_waits_for_the_same_request_that_is_committing() {
     let table = TestTable::new().await;
     let store = table.store();
     let (account, before, decided) = an_opening();
@@ -155,7 +155,7 @@ async fn a_twin_that_is_being_committed_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_lost_race_keeps_no_answer() {
+async fn conflicting_append_stores_no_response() {
     let table = TestTable::new().await;
     let (account, before, decided) = an_opening();
     ledger(&table.store(), "1", 3).await;
@@ -180,14 +180,14 @@ async fn response_stored_by_an_own_lost_attempt_is_a_success() {
 }
 
 #[tokio::test]
-async fn a_large_answer_is_kept_compressed_and_one_too_large_is_refused_without_a_call() {
+async fn large_response_is_stored_compressed_and_oversized_one_fails_without_a_call() {
     let table = TestTable::new().await;
     let store = table.store();
     let (account, before, decided) = an_opening();
     let mut random = fastrand::Rng::with_seed(7);
     let noise: String = std::iter::repeat_with(|| random.alphanumeric()).take(2 * MAX_ITEM).collect();
     let error = append(&store, &account, (&before, &decided), response(noise), now()).await.unwrap_err();
-    assert!(matches!(error, AppendError::TooLarge(TooLarge::Answer { bytes }) if bytes > MAX_ITEM), "{error:?}");
+    assert!(matches!(error, AppendError::TooLarge(TooLarge::Response { bytes }) if bytes > MAX_ITEM), "{error:?}");
     assert_eq!(table.operations(), [""; 0]);
 
     let large = response("A".repeat(2 * MAX_ITEM));

@@ -41,7 +41,7 @@ async fn account_with(table: &TestTable, snapshot_keep: usize, versions: &[u64])
 }
 
 #[tokio::test]
-async fn kept_snapshots_beyond_the_newest_expire() {
+async fn kept_snapshots_beyond_the_latest_few_expire() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
     let mut account = Subject::shipped("account", "1");
@@ -68,7 +68,7 @@ async fn kept_snapshots_beyond_the_newest_expire() {
 }
 
 #[tokio::test]
-async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
+async fn past_version_is_read_from_the_nearest_kept_snapshot() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { snapshot_keep: 5, ..settings() });
     let mut account = Subject::shipped("account", "1");
@@ -96,7 +96,7 @@ async fn an_aggregate_as_it_was_is_read_from_the_nearest_kept_snapshot() {
 }
 
 #[tokio::test]
-async fn the_past_is_read_from_the_newest_snapshot_where_it_is_nearer_than_a_kept_one() {
+async fn past_version_is_read_from_the_latest_snapshot_when_it_is_nearer_than_a_kept_one() {
     let table = TestTable::new().await;
     let account = account_with(&table, 1, &[100]).await;
     let store = table.store();
@@ -114,7 +114,7 @@ async fn the_past_is_read_from_the_newest_snapshot_where_it_is_nearer_than_a_kep
 }
 
 #[tokio::test]
-async fn the_past_is_not_read_from_a_snapshot_of_events_that_are_not_there() {
+async fn past_version_is_not_read_from_a_snapshot_of_missing_events() {
     let table = TestTable::new().await;
     ledger(&table.store(), "1", 30).await;
     let account = account_with(&table, 1, &[40]).await;
@@ -186,7 +186,7 @@ async fn number_of_kept_snapshots_follows_a_changed_setting() {
 }
 
 #[tokio::test]
-async fn retiring_reads_only_what_stays_however_many_wait_to_be_deleted() {
+async fn retention_reads_only_unexpired_snapshots_however_many_wait_to_be_deleted() {
     let table = TestTable::new().await;
     let versions: Vec<_> = (1..=40).map(|tens| tens * 10).collect();
     let account = account_with(&table, 2, &versions).await;
@@ -210,7 +210,7 @@ async fn retiring_reads_only_what_stays_however_many_wait_to_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_crash_in_between_leaves_none_behind() {
+async fn crash_during_retention_leaves_no_snapshot_unexpired() {
     let table = TestTable::new().await;
     let account = account_with(&table, 9, &[10, 20, 30, 40]).await;
     let store = keeping(&table, 0);
@@ -226,7 +226,7 @@ async fn a_crash_in_between_leaves_none_behind() {
 }
 
 #[tokio::test]
-async fn one_that_is_taken_late_goes_at_once() {
+async fn kept_snapshot_that_is_taken_late_expires_at_once() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 10).await;
     let slow = keeping(&table, 1);
@@ -248,7 +248,7 @@ async fn one_that_is_taken_late_goes_at_once() {
 }
 
 #[tokio::test]
-async fn the_past_is_read_from_the_newest_snapshot_where_none_is_kept() {
+async fn past_version_is_read_from_the_latest_snapshot_when_none_is_kept() {
     let table = TestTable::new().await;
     let account = account_with(&table, 0, &[200]).await;
     ledger(&table.store(), "1", 300).await;
@@ -265,7 +265,7 @@ async fn the_past_is_read_from_the_newest_snapshot_where_none_is_kept() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_used_hides_no_older_one() {
+async fn unusable_kept_snapshot_does_not_hide_an_older_one() {
     let table = TestTable::new().await;
     let account = account_with(&table, 9, &[100, 200, 300, 400]).await;
     let unusable = [
@@ -299,7 +299,7 @@ async fn one_that_cannot_be_used_hides_no_older_one() {
 }
 
 #[tokio::test]
-async fn a_rebuild_puts_kept_snapshots_right_and_deletes_those_that_cannot_be() {
+async fn rebuild_corrects_kept_snapshots_and_deletes_uncorrectable_ones() {
     let table = TestTable::new().await;
     let account = account_with(&table, 9, &[10, 20, 30, 40, 50, 60]).await;
     for event in 51..=60 {

@@ -22,7 +22,7 @@ fn corrupt(error: StoreError) -> String {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
+async fn missing_aggregate_is_at_version_zero_and_not_cached() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = Subject::shipped("account", "nobody");
@@ -33,7 +33,7 @@ async fn what_does_not_exist_is_at_version_zero_and_not_remembered() {
 }
 
 #[tokio::test]
-async fn versions_beyond_ten_and_beyond_a_thousand_are_in_order() {
+async fn versions_beyond_ten_and_a_thousand_are_in_order() {
     let table = TestTable::new().await;
     for version in [11, 1_101] {
         let account = ledger(&table.store(), "1", version).await;
@@ -130,7 +130,7 @@ async fn cache_that_is_far_behind_costs_no_more_than_none() {
 }
 
 #[tokio::test]
-async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
+async fn aggregate_can_be_loaded_at_every_version() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { snapshot_every: 10, snapshot_keep: 9, ..settings() });
     let mut account = ledger(&store, "1", 1).await;
@@ -152,7 +152,7 @@ async fn an_aggregate_can_be_had_as_it_was_at_every_version() {
 }
 
 #[tokio::test]
-async fn a_rebuild_believes_the_events_and_no_snapshot() {
+async fn rebuild_uses_the_events_and_no_snapshot() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 8).await;
@@ -198,7 +198,7 @@ async fn gap_in_the_stream_is_corrupt_and_named() {
 }
 
 #[tokio::test]
-async fn a_gap_behind_a_cached_state_is_corrupt() {
+async fn gap_after_a_cached_state_is_corrupt() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 4).await;
@@ -255,7 +255,7 @@ async fn event_of_a_newer_release_is_distinguished_from_a_corrupt_one() {
 }
 
 #[tokio::test]
-async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshots_are_apart() {
+async fn cold_load_reads_further_back_only_when_the_snapshot_is_overdue() {
     let table = TestTable::new().await;
     let every_tenth = StoreSettings { snapshot_every: 10, ..settings() };
     let account = ledger(&table.store(), "1", 10).await;
@@ -279,7 +279,7 @@ async fn a_cold_load_goes_further_back_only_where_more_events_came_than_snapshot
 }
 
 #[tokio::test]
-async fn a_state_goes_on_as_it_was_loaded_whichever_way() {
+async fn decisions_on_a_state_are_the_same_however_it_was_loaded() {
     let table = TestTable::new().await;
     let todo = Subject::shipped("todo", "1");
     todo.command(&table.store(), "CreateTodo", json!({"title": "A", "message": "B"})).await;
@@ -331,7 +331,7 @@ async fn append_is_loaded_completely_or_not_at_all() {
 
 /// However often the events are read, and whichever way the aggregate is loaded.
 #[tokio::test]
-async fn an_append_whose_end_never_comes_is_an_error() {
+async fn append_whose_end_never_appears_is_an_error() {
     let table = TestTable::new().await;
     let warm = table.store();
     let account = ledger(&warm, "1", 2).await;
@@ -361,7 +361,7 @@ async fn half_an_append(table: &TestTable) -> (Subject, Item) {
 
 /// Missing at the second read, and at the third.
 #[tokio::test]
-async fn an_append_whose_end_comes_late_is_seen_whole() {
+async fn append_whose_end_appears_late_is_loaded_completely() {
     let table = TestTable::new().await;
     let (account, last) = half_an_append(&table).await;
     let store = table.store();
@@ -375,7 +375,7 @@ async fn an_append_whose_end_comes_late_is_seen_whole() {
 
 /// The first page refers to an event that the second page should contain and does not contain yet.
 #[tokio::test]
-async fn an_append_that_goes_on_in_the_next_page_is_seen_whole_too() {
+async fn append_that_continues_on_the_next_page_is_loaded_completely() {
     let table = TestTable::new().await;
     let (account, last) = half_an_append(&table).await;
     table.proxy.take_calls();

@@ -69,7 +69,7 @@ async fn transient_error_is_retried_and_then_succeeds() {
 }
 
 #[tokio::test]
-async fn many_faults_in_a_row_are_outlasted() {
+async fn many_consecutive_transient_errors_are_retried() {
     let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
     let faults = passing();
@@ -157,7 +157,7 @@ async fn broken_connection_results_in_exactly_one_event_and_no_conflict() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadline() {
+async fn connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadline() {
     let table = TestTable::new().await;
     let store = table.store();
     let (todo, before, decided) = a_creation();
@@ -168,7 +168,7 @@ async fn a_connection_that_breaks_after_the_commit_is_a_success_even_at_the_dead
 }
 
 #[tokio::test]
-async fn a_commit_that_dynamodb_has_forgotten_the_token_of_is_found_by_its_event() {
+async fn commit_with_an_expired_token_is_found_by_its_event() {
     let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
     table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
@@ -222,7 +222,7 @@ async fn append_with_a_broken_connection_succeeds_although_another_writer_follow
 }
 
 #[tokio::test]
-async fn a_broken_connection_and_another_writer_at_the_same_version_is_a_conflict() {
+async fn broken_connection_and_another_writer_at_the_same_version_is_a_conflict() {
     let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
     let other = table.direct_store();
@@ -235,7 +235,7 @@ async fn a_broken_connection_and_another_writer_at_the_same_version_is_a_conflic
 }
 
 #[tokio::test]
-async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
+async fn metadata_without_a_version_is_corrupt_not_a_conflict() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 2).await;
@@ -248,7 +248,7 @@ async fn metadata_that_says_nothing_is_corrupt_and_no_conflict() {
 }
 
 #[tokio::test]
-async fn reads_outlast_faults_and_say_when_they_cannot() {
+async fn reads_retry_transient_errors_and_report_persistent_ones() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 3).await;
     table.proxy.take_calls();
@@ -274,7 +274,7 @@ async fn reads_outlast_faults_and_say_when_they_cannot() {
 }
 
 #[tokio::test]
-async fn another_transaction_that_is_committing_is_contention_and_no_corruption() {
+async fn another_committing_transaction_is_contention_not_corruption() {
     let table = TestTable::new().await;
     let (todo, before, decided) = a_creation();
     // Its rows are there already, and the metadata is still held.

@@ -33,7 +33,7 @@ fn noise(bytes: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_snapshot_holds_the_state_and_where_it_stands() {
+async fn snapshot_contains_the_state_and_its_version() {
     let table = TestTable::new().await;
     let store = table.store();
     let todo = Subject::shipped("todo", "1");
@@ -72,7 +72,7 @@ async fn a_snapshot_that_is_not_newer_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_events_that_are_not_there_is_ignored_and_replaced() {
+async fn snapshot_of_missing_events_is_ignored_and_replaced() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 5).await;
@@ -90,7 +90,7 @@ async fn a_snapshot_of_events_that_are_not_there_is_ignored_and_replaced() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_was_taken_between_the_reads_of_a_load_is_no_lie() {
+async fn snapshot_taken_between_the_reads_of_a_load_is_used() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 5).await;
     // What the query saw, before the last three events were there.
@@ -114,7 +114,7 @@ async fn a_snapshot_that_was_taken_between_the_reads_of_a_load_is_no_lie() {
 }
 
 #[tokio::test]
-async fn no_events_need_no_snapshot() {
+async fn aggregate_without_events_needs_no_snapshot() {
     let table = TestTable::new().await;
     let account = Subject::shipped("account", "nobody");
     assert_eq!(take(&table.store(), &account).await, SnapshotOutcome::NotNeeded);
@@ -195,7 +195,7 @@ async fn a_snapshot_that_cannot_be_read_is_ignored() {
 
 /// The state is right all the same, only slower to load: the operator learns of it only from the log.
 #[tokio::test]
-async fn a_snapshot_that_is_ignored_is_a_warning_that_names_its_aggregate() {
+async fn ignored_snapshot_logs_a_warning_with_its_aggregate() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 5).await;
     take(&table.store(), &account).await;
@@ -247,7 +247,7 @@ async fn a_snapshot_that_cannot_be_read_is_replaced_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_cannot_be_read_is_replaced_although_nothing_has_happened_since() {
+async fn unreadable_snapshot_is_replaced_even_without_new_events() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 5).await;
     take(&table.store(), &account).await;
@@ -268,7 +268,7 @@ async fn a_snapshot_that_cannot_be_read_is_replaced_although_nothing_has_happene
 }
 
 #[tokio::test]
-async fn a_snapshot_that_is_wrong_is_cured_by_a_rebuild() {
+async fn wrong_snapshot_is_corrected_by_a_rebuild() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 5).await;
@@ -316,7 +316,7 @@ async fn a_large_state_is_stored_compressed_and_read_back() {
 }
 
 #[tokio::test]
-async fn a_small_state_is_stored_as_it_reads() {
+async fn small_state_is_stored_uncompressed() {
     let table = TestTable::new().await;
     // Eight kilobytes is where compression begins.
     for (bytes, compressed) in [(8_100, false), (8_300, true)] {
@@ -329,7 +329,7 @@ async fn a_small_state_is_stored_as_it_reads() {
 }
 
 #[tokio::test]
-async fn a_state_too_large_even_when_compressed_has_no_snapshot_and_works_on() {
+async fn aggregate_with_a_state_too_large_for_a_snapshot_works_without_one() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { snapshot_keep: 2, ..settings() });
     let notebook = Subject::of::<Notebook>("1");
@@ -355,7 +355,7 @@ async fn a_state_too_large_even_when_compressed_has_no_snapshot_and_works_on() {
 }
 
 #[tokio::test]
-async fn a_snapshot_leaves_room_for_what_is_added_when_it_is_kept_and_retired() {
+async fn snapshot_size_limit_includes_the_attributes_of_a_retired_kept_snapshot() {
     let table = TestTable::new().await;
     let notebook = Subject::of::<Notebook>("1");
     let noise = noise(600 * 1024);

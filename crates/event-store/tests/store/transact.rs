@@ -112,7 +112,7 @@ async fn a_transaction_on_a_cached_or_absent_state_takes_one_call() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_another_writer_has_overtaken_decides_again_on_the_newer_state() {
+async fn transaction_overtaken_by_another_writer_decides_again_on_the_newer_state() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 3).await;
@@ -123,7 +123,7 @@ async fn a_transaction_that_another_writer_has_overtaken_decides_again_on_the_ne
 }
 
 #[tokio::test]
-async fn an_error_on_a_cached_state_is_decided_again_on_a_state_that_was_read() {
+async fn error_on_a_cached_state_is_decided_again_on_a_state_that_was_read() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 1).await;
@@ -139,7 +139,7 @@ async fn an_error_on_a_cached_state_is_decided_again_on_a_state_that_was_read() 
 }
 
 #[tokio::test]
-async fn a_conflict_with_the_expected_version_goes_back_to_the_caller() {
+async fn conflict_with_the_expected_version_is_returned_to_the_caller() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 3).await;
@@ -179,7 +179,7 @@ async fn a_repeated_request_gets_the_stored_response_and_another_request_gets_no
 }
 
 #[tokio::test]
-async fn a_response_that_is_too_large_to_be_stored_is_reduced_as_far_as_there_is_less() {
+async fn response_that_is_too_large_to_be_stored_is_reduced_step_by_step() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 1).await;
@@ -190,7 +190,7 @@ async fn a_response_that_is_too_large_to_be_stored_is_reduced_as_far_as_there_is
     let all = [ResponseDetail::Full, ResponseDetail::WithoutState, ResponseDetail::VersionOnly];
     let large = Request { body: noise, ..Request::payment(&account, 1) };
     let error = large.send(&table.store(), with_key("d1")).await.unwrap_err();
-    assert!(matches!(error, TransactError::TooLarge(TooLarge::Answer { .. })), "{error:?}");
+    assert!(matches!(error, TransactError::TooLarge(TooLarge::Response { .. })), "{error:?}");
     assert_eq!(*large.details.lock().unwrap(), all);
     // Without a key nothing is stored, so nothing has to fit.
     let large = Request { body: noise, ..Request::payment(&account, 1) };
@@ -210,7 +210,7 @@ async fn a_transaction_that_is_overtaken_until_the_deadline_is_contended() {
 }
 
 #[tokio::test]
-async fn metadata_that_stays_behind_the_events_is_damage() {
+async fn metadata_that_stays_behind_the_events_is_corrupt() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 3).await;

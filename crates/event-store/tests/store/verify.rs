@@ -52,7 +52,7 @@ fn n(number: u64) -> AttributeValue {
 }
 
 #[tokio::test]
-async fn what_appends_and_snapshots_leave_is_clean_and_takes_two_queries() {
+async fn verify_of_an_intact_aggregate_finds_nothing_and_takes_two_queries() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     table.proxy.take_calls();
@@ -69,7 +69,7 @@ async fn what_appends_and_snapshots_leave_is_clean_and_takes_two_queries() {
 }
 
 #[tokio::test]
-async fn a_stream_of_many_pages_is_clean() {
+async fn verify_of_a_stream_of_many_pages_finds_nothing() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = crate::support::large_ledger(&store, "1", 8).await;
@@ -80,7 +80,7 @@ async fn a_stream_of_many_pages_is_clean() {
 }
 
 #[tokio::test]
-async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
+async fn outbox_rows_may_be_missing_once_they_can_have_expired() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     table.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
@@ -93,7 +93,7 @@ async fn outbox_rows_may_be_gone_once_their_time_has_passed() {
 }
 
 #[tokio::test]
-async fn every_row_that_is_deleted_is_missed() {
+async fn every_deleted_row_is_reported_missing() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     for row in table.rows(&notebook.key, "").await {
@@ -111,7 +111,7 @@ async fn every_row_that_is_deleted_is_missed() {
 }
 
 #[tokio::test]
-async fn a_lost_end_is_seen_by_the_metadata_and_by_its_append() {
+async fn lost_last_event_is_found_by_the_metadata_and_by_its_append() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     for seq_num in [4, 5] {
@@ -245,7 +245,7 @@ async fn gaps_and_unreadable_events_are_reported() {
 }
 
 #[tokio::test]
-async fn ids_are_unique_and_lead_the_index_to_the_event() {
+async fn repeated_ids_and_wrong_index_keys_are_reported() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     let first = table.row(&notebook.key, &keys::event_sk(1)).await.unwrap();
@@ -264,7 +264,7 @@ async fn ids_are_unique_and_lead_the_index_to_the_event() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_shard_that_the_feed_does_not_read_is_found() {
+async fn event_of_a_shard_that_the_feed_does_not_read_is_reported() {
     let table = TestTable::new().await;
     let sharded = |event_type_shards| table.store_with(StoreSettings { event_type_shards, ..settings() });
     let todo = Subject::shipped("todo", "1");
@@ -332,7 +332,7 @@ async fn snapshots_that_differ_from_the_fold_are_reported() {
 }
 
 #[tokio::test]
-async fn a_snapshot_without_events_is_of_none() {
+async fn snapshot_without_events_is_reported() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     let mut row = table.row(&notebook.key, keys::SNAPSHOT).await.unwrap();
@@ -349,7 +349,7 @@ async fn a_snapshot_without_events_is_of_none() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
+async fn snapshot_of_another_state_version_is_counted_and_not_reported() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     let evolved = Subject::of::<Notebook<2>>("1");
@@ -358,7 +358,7 @@ async fn a_snapshot_of_another_state_version_is_counted_and_not_wrong() {
 }
 
 #[tokio::test]
-async fn a_row_that_no_code_writes_is_found() {
+async fn row_of_an_unknown_kind_is_reported() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     for sk in ["EVENT#6", "EVENTS", "IDEMPOTENCY#anything"] {
@@ -402,7 +402,7 @@ fn a_look(calls: &[RecordedCall]) -> bool {
 
 /// A query returns some rows of a transaction and not others, and all of them a moment later.
 #[tokio::test]
-async fn rows_that_come_a_moment_later_are_not_missing() {
+async fn rows_that_appear_a_moment_later_are_not_reported_missing() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     let late = table.row(&notebook.key, &keys::event_sk(5)).await.unwrap();
@@ -416,7 +416,7 @@ async fn rows_that_come_a_moment_later_are_not_missing() {
 
 /// A stream that no read returns completely: each read misses something else.
 #[tokio::test]
-async fn what_only_one_look_misses_is_not_missing() {
+async fn row_that_only_one_read_misses_is_not_reported_missing() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     let mut late = Vec::new();
