@@ -1,8 +1,8 @@
-//! A long stream beside a short one on the dev stack: what a load, a command and a snapshot cost, in calls and capacity
-//! units, counted between the stack and its table.
+//! Costs of a load, a command and a snapshot of a long and a short event stream on the local stack, in calls and capacity units.
+//! They are counted between the stack and its table.
 //!
 //! In the normal run the long stream has 20,000 events. `LONG_STREAM=1000000 cargo test -p cli --test long_stream --
-//! --nocapture` takes a million, as `.ci/run` does, and prints the table; to put them there takes a minute or two.
+//! --nocapture` uses a million, as `.ci/run` does, and prints the costs. Storing them takes one or two minutes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,10 +22,10 @@ use ulid::Ulid;
 
 const TABLE: &str = "daybook-dev";
 
-/// As many events as a snapshot may be behind by default, and what a long stream is compared with.
+/// The default of SNAPSHOT_EVERY, and the length of the short stream.
 const SHORT: u64 = 100;
 
-/// A multiple of [`SHORT`], so that both are as far from their next snapshot.
+/// The length of the long stream: a multiple of [`SHORT`], so that both streams are equally far from their next snapshot.
 fn long() -> u64 {
     let asked = std::env::var("LONG_STREAM").map_or(20_000, |events| events.parse().expect("LONG_STREAM is a number"));
     assert!(asked > SHORT && asked.is_multiple_of(SHORT), "LONG_STREAM is a multiple of {SHORT}");
@@ -41,10 +41,10 @@ fn store(endpoint: &str) -> EventStore {
     EventStore::new(&daybook_function_runtime::aws_config_at(endpoint), settings)
 }
 
-/// The binary over the table behind a wire.
-fn daybook(wire: &FaultProxy, arguments: &[&str]) -> Command {
+/// The binary over the table behind a fault proxy.
+fn daybook(fault_proxy: &FaultProxy, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-    command.args(arguments).env("AWS_ENDPOINT_URL_DYNAMODB", wire.url()).env("TABLE_NAME", TABLE);
+    command.args(arguments).env("AWS_ENDPOINT_URL_DYNAMODB", fault_proxy.url()).env("TABLE_NAME", TABLE);
     command
 }
 
@@ -55,10 +55,10 @@ struct Stack {
 }
 
 impl Stack {
-    fn start(wire: &FaultProxy) -> Self {
+    fn start(fault_proxy: &FaultProxy) -> Self {
         let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
         let arguments = ["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
-        let mut process = daybook(wire, &arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = daybook(fault_proxy, &arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let api = loop {
             let line = lines.next().unwrap().unwrap();
@@ -66,7 +66,7 @@ impl Stack {
                 break rest.split_whitespace().next().unwrap().to_owned();
             }
         };
-        // What it prints is read to the end, so that it never waits for a reader.
+        // The output is read to its end, so that the process never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Self { process, api }
     }
@@ -86,15 +86,15 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Puts an account of `version` events and its snapshot into the data file, past the engine's endpoint: that would take
-/// most of an hour for a million, and the engine reads all that is left of a stream for each page of it. Each row is what
-/// an append or the snapshotter writes; the stream does not tell of them.
+/// Puts an account of `version` events and its snapshot directly into the data file. Through the engine's endpoint, a million
+/// events would take most of an hour, and the engine reads the rest of a stream for each page of it. Each row is the one that an
+/// append or the snapshotter writes. The table's stream does not contain these rows.
 fn fill(data: &Path, id: &str, version: u64) {
     const AT_ONCE: u64 = 20_000;
     let key = key(id);
@@ -149,13 +149,13 @@ fn fill(data: &Path, id: &str, version: u64) {
     database.disable_bulk_loading().unwrap();
 }
 
-/// A row in DynamoDB's notation.
+/// A row in DynamoDB's JSON.
 fn row(item: &impl serde::Serialize) -> Value {
     let item: serde_dynamo::Item = serde_dynamo::to_item(item).unwrap();
     serde_json::to_value(item).unwrap()
 }
 
-/// What something cost: the names of the calls, and the units of table and index.
+/// The cost of an operation: the names of the calls, and the capacity units of table and index.
 #[derive(Debug, PartialEq)]
 struct Cost {
     calls: Vec<String>,
@@ -164,7 +164,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Of the calls that name the aggregate's partition since they were last taken.
+    /// The cost of those of these calls that name the aggregate's partition.
     fn of(calls: &[RecordedCall], id: &str) -> Self {
         let pk = key(id).pk();
         let of_it: Vec<_> = calls.iter().filter(|call| call.request.to_string().contains(&format!("{pk}\""))).collect();
@@ -192,29 +192,29 @@ impl std::fmt::Display for Cost {
     }
 }
 
-/// What the streams cost, each in the same order: what was done, and for which cost.
-async fn measure(wire: &FaultProxy, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
+/// Measures the cost of each operation on a stream: the name of the operation, and its cost.
+async fn measure(fault_proxy: &FaultProxy, id: &str, version: u64) -> Vec<(&'static str, Cost)> {
     let mut costs = Vec::new();
     let mut cost = |what, calls: &[RecordedCall]| costs.push((what, Cost::of(calls, id)));
-    wire.take_calls();
+    fault_proxy.take_calls();
     let balance = |version: u64| json!(version - 1);
 
-    let stack = Stack::start(wire);
+    let stack = Stack::start(fault_proxy);
     let read = stack.get(id).await;
     assert_eq!((&read["version"], &read["state"]["balance"]), (&json!(version), &balance(version)));
-    cost("GET, new instance", &wire.take_calls());
+    cost("GET, new instance", &fault_proxy.take_calls());
     stack.get(id).await;
-    cost("GET again", &wire.take_calls());
+    cost("GET again", &fault_proxy.take_calls());
     drop(stack);
 
-    let stack = Stack::start(wire);
-    wire.take_calls();
+    let stack = Stack::start(fault_proxy);
+    fault_proxy.take_calls();
     assert_eq!(stack.pay(id, 1).await["version"], version + 1);
-    cost("command, new instance", &wire.take_calls());
+    cost("command, new instance", &fault_proxy.take_calls());
     assert_eq!(stack.pay(id, 1).await["version"], version + 2);
-    cost("command again", &wire.take_calls());
+    cost("command again", &fault_proxy.take_calls());
 
-    // The next mark: beside the append, the calls are the snapshotter's, which sees the event in the stream.
+    // The next due snapshot: the calls after the append are those of the snapshotter, which receives the event by the stream.
     let after = stack.pay(id, 98).await;
     assert_eq!(after["version"], version + SHORT);
     let mut calls = Vec::new();
@@ -222,30 +222,30 @@ async fn measure(wire: &FaultProxy, id: &str, version: u64) -> Vec<(&'static str
     while Cost::of(&calls, id).calls.len() < 5 {
         assert!(Instant::now() < give_up, "no snapshot is taken: {:?}", Cost::of(&calls, id));
         tokio::time::sleep(Duration::from_millis(20)).await;
-        calls.extend(wire.take_calls());
+        calls.extend(fault_proxy.take_calls());
     }
     calls.retain(|call| call.operation != "TransactWriteItems");
     cost("snapshot, when due", &calls);
     drop(stack);
 
-    // In this process: a stack would read the due event in the stream again, and take that for work.
-    wire.take_calls();
+    // In this process: a new stack would read the due event in the stream again, and make further calls.
+    fault_proxy.take_calls();
     let loaded =
-        store(wire.url()).load(aggregates::registry().unwrap().get("account").unwrap(), &key(id)).await.unwrap();
+        store(fault_proxy.url()).load(aggregates::registry().unwrap().get("account").unwrap(), &key(id)).await.unwrap();
     let state: Value = serde_json::from_str(loaded.state.text()).unwrap();
     assert_eq!((loaded.version(), &state["balance"]), (version + SHORT, &balance(version + SHORT)));
-    cost("load, from that snapshot", &wire.take_calls());
+    cost("load, from that snapshot", &fault_proxy.take_calls());
     costs
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_stream_costs_what_a_short_one_costs() {
+async fn long_stream_and_short_stream_have_the_same_costs() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let engine = LocalDynamoDb::start(Some(&data), listener).unwrap();
     store(engine.url()).admin().create_table().await.unwrap();
-    let wire = FaultProxy::to(engine.url()).await.unwrap();
+    let fault_proxy = FaultProxy::to(engine.url()).await.unwrap();
 
     let mut sides = Vec::new();
     for (id, version) in [("short", SHORT), ("lengthy", long())] {
@@ -253,8 +253,8 @@ async fn a_long_stream_costs_what_a_short_one_costs() {
         let id = &format!("{id:_<7}");
         let began = Instant::now();
         fill(&data, id, version);
-        println!("{version} events put into the table in {:.0?}", began.elapsed());
-        sides.push(measure(&wire, id, version).await);
+        println!("{version} events stored in {:.0?}", began.elapsed());
+        sides.push(measure(&fault_proxy, id, version).await);
     }
 
     let [short, long_one] = [&sides[0], &sides[1]];

@@ -1,4 +1,4 @@
-//! A table, a bus and a queue, and an operator at a terminal.
+//! A table, a bus and a queue for the operator commands, and a captured terminal.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -30,16 +30,16 @@ pub(crate) struct Bench {
     _engine: LocalDynamoDb,
     pub(crate) bus: Bus,
     server: Server,
-    /// Goes round the wire.
+    /// Does not use the fault proxy.
     pub(crate) raw: Client,
-    /// Goes round it too.
+    /// Does not use the fault proxy.
     pub(crate) store: EventStore,
-    /// More settings.
+    /// Additional settings.
     pub(crate) settings: Vec<(&'static str, String)>,
     registry: daybook_decider::Registry,
 }
 
-/// What a command printed, and how it ended.
+/// The output and the result of a command.
 #[derive(Debug)]
 pub(crate) struct Printed {
     pub(crate) ended: Result<Exit, OperatorError>,
@@ -47,7 +47,7 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// Expects an end.
+    /// Expects this exit status. Returns the lines of the output.
     #[track_caller]
     pub(crate) fn expect(self, exit: Exit) -> Vec<String> {
         assert_eq!(self.ended.as_ref().ok(), Some(&exit), "{self:?}");
@@ -66,7 +66,7 @@ impl Bench {
         Self::with(&[]).await
     }
 
-    /// With these settings of the writers.
+    /// A test table whose writers have these settings.
     pub(crate) async fn with(settings: &[(&'static str, &str)]) -> Self {
         let engine = LocalDynamoDb::in_memory().await.unwrap();
         let wire = FaultProxy::to(engine.url()).await.unwrap();
@@ -100,17 +100,17 @@ impl Bench {
         environment
     }
 
-    /// Types a command.
+    /// Runs a command.
     pub(crate) async fn daybook(&self, line: &str) -> Printed {
         self.daybook_at(line, Screen::new()).await
     }
 
-    /// Types a command, and Ctrl-C once it has printed so many lines.
+    /// Runs a command, and interrupts it after it has printed `lines` lines.
     pub(crate) async fn daybook_until(&self, line: &str, lines: usize) -> Printed {
         self.daybook_at(line, Screen { lines, ..Screen::new() }).await
     }
 
-    /// Types a command whose output nobody reads after so many lines.
+    /// Runs a command whose output is closed after `lines` lines.
     pub(crate) async fn daybook_unread(&self, line: &str, lines: usize) -> Printed {
         self.daybook_at(line, Screen { closes: lines, ..Screen::new() }).await
     }
@@ -129,7 +129,7 @@ impl Bench {
         Printed { ended, lines: text.lines().map(str::to_owned).collect() }
     }
 
-    /// The names of the calls of DynamoDB since the last time that they were taken.
+    /// The names of the DynamoDB calls since the last time that the calls were taken.
     pub(crate) fn operations(&self) -> Vec<String> {
         self.wire.take_calls().into_iter().map(|call| call.operation).collect()
     }
@@ -138,12 +138,12 @@ impl Bench {
         self.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     }
 
-    /// Puts commands to an aggregate, and appends what comes of it.
+    /// Decides a command of an aggregate, and appends its events.
     pub(crate) async fn command(&self, aggregate: &str, command: &str, data: Value) {
         self.commands(aggregate, &[(command, data)]).await;
     }
 
-    /// Several at once.
+    /// Decides several commands of an aggregate as a batch, and appends their events.
     pub(crate) async fn commands(&self, aggregate: &str, commands: &[(&str, Value)]) {
         let key = key(aggregate);
         let model = self.registry.get(&key.aggregate_type).unwrap();
@@ -160,7 +160,7 @@ impl Bench {
         self.store.append(model, &key, before.version(), &decided, None, deadline).await.unwrap();
     }
 
-    /// A to-do with so many events, and as many messages.
+    /// Creates a to-do with this number of events, and as many messages.
     pub(crate) async fn todo(&self, id: &str, events: usize) {
         let request = |n: usize| {
             let command = if n == 0 { "CreateTodo" } else { "UpdateTodo" };
@@ -172,7 +172,7 @@ impl Bench {
         }
     }
 
-    /// The rows of an aggregate whose sort keys begin so.
+    /// The rows of an aggregate whose sort keys begin with `prefix`.
     pub(crate) async fn rows(&self, aggregate: &str, prefix: &str) -> Vec<Item> {
         let pages = self
             .raw
@@ -217,13 +217,13 @@ pub(crate) fn key(aggregate: &str) -> AggregateKey {
     AggregateKey::new(aggregate_type, id)
 }
 
-/// Standard output, and a finger on Ctrl-C.
+/// Captured standard output, which can interrupt the command or be closed.
 #[derive(Clone)]
 struct Screen {
     text: Arc<Mutex<Vec<u8>>>,
-    /// Then somebody presses Ctrl-C.
+    /// After this number of lines, the command is interrupted.
     lines: usize,
-    /// Then it is gone.
+    /// After this number of lines, the output is closed.
     closes: usize,
     stop: watch::Sender<bool>,
 }

@@ -13,7 +13,7 @@ async fn send_to_queue(bench: &Bench, rows: &[&OutboxItem], code: &str) {
     ));
     for row in rows {
         let body = json!({
-            "message": row, "error": {"code": code, "text": "it was refused"}, "attempts": 1,
+            "message": row, "error": {"code": code, "text": "it was rejected"}, "attempts": 1,
             "stream": {"eventID": "e1", "sequenceNumber": "1"}, "parkedAt": "2026-11-21T00:00:00Z",
         });
         client.send_message().queue_url(bench.queue_url()).message_body(body.to_string()).send().await.unwrap();
@@ -67,17 +67,14 @@ async fn all_are_visible(bench: &Bench) -> bool {
 async fn list_prints_each_message_and_leaves_all_in_the_queue() {
     let (bench, first, others) = bench().await;
     let lines = bench.daybook("dlq list").await.expect(Exit::Clean);
-    let summary =
-        "6 letters of 6 seen, 1 of them no whole messages; SQS counts about 6 waiting and 0 that other readers have";
+    let summary = "6 of 6 dead-letter messages listed, 1 of them unsendable; SQS counts about 6 visible and 0 that other readers have \
+         received";
     assert_eq!(lines[6], summary);
     assert!(lines[0].contains(&format!(" account/1 1 accountOverdrawn {} OversizedEntry: ", others[1].message_id)));
     for (line, row) in lines[1..4].iter().zip(&first) {
         assert!(line.contains(&format!(" todo/1 {} ", row.message_seq)) && line.contains(&row.message_id), "{line}");
     }
-    assert!(
-        lines[5].ends_with("is no whole message: it holds a record that could not be read (NewImage)"),
-        "{lines:?}"
-    );
+    assert!(lines[5].ends_with("is unsendable: it contains a record that could not be read (NewImage)"), "{lines:?}");
     assert!(all_are_visible(&bench).await);
 
     let lines = bench.daybook("dlq list --json --type todo --error-code MalformedDetail").await.expect(Exit::Clean);
@@ -94,7 +91,7 @@ async fn show_prints_the_whole_message_by_either_id() {
     let message: Value = serde_json::from_str(&lines.join("\n")).unwrap();
     assert_eq!(message["message"]["detail"], first[1].detail);
     assert_eq!(message["stream"]["sequenceNumber"], "1");
-    // By SQS's own id too.
+    // The SQS message id works too.
     let unreadable = bench.bus.queued()[3].message_id.clone();
     let lines = bench.daybook(&format!("dlq show {unreadable}")).await.expect(Exit::Clean);
     assert!(lines.join("").contains(r#""odd": true"#));
@@ -106,8 +103,8 @@ async fn show_prints_the_whole_message_by_either_id() {
 async fn redrive_without_yes_sends_and_deletes_nothing() {
     let (bench, ..) = bench().await;
     let lines = bench.daybook("dlq redrive").await.expect(Exit::Findings);
-    assert!(lines[0].starts_with("left ") && lines[1].starts_with("would-send account/1 1 "), "{lines:?}");
-    assert_eq!(lines[6], "5 messages would be sent; nothing was done, --yes does it");
+    assert!(lines[0].starts_with("unsendable ") && lines[1].starts_with("would-send account/1 1 "), "{lines:?}");
+    assert_eq!(lines[6], "5 messages would be sent; this was a dry run, --yes sends them");
     assert!(bench.bus.delivered().is_empty());
     assert_eq!(bench.bus.queued().len(), 6);
     assert!(all_are_visible(&bench).await);
@@ -126,7 +123,7 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
     assert!(lines.contains(&refused), "{lines:?}");
     assert_eq!(
         lines.last().unwrap(),
-        "4 messages sent and deleted from the queue; left there: 1 that the bus refuses, 1 no whole messages, 0 not sent"
+        "4 messages sent and deleted from the queue; in the queue: 1 that the bus rejects, 1 unsendable, 0 not sent"
     );
     let left: Vec<_> = bench.bus.queued().into_iter().map(|message| message.body).collect();
     assert_eq!(left.len(), 2);
@@ -141,7 +138,7 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
         assert!(bench.bus.delivered().iter().any(|entry| entry.detail == row.detail));
     }
 
-    // Once the bus takes it, it goes.
+    // Once the bus accepts the message, it is sent and deleted.
     bench.fail(json!({}));
     bench.daybook("dlq redrive --yes --type todo").await.expect(Exit::Clean);
     assert_eq!(bench.bus.queued().len(), 1);
@@ -175,9 +172,14 @@ async fn redrive_reports_messages_that_sqs_does_not_delete() {
     let (bench, first, others) = bench().await;
     bench.fail(json!({"deleteMessage": [{"failEntries": [{"index": 0, "code": "InternalError"}]}]}));
     let lines = bench.daybook("dlq redrive --yes --type todo").await.expect(Exit::Findings);
-    let kept = format!("sent-and-kept todo/1 1 TodoCreated {} (InternalError: ", first[0].message_id);
-    assert!(lines.iter().any(|line| line.starts_with(&kept)), "{lines:?}");
-    assert!(lines.last().unwrap().starts_with("4 messages sent and deleted from the queue but for 1 letters"));
+    let not_deleted = format!("sent-not-deleted todo/1 1 TodoCreated {} (InternalError: ", first[0].message_id);
+    assert!(lines.iter().any(|line| line.starts_with(&not_deleted)), "{lines:?}");
+    assert!(
+        lines
+            .last()
+            .unwrap()
+            .starts_with("4 messages sent and deleted from the queue, except 1 that SQS did not delete")
+    );
     let left: Vec<_> = bench.bus.queued().into_iter().map(|message| message.body).collect();
     assert!(left.iter().any(|body| body.contains(&first[0].message_id)), "{left:?}");
     assert!(left.iter().any(|body| body.contains(&others[1].message_id)) && left.len() == 3, "{left:?}");
@@ -189,7 +191,7 @@ async fn redrive_with_access_denied_ends_and_deletes_nothing() {
     bench.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = bench.daybook("dlq redrive --yes").await;
     assert!(matches!(&printed.ended, Err(OperatorError::Bus { .. })), "{printed:?}");
-    assert!(printed.lines.last().unwrap().ends_with("1 no whole messages, 5 not sent"), "{printed:?}");
+    assert!(printed.lines.last().unwrap().ends_with("1 unsendable, 5 not sent"), "{printed:?}");
     assert_eq!(bench.bus.queued().len(), 6);
     assert!(all_are_visible(&bench).await);
 }
@@ -210,18 +212,18 @@ async fn redrive_of_a_long_queue_reads_all_messages_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn redrive_with_a_closed_output_leaves_no_message_hidden_or_sent_and_kept() {
+async fn redrive_with_a_closed_output_leaves_no_message_hidden_and_deletes_every_sent_message() {
     let (bench, ..) = bench().await;
     for lines in 0..=6 {
         let printed = bench.daybook_unread("dlq redrive", lines).await;
         assert_eq!(printed.expect(Exit::Unread).len(), lines);
         assert!(all_are_visible(&bench).await);
     }
-    // Nobody would know of what is sent.
+    // Nothing is sent, because no sent message could be reported.
     bench.daybook_unread("dlq redrive --yes", 0).await.expect(Exit::Unread);
     assert_eq!((bench.sent().len(), bench.bus.queued().len()), (0, 6));
     assert!(all_are_visible(&bench).await);
-    // What is sent already is not in the queue any more.
+    // Messages that were sent before the output was closed are deleted from the queue.
     bench.daybook_unread("dlq redrive --yes --rate 100000", 2).await.expect(Exit::Unread);
     assert_eq!((bench.sent().len(), bench.bus.queued().len()), (5, 1));
     assert!(all_are_visible(&bench).await);
@@ -232,23 +234,29 @@ async fn redrive_counts_messages_that_other_readers_have() {
     let (bench, ..) = bench().await;
     assert_eq!(receive_all(&bench).await, 6);
     let lines = bench.daybook("dlq redrive").await.expect(Exit::Clean);
-    let expected = "0 messages would be sent; about 6 more are hidden from this look; nothing was done, --yes does it";
+    let expected = "0 messages would be sent; about 6 more are hidden because another reader received them; this was a dry run, --yes sends them";
     assert_eq!(lines, [expected]);
     let lines = bench.daybook("dlq redrive --yes").await.expect(Exit::Clean);
-    assert!(lines[0].ends_with("0 not sent; about 6 more are hidden from this look"), "{lines:?}");
+    assert!(
+        lines[0].ends_with("0 not sent; about 6 more are hidden because another reader received them"),
+        "{lines:?}"
+    );
     let lines = bench.daybook("dlq redrive --yes --json").await.expect(Exit::Clean);
     assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"]["hidden"], 6);
 }
 
 #[tokio::test]
-async fn queue_that_refuses_a_call_is_reported_in_one_line() {
+async fn queue_that_rejects_a_call_is_reported_in_one_line() {
     let (bench, ..) = bench().await;
     let refusal = json!({"http": 403, "code": "AccessDeniedException", "forever": true});
     bench.fail(json!({"receiveMessage": [refusal]}));
     for command in ["list", "show 1", "redrive"] {
         let error = bench.daybook(&format!("dlq {command}")).await.ended.unwrap_err();
         let text = daybook_function_runtime::with_causes(&error);
-        assert!(text.starts_with("the queue does not give its messages: ") && text.contains("AccessDenied"), "{text}");
+        assert!(
+            text.starts_with("cannot receive messages from the queue: ") && text.contains("AccessDenied"),
+            "{text}"
+        );
         // Not the whole answer with its headers.
         assert!(!text.contains("StatusCode") && !text.contains('\n'), "{text}");
     }

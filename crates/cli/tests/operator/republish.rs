@@ -33,12 +33,15 @@ async fn republish_sends_the_rows_of_the_window_unchanged() {
     assert!(lines[0].starts_with("would-send account/1 1 accountOverdrawn "), "{lines:?}");
     assert_eq!(
         lines[15],
-        "17 events in the window: 15 messages would be sent, 0 unreadable, 0 gone; nothing was done, --yes does it"
+        "17 events in the window: 15 messages would be sent, 0 unreadable, 0 no longer exist; this was a dry run, --yes sends them"
     );
     assert!(bench.bus.delivered().is_empty());
 
     let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
-    assert_eq!(lines[15], "17 events in the window: 15 messages sent, 0 refused, 0 unreadable, 0 gone");
+    assert_eq!(
+        lines[15],
+        "17 events in the window: 15 messages sent, 0 rejected by the bus, 0 unreadable, 0 no longer exist"
+    );
     let mut rows = Vec::new();
     for aggregate in ["account/1", "todo/1", "todo/2"] {
         rows.extend(bench.outbox(aggregate).await);
@@ -66,7 +69,7 @@ async fn window_includes_its_beginning_and_not_its_end() {
     let bench = bench().await;
     let times: Vec<Timestamp> =
         bench.outbox("todo/2").await.iter().map(|row| row.occurred_at.parse().unwrap()).collect();
-    // All of it was decided at once.
+    // One batch of commands wrote all of it.
     let (at, after) = (times[0], times[0] + jiff::SignedDuration::from_millis(1));
     let window = |from: Timestamp, to: Timestamp| format!("republish --from {from} --to {to} --aggregate todo/2");
     let count = async |line: String| bench.daybook(&line).await.expect(Exit::Clean).len() - 1;
@@ -96,12 +99,12 @@ async fn events_of_a_removed_type_are_found_by_its_name() {
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
     bench.put(row).await;
     let count = async |more: &str| bench.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
-    // Not even the event after it is taken to have announced more than it has.
+    // The event after it is not reported either: its count is correct.
     assert_eq!(count("--aggregate todo/1").await, 11);
     assert_eq!(count("--aggregate todo/1 --event-type TodoRetitled").await, 12);
 }
 
-/// Three of them fill a page of DynamoDB.
+/// Three of these events fill a page of DynamoDB.
 #[tokio::test]
 async fn events_and_rows_are_read_to_the_last_page() {
     let bench = Bench::new().await;
@@ -132,7 +135,7 @@ async fn republish_reads_all_shards_of_an_event_type() {
 }
 
 #[tokio::test]
-async fn republish_reports_events_whose_rows_are_gone() {
+async fn republish_reports_events_whose_rows_no_longer_exist() {
     let bench = bench().await;
     for seq_num in [1, 2, 3, 7] {
         bench.delete("todo/1", &format!("OUTBOX#{seq_num:012}#0")).await;
@@ -140,19 +143,22 @@ async fn republish_reports_events_whose_rows_are_gone() {
     bench.delete("account/1", "OUTBOX#000000000003#0").await;
     let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Findings);
     for gone in ["todo/1 event 1", "todo/1 event 2", "todo/1 event 3", "todo/1 event 7", "account/1 event 3"] {
-        assert!(lines.contains(&format!("gone {gone}: 1 of 1 messages")), "{lines:?}");
+        assert!(lines.contains(&format!("gone {gone}: 1 of 1 messages no longer exist")), "{lines:?}");
     }
-    assert_eq!(lines.last().unwrap(), "17 events in the window: 10 messages sent, 0 refused, 0 unreadable, 5 gone");
+    assert_eq!(
+        lines.last().unwrap(),
+        "17 events in the window: 10 messages sent, 0 rejected by the bus, 0 unreadable, 5 no longer exist"
+    );
     assert_eq!(bench.sent().len(), 10);
 }
 
-/// The count of what an event announced needs the event before it, which the window may not hold.
+/// The number of messages that an event published is the difference to the preceding event, which may be outside the window.
 #[tokio::test]
-async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_event_before() {
+async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_preceding_event() {
     let bench = Bench::new().await;
     bench.todo("1", 2).await;
     let first = bench.outbox("todo/1").await[0].occurred_at.parse::<Timestamp>().unwrap();
-    // Another millisecond.
+    // The next event is in a later millisecond.
     while Timestamp::now().as_millisecond() <= first.as_millisecond() + 1 {}
     bench.command("todo/1", "UpdateTodo", json!({"title": "x", "message": ""})).await;
     bench.delete("todo/1", "OUTBOX#000000000003#0").await;
@@ -160,7 +166,7 @@ async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_event
     let from = first + jiff::SignedDuration::from_millis(1);
     let line = format!("republish --from {from} --to 2100-01-01T00:00:00Z");
     let lines = bench.daybook(&line).await.expect(Exit::Findings);
-    assert_eq!(lines[0], "gone todo/1 event 3: 1 of 1 messages");
+    assert_eq!(lines[0], "gone todo/1 event 3: 1 of 1 messages no longer exist");
     let operations = bench.operations();
     assert_eq!(operations.iter().filter(|operation| *operation == "GetItem").count(), 1);
 }
@@ -174,8 +180,11 @@ async fn unreadable_row_is_reported_and_the_others_are_sent() {
     let lines = bench.daybook(&format!("{ALWAYS} --aggregate todo/2 --yes")).await.expect(Exit::Findings);
     assert!(lines[0].starts_with("unreadable todo/2 OUTBOX#000000000001#0: "), "{lines:?}");
     assert_eq!(bench.sent(), ids(&bench.outbox_of("todo/2", 2).await));
-    // It is there, so it is not gone.
-    assert_eq!(lines[2], "2 events in the window: 1 messages sent, 0 refused, 1 unreadable, 0 gone");
+    // The row exists, so it does not count as gone.
+    assert_eq!(
+        lines[2],
+        "2 events in the window: 1 messages sent, 0 rejected by the bus, 1 unreadable, 0 no longer exist"
+    );
 }
 
 #[tokio::test]
@@ -191,7 +200,7 @@ async fn unreadable_row_of_an_event_outside_the_selection_is_not_reported() {
     assert_eq!(lines.len(), 12, "{lines:?}");
 }
 
-/// The rows of one event end a page: by their sort keys 0, 1, 10, 11, 2 and so on. What is sent together ends there too.
+/// A page ends within the rows of one event, whose sort keys are in the order 0, 1, 10, 11, 2 and so on. A batch ends there too.
 #[tokio::test]
 async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
     let bench = Bench::new().await;
@@ -215,7 +224,10 @@ async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
         bench.put(serde_dynamo::to_item(row).unwrap()).await;
     }
     let lines = bench.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
-    assert_eq!(lines.last().unwrap(), "491 events in the window: 502 messages sent, 0 refused, 0 unreadable, 0 gone");
+    assert_eq!(
+        lines.last().unwrap(),
+        "491 events in the window: 502 messages sent, 0 rejected by the bus, 0 unreadable, 0 no longer exist"
+    );
     let entries = bench.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/large"]);
     let ids = entries.map(|entry| {
         let detail: Value = serde_json::from_str(&entry.detail).unwrap();
@@ -225,7 +237,7 @@ async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
 }
 
 #[tokio::test]
-async fn republish_continues_after_a_bus_that_refused() {
+async fn republish_after_a_failed_bus_continues_with_the_cursor() {
     let bench = bench().await;
     bench.fail(json!({"putEvents": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
@@ -251,7 +263,7 @@ async fn republish_continues_after_a_bus_that_refused() {
 #[tokio::test]
 async fn republish_sends_nothing_after_an_unsent_message() {
     let bench = Bench::new().await;
-    // More than is sent together.
+    // More rows than a batch has.
     bench.todo("long", 700).await;
     bench.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException"}]}));
     let printed = bench.daybook(&format!("{ALWAYS} --yes")).await;
@@ -261,10 +273,11 @@ async fn republish_sends_nothing_after_an_unsent_message() {
 }
 
 #[tokio::test]
-async fn republish_continues_after_a_table_that_refused() {
+async fn republish_after_a_failed_table_continues_with_the_cursor() {
     let bench = bench().await;
     bench.todo("3", 2).await;
-    // What its second event announced is gone, and how much that was the table does not tell.
+    // The message of todo/2's second event no longer exists. To count its messages, the command reads the preceding event,
+    // and this read fails.
     let mut row = bench.rows("todo/2", "EVENT#000000000001").await.remove(0);
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoBegun".to_owned()));
     bench.put(row).await;
@@ -278,19 +291,16 @@ async fn republish_continues_after_a_table_that_refused() {
     let error = printed.ended.unwrap_err();
     assert_eq!(error.exit_code(), 3);
     let text = daybook_function_runtime::with_causes(&error);
-    assert!(
-        text.starts_with("ended before the end, go on with --after todo/1: ") && text.contains("AccessDenied"),
-        "{text}"
-    );
+    assert!(text.starts_with("stopped early, go on with --after todo/1: ") && text.contains("AccessDenied"), "{text}");
     let summary = printed.lines.last().unwrap();
     assert_eq!(
         *summary,
-        "18 events in the window: 13 messages sent, 0 refused, 0 unreadable, 0 gone; ended before the end, go on with --after \
+        "18 events in the window: 13 messages sent, 0 rejected by the bus, 0 unreadable, 0 no longer exist; stopped early, go on with --after \
          todo/1"
     );
 
     let lines = bench.daybook(&format!("{ALWAYS} --yes --after todo/1")).await.expect(Exit::Findings);
-    assert_eq!(lines[0], "gone todo/2 event 2: 1 of 1 messages");
+    assert_eq!(lines[0], "gone todo/2 event 2: 1 of 1 messages no longer exist");
     let mut expected = Vec::new();
     for aggregate in ["account/1", "todo/1", "todo/3"] {
         expected.extend(ids(&bench.outbox(aggregate).await));
@@ -311,7 +321,7 @@ async fn interrupted_republish_prints_its_cursor_and_reports_nothing_as_gone() {
     let mut printed = bench.daybook_until(&all, 1).await;
     assert!(matches!(printed.ended, Ok(Exit::Interrupted)), "{printed:?}");
     let summary = printed.lines.pop().unwrap();
-    assert!(summary.ends_with("ended before the end, go on with --after todo/y"), "{summary}");
+    assert!(summary.ends_with("stopped early, go on with --after todo/y"), "{summary}");
     assert!(printed.lines.iter().all(|line| line.starts_with("sent ")), "{printed:?}");
     assert!(bench.sent().len() < 600);
     bench.daybook(&format!("{all} --after todo/y")).await.expect(Exit::Clean);
@@ -320,7 +330,7 @@ async fn interrupted_republish_prints_its_cursor_and_reports_nothing_as_gone() {
 }
 
 #[tokio::test]
-async fn republish_retries_transient_failures_and_reports_refused_messages() {
+async fn republish_retries_transient_failures_and_reports_rejected_messages() {
     let bench = bench().await;
     bench.fail(json!({
         "putEvents": [{"http": 500}],

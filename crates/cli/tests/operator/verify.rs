@@ -83,7 +83,9 @@ async fn verify_of_an_unknown_aggregate_type_or_cursor_reports_it() {
     let lines = bench.daybook("verify todo/3").await.expect(Exit::Findings);
     assert_eq!(lines[0], "todo/3 * missing: it does not exist");
     let ended = bench.daybook("verify ghost/1").await.ended;
-    assert!(matches!(&ended, Err(OperatorError::Usage(text)) if text.contains("there are ") && text.contains("todo")));
+    assert!(
+        matches!(&ended, Err(OperatorError::Usage(text)) if text.contains("registered types: ") && text.contains("todo"))
+    );
     let ended = bench.daybook("verify --after OrderPlaced#7/01M7XZT6Q0G6DHYB4P1612VGXF").await.ended;
     assert!(matches!(ended, Err(OperatorError::Usage(_))));
 }
@@ -114,7 +116,7 @@ async fn interrupted_verify_prints_the_cursor_that_continues_it() {
 }
 
 #[tokio::test]
-async fn verify_of_a_table_that_refuses_ends_with_status_3() {
+async fn verify_of_a_table_without_permission_ends_with_status_3() {
     let bench = bench().await;
     for _ in 0..4 {
         bench.wire.fail_next(
