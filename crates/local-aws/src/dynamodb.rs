@@ -1,7 +1,7 @@
-//! DynamoDB on one machine, in reading order:
+//! Local DynamoDB, in reading order:
 //! - `server`: the embedded engine behind an endpoint.
 //! - `fault_proxy`: a proxy in front of an endpoint that records calls and injects faults.
-//! - `engine`: the embedded engine without an endpoint, by the caller's clock.
+//! - `engine`: the embedded engine without an endpoint, with the caller's clock.
 
 mod engine;
 mod fault_proxy;

@@ -1,4 +1,4 @@
-//! The parts of the AWS JSON protocol that all services here share.
+//! The parts of the AWS JSON protocol that all local services share.
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -9,7 +9,7 @@ pub(crate) const JSON_1_0: &str = "application/x-amz-json-1.0";
 /// The version that EventBridge uses.
 pub(crate) const JSON_1_1: &str = "application/x-amz-json-1.1";
 
-/// The service and the operation that a request names, such as `AWSEvents.PutEvents`; empty when it names none.
+/// The service and the operation in a request, such as `AWSEvents.PutEvents`; empty if the request names none.
 pub(crate) fn target(headers: &HeaderMap) -> &str {
     headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default()
 }
@@ -26,8 +26,8 @@ pub(crate) fn response(status: StatusCode, content_type: &'static str, body: imp
     response
 }
 
-/// A body that fails at once: the server can only close the connection, and the caller cannot know whether the call was
-/// carried out.
+/// A body that fails at once. The server can only close the connection, and the caller cannot know whether the call was
+/// executed.
 pub(crate) fn broken_body() -> Body {
     let error = std::io::Error::other("injected fault: the connection breaks");
     Body::from_stream(futures_util::stream::once(std::future::ready(Err::<Bytes, _>(error))))
