@@ -1,4 +1,4 @@
-//! The function on the embedded engine, behind a wire that counts its calls and fails those that a test tells it to.
+//! The function on the embedded engine, behind a fault proxy that counts its calls and fails those that a test chooses.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use support::{Bench, EVERY, checkpoint, due, handle, handle_within, insert, log,
 const THROTTLED: InjectedFault = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
 
 #[tokio::test]
-async fn a_due_event_leads_to_a_snapshot_of_all_events() {
+async fn due_event_leads_to_a_snapshot_of_all_events() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY + 3).await;
     bench.command(&key, "RecordTransaction", json!({"desc": "too much", "amount": -100_000})).await;
@@ -33,7 +33,7 @@ async fn a_due_event_leads_to_a_snapshot_of_all_events() {
 }
 
 #[tokio::test]
-async fn several_due_records_of_an_aggregate_are_one_snapshot() {
+async fn several_due_records_of_an_aggregate_lead_to_one_snapshot() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY * 5).await;
     let mut due = bench.due_records(&key, 1).await;
@@ -45,7 +45,7 @@ async fn several_due_records_of_an_aggregate_are_one_snapshot() {
 }
 
 #[tokio::test]
-async fn each_aggregate_of_a_batch_has_its_own_snapshot() {
+async fn batch_of_several_aggregates_takes_a_snapshot_of_each() {
     let bench = Bench::new().await;
     let mut keys = Vec::new();
     let mut batch = Vec::new();
@@ -62,7 +62,7 @@ async fn each_aggregate_of_a_batch_has_its_own_snapshot() {
 }
 
 #[tokio::test]
-async fn repeated_late_and_backward_batches_never_move_a_snapshot_back() {
+async fn repeated_late_and_reversed_batches_never_replace_a_newer_snapshot() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     let first = bench.due_records(&key, 1).await;
@@ -77,38 +77,38 @@ async fn repeated_late_and_backward_batches_never_move_a_snapshot_back() {
     for batch in [&first, &all, &backwards, &first] {
         assert_eq!(checkpoint(handle(&warm, batch).await), None);
         assert_eq!(checkpoint(handle(&bench.snapshotter(), batch).await), None);
-        // Not even its time has changed.
+        // The row is unchanged, including its time.
         assert_eq!(bench.snapshot(&key).await.as_ref(), Some(&taken));
     }
 }
 
 #[tokio::test]
-async fn an_invocation_that_was_overtaken_does_not_move_the_snapshot_back() {
+async fn overtaken_invocation_does_not_replace_a_newer_snapshot() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     let due = bench.due_records(&key, 1).await;
     let slow = bench.snapshotter();
     let mut slow = pin!(handle(&slow, &due));
-    // It has read, and has not written yet.
+    // The invocation has read the aggregate and not written the snapshot yet.
     bench.wire.hold(&mut slow, |calls| calls.len() == 2).await;
     bench.account("a", EVERY * 2).await;
     assert_eq!(checkpoint(handle(&bench.snapshotter_round_the_wire(), &due).await), None);
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 2));
 
     assert_eq!(checkpoint(slow.await), None);
-    // It looks whether what is in its way is there with reason, and whether there is anything to retire.
+    // The queries check whether the newer snapshot is valid, and whether a kept snapshot must expire.
     assert_eq!(operations(bench.wire.take_calls()), ["PutItem", "Query", "Query"]);
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY * 2));
 }
 
 #[tokio::test]
-async fn its_own_writes_and_unmarked_events_do_nothing() {
+async fn snapshot_writes_and_unmarked_events_cause_no_calls() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &bench.due_records(&key, 1).await).await), None);
     bench.wire.take_calls();
 
-    // Everything that the aggregate has in the table, but for the marked event.
+    // Records of all rows of the aggregate, except the marked event.
     let mut others = bench.records(&key, 1).await;
     others.retain(|record| record["dynamodb"]["NewImage"].get("snapshotDue").is_none());
     let sort_keys: Vec<_> =
@@ -120,14 +120,14 @@ async fn its_own_writes_and_unmarked_events_do_nothing() {
 }
 
 #[tokio::test]
-async fn a_batch_without_records_is_clean() {
+async fn batch_without_records_succeeds_without_calls() {
     let bench = Bench::new().await;
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &[]).await), None);
     assert_eq!(bench.wire.take_calls(), []);
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_does_not_keep_the_others_waiting() {
+async fn unreadable_record_is_skipped_and_the_others_are_processed() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     let mut batch = vec![json!("odd"), json!({"eventName": "INSERT"}), json!(null)];
@@ -137,8 +137,8 @@ async fn a_record_that_cannot_be_read_does_not_keep_the_others_waiting() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_for_a_moment_is_asked_again() {
-    // The events are queried, and whether there are kept snapshots to retire.
+async fn transient_store_failure_is_retried() {
+    // One query reads the events, another the kept snapshots that must expire.
     for (operation, calls) in [("Query", 3), ("GetItem", 2), ("PutItem", 2)] {
         let bench = Bench::new().await;
         let key = bench.account("a", EVERY).await;
@@ -150,7 +150,7 @@ async fn a_store_that_fails_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_snapshot_whose_answer_got_lost_is_taken() {
+async fn snapshot_whose_response_was_lost_is_taken() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     bench.wire.fail_next("PutItem", InjectedFault::BreakAfter);
@@ -158,8 +158,8 @@ async fn a_snapshot_whose_answer_got_lost_is_taken() {
     assert_eq!(bench.snapshot_version(&key).await, Some(EVERY));
 }
 
-/// Whatever call fails for good, and however: the batch comes again from the first record of all.
-async fn assert_all_come_again(operation: &'static str, fault: InjectedFault) {
+/// Asserts that a permanent failure of an operation makes Lambda retry the batch from its first record.
+async fn assert_whole_batch_is_retried(operation: &'static str, fault: InjectedFault) {
     let bench = Bench::new().await;
     let mut batch = Vec::new();
     for (id, first) in [("a", 30), ("b", 9), ("c", 100)] {
@@ -174,32 +174,33 @@ async fn assert_all_come_again(operation: &'static str, fault: InjectedFault) {
 }
 
 #[tokio::test]
-async fn while_events_cannot_be_read_the_batch_comes_again() {
-    assert_all_come_again("Query", THROTTLED).await;
+async fn batch_is_retried_while_events_cannot_be_read() {
+    assert_whole_batch_is_retried("Query", THROTTLED).await;
 }
 
 #[tokio::test]
-async fn while_snapshots_cannot_be_read_the_batch_comes_again() {
-    assert_all_come_again("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" }).await;
+async fn batch_is_retried_while_snapshots_cannot_be_read() {
+    assert_whole_batch_is_retried("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" }).await;
 }
 
 #[tokio::test]
-async fn while_snapshots_cannot_be_written_the_batch_comes_again() {
-    assert_all_come_again("PutItem", InjectedFault::BreakBefore).await;
+async fn batch_is_retried_while_snapshots_cannot_be_written() {
+    assert_whole_batch_is_retried("PutItem", InjectedFault::BreakBefore).await;
 }
 
 #[tokio::test]
-async fn while_permissions_are_missing_the_batch_comes_again() {
+async fn batch_is_retried_while_permissions_are_missing() {
     for operation in ["Query", "GetItem", "PutItem"] {
-        assert_all_come_again(operation, InjectedFault::Refuse { status: 400, code: "AccessDeniedException" }).await;
+        assert_whole_batch_is_retried(operation, InjectedFault::Refuse { status: 400, code: "AccessDeniedException" })
+            .await;
     }
 }
 
 #[tokio::test]
-async fn the_batch_comes_again_from_the_first_record_of_an_aggregate_that_failed_and_the_others_are_taken() {
+async fn batch_with_a_failed_aggregate_is_retried_from_its_first_record_and_the_others_are_taken() {
     let bench = Bench::new().await;
     let snapshotter = bench.snapshotter();
-    // What this instance has seen before, it goes on from without a GetItem.
+    // This instance has cached the aggregate, so it needs no GetItem for it.
     let seen = bench.account("seen", EVERY).await;
     assert_eq!(checkpoint(handle(&snapshotter, &bench.due_records(&seen, 1).await).await), None);
     bench.account("seen", EVERY * 2).await;
@@ -214,13 +215,13 @@ async fn the_batch_comes_again_from_the_first_record_of_an_aggregate_that_failed
     assert_eq!(bench.snapshot_version(&seen).await, Some(EVERY * 2));
     assert_eq!((bench.snapshot_version(&b).await, bench.snapshot_version(&c).await), (None, None));
 
-    // And when it comes again, all is well.
+    // The retried batch succeeds.
     assert_eq!(checkpoint(handle(&bench.snapshotter_round_the_wire(), &batch).await), None);
     assert_eq!((bench.snapshot_version(&b).await, bench.snapshot_version(&c).await), (Some(EVERY * 2), Some(EVERY)));
 }
 
 #[tokio::test]
-async fn one_aggregate_that_failed_is_where_the_batch_comes_again_from() {
+async fn batch_with_one_failed_aggregate_is_retried_from_that_aggregate() {
     let bench = Bench::new().await;
     let mut batch = Vec::new();
     for (id, first) in [("a", 30), ("b", 9), ("c", 100), ("d", 1)] {
@@ -229,7 +230,7 @@ async fn one_aggregate_that_failed_is_where_the_batch_comes_again_from() {
     }
     bench.wire.fail_next("PutItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let from = checkpoint(handle(&bench.snapshotter(), &batch).await).unwrap();
-    // Which one it is, is the order of the calls.
+    // The order of the calls decides which aggregate fails.
     for (id, first) in [("a", "30"), ("b", "9"), ("c", "100"), ("d", "1")] {
         let expected = (first != from).then_some(EVERY);
         assert_eq!(bench.snapshot_version(&AggregateKey::new("account", id)).await, expected, "{id}, from {from}");
@@ -237,7 +238,7 @@ async fn one_aggregate_that_failed_is_where_the_batch_comes_again_from() {
 }
 
 #[tokio::test]
-async fn without_a_sequence_number_to_go_on_from_the_whole_batch_comes_again() {
+async fn failed_aggregate_without_a_sequence_number_makes_the_whole_batch_retried() {
     let bench = Bench::new().await;
     let [a, b] = [bench.account("a", EVERY).await, bench.account("b", EVERY).await];
     let mut batch = bench.due_records(&a, 1).await;
@@ -248,17 +249,17 @@ async fn without_a_sequence_number_to_go_on_from_the_whole_batch_comes_again() {
         bench.wire.fail_next("PutItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
         assert_eq!(handle(&bench.snapshotter(), &batch).await, Err(NoCheckpoint), "{number}");
     }
-    // It is missed only when it is needed.
+    // Without a failure, the number is not needed.
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
     assert_eq!(bench.snapshot_version(&b).await, Some(EVERY));
 }
 
 #[tokio::test]
-async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_again() {
+async fn aggregate_that_times_out_is_skipped_and_an_unstarted_one_is_retried() {
     let bench = Bench::new().await;
     let mut batch = Vec::new();
     let mut keys = Vec::new();
-    // Eight go side by side, so the last in the stream has no turn, though it is the first by name.
+    // Eight aggregates are processed concurrently, so the last in the stream is not started, although it is the first by name.
     for number in (1..=9).rev() {
         let key = bench.account(&format!("a{}", 9 - number), EVERY).await;
         batch.extend(bench.due_records(&key, number).await);
@@ -273,7 +274,7 @@ async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_agai
     for key in &keys {
         assert_eq!(bench.snapshot_version(key).await, None, "{key}");
     }
-    // Nothing is lost by it.
+    // A later batch takes the snapshots.
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &batch).await), None);
     for key in &keys {
         assert_eq!(bench.snapshot_version(key).await, Some(EVERY), "{key}");
@@ -281,9 +282,9 @@ async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_agai
 }
 
 #[tokio::test]
-async fn what_had_its_turn_late_comes_again() {
+async fn aggregate_started_late_that_times_out_is_retried() {
     let bench = Bench::new().await;
-    // Eight go side by side: it is the ninth, though they are done with at once.
+    // Eight aggregates are processed concurrently, and this is the ninth, although the others end at once.
     let forgotten = |number: u64| due(number, &AggregateKey::new("forgotten", number.to_string()));
     let mut batch: Vec<_> = (1..=8).map(forgotten).collect();
     let key = bench.account("a", EVERY).await;
@@ -295,7 +296,7 @@ async fn what_had_its_turn_late_comes_again() {
 }
 
 #[tokio::test]
-async fn an_aggregate_of_an_unknown_type_is_passed_by() {
+async fn aggregate_of_an_unknown_type_is_skipped() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     let mut batch = vec![due(1, &AggregateKey::new("forgotten", "1"))];
@@ -306,7 +307,7 @@ async fn an_aggregate_of_an_unknown_type_is_passed_by() {
 }
 
 #[tokio::test]
-async fn an_aggregate_that_the_table_does_not_know_has_no_snapshot() {
+async fn aggregate_without_rows_gets_no_snapshot() {
     let bench = Bench::new().await;
     let key = AggregateKey::new("account", "nobody");
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &[due(1, &key)]).await), None);
@@ -314,7 +315,7 @@ async fn an_aggregate_that_the_table_does_not_know_has_no_snapshot() {
 }
 
 #[tokio::test]
-async fn an_aggregate_that_wants_its_full_history_has_no_snapshot() {
+async fn aggregate_with_full_history_gets_no_snapshot() {
     let bench = Bench::new().await;
     let key = AggregateKey::new("journal", "1");
     bench.command(&key, "Begin", json!({})).await;
@@ -323,7 +324,7 @@ async fn an_aggregate_that_wants_its_full_history_has_no_snapshot() {
 }
 
 #[tokio::test]
-async fn a_stream_with_an_event_missing_is_passed_by() {
+async fn aggregate_with_a_missing_event_is_skipped() {
     let bench = Bench::new().await;
     let [torn, whole] = [bench.account("torn", EVERY * 2).await, bench.account("whole", EVERY).await];
     let mut batch = bench.due_records(&torn, 1).await;
@@ -337,7 +338,7 @@ async fn a_stream_with_an_event_missing_is_passed_by() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_newer_release_is_left_to_it() {
+async fn aggregate_with_an_event_of_a_newer_release_is_skipped() {
     let bench = Bench::new().await;
     let [ahead, known] = [bench.account("ahead", EVERY * 2).await, bench.account("known", EVERY).await];
     let mut batch = bench.due_records(&ahead, 1).await;
@@ -349,7 +350,7 @@ async fn an_event_of_a_newer_release_is_left_to_it() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_no_event_is_passed_by() {
+async fn aggregate_with_an_unreadable_event_row_is_skipped() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     let due = bench.due_records(&key, 1).await;
@@ -359,7 +360,7 @@ async fn a_row_that_is_no_event_is_passed_by() {
 }
 
 #[tokio::test]
-async fn a_state_that_is_too_large_is_passed_by_and_the_aggregate_works_on() {
+async fn aggregate_with_a_too_large_state_is_skipped_and_accepts_commands() {
     let bench = Bench::new().await;
     let key = bench.large_notebook("1").await;
     assert_eq!(checkpoint(handle(&bench.snapshotter(), &[due(1, &key)]).await), None);
@@ -371,7 +372,7 @@ async fn a_state_that_is_too_large_is_passed_by_and_the_aggregate_works_on() {
 }
 
 #[tokio::test]
-async fn a_large_state_is_stored_compressed_and_goes_on_from_there() {
+async fn large_state_is_stored_compressed_and_can_be_loaded() {
     let bench = Bench::new().await;
     let key = AggregateKey::new("notebook", "1");
     bench.command(&key, "Begin", json!({})).await;
@@ -388,7 +389,7 @@ async fn a_large_state_is_stored_compressed_and_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn a_modified_or_removed_event_is_not_due() {
+async fn modified_or_removed_event_is_not_due() {
     let bench = Bench::new().await;
     let key = bench.account("a", EVERY).await;
     let image = bench.due_records(&key, 1).await.remove(0)["dynamodb"]["NewImage"].take();
@@ -400,10 +401,10 @@ async fn a_modified_or_removed_event_is_not_due() {
     assert_eq!(bench.wire.take_calls(), []);
 }
 
-// What an operator reads of it.
+// Logs.
 
 #[tokio::test]
-async fn a_batch_is_a_line_of_the_log_and_what_came_of_each_aggregate_another() {
+async fn batch_logs_one_line_for_itself_and_one_per_aggregate() {
     let bench = Bench::new().await;
     let [taken, torn] = [bench.account("taken", EVERY).await, bench.account("torn", EVERY).await];
     let ahead = bench.account("ahead", EVERY).await;
@@ -419,10 +420,10 @@ async fn a_batch_is_a_line_of_the_log_and_what_came_of_each_aggregate_another() 
     let last = lines.pop().unwrap();
     assert_eq!((&last["level"], &last["message"]), (&json!("INFO"), &json!("batch")));
     assert_eq!(["records", "aggregates", "failed"].map(|name| last[name].as_u64()), [6, 5, 0].map(Some));
-    // They are folded side by side.
+    // The aggregates are folded concurrently.
     lines.sort_unstable_by_key(|line| line["aggregate"].as_str().unwrap_or_default().to_owned());
     let fields = |line: &serde_json::Value| ["level", "message", "aggregate"].map(|name| line[name].clone());
-    let told: Vec<_> = lines.iter().map(fields).collect();
+    let logged: Vec<_> = lines.iter().map(fields).collect();
     let impossible = "no snapshot can be taken";
     let expected = [
         [json!("ERROR"), json!(impossible), json!(null)],
@@ -432,7 +433,7 @@ async fn a_batch_is_a_line_of_the_log_and_what_came_of_each_aggregate_another() 
         ["WARN", "state too large for a snapshot", "notebook/large"].map(Into::into),
         ["WARN", "no aggregate of this type is registered, no snapshot taken", "unknown/1"].map(Into::into),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(logged, expected);
     assert!(lines[0]["error"].as_str().unwrap().starts_with("the record cannot be read"), "{}", lines[0]);
     assert_eq!(lines[2]["version"], EVERY);
     assert_eq!(lines[3]["sequence_number"], "2");

@@ -1,4 +1,4 @@
-//! What the tests share: a table behind a wire, aggregates that write to it, and its stream as the function is handed it.
+//! Test support: a table behind a fault proxy, aggregates that write to it, and its stream records as the function receives them.
 
 #[path = "../../../../tests/log.rs"]
 pub(crate) mod log;
@@ -23,12 +23,12 @@ use self::notebook::{Journal, Notebook};
 
 const TABLE: &str = "daybook-test";
 
-/// A snapshot is due every so many events.
+/// The number of events after which a snapshot is due.
 pub(crate) const EVERY: u64 = 10;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// The aggregates that ship, and those that the tests need beside them.
+/// The suite's aggregates, and additional ones for these tests.
 fn registry() -> Registry {
     aggregates::registry().unwrap().with::<Notebook>().unwrap().with::<Journal>().unwrap()
 }
@@ -38,13 +38,13 @@ fn settings(every: u64, keep: u64) -> StoreSettings {
     StoreSettings { snapshot_every: every, snapshot_keep, ..StoreSettings::new(TABLE) }
 }
 
-/// A table, and a wire in front of it that only the function under test uses.
+/// A table, and a fault proxy in front of it that only the function under test uses.
 pub(crate) struct Bench {
     pub(crate) wire: FaultProxy,
     registry: Registry,
-    /// Goes round the wire.
+    /// Does not use the fault proxy.
     pub(crate) store: EventStore,
-    /// Goes round the wire as well.
+    /// Does not use the fault proxy.
     raw: Client,
     engine: LocalDynamoDb,
     settings: StoreSettings,
@@ -55,7 +55,7 @@ impl Bench {
         Self::with(EVERY, 0).await
     }
 
-    /// With a snapshot due every so many events, and so many of them kept.
+    /// A table where a snapshot is due every `every` events, and `keep` older snapshots stay.
     pub(crate) async fn with(every: u64, keep: u64) -> Self {
         let settings = settings(every, keep);
         let engine = LocalDynamoDb::in_memory().await.unwrap();
@@ -66,7 +66,7 @@ impl Bench {
         Self { wire, registry: registry(), store, raw: Client::new(&round_the_wire), engine, settings }
     }
 
-    /// The function on a new instance, whose cache is cold.
+    /// The function on a new instance with an empty cache.
     pub(crate) fn snapshotter(&self) -> Snapshotter {
         Snapshotter::new(
             registry(),
@@ -74,7 +74,7 @@ impl Bench {
         )
     }
 
-    /// The same, on calls that the wire neither sees nor fails.
+    /// The same, with calls that the fault proxy neither records nor fails.
     pub(crate) fn snapshotter_round_the_wire(&self) -> Snapshotter {
         Snapshotter::new(
             registry(),
@@ -86,7 +86,7 @@ impl Bench {
         self.registry.get(&key.aggregate_type).unwrap()
     }
 
-    /// Decides a command on what there is, and appends.
+    /// Decides a command on the current state, and appends its events.
     pub(crate) async fn command(&self, key: &AggregateKey, command: &str, data: Value) {
         self.commands(key, vec![(command, data)]).await;
     }
@@ -95,7 +95,7 @@ impl Bench {
         self.try_commands(key, commands).await.unwrap();
     }
 
-    /// The same; of a command that does not reach the rules, nothing comes.
+    /// The same for several commands. Returns an error if they are invalid or rejected without an event.
     pub(crate) async fn try_commands(
         &self,
         key: &AggregateKey,
@@ -108,14 +108,14 @@ impl Bench {
             data: Json::of(&data).unwrap(),
         };
         let commands: Vec<_> = commands.into_iter().map(request).collect();
-        let circumstances = DecisionInput { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
-        let decided = model.decide(&before.folded, &key.id, &commands, &circumstances)?;
+        let input = DecisionInput { now: Timestamp::now(), seed: Ulid::generate(), meta: Meta::default() };
+        let decided = model.decide(&before.folded, &key.id, &commands, &input)?;
         let deadline = Instant::now() + Duration::from_secs(60);
         self.store.append(model, key, before.version(), &decided, None, deadline).await.unwrap();
         Ok(())
     }
 
-    /// An account at that version: opened, then paid into event by event.
+    /// An account at this version: opened, then one payment per event.
     pub(crate) async fn account(&self, id: &str, version: u64) -> AggregateKey {
         let key = AggregateKey::new("account", id);
         let before = self.store.load(self.model(&key), &key).await.unwrap().version();
@@ -131,7 +131,7 @@ impl Bench {
     pub(crate) async fn large_notebook(&self, id: &str) -> AggregateKey {
         let key = AggregateKey::new("notebook", id);
         self.command(&key, "Begin", json!({})).await;
-        // Text of chance compresses to no less than three quarters.
+        // Random text compresses to at least three quarters of its size.
         let page = || std::iter::repeat_with(fastrand::alphanumeric).take(150 * 1024).collect::<String>();
         for _ in 0..4 {
             self.command(&key, "Write", json!({"page": page()})).await;
@@ -139,18 +139,18 @@ impl Bench {
         key
     }
 
-    /// The aggregate as all its events make it.
+    /// The aggregate, folded from all its events.
     pub(crate) async fn rebuilt(&self, key: &AggregateKey) -> Loaded {
         self.store.load_with(self.model(key), key, LoadOptions::REBUILD).await.unwrap()
     }
 
-    /// The aggregate as a new instance loads it: from its snapshot, if there is one.
+    /// The aggregate as a new instance loads it, from its snapshot if there is one.
     pub(crate) async fn loaded(&self, key: &AggregateKey) -> Loaded {
         let store = EventStore::new(&daybook_function_runtime::aws_config_at(self.engine.url()), self.settings.clone());
         store.load(self.model(key), key).await.unwrap()
     }
 
-    /// The items of an aggregate whose sort keys begin so.
+    /// The items of an aggregate whose sort keys begin with `prefix`.
     pub(crate) async fn rows(&self, key: &AggregateKey, prefix: &str) -> Vec<Item> {
         let pages = self
             .raw
@@ -179,22 +179,21 @@ impl Bench {
         deletion.key("sk", AttributeValue::S(keys::event_sk(seq_num))).send().await.unwrap();
     }
 
-    /// Gives a text attribute of an event's row another value.
+    /// Replaces a text attribute of an event's row.
     pub(crate) async fn tamper(&self, key: &AggregateKey, seq_num: u64, attribute: &str, value: &str) {
         let mut row = self.rows(key, &keys::event_sk(seq_num)).await.remove(0);
         row.insert(attribute.to_owned(), AttributeValue::S(value.to_owned()));
         self.raw.put_item().table_name(TABLE).set_item(Some(row)).send().await.unwrap();
     }
 
-    /// Stream records of everything that the aggregate has in the table, as if all of it were new, with the sequence
-    /// numbers `first`, `first + 1`, …
+    /// Stream records of all rows of the aggregate, as if they were new, with the sequence numbers `first`, `first + 1`, …
     pub(crate) async fn records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
         let image = |row: Item| serde_json::to_value(serde_dynamo::Item::from(row)).unwrap();
         let rows = self.rows(key, "").await.into_iter();
         rows.zip(first..).map(|(row, sequence_number)| insert(sequence_number, image(row))).collect()
     }
 
-    /// Of these, the ones that the mapping's filter passes.
+    /// Those of these records that the mapping's filter passes.
     pub(crate) async fn due_records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
         let mut due = self.records(key, 0).await;
         due.retain(|record| record["dynamodb"]["NewImage"]["snapshotDue"]["BOOL"] == true);
@@ -206,12 +205,12 @@ impl Bench {
 
     /// Fails every call of an operation from now on.
     pub(crate) fn fail(&self, operation: &'static str, fault: &InjectedFault) {
-        /// More than any loop makes.
+        /// More attempts than any retry loop makes.
         const ATTEMPTS: usize = 1_000;
         (0..ATTEMPTS).for_each(|_| self.wire.fail_next(operation, fault.clone()));
     }
 
-    /// How often an operation was called since the calls were last taken.
+    /// The number of calls of an operation since the calls were last taken.
     pub(crate) fn take_count(&self, operation: &str) -> usize {
         self.wire.take_calls().iter().filter(|call| call.operation == operation).count()
     }
@@ -231,18 +230,18 @@ pub(crate) fn insert(sequence_number: u64, image: Value) -> Value {
     })
 }
 
-/// A record that says that an aggregate is due, whether its table knows of it or not.
+/// A due record of an aggregate, which may or may not exist in the table.
 pub(crate) fn due(sequence_number: u64, key: &AggregateKey) -> Value {
     let image = json!({"pk": {"S": key.pk()}, "sk": {"S": keys::event_sk(EVERY)}, "snapshotDue": {"BOOL": true}});
     insert(sequence_number, image)
 }
 
-/// The function's answer to a batch for which it has more time than it takes.
+/// The function's response to a batch, with enough time.
 pub(crate) async fn handle(snapshotter: &Snapshotter, records: &[Value]) -> Result<BatchResponse, NoCheckpoint> {
     handle_within(Duration::from_secs(300), snapshotter, records).await
 }
 
-/// The function's answer to a batch for which it has this time.
+/// The function's response to a batch, with this time limit.
 pub(crate) async fn handle_within(
     time: Duration,
     snapshotter: &Snapshotter,
@@ -252,12 +251,12 @@ pub(crate) async fn handle_within(
     snapshotter.handle(batch, Instant::now() + time).await
 }
 
-/// Where an answer says to go on.
-pub(crate) fn checkpoint(answer: Result<BatchResponse, NoCheckpoint>) -> Option<String> {
-    answer.unwrap().checkpoint().map(|number| number.as_str().to_owned())
+/// The checkpoint in a response.
+pub(crate) fn checkpoint(response: Result<BatchResponse, NoCheckpoint>) -> Option<String> {
+    response.unwrap().checkpoint().map(|number| number.as_str().to_owned())
 }
 
-/// The names of the calls, in alphabetical order: those that go side by side arrive in any.
+/// The names of the calls, in alphabetical order, because concurrent calls arrive in any order.
 pub(crate) fn operations(calls: Vec<RecordedCall>) -> Vec<String> {
     let mut names: Vec<_> = calls.into_iter().map(|call| call.operation).collect();
     names.sort();

@@ -1,13 +1,13 @@
-//! Aggregates for what those that ship cannot show: a state as large as one likes, and rules that want all events.
+//! Aggregates for cases that the suite's own do not cover: a state of any size, and rules that need all events.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Keeps every page.
+/// An aggregate that stores every page in its state.
 pub(crate) struct Notebook;
 
-/// Keeps every page, and its rules want all its events.
+/// An aggregate whose rules need all its events.
 pub(crate) struct Journal;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
