@@ -105,7 +105,7 @@ fn relay_all(seed: u64, rate: f64) -> (Vec<usize>, usize) {
 }
 
 #[test]
-fn ten_thousand_messages_take_a_thousand_calls() {
+fn ten_thousand_messages_of_healthy_services_take_a_thousand_calls() {
     let (calls, failed) = relay_all(0, 0.0);
     assert_eq!((calls, failed), (vec![10; RECORDS / 10], 0));
 }

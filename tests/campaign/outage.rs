@@ -199,7 +199,7 @@ fn in_order(taken: &[(String, Instant)], count: usize) {
 }
 
 #[test]
-fn an_hour_without_a_bus_loses_nothing_and_the_backlog_drains_by_itself() {
+fn outage_of_an_hour_loses_no_message_and_the_backlog_is_sent_afterwards() {
     let (function, event) = declared();
     // An invocation uses its time, and waits a little after a failure; one that is denied gives up at once.
     let longest_delay = daybook_event_source_mapping::mapping::LONGEST_DELAY;

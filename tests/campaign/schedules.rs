@@ -129,7 +129,7 @@ fn schedules_keep_every_promise() {
 }
 
 #[test]
-fn a_seed_tells_the_same_story_each_time() {
+fn repeated_seed_produces_the_same_log() {
     for seed in 0..12 {
         let (first, second) = (schedule::run(seed, true), schedule::run(seed, true));
         for (first, second) in first.story.iter().zip(&second.story) {

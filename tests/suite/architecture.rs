@@ -84,7 +84,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn dependencies_follow_the_arrows() {
+fn crates_depend_only_on_the_allowed_crates() {
     let dependencies = dependencies();
     let named: BTreeSet<_> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(dependencies.keys().cloned().collect::<BTreeSet<_>>(), named);
@@ -99,7 +99,7 @@ fn dependencies_follow_the_arrows() {
 }
 
 #[test]
-fn the_kernel_knows_neither_aws_nor_waiting() {
+fn kernel_depends_on_neither_aws_nor_async_crates() {
     for name in ["daybook-decider", "aggregates"] {
         for used in &dependencies()[name] {
             let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
@@ -109,7 +109,7 @@ fn the_kernel_knows_neither_aws_nor_waiting() {
 }
 
 #[test]
-fn only_the_event_store_owns_a_dynamodb_client() {
+fn only_the_event_store_has_a_dynamodb_client() {
     let owners: Vec<_> = dependencies()
         .into_iter()
         .filter(|(name, uses)| name != "suite-tests" && uses.contains("aws-sdk-dynamodb"))
@@ -119,7 +119,7 @@ fn only_the_event_store_owns_a_dynamodb_client() {
 }
 
 #[test]
-fn only_the_table_spells_its_attributes() {
+fn attribute_names_are_written_only_in_the_table_crate() {
     for entry in walk(&workspace().join("crates")) {
         let path = entry.to_string_lossy().replace('\\', "/");
         // The shape itself, and the pattern tests, which spell records on purpose.
@@ -156,7 +156,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 
 /// A dependency of the tests may ask for other features of it, and what they find would not be what is deployed.
 #[test]
-fn the_functions_read_json_as_the_tests_do() {
+fn functions_have_the_same_json_features_as_the_tests() {
     let of = |packages: &[&str]| {
         let output = Command::new(env!("CARGO"))
             .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p} {f}"])

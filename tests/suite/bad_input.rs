@@ -44,7 +44,7 @@ async fn rows(suite: &Suite) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
+async fn bad_input_gets_the_documented_problem_and_changes_nothing() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     suite.post("/todo", &json!({"id": "1", "title": "TODO", "message": ""})).await.expect(201);
@@ -225,7 +225,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_is_told_with_its_place() {
+async fn invalid_member_is_reported_with_its_path() {
     let suite = Suite::start().await;
     for (path, body, detail) in [
         (
@@ -251,7 +251,7 @@ async fn what_does_not_fit_is_told_with_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_query_is_told_by_its_parameters() {
+async fn invalid_query_is_reported_with_its_parameter() {
     let suite = Suite::start().await;
     let number = format!("a whole number from 0 to {}", u64::MAX);
     for (path, detail) in [
@@ -282,7 +282,7 @@ async fn what_is_wrong_with_a_query_is_told_by_its_parameters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_version_or_an_array_cannot_be_is_told() {
+async fn invalid_version_or_command_array_is_reported_with_the_reason() {
     let suite = Suite::start().await;
     let todo = r#"{"title":"x","message":""}"#;
     let create = r#"{"command":"CreateTodo","data":{"title":"x","message":""}}"#;
@@ -354,7 +354,7 @@ async fn what_a_version_or_an_array_cannot_be_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_method_that_is_not_allowed_is_told_which_are() {
+async fn method_that_is_not_allowed_gets_the_allowed_methods() {
     let suite = Suite::start().await;
     for (path, allowed) in [
         ("/account", "POST,GET,HEAD"),
@@ -375,7 +375,7 @@ async fn a_method_that_is_not_allowed_is_told_which_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_problem_never_shows_an_internal_text() {
+async fn internal_error_response_contains_no_internal_text() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let transaction = transaction();
@@ -413,7 +413,7 @@ async fn a_problem_never_shows_an_internal_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_newer_release_wrote_is_a_matter_of_time() {
+async fn event_of_a_newer_release_gets_a_retryable_503() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let transaction = transaction();

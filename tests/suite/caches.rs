@@ -29,7 +29,7 @@ fn titled(title: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_would_have_changed_nothing_changes_what_is_there_now() {
+async fn command_without_effect_on_the_cached_state_is_decided_on_the_current_state() {
     let Behind { old, new, _table } = Behind::after(Method::POST, Some(titled("b"))).await;
     let changed = send(&old, Method::POST, "/todo/1", &[], Some(titled("a"))).await.expect(200);
     assert_eq!((changed.header("etag"), &changed.body["state"]["title"]), ("\"3\"", &json!("a")));
@@ -40,7 +40,7 @@ async fn what_would_have_changed_nothing_changes_what_is_there_now() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_of_what_is_there_now() {
+async fn command_rejected_on_a_cached_state_is_decided_on_the_current_state() {
     let table = Instance::start().await;
     let (old, new) = (table.beside(), table.beside());
     let pay = async |api, amount: i64| {
@@ -58,7 +58,7 @@ async fn a_refusal_is_of_what_is_there_now() {
 }
 
 #[tokio::test]
-async fn a_conflict_tells_the_version_that_is_there_now() {
+async fn conflict_on_a_stale_instance_reports_the_current_version() {
     let Behind { old, new: _, _table } = Behind::after(Method::POST, Some(titled("b"))).await;
     let update = async |seen| send(&old, Method::POST, "/todo/1", &[("if-match", seen)], Some(titled("c"))).await;
     for (seen, expected) in [("1", 1), ("7", 7)] {
@@ -70,7 +70,7 @@ async fn a_conflict_tells_the_version_that_is_there_now() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_meanwhile_is_gone() {
+async fn aggregate_deleted_by_another_instance_is_reported_as_deleted() {
     let Behind { old, new: _, _table } = Behind::after(Method::DELETE, None).await;
     for (method, path, body) in [
         (Method::GET, "/todo/1", None),
@@ -82,7 +82,7 @@ async fn what_was_deleted_meanwhile_is_gone() {
 }
 
 #[tokio::test]
-async fn what_was_created_meanwhile_exists() {
+async fn aggregate_created_by_another_instance_is_reported_as_existing() {
     let table = Instance::start().await;
     let (old, new) = (table.beside(), table.beside());
     let create = json!({"id": "1", "title": "a", "message": ""});

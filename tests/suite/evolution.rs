@@ -49,7 +49,7 @@ async fn leave(suite: &Suite, key: &AggregateKey, events: &[(&str, u32, Value)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_of_the_first_year_is_delivered_today() {
+async fn order_stored_by_the_first_release_can_still_be_delivered() {
     let suite = Suite::start().await;
     let placed = json!({"id": "1", "customerId": "alice", "productId": "coffee", "quantity": 2, "total": 4500});
     let stream = [
@@ -103,7 +103,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_page_shows_the_code_as_it_is() {
+fn code_blocks_of_the_page_equal_the_source() {
     let read = |path: &str| std::fs::read_to_string(workspace().join(path)).unwrap();
     let page = read("docs/evolving-events.md");
     let plain = |text: &str| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");

@@ -31,7 +31,7 @@ fn in_order(function: &Function) -> Vec<Event<'_>> {
 }
 
 #[test]
-fn every_file_is_explained_and_used() {
+fn each_file_is_documented_and_used() {
     let mut used: BTreeSet<String> = ["README.md", "env.json"].map(str::to_owned).into();
     for function in &FUNCTIONS {
         for event in in_order(function) {
@@ -45,7 +45,7 @@ fn every_file_is_explained_and_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_functions_answer_as_written() {
+async fn functions_return_the_recorded_responses() {
     let suite = Suite::start().await;
     let endpoints = Endpoints::of(&suite);
     let functions = Functions::in_process(&endpoints);
@@ -58,7 +58,7 @@ async fn the_functions_answer_as_written() {
 
 /// By itself over HTTP, to the API of a dev stack; `.ci/local-invoke` names functions that run in containers.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_functions_answer_alike_outside_of_this_process() {
+async fn functions_outside_of_this_process_return_the_recorded_responses() {
     let suite = Suite::start().await;
     let (endpoints, functions) = functions::elsewhere().unwrap_or_else(|| {
         let endpoints = Endpoints::of(&suite);
@@ -76,7 +76,7 @@ async fn the_functions_answer_alike_outside_of_this_process() {
 
 /// What lets `sam local` do without flags.
 #[test]
-fn samconfig_gives_the_functions_the_endpoints_of_the_dev_stack() {
+fn samconfig_sets_the_endpoints_of_the_local_stack() {
     let samconfig = std::fs::read_to_string(workspace().join("samconfig.toml")).unwrap();
     for command in ["local_invoke", "local_start_api"] {
         let section = samconfig.split(&format!("[default.{command}.parameters]\n")).nth(1).unwrap();
@@ -144,7 +144,7 @@ fn expect(event: &Event<'_>, part: &str, actual: &Value, extent: Extent) {
 }
 
 #[test]
-fn stream_images_are_items_of_the_table() {
+fn images_of_stream_records_equal_the_items_of_the_table() {
     for (path, record) in records() {
         let Some(image) = record["dynamodb"].get("NewImage") else { continue };
         let sk = image["sk"]["S"].as_str().unwrap();
@@ -170,7 +170,7 @@ fn same_item<T: serde::Serialize + serde::de::DeserializeOwned>(image: &serde_dy
 }
 
 #[test]
-fn stream_records_are_as_lambda_delivers_them() {
+fn stream_records_have_the_form_that_lambda_delivers() {
     let mut numbers = BTreeSet::new();
     for (path, record) in records() {
         let stream = record["eventSourceARN"].as_str().unwrap().to_owned();
@@ -188,7 +188,7 @@ fn stream_records_are_as_lambda_delivers_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_api_writes_passes_over_the_bus() {
+async fn messages_of_the_api_commands_arrive_on_the_bus() {
     let suite = Suite::start().await;
     let endpoints = Endpoints::of(&suite);
     let functions = Functions::in_process(&endpoints);

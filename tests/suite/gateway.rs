@@ -72,7 +72,7 @@ fn runner() -> TestRunner {
 }
 
 #[test]
-fn any_path_means_what_it_means_over_http() {
+fn path_through_the_gateway_gets_the_same_response_as_over_http() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let same = |path: &str| {
@@ -123,7 +123,7 @@ fn any_path_means_what_it_means_over_http() {
 }
 
 #[test]
-fn any_query_is_read_or_refused() {
+fn query_through_the_gateway_is_read_or_rejected() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let ask = |query: &str| runtime.block_on(through_the_gateway(&instance, &event("/todo/t9/events", query)));
@@ -151,7 +151,7 @@ fn any_query_is_read_or_refused() {
 }
 
 #[test]
-fn what_is_longer_than_a_uri_names_nothing() {
+fn path_longer_than_a_uri_is_not_found() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let ask = |path: &str, query: &str| runtime.block_on(through_the_gateway(&instance, &event(path, query))).0;
@@ -163,7 +163,7 @@ fn what_is_longer_than_a_uri_names_nothing() {
 }
 
 #[test]
-fn no_header_and_no_missing_part_ends_the_process() {
+fn odd_header_or_missing_member_never_ends_the_process() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let status = |event: &Value| runtime.block_on(through_the_gateway(&instance, event)).0;
@@ -192,7 +192,7 @@ fn no_header_and_no_missing_part_ends_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_id_deletes_nothing() {
+async fn deletion_with_an_invalid_id_deletes_nothing() {
     let instance = instance().await;
     for path in ["/todo/t9#old", "/todo/t9?old", "/todo/x/../t9", "/todo/t9\\..", "/todo/\tt9", "//todo/t9"] {
         let mut event = event(path, "");

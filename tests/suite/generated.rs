@@ -145,7 +145,7 @@ async fn compare(api: &Endpoint, registry: &Registry, path: &str, acknowledged: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
+async fn generated_requests_cause_no_server_error_and_store_only_acknowledged_events() {
     let count = number("GENERATED_REQUESTS").map_or(REQUESTS, |count| usize::try_from(count).unwrap());
     let seed = number("GENERATED_SEED").unwrap_or(20_261_121);
     let suite = Suite::start().await;

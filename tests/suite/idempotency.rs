@@ -28,7 +28,7 @@ async fn version(suite: &Suite, path: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_command_is_answered_as_the_first_time_and_appends_nothing() {
+async fn repeated_command_gets_the_first_response_and_appends_nothing() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let first = post(&suite, "/account/1/commands", "k-1", &transaction(5)).await.expect(200);
@@ -46,7 +46,7 @@ async fn a_repeated_command_is_answered_as_the_first_time_and_appends_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neither_white_space_nor_order_makes_another_request() {
+async fn request_with_other_white_space_or_member_order_is_the_same_request() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let headers = [("content-type", "application/json"), ("idempotency-key", "k")];
@@ -60,7 +60,7 @@ async fn neither_white_space_nor_order_makes_another_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_request_under_the_same_key_is_refused() {
+async fn different_request_under_the_same_key_is_rejected() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
@@ -75,7 +75,7 @@ async fn another_request_under_the_same_key_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creation_without_an_id_takes_it_from_the_key() {
+async fn creation_without_an_id_derives_it_from_the_key() {
     let suite = Suite::start().await;
     let todo = json!({"title": "TODO", "message": ""});
     let first = post(&suite, "/todo", "k", &todo).await.expect(201);
@@ -87,7 +87,7 @@ async fn a_creation_without_an_id_takes_it_from_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creation_with_an_id_and_a_deletion_are_repeated_too() {
+async fn repeated_creation_and_deletion_get_the_first_response() {
     let suite = Suite::start().await;
     let todo = json!({"id": "1", "title": "TODO", "message": ""});
     let created = post(&suite, "/todo", "create", &todo).await.expect(201);
@@ -101,7 +101,7 @@ async fn a_creation_with_an_id_and_a_deletion_are_repeated_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recorded_refusal_is_repeated_and_not_recorded_again() {
+async fn repeated_command_with_a_recorded_rejection_gets_it_again_and_appends_nothing() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let first = post(&suite, "/account/1/commands", "k", &transaction(-5000)).await.expect_problem(422, "refused");
@@ -114,7 +114,7 @@ async fn a_recorded_refusal_is_repeated_and_not_recorded_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_and_left_no_event_is_tried_anew() {
+async fn repeated_command_after_a_failure_without_an_event_is_executed() {
     let suite = Suite::start().await;
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect_problem(404, "not-found");
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
@@ -122,7 +122,7 @@ async fn what_was_refused_and_left_no_event_is_tried_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_there_was_nothing_to_do_is_kept_too() {
+async fn repeated_command_without_an_event_gets_the_first_response() {
     let suite = Suite::start().await;
     let say = |message: &str| json!({"title": "A", "message": message});
     suite.post("/todo", &json!({"id": "1", "title": "A", "message": "B"})).await.expect(201);
@@ -137,7 +137,7 @@ async fn that_there_was_nothing_to_do_is_kept_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_there_was_nothing_to_do_is_kept_on_no_old_state() {
+async fn keyed_command_without_an_event_is_decided_on_the_current_state() {
     let instance = Instance::start().await;
     let say = |message: &str| json!({"title": "A", "message": message});
     let create = json!({"id": "1", "title": "A", "message": "B"});
@@ -149,7 +149,7 @@ async fn that_there_was_nothing_to_do_is_kept_on_no_old_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thirty_two_clients_with_one_key_make_one_event_and_get_one_answer() {
+async fn thirty_two_clients_with_one_key_append_one_event_and_get_one_response() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let send = async |_| post(&suite, "/account/1/commands", "k", &transaction(5)).await;
@@ -163,7 +163,7 @@ async fn thirty_two_clients_with_one_key_make_one_event_and_get_one_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_whose_time_is_past_can_be_used_anew_although_its_row_is_still_there() {
+async fn expired_key_can_be_used_again_before_its_row_is_deleted() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
@@ -186,7 +186,7 @@ async fn a_key_whose_time_is_past_can_be_used_anew_although_its_row_is_still_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_cannot_be_one_is_refused() {
+async fn invalid_key_is_rejected() {
     let suite = Suite::start().await;
     for key in ["", "\"\"", "two words", &"x".repeat(256)] {
         post(&suite, "/account", key, &json!({"id": "1"})).await.expect_problem(400, "bad-header");
@@ -200,7 +200,7 @@ fn keyed(amount: i64) -> Request<Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_costs_no_read_on_the_way_in() {
+async fn command_with_a_key_costs_no_read() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.wire.take_calls();
@@ -215,7 +215,7 @@ async fn a_key_costs_no_read_on_the_way_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
+async fn repeated_command_after_a_lost_response_gets_the_first_response() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.wire.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
@@ -241,7 +241,7 @@ fn created_by(user_id: &str, session: &str) -> Request<Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_may_come_from_another_session_but_not_from_somebody_else() {
+async fn repeated_creation_of_another_session_is_the_same_and_of_another_caller_is_not() {
     let instance = Instance::start().await;
     let first = instance.ask(created_by("AROA1", "task-1")).await.expect(201);
     let again = instance.ask(created_by("AROA1", "task-2")).await.expect(201);
@@ -256,7 +256,7 @@ async fn a_retry_may_come_from_another_session_but_not_from_somebody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
+async fn repeated_command_with_if_match_gets_the_first_response_instead_of_a_conflict() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     let keyed = || {
@@ -273,7 +273,7 @@ async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instances_that_know_nothing_of_each_other_give_one_answer_to_one_key() {
+async fn concurrent_instances_return_one_response_for_one_key() {
     // One that is accepted, and one whose refusal is put on record.
     for amount in [5, -5000] {
         let first = Instance::start().await;

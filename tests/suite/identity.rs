@@ -25,7 +25,7 @@ fn metadata(message: &Delivered) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_goes_on_from_the_request_to_the_bus() {
+async fn trace_of_a_request_is_passed_on_to_the_bus() {
     let suite = Suite::start().await;
     let belongs = [
         ("x-correlation-id", "sale-7"),
@@ -52,7 +52,7 @@ async fn a_trace_goes_on_from_the_request_to_the_bus() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_trace_is_no_reason_to_refuse() {
+async fn request_with_an_invalid_trace_is_accepted_without_it() {
     for odd in ["", "two words", "Root=1", "00-1-2-01", &"x".repeat(2_000)] {
         let suite = Suite::start().await;
         let created = create(&suite, &[("traceparent", odd), ("x-amzn-trace-id", odd)]).await;
@@ -65,7 +65,7 @@ async fn what_is_no_trace_is_no_reason_to_refuse() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_actor_is_whom_the_authorizer_names() {
+async fn actor_of_an_event_is_the_caller_of_the_authorizer() {
     let suite = Suite::start().await;
     let of_store = StoreSettings::new(suite.stack.table_name());
     let store = EventStore::new(&aws_config_at(suite.stack.dynamodb_url()), of_store);

@@ -91,7 +91,7 @@ fn noise(bytes: usize) -> String {
 const LIMIT: usize = 6 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_too_large_for_an_answer_stops_no_write() {
+async fn command_with_a_state_too_large_for_a_response_is_executed() {
     let instance = heap().await;
     // Quotes take twice their room in Lambda's response.
     let things = vec!["\"".repeat(190 * 1024); 3];
@@ -126,7 +126,7 @@ async fn a_state_too_large_for_an_answer_stops_no_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_too_large_to_be_kept_under_a_key_is_left_out_of_every_answer_to_it() {
+async fn keyed_response_with_a_too_large_state_is_stored_and_returned_without_it() {
     let instance = heap().await;
     let things = vec![noise(300 * 1024); 2];
     assert!(put(&instance, None, &things).await.body["state"].is_object());
@@ -143,7 +143,7 @@ async fn a_state_too_large_to_be_kept_under_a_key_is_left_out_of_every_answer_to
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_too_large_to_be_answered_are_not_written() {
+async fn command_with_events_too_large_for_a_response_appends_nothing() {
     let instance = heap().await;
     // Each a character in the table and four in Lambda's response.
     let things = vec!["\\".repeat(190 * 1024); 10];
@@ -152,7 +152,7 @@ async fn events_too_large_to_be_answered_are_not_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_stops_no_write_that_would_be_done_without_one() {
+async fn command_with_a_key_is_executed_whenever_it_is_without_one() {
     let instance = heap().await;
     // More than can be kept, even packed; and what packs well and leaves a transaction no room for it.
     let three = [300, 301, 302].map(|kilobytes| noise(kilobytes * 1024));

@@ -34,7 +34,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
 }
 
 #[test]
-fn the_copy_is_what_the_code_makes() {
+fn copy_in_the_docs_equals_the_generated_document() {
     let checked_in = std::fs::read_to_string(workspace().join("docs/openapi.json")).unwrap_or_default();
     assert!(
         checked_in == daybook_cli::commands::openapi::text().unwrap(),
@@ -44,7 +44,7 @@ fn the_copy_is_what_the_code_makes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_answers_with_it() {
+async fn api_returns_the_document() {
     let suite = Suite::start().await;
     let answered = suite.get("/openapi.json").await.expect(200);
     assert_eq!(answered.header("content-type"), "application/json");
@@ -52,7 +52,7 @@ async fn the_api_answers_with_it() {
 }
 
 #[tokio::test]
-async fn a_path_takes_the_methods_that_are_documented_and_no_other() {
+async fn each_path_accepts_exactly_the_documented_methods() {
     let instance = Instance::start().await;
     for path in Document::get().json()["paths"].as_object().unwrap().keys() {
         let documented =
@@ -74,7 +74,7 @@ async fn a_path_takes_the_methods_that_are_documented_and_no_other() {
 }
 
 #[test]
-fn every_route_of_the_router_is_documented() {
+fn each_route_of_the_router_is_documented() {
     let source = std::fs::read_to_string(workspace().join("crates/command-handler/src/api.rs")).unwrap();
     let source = source.replace("AGGREGATE,", "\"/{type}/{id}\",");
     let routes: Vec<_> = source.split(".route(").skip(1).filter_map(|rest| rest.split('"').nth(1)).collect();
@@ -90,7 +90,7 @@ fn every_route_of_the_router_is_documented() {
 }
 
 #[test]
-fn every_example_fits_its_schema() {
+fn each_example_matches_its_schema() {
     let document = Document::get();
     let mut seen = 0;
     for (path, method, operation) in operations() {
@@ -129,7 +129,7 @@ fn parts_of(place: &str) -> Vec<(String, &'static Value)> {
 }
 
 #[test]
-fn every_problem_header_and_parameter_has_an_example() {
+fn each_problem_header_and_parameter_has_an_example() {
     let document = Document::get();
     let (mut problems, mut headers, mut parameters) = (0, 0, 0);
     for (place, schema) in parts_of("/components/schemas") {
@@ -177,7 +177,7 @@ fn every_problem_header_and_parameter_has_an_example() {
 }
 
 #[tokio::test]
-async fn every_problem_is_told_as_shown() {
+async fn each_problem_is_returned_as_its_example() {
     let settings = ApiSettings { require_if_match: true, ..settings() };
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let strict = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
@@ -244,7 +244,7 @@ async fn every_problem_is_told_as_shown() {
 }
 
 #[tokio::test]
-async fn every_example_is_answered_as_shown() {
+async fn each_example_request_gets_its_example_response() {
     let registry = aggregates::registry().unwrap();
     for model in registry.iter() {
         let name = model.type_name();
@@ -271,7 +271,7 @@ async fn every_example_is_answered_as_shown() {
 }
 
 #[test]
-fn every_operation_tells_what_the_gateway_answers() {
+fn each_operation_documents_the_responses_of_the_gateway() {
     for (path, method, operation) in operations() {
         for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("429", "TooManyRequests")] {
             let answer = &operation["responses"][status];
@@ -290,7 +290,7 @@ fn every_operation_tells_what_the_gateway_answers() {
 }
 
 #[test]
-fn callers_identify_themselves_as_the_template_says() {
+fn security_schemes_equal_the_authorizers_of_the_template() {
     let document = Document::get().json();
     let schemes = &document["components"]["securitySchemes"];
     let template = std::fs::read_to_string(workspace().join("template.yaml")).unwrap();
@@ -327,7 +327,7 @@ impl Aggregate for LaterCounter {
 }
 
 #[test]
-fn it_describes_any_aggregate() {
+fn document_describes_any_registered_aggregate() {
     let document = daybook_command_handler::openapi::document(&Registry::new().with::<LaterCounter>().unwrap());
     let (paths, schemas) = (&document["paths"], &document["components"]["schemas"]);
     let examples = |call: &Value| call["requestBody"]["content"]["application/json"]["examples"].clone();
@@ -372,7 +372,7 @@ impl Aggregate for LongCounter {
 }
 
 #[test]
-fn what_the_rules_refuse_is_no_example() {
+fn command_that_the_rules_reject_is_not_an_example() {
     let document = daybook_command_handler::openapi::document(&Registry::new().with::<LongCounter>().unwrap());
     let paths = &document["paths"];
     for (call, status) in [

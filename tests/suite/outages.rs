@@ -22,7 +22,7 @@ fn create(id: &str) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn contention_and_throttling_that_pass_are_not_noticed() {
+async fn transient_contention_and_throttling_are_retried() {
     let instance = Instance::start().await;
     instance
         .wire
@@ -34,7 +34,7 @@ async fn contention_and_throttling_that_pass_are_not_noticed() {
 }
 
 #[tokio::test]
-async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
+async fn lasting_throttling_gets_a_503_with_retry_after() {
     let instance = Instance::start().await;
     for _ in 0..100 {
         instance
@@ -48,7 +48,7 @@ async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
+async fn missing_permission_gets_a_500() {
     let instance = Instance::start().await;
     instance.wire.fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let answer = instance.ask(create("1")).await.expect(500);
@@ -57,7 +57,7 @@ async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
 
 /// No writer was faster, so nobody is told to come back: somebody has to look.
 #[tokio::test]
-async fn a_damaged_aggregate_is_told_from_a_busy_one() {
+async fn damaged_aggregate_gets_a_500_instead_of_a_conflict() {
     for lost in ["EVENT#000000000002", "#METADATA"] {
         let first = Instance::start().await;
         first.ask(create("1")).await.expect(201);
@@ -83,7 +83,7 @@ async fn a_damaged_aggregate_is_told_from_a_busy_one() {
 }
 
 #[tokio::test]
-async fn metadata_that_are_behind_for_a_moment_are_no_damage() {
+async fn briefly_outdated_metadata_are_not_reported_as_damage() {
     let instance = Instance::start().await;
     instance.ask(create("1")).await.expect(201);
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
@@ -92,7 +92,7 @@ async fn metadata_that_are_behind_for_a_moment_are_no_damage() {
 }
 
 #[tokio::test]
-async fn a_write_must_say_what_it_saw_where_that_is_required() {
+async fn write_without_if_match_is_rejected_where_it_is_required() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let settings = ApiSettings { require_if_match: true, ..settings() };
     let instance = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
@@ -105,7 +105,7 @@ async fn a_write_must_say_what_it_saw_where_that_is_required() {
 }
 
 #[tokio::test]
-async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
+async fn hanging_table_gets_a_503_before_the_time_out() {
     let instance = Instance::start().await;
     for operation in ["Query", "GetItem", "TransactWriteItems"] {
         for _ in 0..20 {
@@ -120,7 +120,7 @@ async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_no_conflict_with_itself() {
+async fn commit_with_a_lost_response_is_recognized_and_not_a_conflict() {
     let unknown = || [InjectedFault::BreakAfter, InjectedFault::Refuse { status: 500, code: "InternalServerError" }];
     for first in unknown() {
         for if_match in [&[][..], &[("if-match", "\"1\"")]] {

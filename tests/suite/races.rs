@@ -11,7 +11,7 @@ use crate::outages::in_a_hurry;
 const WRITERS: i64 = 64;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_accepted_command_of_racing_writers_is_exactly_one_event() {
+async fn each_accepted_command_of_racing_writers_appends_exactly_one_event() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "hot"})).await.expect(201);
 
@@ -54,7 +54,7 @@ async fn every_accepted_command_of_racing_writers_is_exactly_one_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_racing_creations_one_wins() {
+async fn racing_creations_succeed_exactly_once() {
     let suite = Suite::start().await;
     let create = async |_| suite.post("/account", &json!({"id": "1"})).await.status.as_u16();
     let mut answers = futures_util::future::join_all((0..16).map(create)).await;
@@ -65,7 +65,7 @@ async fn of_racing_creations_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_racing_writers_that_saw_the_same_version_one_wins() {
+async fn racing_writers_with_the_same_if_match_succeed_exactly_once() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let write = async |amount: i64| {
@@ -82,7 +82,7 @@ async fn of_racing_writers_that_saw_the_same_version_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hot_aggregate_without_time_is_a_503_and_never_a_wrong_answer() {
+async fn contended_aggregate_with_little_time_gets_a_503_and_never_a_wrong_response() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "hot"})).await.expect(201);
     let write = async |amount: i64, time_left: Option<Context>| -> Option<Value> {

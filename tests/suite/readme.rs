@@ -95,12 +95,12 @@ fn alike(shown: &Value, answered: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_commands_answer_as_printed() {
+async fn commands_of_the_readme_return_the_printed_output() {
     answer_as_printed("README.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commands_of_the_api_page_answer_as_printed() {
+async fn commands_of_the_api_page_return_the_printed_output() {
     answer_as_printed("docs/api.md").await;
 }
 
@@ -123,7 +123,7 @@ async fn answer_as_printed(page: &str) {
 }
 
 #[test]
-fn the_api_page_knows_every_problem() {
+fn api_page_documents_each_problem() {
     let page = std::fs::read_to_string(workspace().join("docs/api.md")).unwrap();
     let schemas = Document::get().json()["components"]["schemas"].as_object().unwrap();
     let problems = schemas.values().filter_map(|schema| {
@@ -140,7 +140,7 @@ fn the_api_page_knows_every_problem() {
 }
 
 #[test]
-fn its_aggregate_is_the_one_that_is_tested() {
+fn aggregate_of_the_readme_equals_the_tested_one() {
     let readme = readme();
     let block = readme.split("   ```rust\n").nth(1).unwrap().split("   ```\n").next().unwrap();
     let shown: String = block.lines().map(|line| format!("{}\n", line.strip_prefix("   ").unwrap_or(line))).collect();
@@ -149,7 +149,7 @@ fn its_aggregate_is_the_one_that_is_tested() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_aggregate_is_served_once_it_is_registered() {
+async fn aggregate_of_the_readme_is_served_after_its_registration() {
     let engine = daybook_local_aws::dynamodb::LocalDynamoDb::in_memory().await.unwrap();
     let registry = daybook_decider::Registry::new().with::<Counter>().unwrap();
     let instance = Instance::with(engine, registry, settings()).await;

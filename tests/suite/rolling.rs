@@ -42,7 +42,7 @@ fn state_in(release: Release, towns: &[&str]) -> Value {
 // Events.
 
 #[tokio::test]
-async fn the_new_release_reads_what_the_old_one_wrote() {
+async fn new_release_reads_events_of_the_old_one() {
     for writer in [Rash, Old] {
         let table = Table::new().await;
         let old = table.instance(writer);
@@ -54,7 +54,7 @@ async fn the_new_release_reads_what_the_old_one_wrote() {
 }
 
 #[tokio::test]
-async fn the_old_release_reads_ahead_what_the_new_one_wrote() {
+async fn old_release_that_reads_ahead_reads_events_of_the_new_one() {
     let table = Table::new().await;
     let new = table.instance(New);
     new.send("1", "Ann").await;
@@ -64,7 +64,7 @@ async fn the_old_release_reads_ahead_what_the_new_one_wrote() {
 }
 
 #[tokio::test]
-async fn a_release_that_does_not_read_ahead_says_that_a_newer_one_wrote_it() {
+async fn old_release_that_does_not_read_ahead_reports_events_of_a_newer_one() {
     let table = Table::new().await;
     table.instance(Rash).send("1", "Ann").await;
     table.instance(New).scan("1", "Bern").await;
@@ -83,7 +83,7 @@ async fn a_release_that_does_not_read_ahead_says_that_a_newer_one_wrote_it() {
 }
 
 #[tokio::test]
-async fn both_write_to_one_stream_and_go_on_from_each_other() {
+async fn both_releases_append_to_one_stream_in_turn() {
     let table = Table::new().await;
     let (old, new) = (table.instance(Old), table.instance(New));
     old.send("1", "Ann").await;
@@ -103,7 +103,7 @@ async fn both_write_to_one_stream_and_go_on_from_each_other() {
 }
 
 #[tokio::test]
-async fn a_rollback_to_the_release_that_reads_ahead_loses_nothing() {
+async fn rollback_to_a_release_that_reads_ahead_loses_no_event() {
     let table = Table::new().await;
     table.instance(Old).send("1", "Ann").await;
     table.instance(New).scan("1", "Bern").await;
@@ -118,7 +118,7 @@ async fn a_rollback_to_the_release_that_reads_ahead_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_list_has_every_aggregate_by_each_name_of_its_first_event_that_a_release_knows() {
+async fn list_contains_aggregates_by_each_known_name_of_the_first_event() {
     let table = Table::new().await;
     for (id, writer) in [("a", Old), ("b", New), ("c", Old), ("d", New)] {
         table.instance(writer).send(id, "Ann").await;
@@ -152,7 +152,7 @@ async fn listed(table: &Table, reader: Release) -> Vec<Value> {
 // Snapshots.
 
 #[tokio::test]
-async fn a_snapshot_is_used_by_its_own_release_only() {
+async fn snapshot_is_used_only_by_releases_with_its_state_version() {
     for (writer, reader) in PAIRS {
         let table = Table::new().await;
         table.instance(Old).send("1", "Ann").await;
@@ -175,7 +175,7 @@ async fn a_snapshot_is_used_by_its_own_release_only() {
 /// Each has a snapshot of its own, so neither folds from the first event again and again: not while both take them in
 /// turn, not after all is rolled back.
 #[tokio::test]
-async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
+async fn concurrent_state_versions_never_fold_from_the_first_event_again() {
     let table = Table::new().await;
     let (old, new) = (table.instance(Old), table.instance(New));
     old.send("1", "Ann").await;
@@ -217,7 +217,7 @@ async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
 }
 
 #[tokio::test]
-async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_new_one() {
+async fn late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_new_one() {
     let table = Table::new().await;
     let (old, new) = (table.instance(Old), table.instance(New));
     old.send("1", "Ann").await;
@@ -239,7 +239,7 @@ async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_
 }
 
 #[tokio::test]
-async fn a_snapshotter_takes_what_either_release_wrote() {
+async fn snapshotter_takes_snapshots_of_events_of_either_release() {
     for (writer, reader) in PAIRS {
         let table = Table::new().await;
         let instance = table.instance(writer);
@@ -259,7 +259,7 @@ async fn a_snapshotter_takes_what_either_release_wrote() {
 }
 
 #[tokio::test]
-async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
+async fn snapshotter_that_does_not_read_ahead_skips_the_aggregate() {
     let table = Table::new().await;
     let rash = table.instance(Rash);
     for id in ["1", "2"] {
@@ -291,7 +291,7 @@ async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
 // Cached states.
 
 #[tokio::test]
-async fn a_cached_state_goes_on_with_the_events_of_either_release() {
+async fn cached_state_is_continued_with_events_of_either_release() {
     for (writer, reader) in PAIRS {
         let table = Table::new().await;
         let warm = table.instance(reader);
@@ -310,7 +310,7 @@ async fn a_cached_state_goes_on_with_the_events_of_either_release() {
 }
 
 #[tokio::test]
-async fn a_cached_state_that_cannot_go_on_appends_nothing() {
+async fn command_on_a_cached_state_with_unreadable_newer_events_appends_nothing() {
     let table = Table::new().await;
     let rash = table.instance(Rash);
     rash.send("1", "Ann").await;
@@ -325,7 +325,7 @@ async fn a_cached_state_that_cannot_go_on_appends_nothing() {
 }
 
 #[tokio::test]
-async fn what_one_release_answered_the_other_answers_again_under_the_same_key() {
+async fn stored_response_of_one_release_is_returned_by_the_other() {
     let post = || request(Method::POST, "/parcel", &[("idempotency-key", "k")], Some(json!({"id": "1", "to": "Ann"})));
     for (first, second) in PAIRS.into_iter().chain([(Rash, New), (New, Rash)]) {
         let table = Table::new().await;
@@ -366,7 +366,7 @@ fn told(rows: &[Item]) -> Vec<(String, String)> {
 
 /// The relay knows no aggregate, so what differs between its releases is which attributes a row has.
 #[tokio::test]
-async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
+async fn relay_sends_rows_of_older_and_of_newer_releases() {
     let table = Table::new().await;
     table.instance(Old).send("1", "Ann").await;
     table.instance(New).scan("1", "Bern").await;
@@ -398,7 +398,7 @@ async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
 }
 
 #[tokio::test]
-async fn a_store_reads_rows_of_older_and_of_newer_releases() {
+async fn store_reads_rows_of_older_and_of_newer_releases() {
     let table = Table::new().await;
     let old = table.instance(Old);
     old.send("1", "Ann").await;

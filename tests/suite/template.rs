@@ -75,7 +75,7 @@ fn mapping(id: &str) -> MappingSettings {
 // What reaches a function.
 
 #[test]
-fn mappings_lose_nothing() {
+fn mappings_have_the_settings_that_lose_no_record() {
     let common = MappingSettings {
         batch_size: 100,
         bisect_batch_on_function_error: true,
@@ -140,7 +140,7 @@ fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
 }
 
 #[tokio::test]
-async fn the_relay_acts_on_what_its_filter_passes() {
+async fn filter_of_the_relay_passes_exactly_the_records_that_it_processes() {
     let bus = Bus::new();
     let server = Server::start(bus.router()).await.unwrap();
     let config = aws_config_at(server.url());
@@ -159,7 +159,7 @@ async fn the_relay_acts_on_what_its_filter_passes() {
 }
 
 #[tokio::test]
-async fn the_snapshotter_acts_on_what_its_filter_passes() {
+async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let wire = FaultProxy::to(engine.url()).await.unwrap();
     let store = store(&wire, &fixtures::environment("Snapshotter"));
@@ -218,7 +218,7 @@ fn read_settings(id: &str, environment: &Environment) -> Result<(), SettingError
 }
 
 #[test]
-fn the_template_sets_what_the_functions_read() {
+fn template_sets_the_variables_that_the_functions_read() {
     for (id, required, optional) in VARIABLES {
         let set: BTreeMap<_, _> = function(id).environment;
         let expected: BTreeSet<&str> = required.iter().chain(optional).chain(of_libraries(id)).copied().collect();
@@ -251,7 +251,7 @@ fn the_template_sets_what_the_functions_read() {
 }
 
 #[test]
-fn the_local_environment_sets_what_is_known_only_once_deployed() {
+fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
     let local: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&fixtures::read("env.json")).unwrap();
     let functions = template().functions;
     assert_eq!(local.keys().collect::<Vec<_>>(), functions.keys().collect::<Vec<_>>());
@@ -270,7 +270,7 @@ fn the_local_environment_sets_what_is_known_only_once_deployed() {
 }
 
 #[test]
-fn every_variable_that_is_read_is_set_somewhere() {
+fn each_variable_that_a_function_reads_is_set() {
     let mut read = BTreeSet::new();
     for crate_name in ["command-handler", "snapshotter", "stream-relay"] {
         let path = workspace().join(format!("crates/{crate_name}/src/settings.rs"));
@@ -284,7 +284,7 @@ fn every_variable_that_is_read_is_set_somewhere() {
 }
 
 #[test]
-fn parameters_take_what_settings_take() {
+fn parameters_accept_the_same_values_as_the_settings() {
     let template = plain(&text());
     for (id, _, optional) in VARIABLES {
         for name in optional {
@@ -313,7 +313,7 @@ fn parameters_take_what_settings_take() {
 }
 
 #[test]
-fn every_function_is_a_binary_of_the_workspace() {
+fn each_function_is_a_binary_of_the_workspace() {
     let binaries: BTreeSet<String> = std::fs::read_dir(workspace().join("crates"))
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -24,7 +24,7 @@ async fn told(suite: &Suite, id: &str, created: &Answer) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_text_comes_back_as_it_was() {
+async fn text_is_returned_unchanged() {
     let suite = Suite::start().await;
     let texts = [
         "",
@@ -56,7 +56,7 @@ async fn every_text_comes_back_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_whole_number_of_64_bits_comes_back_as_it_was() {
+async fn whole_number_of_64_bits_is_returned_unchanged() {
     let suite = Suite::start().await;
     for (n, amount) in [i64::MAX, i64::MAX - 1, (1 << 53) + 1, 1, 0, -1, -1000].into_iter().enumerate() {
         let path = format!("/account/{n}");
@@ -83,7 +83,7 @@ async fn every_whole_number_of_64_bits_comes_back_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_that_does_not_fit_its_field_is_refused() {
+async fn number_that_does_not_fit_its_field_is_rejected() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     for number in [
@@ -124,7 +124,7 @@ async fn a_number_that_does_not_fit_its_field_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_reader_could_take_is_refused_wherever_it_stands() {
+async fn too_deep_json_or_half_surrogate_is_rejected_at_any_position() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let lists = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -155,7 +155,7 @@ async fn what_no_reader_could_take_is_refused_wherever_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_a_value_or_a_fault_as_the_field_says() {
+async fn empty_or_missing_value_is_accepted_or_rejected_by_its_field() {
     let suite = Suite::start().await;
     // Texts may be empty, and stay so.
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
@@ -173,7 +173,7 @@ async fn nothing_is_a_value_or_a_fault_as_the_field_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_read_up_to_four_megabytes_and_not_a_byte_beyond() {
+async fn body_above_four_megabytes_is_rejected() {
     const LIMIT: usize = 4 * 1024 * 1024;
     let suite = Suite::start().await;
     let padded = |bytes: usize| format!("{}{}", r#"{"id":"1"}"#, " ".repeat(bytes - 10));

@@ -100,7 +100,7 @@ const AUDIENCE: (&str, &str) = ("JwtAudience", "daybook");
 const ORIGINS: (&str, &str) = ("AllowedOrigins", "https://app.example");
 
 #[test]
-fn whoever_calls_says_who_they_are() {
+fn each_route_requires_an_authenticated_caller() {
     let routes = |parameters: &[(&str, &str)]| {
         let stack = Stack::with(parameters);
         assert!(stack.is_accepted(), "{parameters:?}");
@@ -116,7 +116,7 @@ fn whoever_calls_says_who_they_are() {
 }
 
 #[test]
-fn half_a_jwt_is_refused_and_would_not_open_anything() {
+fn incomplete_jwt_parameters_are_rejected_and_open_no_route() {
     for half in [ISSUER, AUDIENCE] {
         let stack = Stack::with(&[half]);
         assert!(!stack.is_accepted(), "{half:?}");
@@ -125,7 +125,7 @@ fn half_a_jwt_is_refused_and_would_not_open_anything() {
 }
 
 #[test]
-fn there_is_no_other_way_in() {
+fn api_has_no_other_entry_points() {
     let stack = Stack::with(&[ISSUER, AUDIENCE, ORIGINS]);
     assert_eq!(stack.resources("AWS::ApiGatewayV2::Api").len(), 1);
     for of_type in ["AWS::Serverless::HttpApi", "AWS::Serverless::Api", "AWS::Lambda::Url"] {

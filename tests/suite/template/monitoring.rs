@@ -31,7 +31,7 @@ fn passed(outer: &Value) -> BTreeMap<&str, &str> {
 // The stack.
 
 #[test]
-fn the_nested_stack_gets_every_parameter_that_it_declares() {
+fn nested_stack_gets_each_parameter_that_it_declares() {
     let (outer, nested) = templates();
     let passed = passed(&outer);
     let declared = nested["Parameters"].as_object().unwrap();
@@ -54,7 +54,7 @@ fn the_nested_stack_gets_every_parameter_that_it_declares() {
 }
 
 #[test]
-fn the_nested_stack_only_monitors() {
+fn nested_stack_contains_only_monitoring_resources() {
     // So what the tests of roles, logs and stored data ask of the outer template holds for all resources.
     let (_, nested) = templates();
     let types = nested["Resources"].as_object().unwrap().values().map(|resource| resource["Type"].as_str().unwrap());
@@ -64,7 +64,7 @@ fn the_nested_stack_only_monitors() {
 }
 
 #[test]
-fn every_environment_may_deploy_the_nested_stack() {
+fn each_environment_may_deploy_the_nested_stack() {
     let samconfig = read("samconfig.toml");
     for environment in ["default", "staging", "prod"] {
         let section = samconfig.split(&format!("[{environment}.deploy.parameters]\n")).nth(1).unwrap();
@@ -86,7 +86,7 @@ fn every_environment_may_deploy_the_nested_stack() {
 }
 
 #[test]
-fn only_alarms_of_deployments_are_beside_the_functions() {
+fn outer_template_contains_only_alarms_of_deployments() {
     let (outer, nested) = templates();
     let alarms = |template| resources(template, ALARM).into_keys().collect::<BTreeSet<_>>();
     let of_deployments = deployment_alarms(&outer);
@@ -119,7 +119,7 @@ const FORMER_NAMES: [&str; 17] = [
 ];
 
 #[test]
-fn moved_alarms_have_new_names() {
+fn alarms_moved_to_the_nested_stack_have_new_names() {
     let (outer, nested) = templates();
     let mut names = BTreeSet::new();
     for (template, prefix) in [(&outer, "${AWS::StackName}"), (&nested, "${MonitoredStack}")] {
@@ -155,7 +155,7 @@ fn lacking(section: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn every_alarm_is_documented_shown_and_notifies() {
+fn each_alarm_is_documented_shown_and_notifies() {
     let (outer, nested) = templates();
     let passed = passed(&outer);
     let of_stack = |template, prefix| resources(template, ALARM).into_iter().map(move |alarm| (prefix, alarm));
@@ -197,7 +197,7 @@ fn every_alarm_is_documented_shown_and_notifies() {
 // The metrics.
 
 #[test]
-fn every_metric_that_is_watched_is_counted() {
+fn each_monitored_metric_is_emitted() {
     let (outer, nested) = templates();
     // On the dashboard a "." is the namespace of the metric before, so the name follows a namespace or stands in its list.
     let text = nested_text(&outer);

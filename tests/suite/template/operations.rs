@@ -51,7 +51,7 @@ fn error_lines() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_line_of_level_error_is_in_the_runbook() {
+fn each_error_log_line_is_in_the_runbook() {
     let runbook = read("docs/runbook.md");
     let section = runbook.split("\n## ").find(|section| section.starts_with("errors-in-logs\n")).unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `")).map(|row| row.split(" | ").next().unwrap());
@@ -64,7 +64,7 @@ fn every_line_of_level_error_is_in_the_runbook() {
 }
 
 #[test]
-fn a_new_version_takes_over_gradually_and_goes_back_by_itself() {
+fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
     let template = plain(&text());
     let globals = &template["Globals"]["Function"];
     assert_eq!(globals["AutoPublishAlias"], "live");
@@ -88,7 +88,7 @@ fn a_new_version_takes_over_gradually_and_goes_back_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_had_again_outlives_the_stack() {
+fn resources_with_irreplaceable_data_outlive_the_stack() {
     let template = plain(&text());
     let kept =
         |resource: &&Value| resource["DeletionPolicy"] == "Retain" && resource["UpdateReplacePolicy"] == "Retain";
@@ -116,7 +116,7 @@ fn what_cannot_be_had_again_outlives_the_stack() {
 }
 
 #[test]
-fn logs_are_kept_for_as_long_as_is_said() {
+fn log_groups_have_the_documented_retention() {
     let template = plain(&text());
     let groups = resources(&template, "AWS::Logs::LogGroup");
     for (name, group) in &groups {

@@ -98,7 +98,7 @@ fn statements(template: &Value, id: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_function_may_do_what_is_listed_and_nothing_else() {
+fn each_role_grants_exactly_the_listed_permissions() {
     let template = plain(&text());
     for (id, expected) in GRANTS {
         let mut granted = BTreeSet::new();
@@ -124,7 +124,7 @@ fn every_function_may_do_what_is_listed_and_nothing_else() {
 }
 
 #[test]
-fn nothing_is_allowed_by_wildcard_without_a_reason() {
+fn each_wildcard_in_a_role_has_a_reason() {
     fn walk<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
         match value {
             Value::Object(members) if members.contains_key("Effect") => found.push(value),
@@ -152,7 +152,7 @@ fn nothing_is_allowed_by_wildcard_without_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_functions_call_is_what_their_roles_grant() {
+async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let wire = FaultProxy::to(engine.url()).await.unwrap();
     let of_api = store(&wire, &fixtures::environment("CommandHandler"));
