@@ -1,4 +1,4 @@
-//! The ledger, from opening an account to a refused transaction.
+//! An account, from its opening to a rejected transaction.
 
 use serde_json::{Value, json};
 use suite_tests::Suite;
@@ -36,7 +36,7 @@ async fn account_commands_update_the_balance_and_publish_the_overdraft_once() {
     let finally = suite.post("/account/476118/commands?rebuild=true", &transaction("E", 25)).await.expect(200);
     assert_eq!(finally.body["state"]["balance"], 0);
 
-    // What was announced twice would come before what is announced last.
+    // A second message about the overdraft would arrive before the last message.
     suite.post("/account/476118/commands", &transaction("F", -5000)).await.expect_problem(422, "refused");
     let messages = suite.messages_of("account/476118", 2).await;
     let types: Vec<_> = messages.iter().map(|message| message.detail_type.as_str()).collect();

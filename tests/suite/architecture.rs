@@ -1,4 +1,4 @@
-//! The promises of the workspace's structure.
+//! The rules of the workspace's structure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 use serde_json::Value;
 use suite_tests::workspace;
 
-/// Which crates of the workspace each crate may use. Those that only serve development and tests are not named on the
-/// right: no crate that is deployed may use one.
+/// The crates of the workspace that each crate may use. Crates that only serve development and tests are not listed on the
+/// right, because no deployed crate may use one.
 const ARROWS: [(&str, &[&str]); 14] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
@@ -62,11 +62,11 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "daybook-table",
         ],
     ),
-    // Tests may use everything.
+    // Tests may use all crates.
     ("suite-tests", &[]),
 ];
 
-/// The packages of the workspace with what they depend on, in the product itself.
+/// The packages of the workspace with their dependencies, without those of tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -122,7 +122,7 @@ fn only_the_event_store_has_a_dynamodb_client() {
 fn attribute_names_are_written_only_in_the_table_crate() {
     for entry in walk(&workspace().join("crates")) {
         let path = entry.to_string_lossy().replace('\\', "/");
-        // The shape itself, and the pattern tests, which spell records on purpose.
+        // The table crate itself, and the tests of filter patterns, which write records on purpose.
         let allowed = ["/crates/table/", "/crates/event-source-mapping/", "/tests/"];
         if allowed.iter().any(|part| path.contains(part)) {
             continue;
@@ -154,7 +154,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// A dependency of the tests may ask for other features of it, and what they find would not be what is deployed.
+/// A dependency of the tests could enable other features of `serde_json`. The tests would then run other code than is deployed.
 #[test]
 fn functions_have_the_same_json_features_as_the_tests() {
     let of = |packages: &[&str]| {

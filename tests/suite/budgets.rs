@@ -1,11 +1,11 @@
-//! What a request costs: calls and capacity units, counted at the wire.
+//! The cost of requests: calls and capacity units, counted by the fault proxy.
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::instance::{Instance, send};
 
-/// Sends a request that succeeds; the calls that it took, and their units of the table and of the index.
+/// Sends a request that succeeds. Returns its calls, and their capacity units of the table and of the index.
 async fn cost(instance: &Instance, method: Method, path: &str, body: Option<Value>) -> (Vec<String>, f64, f64) {
     let answer = send(&instance.router, method, path, &[], body).await;
     assert!(answer.status.is_success(), "{}", answer.text);

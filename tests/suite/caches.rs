@@ -1,12 +1,12 @@
-//! An instance whose cache holds an old state answers as one whose cache is empty: only an append, whose condition finds
-//! out, is ever built on it.
+//! An instance with an outdated cached state responds like one with an empty cache. It uses the cached state only for appends,
+//! whose condition detects outdated states.
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::instance::{Instance, send};
 
-/// Two instances over one table: `old` has the to-do "a" in its cache, and then `new` changed it.
+/// Two instances over one table: `old` has cached the to-do "a", and then `new` has changed it.
 struct Behind {
     old: axum::Router,
     new: axum::Router,
@@ -34,7 +34,7 @@ async fn command_without_effect_on_the_cached_state_is_decided_on_the_current_st
     let changed = send(&old, Method::POST, "/todo/1", &[], Some(titled("a"))).await.expect(200);
     assert_eq!((changed.header("etag"), &changed.body["state"]["title"]), ("\"3\"", &json!("a")));
     assert_eq!(send(&new, Method::GET, "/todo/1", &[], None).await.body["state"]["title"], "a");
-    // And the other way round: what was a change is none now.
+    // Conversely, a command that would change the cached state does not change the current one.
     let unchanged = send(&new, Method::POST, "/todo/1", &[], Some(titled("a"))).await.expect(200);
     assert_eq!((unchanged.header("etag"), &unchanged.body["events"]), ("\"3\"", &json!([])));
 }
@@ -50,10 +50,10 @@ async fn command_rejected_on_a_cached_state_is_decided_on_the_current_state() {
     send(&old, Method::POST, "/account", &[], Some(json!({"id": "1"}))).await.expect(201);
     pay(&new, 10_000).await.expect(200);
     assert_eq!(pay(&old, -5_000).await.expect(200).body["state"]["balance"], 5_000);
-    // Refused on what is there now, and told so: with the version that this refusal is recorded as.
+    // Rejected on the current state. The response contains the version of the recorded rejection.
     let refused = pay(&new, -9_000).await.expect(422);
     assert_eq!((refused.header("etag"), &refused.body["rejection"]), ("\"4\"", &json!("InsufficientFunds")));
-    // A refusal that records nothing tells the version that it is about.
+    // The response to an unrecorded rejection contains the version on which it was decided.
     assert_eq!(pay(&old, i64::MAX).await.expect(422).header("etag"), "\"4\"");
 }
 

@@ -1,4 +1,4 @@
-//! A connection serves one request after the other, whatever became of the one before.
+//! A connection serves further requests after a rejected one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

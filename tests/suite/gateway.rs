@@ -1,4 +1,4 @@
-//! What stands in a path or a query means the same in API Gateway's form as over HTTP, whatever it is.
+//! Any path or query has the same meaning in API Gateway's form as over HTTP.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::fixtures::{call_api, read};
 use crate::instance::{Instance, answer, whole};
 
-/// An instance that has the to-do `t9`.
+/// An instance with the to-do `t9`.
 async fn instance() -> Instance {
     let instance = Instance::start().await;
     let todo = json!({"id": "t9", "title": "x", "message": "y"});
@@ -47,7 +47,7 @@ async fn over_http(instance: &Instance, path_and_query: &str) -> Answer {
     (answer.status.as_u16().into(), json!(headers.collect::<BTreeMap<_, _>>()), answer.text)
 }
 
-/// A segment as a client may write it: with an escape for all but letters and digits.
+/// A path segment in which all characters except letters and digits are escaped.
 fn escaped(segment: &str) -> String {
     segment.bytes().fold(String::new(), |mut text, byte| {
         if byte.is_ascii_alphanumeric() {
@@ -59,7 +59,7 @@ fn escaped(segment: &str) -> String {
     })
 }
 
-/// Texts in which what matters to a URL is frequent.
+/// Texts with many characters that have a meaning in a URL.
 fn texts() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -84,7 +84,7 @@ fn path_through_the_gateway_gets_the_same_response_as_over_http() {
             )
         });
         if got.0 == 404 || path.split('/').any(|segment| segment == "." || segment == "..") {
-            // The detail of a problem shows these paths as they came.
+            // The detail of a problem contains these paths unchanged.
             let slug =
                 |(status, _, body): Answer| (status, serde_json::from_str::<Value>(&body).unwrap()["type"].take());
             assert_eq!(slug(got), slug(expected), "{path:?}");

@@ -1,4 +1,4 @@
-//! A request that is repeated under its key gets the answer that the first one got, and does nothing.
+//! A request that is repeated with its idempotency key gets the first response and appends nothing.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ async fn repeated_command_gets_the_first_response_and_appends_nothing() {
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let first = post(&suite, "/account/1/commands", "k-1", &transaction(5)).await.expect(200);
     assert_eq!(first.header("idempotency-replayed"), "");
-    // Others may write in between.
+    // Another request writes in between.
     suite.post("/account/1/commands", &transaction(7)).await.expect(200);
 
     for key in ["k-1", "\"k-1\""] {
@@ -95,7 +95,7 @@ async fn repeated_creation_and_deletion_get_the_first_response() {
     let delete = async || suite.send(Method::DELETE, "/todo/1", &[("idempotency-key", "delete")], None).await;
     let deleted = delete().await.expect(200);
     assert_eq!(delete().await.expect(200).body, deleted.body);
-    // Without the key it is gone, and the first answers stay what they were.
+    // Without the key, the aggregate is reported as deleted. The stored responses do not change.
     suite.send(Method::DELETE, "/todo/1", &[], None).await.expect_problem(410, "deleted");
     assert_eq!(post(&suite, "/todo", "create", &todo).await.expect(201).body, created.body);
 }
@@ -105,7 +105,7 @@ async fn repeated_command_with_a_recorded_rejection_gets_it_again_and_appends_no
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let first = post(&suite, "/account/1/commands", "k", &transaction(-5000)).await.expect_problem(422, "refused");
-    // It would be accepted now, but it was refused then.
+    // The command would now be accepted, but the stored rejection is returned.
     suite.post("/account/1/commands", &transaction(100_000)).await.expect(200);
     let again = post(&suite, "/account/1/commands", "k", &transaction(-5000)).await.expect_problem(422, "refused");
     assert_eq!((&again.body, again.header("etag")), (&first.body, "\"2\""));
@@ -129,7 +129,7 @@ async fn repeated_command_without_an_event_gets_the_first_response() {
     let first = post(&suite, "/todo/1", "k", &say("B")).await.expect(200);
     assert_eq!((&first.body["version"], &first.body["events"]), (&json!(1), &json!([])));
     suite.post("/todo/1", &say("C")).await.expect(200);
-    // By now there would be something to do.
+    // The command would now change the state.
     let again = post(&suite, "/todo/1", "k", &say("B")).await.expect(200);
     assert_eq!((again.header("idempotency-replayed"), &again.body), ("true", &first.body));
     assert_eq!(version(&suite, "/todo/1").await, 2);
@@ -142,7 +142,7 @@ async fn keyed_command_without_an_event_is_decided_on_the_current_state() {
     let say = |message: &str| json!({"title": "A", "message": message});
     let create = json!({"id": "1", "title": "A", "message": "B"});
     instance.post("/todo", create).await.expect(201);
-    // This one knows nothing of what another does.
+    // The cache of this instance does not contain the change of the other one.
     send(&instance.beside(), Method::POST, "/todo/1", &[], Some(say("C"))).await.expect(200);
     let keyed = request(Method::POST, "/todo/1", &[("idempotency-key", "k")], Some(say("B")));
     assert_eq!(instance.ask(keyed).await.expect(200).header("etag"), "\"3\"");
@@ -194,7 +194,7 @@ async fn invalid_key_is_rejected() {
     suite.get("/account/1").await.expect_problem(404, "not-found");
 }
 
-/// A request under a key, to one instance.
+/// A request with a key, for one instance.
 fn keyed(amount: i64) -> Request<Body> {
     request(Method::POST, "/account/1/commands", &[("idempotency-key", "k")], Some(transaction(amount)))
 }
@@ -209,7 +209,7 @@ async fn command_with_a_key_costs_no_read() {
         calls.into_iter().map(|call| call.operation).collect::<Vec<_>>()
     };
     assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
-    // Nor does a repetition: the transaction that fails returns the answer.
+    // A repetition costs no read either: the failed transaction returns the stored response.
     assert_eq!(instance.ask(keyed(5)).await.expect(200).header("idempotency-replayed"), "true");
     assert_eq!(operations(instance.wire.take_calls()), ["TransactWriteItems"]);
 }
@@ -224,7 +224,7 @@ async fn repeated_command_after_a_lost_response_gets_the_first_response() {
     assert_eq!(instance.get("/account/1").await.header("etag"), "\"2\"");
 }
 
-/// A creation under a key, as API Gateway hands it on for a session of a role.
+/// A creation with a key, as API Gateway sends it for a session of a role.
 fn created_by(user_id: &str, session: &str) -> Request<Body> {
     let context = json!({
         "http": {"method": "POST", "path": "/todo", "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1"},
@@ -249,7 +249,7 @@ async fn repeated_creation_of_another_session_is_the_same_and_of_another_caller_
 
     let somebody_else = instance.ask(created_by("AROA2", "task-1")).await.expect(201);
     assert_ne!(somebody_else.header("location"), first.header("location"));
-    // Federated users are named by what is behind the account.
+    // Federated users are identified by the name after the account.
     let [ann, bob] = ["ann", "bob"].map(|name| created_by("123456789012", name));
     let (ann, bob) = (instance.ask(ann).await.expect(201), instance.ask(bob).await.expect(201));
     assert_ne!(ann.header("location"), bob.header("location"));
@@ -264,9 +264,9 @@ async fn repeated_command_with_if_match_gets_the_first_response_instead_of_a_con
         request.headers_mut().insert("if-match", "\"1\"".parse().unwrap());
         request
     };
-    // It arrives at another instance first, so this one's cache is behind.
+    // Another instance executes the request first, so the cache of this one is outdated.
     ask(&instance.beside(), keyed()).await.expect(200);
-    // The service may tell of the version alone.
+    // DynamoDB may report only the failed condition of the version.
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
     instance.wire.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
     assert_eq!(instance.ask(keyed()).await.expect(200).header("idempotency-replayed"), "true");
@@ -274,7 +274,7 @@ async fn repeated_command_with_if_match_gets_the_first_response_instead_of_a_con
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_instances_return_one_response_for_one_key() {
-    // One that is accepted, and one whose refusal is put on record.
+    // An accepted command, and one whose rejection is an event.
     for amount in [5, -5000] {
         let first = Instance::start().await;
         first.post("/account", json!({"id": "1"})).await.expect(201);

@@ -1,4 +1,4 @@
-//! States that have grown too large for an answer: writes go on, and a read says what to do.
+//! States that are too large for a response: writes still succeed, and reads return a problem with instructions.
 
 use axum::http::Method;
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
@@ -10,7 +10,7 @@ use suite_tests::Answer;
 
 use crate::instance::{Instance, send, settings};
 
-/// A heap that keeps everything that is put on it, until it is cleared.
+/// An aggregate that stores all things that are put on it, until it is cleared.
 struct Heap;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -81,19 +81,19 @@ async fn put(instance: &Instance, key: Option<&str>, things: &[String]) -> Answe
     send(&instance.router, Method::POST, "/heap/1", &key, Some(json!({ "things": things }))).await
 }
 
-/// Text that hardly becomes smaller by packing.
+/// Text that hardly compresses.
 fn noise(bytes: usize) -> String {
     let mut random = fastrand::Rng::with_seed(7);
     std::iter::repeat_with(|| random.alphanumeric()).take(bytes).collect()
 }
 
-/// Lambda's limit of a response.
+/// Lambda's limit for a response.
 const LIMIT: usize = 6 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_with_a_state_too_large_for_a_response_is_executed() {
     let instance = heap().await;
-    // Quotes take twice their room in Lambda's response.
+    // In Lambda's response, a quote takes two characters.
     let things = vec!["\"".repeat(190 * 1024); 3];
     let mut left_out = 0;
     for round in 1..=3 {
@@ -104,7 +104,7 @@ async fn command_with_a_state_too_large_for_a_response_is_executed() {
         assert_eq!(answer.body["events"].as_array().unwrap().len(), 3);
     }
     assert_eq!(left_out, 2);
-    // Written all the same, and under a key too.
+    // The command is executed, with a key too.
     let keyed = put(&instance, Some("k"), &["one more".to_owned()]).await;
     assert_eq!((keyed.status.as_u16(), keyed.header("etag"), keyed.body.get("state")), (200, "\"11\"", None));
     let again = put(&instance, Some("k"), &["one more".to_owned()]).await;
@@ -114,12 +114,12 @@ async fn command_with_a_state_too_large_for_a_response_is_executed() {
         let read = instance.get(path).await.expect_problem(413, "too-large");
         assert!(read.body["detail"].as_str().unwrap().contains("/events"), "{}", read.text);
     }
-    // As it was while it was small, its events, and that nothing is new: these have answers.
+    // An earlier version, the events and a `304` are still returned.
     instance.get("/heap/1?version=1").await.expect(200);
     instance.get("/heap/1/events?after=10").await.expect(200);
     send(&instance.router, Method::GET, "/heap/1", &[("if-none-match", "\"11\"")], None).await.expect(304);
 
-    // And the way out is open.
+    // The state can be cleared.
     let cleared = instance.post("/heap/1/commands", json!({"command": "Clear"})).await.expect(200);
     assert_eq!(cleared.body["state"], json!({"things": []}));
     instance.get("/heap/1").await.expect(200);
@@ -133,19 +133,19 @@ async fn keyed_response_with_a_too_large_state_is_stored_and_returned_without_it
     instance.wire.take_calls();
     let keyed = put(&instance, Some("k"), &["small".to_owned()]).await.expect(200);
     assert_eq!(keyed.body.get("state"), None);
-    // It still takes one call.
+    // The command still takes one call.
     assert_eq!(instance.wire.take_calls().len(), 1);
     let again = put(&instance, Some("k"), &["small".to_owned()]).await;
     assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
     assert_eq!(again.header("etag"), keyed.header("etag"));
-    // Without a key there is nothing to keep.
+    // Without a key, no response is stored.
     assert!(put(&instance, None, &["small".to_owned()]).await.body["state"].is_object());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_with_events_too_large_for_a_response_appends_nothing() {
     let instance = heap().await;
-    // Each a character in the table and four in Lambda's response.
+    // A backslash is one character in the table and four in Lambda's response.
     let things = vec!["\\".repeat(190 * 1024); 10];
     put(&instance, None, &things).await.expect_problem(413, "too-large");
     assert_eq!(instance.get("/heap/1").await.header("etag"), "\"1\"");
@@ -154,7 +154,7 @@ async fn command_with_events_too_large_for_a_response_appends_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_with_a_key_is_executed_whenever_it_is_without_one() {
     let instance = heap().await;
-    // More than can be kept, even packed; and what packs well and leaves a transaction no room for it.
+    // A response that is too large to store even compressed, and one that compresses well but does not fit into the transaction.
     let three = [300, 301, 302].map(|kilobytes| noise(kilobytes * 1024));
     let full: Vec<_> = vec!["x".repeat(370 * 1024); 11].into_iter().chain([noise(21 * 1024)]).collect();
     for (key, things, version) in [("a", &three[..], "\"4\""), ("b", &full, "\"16\"")] {
@@ -167,11 +167,11 @@ async fn command_with_a_key_is_executed_whenever_it_is_without_one() {
         assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
         assert_eq!(again.header("etag"), version);
     }
-    // The events are there all the same.
+    // The events are stored.
     let events = instance.get("/heap/1/events?after=1&limit=3").await.body;
     let written: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["data"]["thing"]).collect();
     assert_eq!(written, three.each_ref().map(|thing| thing.as_str()));
-    // What is too large without a key is too large with one, and a smaller answer is no way round that.
+    // A command that is too large without a key is also too large with one, although its response would be smaller.
     let over = vec!["x".repeat(46_500); 90];
     for key in [None, Some("c")] {
         let refused = put(&instance, key, &over).await.expect_problem(413, "too-large");

@@ -1,6 +1,6 @@
-//! The document keeps its word: it is what the code makes, it knows every route, and what it shows is so.
+//! The OpenAPI document equals the generated one, contains every route, and its examples are real.
 //!
-//! That every answer of the other tests is one of the document's, `Suite::send` sees to.
+//! `Suite::send` checks that the document contains every response of the other tests.
 
 use axum::body::Body;
 use axum::http::{Method, Request};
@@ -113,7 +113,7 @@ fn each_example_matches_its_schema() {
     assert!(seen > 30, "{seen}");
 }
 
-/// What a part of the document is, which may refer to another; and its place.
+/// A part of the document with its references resolved, and its path.
 fn resolved(place: String) -> (String, &'static Value) {
     let part = Document::get().json().pointer(&place).unwrap_or_else(|| panic!("there is no {place}"));
     match part["$ref"].as_str() {
@@ -156,13 +156,13 @@ fn each_problem_header_and_parameter_has_an_example() {
             document.fits(&format!("{place}/schema"), example).unwrap();
             headers += 1;
         }
-        // A success has none where the rules refuse the simplest values.
+        // A success has no example if the rules reject the simplest values.
         let shared = answer["content"].as_object().filter(|_| place.starts_with("/components/"));
         for (media_type, content) in shared.into_iter().flatten() {
             let place = format!("{place}/content/{}", escaped(media_type));
             let examples = parts_of(&format!("{place}/examples"));
             if media_type == "application/problem+json" {
-                // One of each kind that the answer can be of.
+                // One example of each kind of response.
                 let kinds = content["schema"]["oneOf"].as_array().map_or(1, Vec::len);
                 assert_eq!(examples.len(), kinds, "{place}");
                 problems += kinds;
@@ -202,7 +202,7 @@ async fn each_problem_is_returned_as_its_example() {
     let post = |path: &str, headers: &[(&str, &str)], body: Value| request(Method::POST, path, headers, Some(body));
     let get = |path: &str| request(Method::GET, path, &[], None);
     let broken = Request::post("/todo").header("content-type", "application/json").body(Body::from("{")).unwrap();
-    // Two are of the last type that is registered, whichever that is.
+    // Two problems concern the last registered type.
     let registry = aggregates::registry().unwrap();
     let last = registry.iter().last().unwrap().type_name();
     let cases = [
@@ -254,7 +254,7 @@ async fn each_example_request_gets_its_example_response() {
         let ask = async |method: Method, path: String, request: Value, shown: Value| {
             let body = (!request.is_null()).then_some(request);
             let answer = send(&instance.router, method, &path, &[], body).await.body;
-            // Times and ids differ, the rest does not.
+            // Only times and ids differ.
             assert_eq!(answer["state"], shown["state"], "{path}: {answer}");
             assert_eq!(answer["version"], shown["version"]);
             assert_eq!(answer["events"].as_array().map(Vec::len), shown["events"].as_array().map(Vec::len));
@@ -283,7 +283,7 @@ fn each_operation_documents_the_responses_of_the_gateway() {
             }
         }
     }
-    // It is told from a problem by what it lacks.
+    // Unlike a problem, a response of the gateway has no `type`.
     let fits = |answer: &Value| Document::get().fits("/components/schemas/GatewayAnswer", answer).is_ok();
     assert!(fits(&json!({"message": "Forbidden"})));
     assert!(!fits(&json!({"message": "Forbidden", "type": "urn:daybook:problem:not-found"})));
@@ -304,7 +304,7 @@ fn security_schemes_equal_the_authorizers_of_the_template() {
     }
 }
 
-/// The README's counter, some time later: its first event has a second version.
+/// A later release of the README's counter: its first event has a second version.
 struct LaterCounter;
 
 impl Aggregate for LaterCounter {
@@ -331,22 +331,22 @@ fn document_describes_any_registered_aggregate() {
     let document = daybook_command_handler::openapi::document(&Registry::new().with::<LaterCounter>().unwrap());
     let (paths, schemas) = (&document["paths"], &document["components"]["schemas"]);
     let examples = |call: &Value| call["requestBody"]["content"]["application/json"]["examples"].clone();
-    // Without examples of its own, the simplest values are those.
+    // Without explicit examples, the simplest values are the examples.
     assert_eq!(examples(&paths["/later-counter-2"]["post"])["one"]["value"], json!({"id": "123", "from": 1}));
     let commands = &paths["/later-counter-2/{id}/commands"]["post"];
     assert_eq!(examples(commands)["one"]["value"], json!({"command": "Tick", "data": {}}));
     let methods: Vec<_> = paths["/later-counter-2/{id}"].as_object().unwrap().keys().collect();
     assert_eq!(methods, ["delete", "get", "head"]);
     assert_eq!(paths["/later-counter-2/{id}"]["delete"]["operationId"], "deleteLaterCounter_2");
-    // A stream may hold the older form of an event.
+    // An event stream may contain the older version of an event.
     let [started, ticked] = ["CounterStarted", "CounterTicked"].map(|event| &schemas[event]["properties"]);
     assert_eq!((&started["eventVersion"]["maximum"], &ticked["eventVersion"]["const"]), (&json!(2), &json!(1)));
     assert_eq!(started["data"]["anyOf"].as_array().map(Vec::len), Some(2));
-    // What is not named after the type is set apart.
+    // A schema whose name is not derived from the aggregate type gets it as a prefix.
     assert!(schemas["LaterCounter_2Command"]["oneOf"].is_array(), "{schemas:.2000}");
 }
 
-/// A counter that the simplest values do not begin.
+/// A counter that rejects the simplest values.
 struct LongCounter;
 
 impl Aggregate for LongCounter {

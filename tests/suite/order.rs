@@ -1,4 +1,4 @@
-//! An order's life, and the rows that it leaves in the table.
+//! The lifecycle of an order, and its rows in the table.
 
 use std::collections::HashMap;
 

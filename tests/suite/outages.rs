@@ -1,4 +1,4 @@
-//! DynamoDB slow or away: the caller is told when to come back, and nothing is half-written.
+//! DynamoDB slow or unavailable: the response has `Retry-After`, and nothing is partly written.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::instance::{Instance, request, send, settings, time_left};
 
-/// What Lambda says of an invocation that has little time left.
+/// The Lambda context of an invocation with little time left.
 pub(crate) fn in_a_hurry() -> Context {
     time_left(Duration::from_millis(900))
 }
@@ -55,7 +55,7 @@ async fn missing_permission_gets_a_500() {
     assert!(!answer.text.contains("AccessDenied"));
 }
 
-/// No writer was faster, so nobody is told to come back: somebody has to look.
+/// There was no concurrent writer, so a retry does not help: the damage needs an operator.
 #[tokio::test]
 async fn damaged_aggregate_gets_a_500_instead_of_a_conflict() {
     for lost in ["EVENT#000000000002", "#METADATA"] {
@@ -73,7 +73,7 @@ async fn damaged_aggregate_gets_a_500_instead_of_a_conflict() {
             assert_eq!(answer.status, 500, "{path} without {lost}");
             answer.expect_problem(500, "internal");
         }
-        // Nor is who names the version that he saw sent round in circles.
+        // With `If-Match`, the response is not a conflict either.
         if lost == "#METADATA" {
             let seen = [("if-match", "2")];
             let answer = send(&first.router, Method::POST, "/todo/1", &seen, Some(update("Drink coffee"))).await;
@@ -127,7 +127,7 @@ async fn commit_with_a_lost_response_is_recognized_and_not_a_conflict() {
             let instance = Instance::start().await;
             instance.ask(create("1")).await.expect(201);
             instance.wire.fail_next("TransactWriteItems", first.clone());
-            // As DynamoDB answers where it has forgotten the token, if the first attempt was carried out.
+            // The response of DynamoDB if it has forgotten the token and the first attempt was executed.
             if matches!(first, InjectedFault::BreakAfter) {
                 let codes = vec!["ConditionalCheckFailed", "ConditionalCheckFailed", "ConditionalCheckFailed"];
                 instance.wire.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
@@ -137,7 +137,7 @@ async fn commit_with_a_lost_response_is_recognized_and_not_a_conflict() {
             assert_eq!(told.header("etag"), "\"2\"");
             let stored = instance.get("/todo/1/events?after=1").await.body;
             let (told, stored) = (&told.body["events"], &stored["events"]);
-            assert_eq!(stored, told, "exactly what was answered is there, {first:?} {if_match:?}");
+            assert_eq!(stored, told, "the stored events are those of the response, {first:?} {if_match:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The README and the API's page keep their word: their commands answer as printed, and the README's aggregate is one.
+//! The commands of the README and of the API page return the printed output, and the README's aggregate works.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ fn readme() -> String {
     std::fs::read_to_string(workspace().join("README.md")).unwrap()
 }
 
-/// What a `curl` command prints: with `-i` the status line and the headers, then the body.
+/// The output of a `curl` command: with `-i` the status line and the headers, then the body.
 #[derive(Debug)]
 struct Printed {
     head: Vec<String>,
     body: Value,
 }
 
-/// The `curl` commands of a page, each with what it prints.
+/// The `curl` commands of a page, each with its printed output.
 fn commands(page: &str) -> Vec<(Vec<String>, Printed)> {
     let page = std::fs::read_to_string(workspace().join(page)).unwrap();
     let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -63,7 +63,7 @@ async fn curl(suite: &Suite, words: &[String]) -> Answer {
     suite.send(method, path.unwrap(), &headers, body.map(String::as_str)).await
 }
 
-/// Whether an answer is the one that is shown.
+/// Whether a response equals the printed one.
 fn is_as_printed(printed: &Printed, answer: &Answer) -> bool {
     let mut head = printed.head.iter();
     let status = head.next().is_none_or(|line| line == &format!("HTTP/1.1 {}", answer.status));
@@ -76,7 +76,7 @@ fn is_as_printed(printed: &Printed, answer: &Answer) -> bool {
         && alike(&printed.body, &answer.body)
 }
 
-/// Whether two answers are alike but for what differs every time: ids and times.
+/// Whether two responses differ only in ids and times.
 fn alike(shown: &Value, answered: &Value) -> bool {
     let varies = |text: &str| {
         ulid::Ulid::from_string(text).is_ok() || (text.len() == 24 && text.starts_with("20") && text.ends_with('Z'))
@@ -109,7 +109,7 @@ async fn answer_as_printed(page: &str) {
     let commands = commands(page);
     assert!(commands.len() >= 10, "{commands:?}");
     for (words, printed) in commands {
-        // A message takes a moment to the bus.
+        // A message arrives on the bus after a delay.
         let mut answer = curl(&suite, &words).await;
         for _ in 0..200 {
             if is_as_printed(&printed, &answer) || !words.iter().any(|word| word.contains("/_dev/")) {

@@ -1,5 +1,5 @@
-//! Two releases side by side over one table, as in every gradual deployment: what each of them reads of what the other
-//! writes. The table of `docs/evolving-events.md`, cell by cell.
+//! Two concurrent releases over one table, as in every gradual deployment: which rows of the other release each of them reads.
+//! The tests correspond to the table of `docs/evolving-events.md`, cell by cell.
 
 mod instances;
 mod parcel;
@@ -18,10 +18,10 @@ use self::instances::{EVERY, Item, Table, first_events, inserted, key};
 use self::parcel::Release::{self, New, Old, Rash};
 use crate::instance::request;
 
-/// Who wrote, and who reads it.
+/// Pairs of a writing and a reading release.
 const PAIRS: [(Release, Release); 4] = [(Old, Old), (New, Old), (Old, New), (New, New)];
 
-/// More than anything here takes.
+/// More time than any operation needs.
 fn in_time() -> Instant {
     Instant::now() + Duration::from_secs(300)
 }
@@ -34,7 +34,7 @@ fn new_state(towns: &[&str]) -> Value {
     json!({"to": "Ann", "seen": towns.iter().map(|town| json!({"town": town, "country": "CH"})).collect::<Vec<_>>()})
 }
 
-/// The state as it is in a release.
+/// The expected state in a release.
 fn state_in(release: Release, towns: &[&str]) -> Value {
     if release == New { new_state(towns) } else { old_state(towns) }
 }
@@ -75,7 +75,7 @@ async fn old_release_that_does_not_read_ahead_reports_events_of_a_newer_one() {
         assert_eq!(item, format!("parcel/{id}"));
         assert!(source.to_string().starts_with(event), "{source}");
     }
-    // To a caller it is a matter of a moment: the next request may reach the new release.
+    // The caller can retry: the next request may reach the new release.
     let answer = table.instance(Rash).get("/parcel/1").await.expect_problem(503, "newer-release");
     assert!(answer.headers.contains_key("retry-after"));
     let read = table.instance(New).get("/parcel/1").await.expect(200);
@@ -89,7 +89,7 @@ async fn both_releases_append_to_one_stream_in_turn() {
     old.send("1", "Ann").await;
     let towns = ["Bern", "Chur", "Genf", "Thun", "Visp", "Zug"];
     for (number, town) in (2..).zip(towns) {
-        // Each is warm, and has been overtaken by the other.
+        // Each instance has an outdated cached state, because the other one has written.
         let writer = if number % 2 == 0 { &new } else { &old };
         let after = writer.scan("1", town).await;
         assert_eq!((after.version(), after.folded.message_seq()), (number, number));
@@ -125,19 +125,19 @@ async fn list_contains_aggregates_by_each_known_name_of_the_first_event() {
     }
     for reader in [Old, New] {
         assert_eq!(listed(&table, reader).await, ["a", "b", "c", "d"], "{reader:?}");
-        // And the feed of either name can be read.
+        // The events of either name can be read.
         for (name, ids) in [("ParcelSent", ["a", "c"]), ("ParcelPosted", ["b", "d"])] {
             let feed = table.instance(reader).get(&format!("/events?type={name}")).await.body;
             let found: Vec<_> = feed["events"].as_array().unwrap().iter().map(|event| &event["aggregateId"]).collect();
             assert_eq!(found, ids);
         }
     }
-    // Not reading ahead, it has never heard of the other name.
+    // A release that does not read ahead does not know the other name.
     assert_eq!(listed(&table, Rash).await, ["a", "c"]);
     table.instance(Rash).get("/events?type=ParcelPosted").await.expect_problem(404, "unknown-event-type");
 }
 
-/// The ids that the list of parcels has, page by page.
+/// The ids in the list of parcels, page by page.
 async fn listed(table: &Table, reader: Release) -> Vec<Value> {
     let mut found = Vec::new();
     let mut path = "/parcel?limit=1".to_owned();
@@ -172,8 +172,8 @@ async fn snapshot_is_used_only_by_releases_with_its_state_version() {
     }
 }
 
-/// Each has a snapshot of its own, so neither folds from the first event again and again: not while both take them in
-/// turn, not after all is rolled back.
+/// Each state version has its own snapshot, so neither release folds from the first event again, neither while both take
+/// snapshots in turn nor after a rollback.
 #[tokio::test]
 async fn concurrent_state_versions_never_fold_from_the_first_event_again() {
     let table = Table::new().await;
@@ -201,7 +201,7 @@ async fn concurrent_state_versions_never_fold_from_the_first_event_again() {
         let calls = table.wire.take_calls();
         assert!(!first_events(&calls).contains(&keys::event_sk(1).as_str()), "{calls:#?}");
     };
-    // A gradual deployment, and what was left of it after a rollback.
+    // The releases during a gradual deployment and after its rollback.
     for release in [Old, New, New, Old, New, Old, Old, Old, Old] {
         write(&mut towns).await;
         read(&towns).await;
@@ -211,7 +211,7 @@ async fn concurrent_state_versions_never_fold_from_the_first_event_again() {
         assert_eq!(newest["lastSeqNum"].as_n().unwrap(), &(towns.len() + 1).to_string());
         read(&towns).await;
     }
-    // What was set aside does not stay for ever.
+    // The kept snapshots of the other state version expire.
     let aside = table.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await;
     assert!(!aside.is_empty() && aside.iter().all(|row| row.contains_key("ttl")));
 }
@@ -224,7 +224,7 @@ async fn late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_ne
     let late = table.instance(Old);
     table.wire.take_calls();
     let mut late = pin!(late.take_snapshot("1"));
-    // It has read, and has not written yet.
+    // The late run has read the aggregate and not written the snapshot yet.
     table.wire.hold(&mut late, |calls| calls.len() == 2).await;
     old.scan("1", "Bern").await;
     assert_eq!(new.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
@@ -232,7 +232,7 @@ async fn late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_ne
 
     assert_eq!(late.await.unwrap(), SnapshotOutcome::NotNewer);
     assert_eq!(table.rows("1", keys::SNAPSHOT).await, newest);
-    // One of the same event may take its place, and that of the new release is set aside.
+    // A snapshot of the same event may replace it. The snapshot of the new release becomes a kept snapshot.
     assert_eq!(old.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
     let aside = table.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await.pop().unwrap();
     assert_eq!((&aside["state"], &aside["takenAt"]), (&newest[0]["state"], &newest[0]["takenAt"]));
@@ -279,10 +279,10 @@ async fn snapshotter_that_does_not_read_ahead_skips_the_aggregate() {
     assert_eq!(records.len(), 2);
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
     let answer = table.snapshotter(Rash).handle(batch, in_time()).await.unwrap();
-    assert_eq!(answer.checkpoint(), None, "the shard moves on");
+    assert_eq!(answer.checkpoint(), None, "the batch succeeds");
     let taken = async |id: &str| table.rows(id, keys::SNAPSHOT).await.len();
     assert_eq!((taken("1").await, taken("2").await), (0, 1));
-    // Nothing is lost by it: the new release takes it when it is next due.
+    // The new release takes the snapshot when it is next due.
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
     assert_eq!(table.snapshotter(New).handle(batch, in_time()).await.unwrap().checkpoint(), None);
     assert_eq!((taken("1").await, taken("2").await), (1, 1));
@@ -297,7 +297,7 @@ async fn cached_state_is_continued_with_events_of_either_release() {
         let warm = table.instance(reader);
         warm.send("1", "Ann").await;
         table.instance(writer).scan("1", "Bern").await;
-        // It decides on what it remembers, finds out that it was overtaken, and reads what is new.
+        // It decides on its cached state, detects the conflict, and reads the newer events.
         table.wire.take_calls();
         let after = warm.scan("1", "Chur").await;
         let state: Value = after.state.read().unwrap();
@@ -318,7 +318,7 @@ async fn command_on_a_cached_state_with_unreadable_newer_events_appends_nothing(
     for _ in 0..2 {
         let error = rash.command("1", "Scan", json!({"town": "Chur", "country": "CH"})).await.unwrap_err();
         assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
-        // What it knew it still knows, and that is still true.
+        // The cached state is unchanged and still correct.
         assert_eq!(rash.store.cached(&key("1")).unwrap().version(), 1);
     }
     assert_eq!(table.rows("1", keys::EVENT_PREFIX).await.len(), 2);
@@ -339,7 +339,7 @@ async fn stored_response_of_one_release_is_returned_by_the_other() {
 
 // Rows.
 
-/// What a relay puts on the bus of these outbox rows: the detail types with the details.
+/// The entries that a relay sends for these outbox rows: detail types with details.
 async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
     let bus = Bus::new();
     let server = Server::start(bus.router()).await.unwrap();
@@ -364,7 +364,7 @@ fn told(rows: &[Item]) -> Vec<(String, String)> {
     rows.iter().map(|row| (text(row, "messageType"), text(row, "detail"))).collect()
 }
 
-/// The relay knows no aggregate, so what differs between its releases is which attributes a row has.
+/// The relay does not use aggregates. Rows of different releases differ only in their attributes.
 #[tokio::test]
 async fn relay_sends_rows_of_older_and_of_newer_releases() {
     let table = Table::new().await;
@@ -384,10 +384,10 @@ async fn relay_sends_rows_of_older_and_of_newer_releases() {
         }
         rows
     };
-    // An old relay meets attributes that it has never heard of.
+    // An old relay reads rows with unknown attributes.
     let newer = with(&["priority", "schema"]);
     assert_eq!(relayed(&newer).await, told(&rows));
-    // A new relay meets rows that lack every attribute that came later.
+    // A new relay reads rows without the attributes of later releases.
     let mut older = rows.clone();
     for row in &mut older {
         let first = ["pk", "sk", "messageId", "messageType", "messageSeq", "detail", "occurredAt", "seqNum", "ttl"];
@@ -415,12 +415,12 @@ async fn store_reads_rows_of_older_and_of_newer_releases() {
         let towns: &[&str] = &["Bern", "Chur"];
         assert_eq!(instance.state("1").await, state_in(reader, towns));
     }
-    // And what it does not know, an append leaves in the metadata as it was.
+    // An append leaves unknown attributes of the metadata unchanged.
     old.scan("1", "Thun").await;
     let metadata = table.rows("1", keys::METADATA).await.pop().unwrap();
     assert_eq!(metadata["later"].as_bool(), Ok(&true));
 
-    // Rows as the first release wrote them have none of the attributes that are optional now.
+    // Rows of the first release have none of the attributes that are now optional.
     for mut row in table.rows("1", keys::EVENT_PREFIX).await {
         row.retain(|name, _| !["appendEnd", "snapshotDue", "later"].contains(&name.as_str()));
         row.insert("meta".into(), aws_sdk_dynamodb::types::AttributeValue::M(Item::new()));

@@ -1,4 +1,4 @@
-//! Snapshots appear by themselves, and change no answer.
+//! The snapshotter takes snapshots, and they change no response.
 
 use std::time::Duration;
 

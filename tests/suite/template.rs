@@ -1,4 +1,4 @@
-//! The template and the code say the same: which records reach a function, what it is configured by, what it may do.
+//! The template agrees with the code: filters of records, variables and permissions of the functions.
 
 mod access;
 mod monitoring;
@@ -37,7 +37,7 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template with `!Ref x`, `!GetAtt x` and `!Sub x` as the text x.
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x.
 fn plain(text: &str) -> Value {
     fn of(yaml: Yaml) -> Value {
         match yaml {
@@ -72,7 +72,7 @@ fn mapping(id: &str) -> MappingSettings {
     streams.into_values().next().unwrap().settings
 }
 
-// What reaches a function.
+// Filters and mappings.
 
 #[test]
 fn mappings_have_the_settings_that_lose_no_record() {
@@ -103,13 +103,13 @@ fn mappings_have_the_settings_that_lose_no_record() {
                 (&event["Stream"], &event["StartingPosition"]),
                 (&json!("Table.StreamArn"), &json!("TRIM_HORIZON"))
             );
-            // A queue would get only where the records were.
+            // A queue would receive only the position of the records.
             assert_eq!(event["DestinationConfig"]["OnFailure"]["Type"], "S3");
         }
     }
 }
 
-/// The records of all stream events, and what might be taken for them.
+/// The records of all stream events, and similar records.
 fn records() -> Vec<Value> {
     let mut records: Vec<_> = fixtures::records().into_iter().map(|(_, record)| record).collect();
     for (pointer, values) in [
@@ -129,7 +129,7 @@ fn records() -> Vec<Value> {
     records
 }
 
-/// Asserts that the filter passes what the function acts on, and that there is some of either kind.
+/// Asserts that the filter passes exactly the records that the function processes, and that there are records of either kind.
 fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
     for (record, acted) in acted_on {
         assert_eq!(filter.matches(record), *acted, "{record:#}");
@@ -168,7 +168,7 @@ async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes(
     let mut acted_on = Vec::new();
     for record in records() {
         wire.take_calls();
-        // Of a type that is not registered it would read nothing.
+        // It would read nothing for an unregistered type.
         let known = record.to_string().replace("AGGREGATE#invoice#", "AGGREGATE#account#");
         let batch = serde_json::from_str(&format!("{{\"Records\":[{known}]}}")).unwrap();
         snapshotter.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
@@ -181,9 +181,9 @@ fn store(wire: &FaultProxy, environment: &Environment) -> EventStore {
     EventStore::new(&aws_config_at(wire.url()), daybook_snapshotter::store_settings(environment).unwrap())
 }
 
-// What a function is configured by.
+// Variables of the functions.
 
-/// The variables of each function: those that it cannot do without, and those that have a default.
+/// The required and the optional variables of each function.
 const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
     (
         "CommandHandler",
@@ -204,7 +204,7 @@ fn of_libraries(id: &str) -> &'static [&'static str] {
     }
 }
 
-/// Reads what a function's `main` reads.
+/// Reads the settings that a function's `main` reads.
 fn read_settings(id: &str, environment: &Environment) -> Result<(), SettingError> {
     match id {
         "CommandHandler" => {
@@ -224,7 +224,7 @@ fn template_sets_the_variables_that_the_functions_read() {
         let expected: BTreeSet<&str> = required.iter().chain(optional).chain(of_libraries(id)).copied().collect();
         assert_eq!(set.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected, "{id}");
 
-        // What exists only once it is deployed is some text.
+        // A value that only a deployment knows is replaced by a text.
         let value = |setting: &Setting| match setting {
             Setting::Known(value) => value.clone(),
             Setting::Unresolved(_) => "deployed".to_owned(),
@@ -330,7 +330,7 @@ fn each_function_is_a_binary_of_the_workspace() {
             (&template["Resources"][&id]["Metadata"], &template["Resources"][&id]["Properties"]);
         assert_eq!(metadata["BuildMethod"], "rust-cargolambda", "{id}");
         for (name, value) in [("Handler", "bootstrap"), ("CodeUri", ".")] {
-            // What the runtime starts is what cargo-lambda calls whatever it builds. All functions have it in common.
+            // cargo-lambda gives every binary the same name, which the runtime starts.
             assert_eq!(
                 (&properties[name], &template["Globals"]["Function"][name]),
                 (&Value::Null, &json!(value)),

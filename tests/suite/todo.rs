@@ -1,4 +1,4 @@
-//! Create, get, update, delete with optimistic concurrency over HTTP.
+//! Creates, reads, updates and deletes to-dos with optimistic concurrency over HTTP.
 
 use reqwest::Method;
 use serde_json::json;

@@ -22,7 +22,7 @@ use ulid::Ulid;
 use super::parcel::Release;
 use crate::instance::{answer, request, settings, whole};
 
-/// A snapshot is due every so many events.
+/// The number of events after which a snapshot is due.
 pub(crate) const EVERY: u64 = 10;
 
 /// 2030-01-01, in milliseconds.
@@ -37,7 +37,7 @@ pub(crate) struct Table {
     _engine: LocalDynamoDb,
 }
 
-/// One process of a release, with a cache of its own.
+/// One process of a release, with its own cache.
 pub(crate) struct Instance {
     registry: Registry,
     pub(crate) store: EventStore,
@@ -49,7 +49,7 @@ pub(crate) fn key(id: &str) -> AggregateKey {
     AggregateKey::new("parcel", id)
 }
 
-/// A millisecond later at every call, so that ids sort in the order in which they were made.
+/// A clock that advances by a millisecond per call, so that ids are ordered by their creation.
 fn circumstances() -> DecisionInput {
     static PASSED: AtomicU64 = AtomicU64::new(0);
     let milliseconds = BEGINNING + PASSED.fetch_add(1, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Table {
         Self { wire, raw, _engine: engine }
     }
 
-    /// A new instance, whose cache is cold.
+    /// A new instance with an empty cache.
     pub(crate) fn instance(&self, release: Release) -> Instance {
         let url = self.wire.url().to_owned();
         Instance { registry: release.registry(), store: store(&url), url, release }
@@ -107,7 +107,7 @@ impl Instance {
         self.store.take_snapshot(self.registry.get("parcel").unwrap(), &key(id), Timestamp::now()).await
     }
 
-    /// Decides on what it remembers, as a warm function does, and where that was overtaken, on what it loads.
+    /// Decides on the cached state, as a warm function does, and after a conflict on the loaded state.
     pub(crate) async fn command(&self, id: &str, command: &str, data: Value) -> Result<Loaded, StoreError> {
         let (model, key) = (self.registry.get("parcel").unwrap(), key(id));
         let mut known = self.store.cached(&key);
@@ -135,7 +135,7 @@ impl Instance {
         self.command(id, "Scan", json!({"town": town, "country": "CH"})).await.unwrap()
     }
 
-    /// Asks the command handler of this release, over HTTP.
+    /// Sends a request to the command handler of this release.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
         let router = router(Api::new(self.release.registry(), store(&self.url), settings()));
         whole(answer(&router, request).await).await
@@ -146,7 +146,7 @@ impl Instance {
     }
 }
 
-/// The first of the events that a query asked for, of those that ask for a range of them.
+/// The first event of each query for a range of events.
 pub(crate) fn first_events(calls: &[RecordedCall]) -> Vec<&str> {
     let onwards = calls.iter().filter(|call| call.request["ScanIndexForward"] != false);
     let first = onwards.filter_map(|call| call.request["ExpressionAttributeValues"][":first"]["S"].as_str());

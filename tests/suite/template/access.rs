@@ -1,4 +1,4 @@
-//! Who may call the API: whatever the parameters are, nobody who does not say who they are.
+//! Access to the API: with any parameters, every caller must be authenticated.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_yaml_ng::Value as Yaml;
 
 use super::text;
 
-/// The template with some parameters given, as CloudFormation evaluates it before it makes anything.
+/// The template with parameters, as CloudFormation evaluates it before it creates resources.
 struct Stack {
     template: Yaml,
     parameters: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ impl Stack {
         Self { template, parameters }
     }
 
-    /// What an expression comes to; a reference to something that is not a parameter is its name.
+    /// The value of an expression; a reference to anything but a parameter is its name.
     fn text(&self, expression: &Yaml) -> String {
         match expression {
             Yaml::Tagged(tagged) if tagged.tag == "If" => {
@@ -65,7 +65,7 @@ impl Stack {
         }
     }
 
-    /// Whether CloudFormation would begin.
+    /// Whether CloudFormation accepts the parameters.
     fn is_accepted(&self) -> bool {
         let rules = self.template["Rules"].as_mapping().unwrap().values();
         rules
@@ -73,7 +73,7 @@ impl Stack {
             .all(|assertion| self.holds(&assertion["Assert"]))
     }
 
-    /// The resources of a type that would be there.
+    /// The resources of a type that CloudFormation would create.
     fn resources(&self, of_type: &str) -> Vec<&Yaml> {
         let all = self.template["Resources"].as_mapping().unwrap().values();
         all.filter(|resource| resource["Type"] == *of_type)
@@ -81,7 +81,7 @@ impl Stack {
             .collect()
     }
 
-    /// Each route, and how it finds out who calls.
+    /// Each route with its type of authorization.
     fn routes(&self) -> Vec<(String, String)> {
         let route = |route: &Yaml| {
             let properties = &route["Properties"];
@@ -107,7 +107,7 @@ fn each_route_requires_an_authenticated_caller() {
         stack.routes()
     };
     let default = |kind: &str| ("$default".to_owned(), kind.to_owned());
-    // Browsers ask before they send, without credentials; it reaches the function as OPTIONS, which does nothing.
+    // Browsers send a preflight request without credentials. It reaches the function as OPTIONS, which does nothing.
     let preflight = ("OPTIONS /{proxy+}".to_owned(), "NONE".to_owned());
     assert_eq!(routes(&[]), [default("AWS_IAM")]);
     assert_eq!(routes(&[ISSUER, AUDIENCE]), [default("JWT")]);

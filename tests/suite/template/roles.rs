@@ -1,4 +1,4 @@
-//! What a function may do: exactly what it does.
+//! Permissions of the functions: exactly the calls that they make.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{plain, store, text};
 use crate::fixtures;
 
-/// What each function's role grants: actions, on what, and under which condition.
+/// The permissions of each function's role: actions, resource and condition.
 const GRANTS: [(&str, &[&str]); 3] = [
     (
         "CommandHandler",
@@ -72,7 +72,7 @@ const GRANTS: [(&str, &[&str]); 3] = [
 /// Actions that IAM does not tie to a resource.
 const WITHOUT_RESOURCE: [&str; 3] = ["dynamodb:ListStreams", "xray:PutTelemetryRecords", "xray:PutTraceSegments"];
 
-/// One or several texts.
+/// A text, or a list of texts.
 fn texts(value: &Value) -> Vec<&str> {
     value
         .as_array()
@@ -82,7 +82,7 @@ fn texts(value: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The statements of the policies that a function's role has.
+/// The statements of the policies of a function's role.
 fn statements(template: &Value, id: &str) -> Vec<Value> {
     let resources = &template["Resources"];
     let properties = &resources[id]["Properties"];
@@ -165,7 +165,7 @@ async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), store(&wire, &all));
     let (mut by_api, mut by_snapshotter) = (BTreeSet::new(), BTreeSet::new());
     fixtures::run_api(&api).await;
-    // The second of them has nothing to do, and its answer is kept.
+    // The second command changes nothing, and its response is stored.
     let create = json!({"id": "idle", "title": "A", "message": "B"});
     for (path, body) in [("/todo", create), ("/todo/idle", json!({"title": "A", "message": "B"}))] {
         let request = Request::post(path).header("content-type", "application/json").header("idempotency-key", path);
@@ -173,7 +173,7 @@ async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
         assert!(answer.status().is_success(), "{answer:?}");
     }
     by_api.extend(actions(&wire));
-    // One more than is kept, so that one has to go.
+    // One snapshot more than the maximum, so that one expires.
     for _ in 0..3 {
         fixtures::run_api_event(&api, "command").await;
         by_api.extend(actions(&wire));
@@ -192,7 +192,7 @@ async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
     }
 }
 
-/// The IAM actions that the calls since the last time took.
+/// The IAM actions of the calls since the last time.
 fn actions(wire: &FaultProxy) -> Vec<String> {
     let mut actions = Vec::new();
     for call in wire.take_calls() {
