@@ -29,7 +29,7 @@ pub struct Suite {
     client: reqwest::Client,
 }
 
-/// What came back.
+/// A response of the API.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.

@@ -32,8 +32,8 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Send the messages of a time window again, with the same ids and bytes, from the outbox rows in the table.
 ///
 /// For outages in which the stream was not read for more than 24 hours, so that it has deleted its records. The rows stay in the
-/// table for OUTBOX_TTL_DAYS. A dry run by default; `--yes` sends the messages. Consumers that received a message before recognize it by
-/// its message id.
+/// table for OUTBOX_TTL_DAYS. A dry run by default; `--yes` sends the messages. Consumers that received a message before
+/// recognize it by its message id.
 ///
 /// The events of the window are found in the index, by the time in their ids; the table is not scanned. Clocks of writers
 /// differ, so let the window begin a little earlier and end a little later. The messages of an aggregate are sent in their order,
