@@ -1,4 +1,4 @@
-//! The API's document as the judge of answers.
+//! Checks responses against the OpenAPI document.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,19 +7,19 @@ use jsonschema::{Draft, Validator};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-/// The headers that the API answers with, and that a document therefore must know.
+/// The response headers that the document must contain.
 const HEADERS: [&str; 7] =
     ["etag", "location", "link", "retry-after", "allow", "x-correlation-id", "idempotency-replayed"];
 
-/// The document that the code makes.
+/// The generated document.
 pub struct Document {
     json: Value,
-    /// By the place of the schema.
+    /// The validators, by the JSON pointer of the schema.
     validators: Mutex<HashMap<String, Arc<Validator>>>,
 }
 
 impl Document {
-    /// That of the aggregates that ship.
+    /// The document of the suite's aggregates.
     ///
     /// # Panics
     ///
@@ -27,7 +27,7 @@ impl Document {
     pub fn get() -> &'static Self {
         static DOCUMENT: OnceLock<Document> = OnceLock::new();
         DOCUMENT.get_or_init(|| {
-            let registry = aggregates::registry().expect("the aggregates fit with each other");
+            let registry = aggregates::registry().expect("the aggregates can be registered together");
             Self { json: daybook_command_handler::openapi::document(&registry), validators: Mutex::default() }
         })
     }
@@ -37,7 +37,7 @@ impl Document {
         &self.json
     }
 
-    /// The path of the document that a request's path is one of.
+    /// The path template of the document that matches a request's path.
     pub fn path(&self, path: &str) -> Option<&str> {
         let path = path.split('?').next().unwrap_or_default();
         let fits = |template: &str| {
@@ -51,11 +51,11 @@ impl Document {
         paths.keys().map(String::as_str).find(|template| same_length(template) && fits(template))
     }
 
-    /// Whether an answer is one of those that the document has for the request.
+    /// Checks that the document contains a response for the request.
     ///
     /// # Errors
     ///
-    /// What is not as documented.
+    /// The difference from the document.
     pub fn check(
         &self,
         method: &str,
@@ -77,11 +77,11 @@ impl Document {
         self.fits(&format!("{place}/content/{}/schema", escaped(media_type)), body)
     }
 
-    /// Whether a value fits the schema at a place in the document, a JSON pointer.
+    /// Checks a value against the schema at a JSON pointer of the document.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// Why the value does not match.
     pub fn fits(&self, place: &str, value: &Value) -> Result<(), String> {
         let misfits: Vec<_> = self
             .validator(place)
@@ -91,7 +91,7 @@ impl Document {
         if misfits.is_empty() { Ok(()) } else { Err(format!("{place}: {}", misfits.join("; "))) }
     }
 
-    /// The answer that the document has, and its place.
+    /// The documented response, and its JSON pointer.
     fn answer(&self, method: &str, path: &str, status: u16) -> Result<(String, &Value), String> {
         let elsewhere = |name: &str, only: u16| {
             let place = format!("/components/responses/{name}");
@@ -148,7 +148,7 @@ impl Document {
     }
 }
 
-/// A name as part of a JSON pointer.
+/// A name, escaped as part of a JSON pointer.
 pub fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

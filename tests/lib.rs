@@ -14,7 +14,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// How long something that happens by itself is waited for before a test fails.
+/// How long a test waits for an asynchronous result before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The root of the workspace.
@@ -22,32 +22,32 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace").to_owned()
 }
 
-/// The dev stack on ports of the system's choice.
+/// The local stack on free ports.
 pub struct Suite {
     /// The stack.
     pub stack: Stack,
     client: reqwest::Client,
 }
 
-/// What came back.
+/// A response of the API.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body; null when it is empty.
+    /// The body; null if it is empty.
     pub body: Value,
-    /// The body as it came.
+    /// The unparsed body.
     pub text: String,
 }
 
 impl Answer {
-    /// What came back.
+    /// Reads a response.
     ///
     /// # Panics
     ///
-    /// When the body is no JSON.
+    /// When the body is not JSON.
     pub fn new(status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
         let text = String::from_utf8(body.into()).expect("the body is a text");
         let read = || serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
@@ -55,7 +55,7 @@ impl Answer {
         Self { status, headers, body, text }
     }
 
-    /// Expects it to be one that the API's document has for the request.
+    /// Expects a response that the OpenAPI document contains for the request.
     ///
     /// # Panics
     ///
@@ -67,12 +67,12 @@ impl Answer {
         self
     }
 
-    /// A header's text; empty when it is not there.
+    /// A header's text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Where the next page is, when there is one.
+    /// The path of the next page, if there is one.
     pub fn next(&self) -> Option<&str> {
         self.header("link").strip_prefix('<')?.strip_suffix(">; rel=\"next\"")
     }
@@ -81,7 +81,7 @@ impl Answer {
     ///
     /// # Panics
     ///
-    /// When it is another.
+    /// When the status differs.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert_eq!(self.status.as_u16(), status, "{:.500}", self.body.to_string());
@@ -92,7 +92,7 @@ impl Answer {
     ///
     /// # Panics
     ///
-    /// When it is something else.
+    /// When the response differs.
     #[track_caller]
     pub fn expect_problem(self, status: u16, slug: &str) -> Self {
         assert_eq!(self.header("content-type"), "application/problem+json", "{:.500}", self.body.to_string());
@@ -106,7 +106,7 @@ impl Answer {
 }
 
 impl Suite {
-    /// Starts one.
+    /// Starts a local stack.
     ///
     /// # Panics
     ///
@@ -128,7 +128,7 @@ impl Suite {
     ///
     /// # Panics
     ///
-    /// When there is no answer, or the API's document does not know such an answer.
+    /// When there is no response, or the OpenAPI document does not contain it.
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
         let mut request = self.client.request(method.clone(), format!("{}{path}", self.stack.api_url()));
         for (name, value) in headers {
@@ -153,18 +153,18 @@ impl Suite {
         self.post_if_match(path, body, None).await
     }
 
-    /// `POST` with a JSON body and perhaps an `If-Match`.
+    /// `POST` with a JSON body and an optional `If-Match`.
     pub async fn post_if_match(&self, path: &str, body: &Value, if_match: Option<&str>) -> Answer {
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(if_match.map(|version| ("if-match", version)));
         self.send(Method::POST, path, &headers, Some(&body.to_string())).await
     }
 
-    /// Waits until so many messages of an aggregate are on the bus.
+    /// Waits until this number of messages of an aggregate is on the bus.
     ///
     /// # Panics
     ///
-    /// When they do not come.
+    /// When they do not arrive in time.
     pub async fn messages_of(&self, aggregate: &str, expected: usize) -> Vec<Delivered> {
         let give_up = Instant::now() + PATIENCE;
         let found = || {

@@ -1,4 +1,4 @@
-//! A bell that announces each of its strokes: several messages for one event, or none, and large ones.
+//! A bell that publishes its strokes: an event with several messages, or none, and large messages.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message};
 use schemars::{JsonSchema, Schema, schema_for};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The bell.
 pub(crate) struct Bell;
 
-/// How often it was struck.
+/// The number of strokes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Bell")]
 pub(crate) struct State {
@@ -18,9 +18,9 @@ pub(crate) struct State {
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "BellCommand")]
 pub(crate) enum Command {
-    /// Hang it.
+    /// Hang the bell.
     Hang {},
-    /// Strike it.
+    /// Strike the bell.
     Ring {
         strokes: u64,
         /// Bytes of sound in each message.

@@ -1,4 +1,4 @@
-//! What must hold when everything has come to rest.
+//! The checks at the end of a schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::services::Effect;
 use crate::stream::{Content, Kind, Message, Stream, message};
 use crate::writers::{Attempt, Verdict};
 
-/// What every writer was told is so, and every stream is whole.
+/// Every outcome that a writer received is true, and every event stream is complete.
 pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: &[Attempt], log: &Log) {
     for key in keys {
         let rows = database.rows(&key.pk());
@@ -42,7 +42,7 @@ pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: 
     }
 }
 
-/// Numbers without gap or duplicate, and metadata that agree.
+/// Event numbers have no gap or duplicate, and the metadata agree with them.
 fn check_stream(key: &AggregateKey, rows: &[Value], log: &Log) {
     let number = |row: &Value, name: &str| row[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
     let with = |prefix: &'static str| {
@@ -70,16 +70,16 @@ fn check_stream(key: &AggregateKey, rows: &[Value], log: &Log) {
     log.expect(current == expected, || format!("{key}: metadata {current:?}, expected {expected:?}"));
 }
 
-/// How the stream was delivered.
+/// The guarantees of the stream and its mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
-    /// Whether first deliveries keep the order of each aggregate: the stream keeps it, and its batches go one by one.
+    /// Whether first deliveries keep the order of each aggregate: the stream keeps it, and batches are delivered one by one.
     pub(crate) order: bool,
-    /// Whether the mapping's filter drops what has not the keys of an outbox row.
+    /// Whether the mapping's filter drops records without the keys of an outbox row.
     pub(crate) filtered: bool,
 }
 
-/// Nothing is lost, nothing is invented, nothing is changed, and nothing overtakes.
+/// No message is lost, invented, changed or overtaken.
 pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, promise: Promise, log: &Log) {
     let delivered: BTreeSet<_> = effects.iter().filter_map(index_of_delivered).collect();
     for (index, message) in stream.messages.iter().enumerate() {
@@ -114,7 +114,7 @@ fn index_of_delivered(effect: &Effect) -> Option<usize> {
     if let Effect::Delivered(index) = effect { Some(*index) } else { None }
 }
 
-/// A damaged row goes by its keys: what is damaged may be its id.
+/// A damaged row is identified by its keys, because its id may be damaged.
 fn is_record_of(record: &Value, of: &Message) -> bool {
     let image = &record["dynamodb"]["NewImage"];
     of.kind == Kind::Unreadable && *image == of.image && message_keys(image) == message_keys(&of.image)
@@ -124,7 +124,7 @@ fn message_keys(image: &Value) -> [&Value; 2] {
     [&image["pk"], &image["sk"]]
 }
 
-/// What arrived is what was committed, byte for byte, each time.
+/// Every arrived message equals the committed one, byte for byte, each time.
 fn check_bytes(stream: &Stream, effects: &[Effect], bus: &Bus, log: &Log) {
     let arrived = bus.delivered();
     let indices: Vec<_> = effects.iter().filter_map(index_of_delivered).collect();
@@ -147,9 +147,9 @@ fn check_bytes(stream: &Stream, effects: &[Effect], bus: &Bus, log: &Log) {
     log.met_times("message delivered again", times.values().map(|times| times - 1).sum());
 }
 
-/// First deliveries are in the order of `messageSeq`, unless what was overtaken was parked or given up before.
+/// First deliveries are in the order of `messageSeq`, except after a message that was dead-lettered or discarded before.
 fn check_order(messages: &[Message], effects: &[Effect], log: &Log) {
-    // By aggregate, the first thing that happened to each message, in the order in which it happened.
+    // By aggregate, the first result of each message, in the order of the results.
     let mut first: BTreeMap<usize, usize> = BTreeMap::new();
     for (at, effect) in effects.iter().enumerate() {
         match effect {
@@ -181,7 +181,7 @@ fn check_order(messages: &[Message], effects: &[Effect], log: &Log) {
     }
 }
 
-/// Every row that was committed is in the stream, with what its writer decided.
+/// The stream contains every committed row, with the content that its writer decided.
 pub(crate) fn check_commits(recorded: &[Value], attempts: &[Attempt], log: &Log) {
     let decided = crate::writers::messages(attempts);
     let in_stream: Vec<_> = recorded.iter().filter_map(message).collect();

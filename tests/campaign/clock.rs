@@ -1,4 +1,4 @@
-//! Virtual time: it stands still while anything can be done, and jumps to the next timer when nothing can.
+//! Virtual time: it does not advance while a task can run, and jumps to the next timer when none can.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// 2030-01-01, as time since 1970.
 const BEGINNING: Duration = Duration::from_secs(1_893_456_000);
 
-/// Runs `future` on this thread, in virtual time. No socket may be in it: waiting for one looks like idleness.
+/// Runs `future` on this thread, in virtual time. It must not use sockets: waiting for one would look like idleness.
 pub(crate) fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(future)
@@ -36,12 +36,12 @@ impl Clock {
         Timestamp::from_millisecond(i64::try_from(self.now().as_millis()).unwrap()).unwrap()
     }
 
-    /// What has passed since the start.
+    /// The time since the start.
     pub(crate) fn passed(self) -> Duration {
         self.start.elapsed()
     }
 
-    /// A moment since 1970 as the runtime has it.
+    /// Converts a time since 1970 to an instant of the runtime.
     pub(crate) fn instant(self, at: Duration) -> Instant {
         self.start + at.saturating_sub(BEGINNING)
     }

@@ -1,4 +1,4 @@
-//! What relaying costs in calls, counted.
+//! The number of calls that the relay needs.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,10 +15,10 @@ use crate::wire::{self, Call, Lost, Reply, Service};
 const RECORDS: usize = 10_000;
 const AGGREGATES: usize = 1_000;
 
-/// So many calls more than full ones would be.
+/// The tolerance: calls at the end that are not full.
 const AT_THE_END: usize = 25;
 
-/// A bus that fails entries now and then, and counts.
+/// A bus that fails some entries, and counts its calls.
 #[derive(Clone, Debug)]
 struct Counting(Arc<Mutex<Counts>>);
 
@@ -105,7 +105,7 @@ fn relay_all(seed: u64, rate: f64) -> (Vec<usize>, usize) {
 }
 
 #[test]
-fn ten_thousand_messages_take_a_thousand_calls() {
+fn ten_thousand_messages_of_healthy_services_take_a_thousand_calls() {
     let (calls, failed) = relay_all(0, 0.0);
     assert_eq!((calls, failed), (vec![10; RECORDS / 10], 0));
 }
@@ -115,9 +115,9 @@ fn extra_calls_are_what_the_failed_entries_need() {
     for seed in 0..2 {
         let (calls, failed) = relay_all(seed, 0.1);
         assert!((900..1_300).contains(&failed), "{failed} failed");
-        // Each failed entry is sent again, and nothing else is.
+        // Exactly the failed entries are sent again.
         assert_eq!(calls.iter().sum::<usize>(), RECORDS + failed);
-        // Ten by ten, except at the end, when fewer than ten aggregates have something left and each waits for its own.
+        // Ten entries per call, except at the end, when fewer than ten aggregates have unsettled messages and each sends one at a time.
         let needed = (RECORDS + failed).div_ceil(10);
         assert!(calls.len() <= needed + AT_THE_END, "{} calls, {needed} needed", calls.len());
         let (full, _) = calls.split_at(calls.len() - 2 * AT_THE_END);

@@ -1,4 +1,4 @@
-//! The table, in this process, behind a wire that loses calls and answers.
+//! The table, in this process, behind a simulated network that loses calls and responses.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,30 +17,30 @@ use crate::wire::{self, Call, Lost, Reply, Service};
 
 pub(crate) const TABLE: &str = "daybook-campaign";
 
-/// What goes wrong with a call.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
     /// 400: nothing was done.
     Throttled,
-    /// A transaction is cancelled for another that holds one of its items.
+    /// A transaction is cancelled because another one holds one of its items.
     Conflict,
-    /// A transaction is cancelled for the throughput of one of its items.
+    /// A transaction is cancelled because one of its items is throttled.
     Exceeded,
-    /// An earlier attempt under the same token is said to be at work still.
+    /// The response says that an earlier attempt with the same token is still in progress.
     InProgress,
-    /// 500, and nothing was done.
+    /// 500, and the call was not executed.
     FailedBefore,
-    /// 500, and it was done.
+    /// 500, and the call was executed.
     FailedAfter,
     /// The connection breaks before the call arrives.
     LostBefore,
-    /// The connection breaks before the answer arrives.
+    /// The connection breaks before the response arrives.
     LostAfter,
-    /// The call never arrives, and nothing says so.
+    /// The call never arrives, and the caller gets no error.
     HangsBefore,
-    /// The answer never arrives, and nothing says so.
+    /// The response never arrives, and the caller gets no error.
     HangsAfter,
-    /// The call arrives when nobody waits for it any more.
+    /// The call arrives after its caller has stopped waiting.
     Late,
 }
 
@@ -58,11 +58,11 @@ const FAULTS: [InjectedFault; 11] = [
     InjectedFault::Late,
 ];
 
-/// Those that a read can meet: what it meets after it was done makes no difference to anybody.
+/// The faults of a read: faults after its execution make no difference.
 const FAULTS_OF_READS: [InjectedFault; 4] =
     [InjectedFault::Throttled, InjectedFault::FailedBefore, InjectedFault::LostBefore, InjectedFault::HangsBefore];
 
-/// The table and its wire.
+/// The table and its simulated network.
 #[derive(Clone, Debug)]
 pub(crate) struct Database(Arc<Inner>);
 
@@ -76,21 +76,21 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     dice: Dice,
-    /// How many calls in a hundred go wrong, and how.
+    /// The percentage of calls with a fault, and the faults.
     rate: f64,
     kinds: Vec<InjectedFault>,
     reads_failed: u32,
 }
 
 impl Database {
-    /// A database that is healthy until [`fall_ill`](Self::fall_ill).
+    /// A database without faults until [`fall_ill`](Self::fall_ill).
     pub(crate) fn new(seed: u64, clock: Clock, log: Arc<Log>) -> Self {
         let engine = Engine::in_memory(move || clock.now()).unwrap();
         let state = State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0 };
         Self(Arc::new(Inner { engine, log, state: Mutex::new(state) }))
     }
 
-    /// From now on some calls fail, in some of the ways that there are.
+    /// From now on, some calls have some of the faults.
     pub(crate) fn fall_ill(&self) {
         let mut state = self.0.state.lock().unwrap();
         state.rate = state.dice.one_of(&[0.0, 0.05, 0.2, 0.4]);
@@ -109,7 +109,7 @@ impl Database {
         wire::config(Connection { database: self.clone(), life })
     }
 
-    /// A call round the wire.
+    /// A call without the simulated network.
     pub(crate) fn call(&self, operation: &str, request: &Value) -> Value {
         let answer = self.0.engine.call(operation, &request.to_string());
         assert_eq!(answer.status, 200, "{operation}: {}", answer.body);
@@ -120,7 +120,7 @@ impl Database {
         self.0.engine.sweep_expired().unwrap()
     }
 
-    /// The rows of a partition, in the notation of DynamoDB, by their sort keys.
+    /// The rows of a partition, in DynamoDB's JSON, by their sort keys.
     pub(crate) fn rows(&self, pk: &str) -> Vec<Value> {
         let mut rows = Vec::new();
         let mut query = json!({
@@ -137,7 +137,7 @@ impl Database {
         }
     }
 
-    /// Every record of the stream, as `GetRecords` has it.
+    /// All records of the stream, as `GetRecords` returns them.
     pub(crate) fn stream(&self) -> Vec<Value> {
         let streams = self.call("ListStreams", &json!({"TableName": TABLE}));
         let arn = &streams["Streams"][0]["StreamArn"];
@@ -194,7 +194,7 @@ impl Service for Connection {
                 Some(InjectedFault::Late) => there + database.lateness(),
                 Some(InjectedFault::FailedAfter | InjectedFault::LostAfter | InjectedFault::HangsAfter) | None => there,
             };
-            // What is on the wire arrives, whatever becomes of its sender.
+            // A call that was sent arrives even if its sender ends.
             let service = Arc::clone(&database);
             let effect = tokio::spawn(async move {
                 sleep(arrives).await;
@@ -244,7 +244,7 @@ impl Inner {
         (dice.milliseconds(1..=10), dice.milliseconds(1..=10))
     }
 
-    /// A client waits for 3 s.
+    /// The time-out of a client is 3 s.
     fn lateness(&self) -> Duration {
         self.state.lock().unwrap().dice.milliseconds(3_000..=30_000)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a call to the bus or to the queue.
+//! The faults of calls to the bus and to the queue.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,46 +10,46 @@ use tokio::time::Instant;
 use crate::dice::Dice;
 use crate::wire::Reply;
 
-/// What goes wrong with a call.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Some entries fail, and it passes.
+    /// Some entries fail with a transient error.
     SomeEntries,
     /// One entry fails with a code that is not documented.
     AnUnknownCode,
-    /// One entry is refused for good.
+    /// One entry is permanently rejected.
     ARefusal,
-    /// The deployment is refused, for one entry.
+    /// The bus rejects the deployment in the result of one entry.
     ADenial,
     /// 400 or 429.
     Throttled,
-    /// 500 or 503, and nothing was done.
+    /// 500 or 503, and the call was not executed.
     FailedBefore,
-    /// 500 or 502, and it was done.
+    /// 500 or 502, and the call was executed.
     FailedAfter,
-    /// The deployment is refused, for all.
+    /// The bus rejects the deployment for the whole call.
     Denied,
-    /// The request is said to be wrong.
+    /// The service rejects the request as invalid.
     Invalid,
     /// The connection breaks before the call arrives.
     LostBefore,
-    /// The connection breaks before the answer arrives.
+    /// The connection breaks before the response arrives.
     LostAfter,
-    /// The call never arrives, and nothing says so.
+    /// The call never arrives, and the caller gets no error.
     HangsBefore,
-    /// The answer never arrives, and nothing says so.
+    /// The response never arrives, and the caller gets no error.
     HangsAfter,
-    /// The call arrives when nobody waits for it any more.
+    /// The call arrives after its caller has stopped waiting.
     Late,
-    /// Entries fail, and the count of failures is 0.
+    /// Entries fail, and `FailedEntryCount` is 0.
     WrongCount,
     /// Entries fail, and their results are missing.
     MissingResults,
-    /// Entries fail, and their results say nothing.
+    /// Entries fail, and their results are empty.
     EmptyResults,
-    /// It is done, and the answer cannot be read.
+    /// The call is executed, and the response cannot be parsed.
     Garbage,
-    /// It takes seconds.
+    /// The call takes seconds.
     Slow,
 }
 
@@ -75,7 +75,7 @@ const FAULTS: [Fault; 19] = [
     Fault::Slow,
 ];
 
-/// Those that `SendMessage` can meet.
+/// The faults of `SendMessage`.
 const FAULTS_OF_PARKING: [Fault; 11] = [
     Fault::Throttled,
     Fault::FailedBefore,
@@ -91,7 +91,7 @@ const FAULTS_OF_PARKING: [Fault; 11] = [
 ];
 
 impl Fault {
-    /// The answer where nothing is done.
+    /// The response if the call is not executed.
     pub(crate) fn refusal(self, dice: &mut Dice) -> Option<Reply> {
         let codes: &[(u16, &str)] = match self {
             Self::Throttled => &[(400, "ThrottlingException"), (429, "ThrottlingException")],
@@ -109,7 +109,7 @@ impl Fault {
         Some(refusal(status, code))
     }
 
-    /// The entries of a request that fail by it.
+    /// The entries of a request that fail because of the fault.
     pub(crate) fn of_entries(self, entries: usize, dice: &mut Dice) -> Vec<EntryFault> {
         let one = |dice: &mut Dice, codes: &[&str]| {
             vec![EntryFault { index: dice.size(0..=entries - 1), code: dice.one_of(codes).to_owned() }]
@@ -135,7 +135,7 @@ impl Fault {
         }
     }
 
-    /// The answer of `PutEvents` as it leaves it.
+    /// The response of `PutEvents` with this fault.
     pub(crate) fn spoil(self, body: String) -> String {
         match self {
             Self::Garbage => return body[..body.len() / 2].to_owned(),
@@ -159,11 +159,11 @@ impl Fault {
     }
 }
 
-/// The time that a call takes, there and back.
+/// The durations of the request and of the response.
 pub(crate) fn latency(fault: Option<Fault>, dice: &mut Dice) -> (Duration, Duration) {
     match fault {
         Some(Fault::Slow) => (dice.milliseconds(1..=2_400), dice.milliseconds(1..=2_400)),
-        // A client waits for 5 s.
+        // The time-out of a client is 5 s.
         Some(Fault::Late) => (dice.milliseconds(100..=60_000), Duration::ZERO),
         _ => (dice.milliseconds(2..=20), dice.milliseconds(2..=20)),
     }
@@ -173,17 +173,17 @@ pub(crate) fn refusal(status: u16, code: &str) -> Reply {
     Reply { status, body: json!({"__type": code, "message": "told to fail"}).to_string() }
 }
 
-/// How ill the services are.
+/// The faults of the services in a schedule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Illness {
     pub(crate) until: Option<Instant>,
-    /// Of the bus: how many calls in a hundred go wrong, and how.
+    /// The percentage of bus calls with a fault, and the faults.
     bus: (f64, Vec<Fault>),
     queue: (f64, Vec<Fault>),
 }
 
 impl Illness {
-    /// Some of the faults that there are.
+    /// A random selection of the faults.
     pub(crate) fn draw(dice: &mut Dice, until: Instant) -> Self {
         let mut some_of = |faults: &[Fault]| {
             let mut faults = faults.to_vec();
@@ -198,7 +198,7 @@ impl Illness {
         self.until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// What goes wrong with the next call.
+    /// The fault of the next call.
     pub(crate) fn strike(&self, operation: &str, dice: &mut Dice) -> Option<Fault> {
         if self.passed() {
             return None;

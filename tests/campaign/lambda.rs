@@ -1,5 +1,4 @@
-//! The relay as Lambda runs it: instances that are reused, that die, that are forgotten while they work, and whose answers
-//! get lost.
+//! The relay as Lambda runs it: instances are reused, crash, or are abandoned during an invocation, and responses are lost.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +25,7 @@ struct Inner {
     log: Arc<Log>,
     messages: Arc<Vec<Message>>,
     illness: Illness,
-    /// How many invocations in a hundred meet a fault of their own.
+    /// The percentage of invocations with their own fault.
     rate: f64,
     timeout: Duration,
     state: Mutex<State>,
@@ -38,28 +37,28 @@ struct State {
     invocations: u64,
 }
 
-/// A process with a relay in it. It has one invocation at a time.
+/// A process with a relay, which runs one invocation at a time.
 struct Instance {
     life: Arc<Life>,
     ledger: Arc<Mutex<Option<Ledger>>>,
     relay: Relay,
 }
 
-/// How an invocation goes.
+/// The faults of an invocation.
 #[derive(Debug, Default)]
 struct Fate {
     crash: Option<Crash>,
-    /// The time that is left when the relay begins, where it is not all.
+    /// The remaining time when the relay begins, if it is not the whole time-out.
     left: Option<Duration>,
-    /// How much more time the relay believes to have than it has.
+    /// The time by which the relay overestimates its remaining time.
     illusion: Duration,
-    /// The poller forgets it then, and it goes on.
+    /// The time at which the poller abandons the invocation, which continues.
     forgotten: Option<Duration>,
     answer_lost: bool,
 }
 
 impl Function {
-    /// A relay behind a mapping that splits batches, or does not.
+    /// A relay behind a mapping with or without bisection.
     pub(crate) fn new(
         seed: u64,
         services: Services,
@@ -70,7 +69,7 @@ impl Function {
     ) -> Self {
         let mut dice = Dice::new(seed, "function");
         let rate = dice.one_of(&[0.0, 0.1, 0.3, 0.5]);
-        // What cannot be split must be done in one go.
+        // A batch that is not split needs time enough for all its records.
         let timeouts: &[u64] = if splits { &[1_500, 3_000, 10_000, 60_000] } else { &[60_000] };
         let timeout = Duration::from_millis(dice.one_of(timeouts));
         let state = Mutex::new(State { dice, idle: Vec::new(), invocations: 0 });
@@ -81,7 +80,7 @@ impl Function {
         self.0.state.lock().unwrap().invocations
     }
 
-    /// One invocation, as the poller sees it.
+    /// Executes one invocation for the poller.
     pub(crate) async fn invoke(&self, records: Vec<Delivery>) -> InvocationOutcome {
         let (number, fate, records) = {
             let mut state = self.0.state.lock().unwrap();
@@ -189,7 +188,7 @@ impl Inner {
         }
     }
 
-    /// The same records otherwise: repeated within the batch, in another order, or without a number.
+    /// A variation of the batch: records repeated, in another order, or without a sequence number.
     fn tamper(&self, mut records: Vec<Delivery>, dice: &mut Dice) -> Vec<Delivery> {
         if !dice.chance(self.rate / 2.0) {
             return records;

@@ -1,4 +1,5 @@
-//! What an invocation of the relay may do, by what it was told so far: the promises that show at the wire.
+//! The calls that an invocation of the relay may make, given the responses that it has received: the guarantees that its calls
+//! must keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,40 +13,40 @@ use tokio::time::Instant;
 use crate::log::Log;
 use crate::stream::{Content, Kind, Message};
 
-/// How often the relay tries a message that fails with a code that is not documented.
+/// Maximum attempts of the relay for a message that fails with an undocumented code.
 const ATTEMPTS_AT_THE_UNKNOWN: usize = 5;
 
-/// A record as it is delivered: what it is, and the JSON that says so.
+/// A delivered record: its meaning and its JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) content: Content,
     pub(crate) json: Value,
 }
 
-/// The account of one invocation.
+/// The ledger of one invocation.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     invocation: u64,
     log: Arc<Log>,
     messages: Arc<Vec<Message>>,
-    /// When the relay must have answered.
+    /// The latest time for the relay's response.
     cutoff: Instant,
     things: Vec<Thing>,
-    /// When the bus refused the deployment.
+    /// The time at which the bus rejected the deployment.
     stopped: Option<Instant>,
 }
 
-/// Something that must be settled.
+/// A message or record that must be settled.
 #[derive(Debug)]
 struct Thing {
     what: What,
-    /// Of each record that is settled with it.
+    /// The sequence numbers of the records that are settled with it.
     numbers: Vec<Option<SequenceNumber>>,
     lane: Option<String>,
-    /// 0 for what cannot be read: it goes before the rest of its lane.
+    /// The order in its aggregate; 0 for an unreadable record, which precedes the others of its per-aggregate queue.
     order: u64,
     sent: usize,
-    /// Codes that it was refused with, and whether alone in its request.
+    /// The codes of its failures, and whether it was alone in its request.
     refused: Vec<(String, bool)>,
     settled: bool,
 }
@@ -58,20 +59,20 @@ enum What {
     Raw(Value),
 }
 
-/// What a code of the bus means.
+/// The meaning of an error code of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// It passes.
+    /// A transient error.
     Transient,
-    /// It does not.
+    /// A permanent error.
     Permanent,
-    /// The deployment is at fault.
+    /// The bus rejects the deployment.
     Deployment,
-    /// Nobody knows.
+    /// The code is undocumented.
     Unknown,
 }
 
-/// What the codes that the campaign answers with mean.
+/// The meaning of the codes that the campaign returns.
 pub(crate) fn meaning(code: &str) -> Meaning {
     match code {
         "InternalFailure" | "ThrottlingException" => Meaning::Transient,
@@ -87,7 +88,7 @@ pub(crate) fn meaning(code: &str) -> Meaning {
 }
 
 impl Ledger {
-    /// The account of an invocation with these records that must answer by `cutoff`.
+    /// The ledger of an invocation with these records that must respond by `cutoff`.
     pub(crate) fn open(
         invocation: u64,
         log: Arc<Log>,
@@ -147,51 +148,51 @@ impl Ledger {
         self.things.iter().position(|thing| thing.what == What::Message(index))
     }
 
-    /// Whether nothing of its lane that comes before it is unsettled.
+    /// Whether everything that precedes it in its per-aggregate queue is settled.
     fn is_first(&self, thing: &Thing) -> bool {
         let before = |other: &Thing| other.lane == thing.lane && other.lane.is_some() && other.order < thing.order;
         self.things.iter().all(|other| other.settled || !before(other))
     }
 
-    /// A request with these messages goes out.
+    /// Checks a request with these messages.
     pub(crate) fn sends(&mut self, request: &[usize]) {
-        // Answers of one moment are heard one after the other.
+        // Responses of the same instant are received one after the other.
         if self.stopped.is_some_and(|stopped| stopped < Instant::now()) {
-            self.violation("something is sent after the bus refused the deployment");
+            self.violation("a message is sent after the bus rejected the deployment");
         }
         if Instant::now() >= self.cutoff {
-            self.violation("something is sent after the time is up");
+            self.violation("a message is sent after the time limit");
         }
         let mut lanes = BTreeSet::new();
         for &index in request {
             let Some(at) = self.of_message(index) else {
-                self.violation(&format!("message {index} is sent and is not in the batch"));
+                self.violation(&format!("message {index} is sent but is not in the batch"));
                 continue;
             };
             let thing = &self.things[at];
             let name = self.name(thing);
             if thing.settled {
-                self.violation(&format!("{name} is sent though it is settled"));
+                self.violation(&format!("{name} is sent although it is settled"));
             }
             if !self.is_first(thing) || !lanes.insert(thing.lane.clone()) {
                 self.violation(&format!("{name} is sent while an earlier one is unsettled"));
             }
             if thing.refused.iter().any(|(code, alone)| meaning(code) == Meaning::Permanent && *alone) {
-                self.violation(&format!("{name} is sent though it was refused for good"));
+                self.violation(&format!("{name} is sent although it was permanently rejected"));
             }
             self.things[at].sent += 1;
         }
     }
 
-    /// The bus took this one, and the relay is told so.
+    /// The bus accepted this entry, and the relay received the result.
     pub(crate) fn taken(&mut self, index: usize) {
         if let Some(at) = self.of_message(index) {
             self.things[at].settled = true;
         }
     }
 
-    /// The bus refused this entry, and the relay is told so. A code for the entry is as good as one for a request of
-    /// its own.
+    /// The bus rejected this entry, and the relay received the result. A code for the entry counts like a code for a request with
+    /// only this entry.
     pub(crate) fn refused(&mut self, index: usize, code: &str, alone: bool) {
         if meaning(code) == Meaning::Deployment {
             self.stopped.get_or_insert(Instant::now());
@@ -201,35 +202,38 @@ impl Ledger {
         }
     }
 
-    /// A letter goes out. Answers what it is about.
+    /// Checks a dead-letter message. Returns the message or record that it contains.
     pub(crate) fn parks(&mut self, letter: &Value) -> Option<usize> {
         if Instant::now() >= self.cutoff {
-            self.violation("something is parked after the time is up");
+            self.violation("a dead-letter message is sent after the time limit");
         }
         let Some(at) = self.things.iter().position(|thing| !thing.settled && self.is_of(letter, thing)) else {
-            self.violation(&format!("a letter that is not whole, or of nothing in the batch: {letter}"));
+            self.violation(&format!("a dead-letter message is incomplete, or of no record in the batch: {letter}"));
             return None;
         };
         let thing = &self.things[at];
         let name = self.name(thing);
         if !self.is_first(thing) {
-            self.violation(&format!("{name} is parked while an earlier one is unsettled"));
+            self.violation(&format!("{name} is dead-lettered while an earlier one is unsettled"));
         }
         let code = letter["error"]["code"].as_str().unwrap_or_default();
         if !self.may_park(thing, code) {
-            self.violation(&format!("{name} is parked for {code:?}, and was answered {:?}", thing.refused));
+            self.violation(&format!("{name} is dead-lettered with {code:?}, but its failures are {:?}", thing.refused));
         }
         if letter["attempts"] != thing.sent {
-            self.violation(&format!("{name} was sent {} times, its letter says {}", thing.sent, letter["attempts"]));
+            self.violation(&format!(
+                "{name} was sent {} times, its dead-letter message contains {}",
+                thing.sent, letter["attempts"]
+            ));
         }
         let number = letter["stream"]["sequenceNumber"].as_str().and_then(SequenceNumber::parse);
         if !thing.numbers.contains(&number) {
-            self.violation(&format!("{name}: its letter is of record {number:?}"));
+            self.violation(&format!("{name}: its dead-letter message is of record {number:?}"));
         }
         Some(at)
     }
 
-    /// Whether a letter holds all of it.
+    /// Whether a dead-letter message contains all of it.
     fn is_of(&self, letter: &Value, thing: &Thing) -> bool {
         match &thing.what {
             What::Message(index) => letter["message"] == plain(&self.messages[*index].image),
@@ -252,8 +256,8 @@ impl Ledger {
         }
     }
 
-    /// The queue took a letter about this, or about another record that is the same to the last byte, and the relay is
-    /// told so.
+    /// The queue accepted a dead-letter message of this, or of another record with the same bytes, and the relay received the
+    /// response.
     pub(crate) fn parked(&mut self, at: usize) {
         let what = self.things[at].what.clone();
         if let Some(thing) = self.things.iter_mut().find(|thing| !thing.settled && thing.what == what) {
@@ -261,15 +265,15 @@ impl Ledger {
         }
     }
 
-    /// The relay answers: with an error, or with this JSON.
+    /// Checks the relay's response: an error, or this JSON.
     pub(crate) fn close(&self, answer: &InvocationOutcome) {
         if Instant::now() > self.cutoff {
-            self.violation("the relay answers late");
+            self.violation("the relay responds late");
         }
         let unsettled: Vec<_> = self.things.iter().filter(|thing| !thing.settled).collect();
         let numbers: Vec<_> = unsettled.iter().flat_map(|thing| &thing.numbers).collect();
         let right = match answer {
-            // Nobody could say where to go on.
+            // No sequence number is known to continue from.
             InvocationOutcome::FunctionError => numbers.contains(&&None),
             InvocationOutcome::Returned(json) => {
                 let lowest = numbers.iter().copied().min();
@@ -284,7 +288,7 @@ impl Ledger {
         };
         if !right {
             let names: Vec<_> = unsettled.iter().map(|thing| self.name(thing)).collect();
-            self.violation(&format!("unsettled are {names:?} at {numbers:?}, the answer is {answer:?}"));
+            self.violation(&format!("unsettled are {names:?} at {numbers:?}, the response is {answer:?}"));
         }
     }
 }
@@ -301,5 +305,5 @@ pub(crate) fn plain(image: &Value) -> Value {
     members.into_iter().collect()
 }
 
-/// How long before the deadline the relay answers.
+/// The time before the deadline at which the relay responds.
 pub(crate) const MARGIN: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
-//! What a schedule tells of itself.
+//! The log of a schedule.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::clock::Clock;
 
-/// Violations, counts of what was met, and, where somebody wants to read it, everything that happened.
+/// Violations, counts of the events of each kind, and, on request, a line for everything that happened.
 #[derive(Debug)]
 pub(crate) struct Log {
     clock: Clock,
@@ -13,14 +13,14 @@ pub(crate) struct Log {
     state: Mutex<Told>,
 }
 
-/// What was told.
+/// The content of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Promises that were broken.
+    /// Broken guarantees.
     pub(crate) violations: Vec<String>,
-    /// How often each kind of thing happened.
+    /// The number of occurrences of each kind.
     pub(crate) met: BTreeMap<String, u64>,
-    /// Line by line; empty unless it was asked for.
+    /// Line by line; empty unless requested.
     pub(crate) story: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Log {
         Self { clock, verbose, state: Mutex::default() }
     }
 
-    /// A line of the story.
+    /// Adds a line.
     pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
         if self.verbose {
             let line = format!("{:>10.3} {}", self.clock.passed().as_secs_f64(), line());
@@ -37,7 +37,7 @@ impl Log {
         }
     }
 
-    /// Something of this kind happened.
+    /// Counts an occurrence of this kind.
     pub(crate) fn met(&self, kind: &str) {
         self.met_times(kind, 1);
     }
@@ -50,14 +50,14 @@ impl Log {
         }
     }
 
-    /// A promise was broken.
+    /// Reports a broken guarantee.
     pub(crate) fn violation(&self, what: impl Into<String>) {
         let what = what.into();
         self.tell(|| format!("VIOLATION {what}"));
         self.state.lock().unwrap().violations.push(what);
     }
 
-    /// [`violation`](Self::violation) unless something holds.
+    /// Reports a [`violation`](Self::violation) unless a condition holds.
     pub(crate) fn expect(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.violation(what());

@@ -1,37 +1,36 @@
-//! The failure campaign: seeded schedules of everything that can go wrong between a command and the bus, in one process
-//! and in virtual time. After each, every promise must have been kept.
+//! The failure campaign: seeded schedules of all faults between a command and the bus, in one process and in virtual time. After
+//! each schedule, every guarantee must hold.
 //!
-//! - `cargo test -p suite-tests --test campaign` runs 1,000 schedules, and the tests of what outages and failures cost.
+//! - `cargo test -p suite-tests --test campaign` runs 1,000 schedules, and the tests of the cost of outages and failures.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.
-//! - `CAMPAIGN_SEED=7 cargo test -p suite-tests --test campaign schedules -- --nocapture` runs one, and tells its story.
+//! - `CAMPAIGN_SEED=7 cargo test -p suite-tests --test campaign schedules -- --nocapture` runs one, and prints its log.
 //!
-//! What is promised, and checked after each schedule:
-//! - An append that was acknowledged is stored, one that was refused is not, and one in doubt is stored whole or not at
-//!   all. Events and messages are numbered without gap or duplicate, and the metadata agree.
-//! - Every message of an event that is stored was delivered, or is whole in the dead-letter queue, or, where the
-//!   mapping's retries or ages are limited, whole in its on-failure destination.
-//! - What was delivered was committed, and has the same bytes each time.
-//! - Where the stream keeps the order of commits and its batches go one by one, first deliveries of an aggregate are in
-//!   the order of `messageSeq`, except after a message that was parked or given up. Retries, splits, crashes, repeated
-//!   batches and late arrivals change nothing of that.
-//! - Where the stream keeps the order per item only, as DynamoDB promises, or batches go side by side, the order holds
-//!   within each batch: nothing is sent while an earlier message of its aggregate in the batch is unsettled.
-//! - It comes to an end, once the bus and the queue are well. That takes a mapping that splits batches, as the template's
-//!   does, or time enough for a whole batch: where the stream is out of order, a batch that is never finished has its
+//! Guarantees that are checked after each schedule:
+//! - An acknowledged append is stored, a failed one is not, and one with an unknown outcome is stored completely or not at all.
+//!   Events and messages are numbered without gap or duplicate, and the metadata agree.
+//! - Every message of a stored event was delivered, or is complete in the dead-letter queue, or, if the mapping limits retries or
+//!   record ages, complete in its on-failure destination.
+//! - Every delivered message was committed, and has the same bytes each time.
+//! - If the stream keeps the order of commits and batches are delivered one by one, first deliveries of an aggregate are in the
+//!   order of `messageSeq`, except after a message that was dead-lettered or discarded. This also holds with retries, splits,
+//!   crashes, repeated batches and late arrivals.
+//! - If the stream keeps only the order per item, as DynamoDB guarantees, or batches are concurrent, the order holds within each
+//!   batch: no message is sent while an earlier message of its aggregate in the batch is unsettled.
+//! - The schedule ends after the faults of the bus and the queue have ended. This needs a mapping that splits batches, as the
+//!   template's does, or time enough for a whole batch: if the stream is out of order, a batch that is never finished has its
 //!   checkpoint at a message that is late in its aggregate's order, and begins with the same messages each time.
-//! - In each invocation nothing that is settled is sent again, nothing is parked but for a reason that does not pass,
-//!   nothing is sent once the deployment is refused or the time is up, and the answer names the lowest sequence number of
-//!   what is unsettled.
+//! - In each invocation no settled message is sent again, messages are dead-lettered only for permanent errors, no message is sent
+//!   after the bus has rejected the deployment or the time is up, and the response contains the lowest unsettled sequence number.
 //!
 //! In reading order:
-//! - [`schedule`]: what a seed comes to; [`dice`], [`clock`], [`log`]: chance, time and what is told.
-//! - [`writers`] on a [`database`] that loses calls and answers; [`bell`]: an aggregate with many messages.
-//! - [`stream`]: what comes of their commits; [`shard`]: how a mapping delivers it; [`lambda`]: how the relay is run.
-//! - [`services`]: a bus and a queue with [`faults`]; [`ledger`]: what a relay may do by what it was told.
+//! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
+//! - [`writers`] on a [`database`] that loses calls and responses; [`bell`]: an aggregate with many messages.
+//! - [`stream`]: the records of their commits; [`shard`]: their delivery by a mapping; [`lambda`]: the relay's invocations.
+//! - [`services`]: a bus and a queue with [`faults`]; [`ledger`]: the calls that a relay may make.
 //! - [`schedules`]: all of them.
-//! - [`checks`]: what must hold when everything has come to rest.
-//! - [`wire`], [`process`]: calls without a network, and processes that die.
-//! - [`counts`], [`outage`]: what failures cost, and an hour without a bus.
+//! - [`checks`]: the checks at the end of a schedule.
+//! - [`wire`], [`process`]: calls without a network, and processes that crash.
+//! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

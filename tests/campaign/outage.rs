@@ -18,17 +18,17 @@ use crate::wire::{self, Call, Lost, Reply, Service};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const AGGREGATES: usize = 50;
-/// Messages at once when the bus goes down.
+/// The number of messages at the beginning of the outage.
 const BURST: usize = 100;
-/// A message comes this long after the other.
+/// The interval between later messages.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How the bus is down.
+/// The kind of the outage.
 #[derive(Clone, Copy, Debug)]
 enum Down {
     /// Connections are refused.
     Unreachable,
-    /// Nothing ever answers.
+    /// No response ever arrives.
     Silent,
     /// 503.
     Failing,
@@ -38,7 +38,7 @@ enum Down {
     Denying,
 }
 
-/// A bus that is down until some time.
+/// A bus that is down until a time.
 #[derive(Clone, Debug)]
 struct Bus {
     down: Down,
@@ -48,17 +48,17 @@ struct Bus {
 
 #[derive(Debug, Default)]
 struct Heard {
-    /// Messages that were offered to the queue.
+    /// The number of messages that were sent to the queue.
     parked: usize,
     calls_while_down: usize,
-    /// How many messages had been taken by the end of each call.
+    /// The number of messages that were accepted by the end of each call.
     calls: Vec<usize>,
-    /// The id of each message, and when it was taken.
+    /// The id of each message, and the time of its acceptance.
     taken: Vec<(String, Instant)>,
 }
 
 impl Heard {
-    /// The calls that it took to deliver so many messages.
+    /// The number of calls for the delivery of this number of messages.
     fn calls_for(&self, messages: usize) -> usize {
         self.calls.partition_point(|&taken| taken < messages) + 1
     }
@@ -112,15 +112,15 @@ fn declared() -> (Function, StreamEvent) {
 struct Outage {
     calls_while_down: usize,
     invocations_while_down: usize,
-    /// Messages that waited when the bus was there again.
+    /// The number of waiting messages at the end of the outage.
     backlog: usize,
-    /// What it took to deliver them.
+    /// The invocations, calls and time for their delivery.
     invocations_for_backlog: usize,
     calls_for_backlog: usize,
     drained: Duration,
 }
 
-/// A burst when the bus goes down, and from then on a message every few seconds, until some time after it is there again.
+/// A burst at the beginning of the outage, and then a message every few seconds, until some time after its end.
 fn outage(down: Down) -> Outage {
     in_virtual_time(async {
         fastrand::seed(1);
@@ -150,7 +150,7 @@ fn outage(down: Down) -> Outage {
                     let outcome = invoke(&relay, &batch.payload(), function.timeout).await;
                     mapping.settle(batch, outcome, clock.now());
                 }
-                Step::Discard(discarded) => panic!("{discarded:?} is given up"),
+                Step::Discard(discarded) => panic!("{discarded:?} is discarded"),
                 Step::Wait { until } => {
                     let arrival = (pushed < count).then(|| clock.now() - clock.passed() + arrives(pushed));
                     match until.into_iter().chain(arrival).min() {
@@ -162,7 +162,7 @@ fn outage(down: Down) -> Outage {
         }
         let heard = heard.lock().unwrap();
         in_order(&heard.taken, count);
-        assert_eq!(heard.parked, 0, "an outage is no reason to park anything");
+        assert_eq!(heard.parked, 0, "an outage causes no dead-letter message");
         Outage {
             calls_while_down: heard.calls_while_down,
             invocations_while_down,
@@ -177,7 +177,7 @@ fn outage(down: Down) -> Outage {
 async fn invoke(relay: &Relay, payload: &str, time: Duration) -> InvocationOutcome {
     let batch = serde_json::from_str(payload).unwrap();
     let answer = tokio::time::timeout(time, relay.handle(batch, Instant::now() + time)).await;
-    let answer = answer.expect("the relay answers in time").expect("every record has a number");
+    let answer = answer.expect("the relay responds in time").expect("every record has a number");
     InvocationOutcome::Returned(serde_json::to_string(&answer).unwrap())
 }
 
@@ -187,7 +187,7 @@ fn record(number: usize, now: Duration) -> Record {
     Record::from_stream(record, STREAM).unwrap()
 }
 
-/// Every message was taken, once, and those of an aggregate in order.
+/// The bus accepted every message once, and those of an aggregate in order.
 fn in_order(taken: &[(String, Instant)], count: usize) {
     let mut last = BTreeMap::new();
     for (message, _) in taken {
@@ -199,9 +199,9 @@ fn in_order(taken: &[(String, Instant)], count: usize) {
 }
 
 #[test]
-fn an_hour_without_a_bus_loses_nothing_and_the_backlog_drains_by_itself() {
+fn outage_of_an_hour_loses_no_message_and_the_backlog_is_sent_afterwards() {
     let (function, event) = declared();
-    // An invocation uses its time, and waits a little after a failure; one that is denied gives up at once.
+    // An invocation uses its whole time, with a delay after each failure; one without permission ends at once.
     let longest_delay = daybook_event_source_mapping::mapping::LONGEST_DELAY;
     let at_most = |seconds: Duration| usize::try_from(HOUR.as_secs() / seconds.as_secs()).unwrap() + 20;
     for down in [Down::Unreachable, Down::Silent, Down::Failing, Down::Throttling, Down::Denying] {
@@ -212,9 +212,9 @@ fn an_hour_without_a_bus_loses_nothing_and_the_backlog_drains_by_itself() {
             _ => at_most(function.timeout),
         };
         assert!(outage.invocations_while_down <= invocations, "{down:?}: {outage:?}");
-        // Waits grow to five seconds, two and a half on average.
+        // Delays grow up to five seconds, with an average of two and a half.
         assert!(outage.calls_while_down <= 20 * outage.invocations_while_down, "{down:?}: {outage:?}");
-        // Batches are full again, but for what is left of the first, which was split again and again.
+        // Batches are full again, except for the parts of the first one, which was split repeatedly.
         let batches = outage.backlog / event.settings.batch_size + 10;
         assert!(outage.invocations_for_backlog <= batches, "{down:?}: {outage:?}");
         assert!(outage.calls_for_backlog <= outage.backlog / 10 + 20, "{down:?}: {outage:?}");

@@ -1,21 +1,21 @@
-//! A function instance that can die: at one of its calls, before or after the call took effect.
+//! A function instance that can crash: at one of its calls, before or after the call took effect.
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-/// Where a process dies.
+/// The point of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// Before its call of this number, counted from 0, has gone out.
+    /// Before the call with this number, counted from 0, is sent.
     BeforeCall(usize),
-    /// After it took effect, before the answer.
+    /// After the call took effect, before its response.
     AfterCall(usize),
-    /// Instead of being polled for this many times.
+    /// Instead of the poll with this number.
     AtPoll(usize),
 }
 
-/// The life of a process.
+/// The state of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     state: Mutex<State>,
@@ -29,12 +29,12 @@ struct State {
 }
 
 impl Life {
-    /// Starts over, to end so.
+    /// Starts again, with this crash.
     pub(crate) fn begin(&self, crash: Option<Crash>) {
         *self.state.lock().unwrap() = State { crash, calls: 0 };
     }
 
-    /// Counts a call, and says whether the process dies before or after it.
+    /// Counts a call, and returns whether the process crashes before or after it.
     pub(crate) fn call(&self) -> (bool, bool) {
         let mut state = self.state.lock().unwrap();
         let number = state.calls;
@@ -42,13 +42,13 @@ impl Life {
         (state.crash == Some(Crash::BeforeCall(number)), state.crash == Some(Crash::AfterCall(number)))
     }
 
-    /// Dies: whoever runs the process sees [`dead`](Self::dead), and nothing goes on here.
+    /// Crashes: the caller of the process sees [`dead`](Self::dead), and this future never continues.
     pub(crate) async fn die(&self) -> ! {
         self.dead.notify_one();
         match std::future::pending::<std::convert::Infallible>().await {}
     }
 
-    /// Ends when the process dies.
+    /// Ends when the process crashes.
     pub(crate) async fn dead(&self) {
         self.dead.notified().await;
     }

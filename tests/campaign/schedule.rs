@@ -1,4 +1,4 @@
-//! One schedule: everything that comes of one seed.
+//! One schedule: the run of one seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::shard::Poller;
 use crate::stream::{Kind, Message, Telling, tell};
 use crate::writers::{Attempt, Work};
 
-/// Once everything is well again, all of a schedule is done in this time.
+/// The maximum time of a schedule after the end of all faults.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
 
 /// Rows stay for a week.
@@ -52,7 +52,7 @@ async fn write(
 ) -> (Arc<Work>, Vec<Attempt>) {
     store(database).admin().create_table().await.unwrap();
 
-    // Large: the messages of a few aggregates are together too large for a request. Many: they are more than it holds.
+    // Large: the messages of a few aggregates exceed the size of a request. Many: they exceed its number of entries.
     let (large, many) = (dice.chance(0.02), dice.chance(0.02));
     let types: &[&str] = match (large, many) {
         (true, _) => &["bell"; 6],
@@ -80,14 +80,14 @@ async fn write(
     };
     let attempts = work.run(writers, commands).await;
     database.recover();
-    // What is still on the wire arrives.
+    // Calls that were sent still arrive.
     sleep(Duration::from_secs(60)).await;
     check_table(database, &keys, &attempts, log);
     verify(&work, log).await;
     (work, attempts)
 }
 
-/// What an operator's verification says of every aggregate.
+/// The findings of an operator's verification of every aggregate.
 async fn verify(work: &Work, log: &Log) {
     let store = store(&work.database);
     for key in &work.keys {
@@ -97,7 +97,7 @@ async fn verify(work: &Work, log: &Log) {
     }
 }
 
-/// A store on a wire that nothing happens to.
+/// A store without faults.
 fn store(database: &Database) -> EventStore {
     EventStore::new(&database.config(Arc::default()), StoreSettings::new(TABLE))
 }
@@ -158,14 +158,14 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
     for poller in pollers {
         poller.await.unwrap();
     }
-    // What was forgotten ends, and what is still on the wire arrives.
+    // Abandoned invocations end, and calls that were sent still arrive.
     sleep(Duration::from_secs(300)).await;
     check_messages(&stream, &services.effects(), services.bus(), promise, log);
     check_expiry(work, dice, log, &messages).await;
     log.tell(|| format!("{} invocations", function.invocations()));
 }
 
-/// When the rows are past their time, the table deletes them, and nobody hears of it.
+/// The table deletes expired rows, and no message is sent because of it.
 async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &Arc<Vec<Message>>) {
     let Work { seed, clock, ref database, .. } = *work;
     if !dice.chance(0.2) {
@@ -202,10 +202,10 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
         give_up: Instant::now() + PATIENCE,
     };
     poller.run(Arc::clone(&stream.shards[0])).await;
-    log.expect(services.effects().is_empty(), || "something was sent because its row expired".to_owned());
+    log.expect(services.effects().is_empty(), || "a message was sent because its row expired".to_owned());
 }
 
-/// A mapping's settings, within what they may be.
+/// Random valid settings of a mapping.
 fn settings(dice: &mut Dice) -> MappingSettings {
     let mut outbox_rows = RecordFilter::default();
     outbox_rows.add(r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#).unwrap();
@@ -226,7 +226,7 @@ fn settings(dice: &mut Dice) -> MappingSettings {
     }
 }
 
-/// Messages that the bus refuses for ever, and how.
+/// Messages that the bus permanently rejects, and the codes.
 fn doomed(dice: &mut Dice, messages: &[Message]) -> BTreeMap<usize, &'static str> {
     let rate = dice.one_of(&[0.0, 0.0, 0.05, 0.3]);
     let sound = messages.iter().enumerate().filter(|(_, message)| message.kind == Kind::Sound);

@@ -11,10 +11,10 @@ use crate::schedule;
 /// Schedules in a normal run.
 const SCHEDULES: u64 = 1_000;
 
-/// So many failing seeds are told.
+/// The maximum number of failing seeds that are reported.
 const FAILURES_TOLD: usize = 3;
 
-/// What a thousand schedules must have met, or they prove less than they say.
+/// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
 const MUST_BE_MET: [&str; 64] = [
     "answer lost",
     "append NotStored",
@@ -129,7 +129,7 @@ fn schedules_keep_every_promise() {
 }
 
 #[test]
-fn a_seed_tells_the_same_story_each_time() {
+fn repeated_seed_produces_the_same_log() {
     for seed in 0..12 {
         let (first, second) = (schedule::run(seed, true), schedule::run(seed, true));
         for (first, second) in first.story.iter().zip(&second.story) {

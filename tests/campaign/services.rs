@@ -1,4 +1,4 @@
-//! EventBridge and SQS, in this process, behind a wire that loses calls and answers.
+//! EventBridge and SQS, in this process, behind a simulated network that loses calls and responses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -21,22 +21,22 @@ use crate::process::Life;
 use crate::stream::{Kind, Message};
 use crate::wire::{self, Call, Lost, Reply, Service};
 
-/// What has become of a message, or of a record that cannot be read.
+/// The result of a message or of an unreadable record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Effect {
-    /// The bus took the message of this index.
+    /// The bus accepted the message with this index.
     Delivered(usize),
-    /// The queue took it.
+    /// The queue accepted the message with this index.
     Parked(usize),
-    /// The queue took a record that cannot be read.
+    /// The queue accepted an unreadable record.
     ParkedRaw(Value),
-    /// The mapping gave it up, and its destination has it.
+    /// The mapping discarded the message, and its destination received it.
     Discarded(usize),
-    /// The same of a record that cannot be read.
+    /// The same for an unreadable record.
     DiscardedRaw(Value),
 }
 
-/// The bus, the queue and their wire.
+/// The bus, the queue and their simulated network.
 #[derive(Clone, Debug)]
 pub(crate) struct Services(Arc<Inner>);
 
@@ -46,7 +46,7 @@ struct Inner {
     log: Arc<Log>,
     messages: Arc<Vec<Message>>,
     by_detail: HashMap<String, usize>,
-    /// What the bus refuses by message, for ever.
+    /// The messages that the bus permanently rejects.
     rules: Vec<Rule>,
     state: Mutex<State>,
 }
@@ -65,7 +65,7 @@ struct State {
 }
 
 impl Services {
-    /// Services that will refuse some of these messages for good.
+    /// Services of which the bus permanently rejects some of these messages.
     pub(crate) fn new(
         seed: u64,
         log: Arc<Log>,
@@ -106,7 +106,7 @@ impl Services {
         self.0.state.lock().unwrap().effects.clone()
     }
 
-    /// Something has come to something elsewhere.
+    /// Adds a result from another source.
     pub(crate) fn note(&self, effect: Effect) {
         self.0.state.lock().unwrap().effects.push(effect);
     }
@@ -120,7 +120,7 @@ struct Connection {
     ledger: Arc<Mutex<Option<Ledger>>>,
 }
 
-/// A call that has left.
+/// A call that was sent.
 struct Sent {
     services: Arc<Inner>,
     life: Arc<Life>,
@@ -157,7 +157,7 @@ impl Sent {
         let known = |entry: &Value| self.services.by_detail.get(entry["Detail"].as_str()?).copied();
         let indices: Vec<_> = entries.iter().map(known).collect();
         let Some(indices) = indices.into_iter().collect::<Option<Vec<usize>>>() else {
-            self.services.log.violation("something is sent that was never committed");
+            self.services.log.violation("a message is sent that was never committed");
             return Err(Lost);
         };
         self.with_ledger(|ledger| ledger.sends(&indices));
@@ -182,7 +182,7 @@ impl Sent {
             }
             drop(state);
             if reply.status == 400 {
-                services.log.violation(format!("the bus refuses a request: {}", reply.body));
+                services.log.violation(format!("the bus rejects a request: {}", reply.body));
             }
             Ok(reply)
         };
@@ -208,11 +208,11 @@ impl Sent {
                 message.kind != Kind::Unreadable && letter["message"]["messageId"] == message.id.as_str()
             });
             let parked = of_row.map_or_else(|| Effect::ParkedRaw(letter["record"].clone()), Effect::Parked);
-            services.log.tell(|| format!("the queue answers {}: {parked:?}", reply.status));
+            services.log.tell(|| format!("the queue responds {}: {parked:?}", reply.status));
             if reply.status == 200 {
                 services.state.lock().unwrap().effects.push(parked);
             } else {
-                services.log.violation(format!("the queue refuses a letter: {}", reply.body));
+                services.log.violation(format!("the queue rejects a dead-letter message: {}", reply.body));
             }
             Ok(reply)
         };
@@ -232,7 +232,7 @@ impl Sent {
         self.ledger.lock().unwrap().as_mut().map(act)
     }
 
-    /// The way there and back. What is on the wire arrives, whatever becomes of its sender.
+    /// The time of the request and of the response. A call that was sent arrives even if its sender ends.
     async fn travel(&self, effect: impl Future<Output = Result<Reply, Lost>> + Send + 'static) -> Result<Reply, Lost> {
         let (there, back) = self.services.with_dice(|dice| latency(self.fault, dice));
         match self.fault {
@@ -270,12 +270,12 @@ impl Sent {
         }
     }
 
-    /// Books what the relay is told of each entry.
+    /// Adds the result of each entry to the ledger.
     fn tell_of_entries(&self, indices: &[usize], reply: &Reply) {
         let code_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let answer: Value = serde_json::from_str(&reply.body).unwrap_or_default();
         if reply.status != 200 {
-            // By its status it passes, or the deployment is refused, whatever the code.
+            // The status decides between a transient error and a rejected deployment, with any code.
             let code = match reply.status {
                 403 => "AccessDeniedException".to_owned(),
                 400 => code_of(&answer["__type"]),
@@ -318,7 +318,7 @@ impl Inner {
         Some(fault)
     }
 
-    /// A request reaches its service, which answers at once.
+    /// A request reaches its service, which responds at once.
     fn arrive(&self, target: &str, body: String, script: Option<CallFault>) -> Result<Reply, Lost> {
         self.bus.set_faults(Faults {
             put_events: script.into_iter().collect(),

@@ -17,7 +17,7 @@ use crate::log::Log;
 use crate::services::{Effect, Services};
 use crate::stream::{Content, Entry, Kind, Message, Shard};
 
-/// What drives a shard.
+/// The parts that a shard needs.
 pub(crate) struct Poller {
     pub(crate) clock: Clock,
     pub(crate) log: Arc<Log>,
@@ -26,14 +26,14 @@ pub(crate) struct Poller {
     pub(crate) settings: MappingSettings,
     pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) dice: Dice,
-    /// When pollers start over: each time either where the mapping says, or at the first record.
+    /// The times at which pollers start over: either at the mapping's position or at the first record.
     pub(crate) restarts: Vec<Duration>,
-    /// When it must be done.
+    /// The deadline of the delivery.
     pub(crate) give_up: Instant,
 }
 
 impl Poller {
-    /// Delivers everything in the shard, until nothing is left to do.
+    /// Delivers all records of the shard until all are settled.
     pub(crate) async fn run(mut self, shard: Arc<Shard>) {
         let entries: HashMap<String, Arc<Entry>> = shard
             .records
@@ -48,7 +48,7 @@ impl Poller {
             if self.restarts.first().is_some_and(|&at| at <= now) {
                 self.restarts.remove(0);
                 (mapping, next) = self.start_over(&mapping, &shard);
-                // What is running is forgotten: it goes on, and nobody hears of its end.
+                // Running invocations are abandoned: they continue, and their outcomes are ignored.
                 for batch in std::mem::take(&mut running) {
                     tokio::spawn(batch);
                 }

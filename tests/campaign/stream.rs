@@ -1,5 +1,5 @@
-//! The table's stream as DynamoDB may legally deliver it: in order per item, and in any order otherwise; with everything
-//! else that happens in the table between the outbox rows, and with rows that nobody can read.
+//! The table's stream in any form that DynamoDB's guarantees allow: in order per item, and otherwise in any order, with the
+//! records of other rows between the outbox rows, and with unreadable rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,36 +13,36 @@ use crate::log::Log;
 
 pub(crate) const STREAM: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/daybook-campaign/stream/1";
 
-/// A message as the stream tells it.
+/// A message in the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) id: String,
     pub(crate) pk: String,
     pub(crate) seq: u64,
-    /// The row, in the notation of DynamoDB.
+    /// The row, in DynamoDB's JSON.
     pub(crate) image: Value,
     pub(crate) kind: Kind,
 }
 
-/// What can be done with a message.
+/// The condition of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It can be sent.
+    /// The message can be sent.
     Sound,
-    /// Its row can be read, and the bus takes it under no circumstances.
+    /// Its row can be read, but the bus always rejects it.
     Unsendable,
     /// Its row cannot be read.
     Unreadable,
 }
 
-/// What a record of the stream is to the relay.
+/// The meaning of a stream record for the relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// The message of this index.
     Message(usize),
-    /// Nothing.
+    /// A record that the relay ignores.
     SomethingElse,
-    /// Something that must be parked as it is, of this partition where it has one.
+    /// A record that must be sent to the dead-letter queue unchanged, with its partition if it has one.
     Poison(Option<String>),
 }
 
@@ -52,24 +52,24 @@ pub(crate) struct Shard {
     pub(crate) records: Vec<(Duration, Arc<Entry>)>,
 }
 
-/// A record and what is known of it.
+/// A record and its meaning.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) record: Record,
     pub(crate) content: Content,
 }
 
-/// How a schedule's stream is told.
+/// The properties of a schedule's stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Telling {
     /// Whether records of different items arrive in the order in which they were committed.
     pub(crate) in_order: bool,
     pub(crate) shards: usize,
-    /// How many rows in a hundred are damaged.
+    /// The percentage of damaged rows.
     pub(crate) damage: f64,
-    /// Other records among them, at most.
+    /// The maximum number of other records between them.
     pub(crate) noise: usize,
-    /// Over what time they arrive.
+    /// The time during which they arrive.
     pub(crate) spread: Duration,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Stream {
     pub(crate) shards: Vec<Arc<Shard>>,
 }
 
-/// Tells what was recorded (records as `GetRecords` has them, in the order of commits), beginning at the time `from`.
+/// Creates the stream of these records (as `GetRecords` returns them, in the order of commits), beginning at the time `from`.
 pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log: &Log, from: Duration) -> Stream {
     let mut messages = Vec::new();
     let mut told = Vec::new();
@@ -108,7 +108,7 @@ pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log:
     }
 
     let mut shards: Vec<Shard> = (0..telling.shards).map(|_| Shard::default()).collect();
-    // The digits grow by one on the way, where text order would go wrong; or there are too many for a `u128`.
+    // The number of digits increases within the stream, so text order would be wrong; or the numbers exceed a `u128`.
     let start = dice.one_of(&["95", "9990", "99999999999999999985", "99999999999999999999999999999999999985"]);
     let mut numbers: Vec<u128> = shards.iter().map(|_| start.parse().unwrap()).collect();
     let mut arrival = from;
@@ -116,7 +116,7 @@ pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log:
     for (index, (mut record, content)) in told.into_iter().enumerate() {
         arrival += dice.milliseconds(0..=2 * gap);
         let pk = record["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap_or_default();
-        // One partition is in one shard.
+        // A partition is in exactly one shard.
         let shard = pk.bytes().map(usize::from).sum::<usize>() % telling.shards;
         numbers[shard] += u128::from(dice.number(1..=4));
         record["eventID"] = format!("{shard}-{index}").into();
@@ -142,7 +142,7 @@ pub(crate) fn message(record: &Value) -> Option<Message> {
     })
 }
 
-/// Spoils the row of a message.
+/// Damages the row of a message.
 fn damage(message: &mut Message, dice: &mut Dice, log: &Log) {
     let (kind, name, value) = match dice.number(0..=6) {
         0 => (Kind::Unreadable, "messageSeq", json!({"S": "three"})),
@@ -161,7 +161,7 @@ fn damage(message: &mut Message, dice: &mut Dice, log: &Log) {
     message.image[name] = value;
 }
 
-/// One record more, and where it goes: not before the row that it is about was put.
+/// An additional record, and its position: not before its row was put.
 fn noise(told: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value, Content) {
     let rows: Vec<_> = (0..told.len()).filter(|&at| matches!(told[at].1, Content::Message(_))).collect();
     let keys = |pk: &str, sk: &str| json!({"pk": {"S": pk}, "sk": {"S": sk}});
@@ -240,7 +240,7 @@ fn noise(told: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value
     }
 }
 
-/// Another order in which every item's records keep theirs.
+/// Another order that keeps the order of each item's records.
 fn scatter(told: &mut Vec<(Value, Content)>, dice: &mut Dice) {
     let reach = dice.one_of(&[2, 5, 20, 1_000]);
     let mut latest: BTreeMap<String, usize> = BTreeMap::new();
@@ -253,7 +253,7 @@ fn scatter(told: &mut Vec<(Value, Content)>, dice: &mut Dice) {
             (*place, entry)
         })
         .collect();
-    // A stable sort: two records of an item at one place stay as they were.
+    // A stable sort: two records of an item with the same position keep their order.
     placed.sort_by_key(|(place, _)| *place);
     told.extend(placed.into_iter().map(|(_, entry)| entry));
 }

@@ -1,4 +1,4 @@
-//! The AWS clients' network, without a network: a request is a function call, and a lost one an error.
+//! The network of the AWS clients, without sockets: a request is a function call, and a lost request an error.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use aws_smithy_types::body::SdkBody;
 use daybook_function_runtime::SdkConfig;
 use futures_util::future::BoxFuture;
 
-/// A call on its way.
+/// A call that was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     /// `TransactWriteItems`, `PutEvents`, …
@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub(crate) body: String,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -31,7 +31,7 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) struct Lost;
 
-/// What is at the other end.
+/// The service that receives the calls.
 pub(crate) trait Service: Debug + Send + Sync + 'static {
     fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>>;
 }

@@ -1,4 +1,4 @@
-//! Writers side by side: each decides on what it knows, appends, and remembers what it was told.
+//! Concurrent writers: each decides on its known state, appends, and stores the outcomes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::dice::Dice;
 use crate::log::Log;
 use crate::process::{Crash, Life, until_poll};
 
-/// One append that was sent, and what came of it.
+/// One append and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) key: AggregateKey,
@@ -27,18 +27,18 @@ pub(crate) struct Attempt {
     pub(crate) told: Verdict,
 }
 
-/// What the writer was told.
+/// The outcome that the writer received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is stored.
+    /// The append is stored.
     Stored,
-    /// It is not.
+    /// The append is not stored.
     NotStored,
-    /// Nothing: the writer died, or ran out of time in doubt.
+    /// Unknown: the writer crashed or timed out before it received an outcome.
     Nothing,
 }
 
-/// What the writers of a schedule do.
+/// The work of a schedule's writers.
 pub(crate) struct Work {
     pub(crate) seed: u64,
     pub(crate) clock: Clock,
@@ -53,7 +53,7 @@ pub(crate) struct Work {
 type Attempts = Arc<Mutex<Vec<Attempt>>>;
 
 impl Work {
-    /// Lets `count` writers loose, each with so many commands, and answers what they tried.
+    /// Runs `count` writers, each with a number of commands. Returns their attempts.
     pub(crate) async fn run(self: &Arc<Self>, count: u64, commands: usize) -> Vec<Attempt> {
         let attempts = Attempts::default();
         let writers: Vec<_> = (0..count)
@@ -66,7 +66,7 @@ impl Work {
         for writer in writers {
             writer.await.unwrap();
         }
-        Arc::into_inner(attempts).expect("the writers are gone").into_inner().unwrap()
+        Arc::into_inner(attempts).expect("the writers have ended").into_inner().unwrap()
     }
 }
 
@@ -86,7 +86,7 @@ impl Writer {
         Self { work, number, dice, attempts, life, store }
     }
 
-    /// Creates some aggregates, and then works on any.
+    /// Creates some aggregates, and then sends commands to any.
     async fn run(mut self, to_create: Vec<usize>, commands: usize) {
         let mut to_create = to_create.into_iter();
         for _ in 0..commands {
@@ -134,7 +134,7 @@ impl Writer {
         Request {
             key,
             commands,
-            // A warm instance decides on what it saw last; one that was just loaded, on what is there.
+            // A warm instance decides on its cached state, a new one on the loaded state.
             from_memory: self.dice.chance(0.6),
             time: self.dice.one_of(&[30, 300, 3_000, 20_000]),
             dice: Dice::new(self.work.seed, &format!("request {}", self.dice.bits())),
@@ -142,7 +142,7 @@ impl Writer {
     }
 }
 
-/// A new instance: an empty memory.
+/// A new instance with an empty cache.
 fn process(work: &Work, dice: &mut Dice) -> (Arc<Life>, Arc<EventStore>) {
     let life = Arc::new(Life::default());
     let snapshot_every = dice.one_of(&[2, 5, 100]);
@@ -160,10 +160,10 @@ struct Request {
     dice: Dice,
 }
 
-/// A command that the aggregate may take, unless it is too early or too late for it.
+/// A command that the aggregate may accept, depending on its state.
 fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) -> CommandRequest {
     let text = format!("text {}", dice.number(0..=9));
-    // Now and then an aggregate is created that exists.
+    // Sometimes, an existing aggregate is created again.
     let choice = if creates { 0 } else { dice.number(0..=20) };
     let (command, data) = match (aggregate_type, choice) {
         ("account", 0) => ("OpenAccount", json!({})),
@@ -188,7 +188,7 @@ fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) 
     CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() }
 }
 
-/// Decides and appends, anew where another writer was faster, as the command handler does.
+/// Decides and appends, and repeats this after a conflict, as the command handler does.
 async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, number: u64, mut request: Request) {
     let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
     let key = &request.key;
@@ -259,7 +259,7 @@ fn remember(attempts: &Attempts, key: &AggregateKey, decided: &Decided) -> usize
     attempts.len() - 1
 }
 
-/// Every attempt's messages by their ids.
+/// The messages of all attempts by their ids.
 pub(crate) fn messages(attempts: &[Attempt]) -> BTreeMap<String, &OutboxMessage> {
     attempts
         .iter()

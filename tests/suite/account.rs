@@ -1,4 +1,4 @@
-//! The ledger, from opening an account to a refused transaction.
+//! An account, from its opening to a rejected transaction.
 
 use serde_json::{Value, json};
 use suite_tests::Suite;
@@ -8,7 +8,7 @@ fn transaction(desc: &str, amount: i64) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_adds_up_and_announces_the_overdraft_once() {
+async fn account_commands_update_the_balance_and_publish_the_overdraft_once() {
     let suite = Suite::start().await;
 
     let opened = suite.post("/account", &json!({"id": "476118"})).await.expect(201);
@@ -36,7 +36,7 @@ async fn the_ledger_adds_up_and_announces_the_overdraft_once() {
     let finally = suite.post("/account/476118/commands?rebuild=true", &transaction("E", 25)).await.expect(200);
     assert_eq!(finally.body["state"]["balance"], 0);
 
-    // What was announced twice would come before what is announced last.
+    // A second message about the overdraft would arrive before the last message.
     suite.post("/account/476118/commands", &transaction("F", -5000)).await.expect_problem(422, "refused");
     let messages = suite.messages_of("account/476118", 2).await;
     let types: Vec<_> = messages.iter().map(|message| message.detail_type.as_str()).collect();
@@ -48,7 +48,7 @@ async fn the_ledger_adds_up_and_announces_the_overdraft_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_beyond_the_overdraft_is_refused_and_the_refusal_is_announced() {
+async fn transaction_beyond_the_overdraft_is_rejected_and_the_rejection_is_published() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
 
@@ -67,7 +67,7 @@ async fn a_transaction_beyond_the_overdraft_is_refused_and_the_refusal_is_announ
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_batch_appends_only_what_the_refusal_records() {
+async fn rejected_batch_appends_only_the_events_of_the_rejection() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
 
@@ -80,7 +80,7 @@ async fn a_refused_batch_appends_only_what_the_refusal_records() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_may_create_and_a_refused_creation_leaves_nothing() {
+async fn batch_with_a_creation_creates_and_a_rejected_one_appends_nothing() {
     let suite = Suite::start().await;
     let open = json!({"command": "OpenAccount"});
 

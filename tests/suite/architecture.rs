@@ -1,4 +1,4 @@
-//! The promises of the workspace's structure.
+//! The rules of the workspace's structure.
 
 mod imports;
 
@@ -114,7 +114,7 @@ fn library_roots() -> Vec<PathBuf> {
 }
 
 #[test]
-fn dependencies_follow_the_arrows() {
+fn crates_depend_only_on_the_allowed_crates() {
     let dependencies = dependencies();
     let named: BTreeSet<_> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(dependencies.keys().cloned().collect::<BTreeSet<_>>(), named);
@@ -138,7 +138,7 @@ fn imports_between_the_files_of_a_crate_have_no_circle() {
 }
 
 #[test]
-fn the_kernel_knows_neither_aws_nor_waiting() {
+fn kernel_depends_on_neither_aws_nor_async_crates() {
     for name in ["daybook-decider", "aggregates"] {
         for used in &dependencies()[name] {
             let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
@@ -148,7 +148,7 @@ fn the_kernel_knows_neither_aws_nor_waiting() {
 }
 
 #[test]
-fn only_the_event_store_owns_a_dynamodb_client() {
+fn only_the_event_store_has_a_dynamodb_client() {
     let owners: Vec<_> = dependencies()
         .into_iter()
         .filter(|(name, _)| !["suite-tests", TEST_SUPPORT].contains(&name.as_str()))
@@ -159,10 +159,10 @@ fn only_the_event_store_owns_a_dynamodb_client() {
 }
 
 #[test]
-fn only_the_table_spells_its_attributes() {
+fn attribute_names_are_written_only_in_the_table_crate() {
     for entry in walk(&workspace().join("crates")) {
         let path = entry.to_string_lossy().replace('\\', "/");
-        // The shape itself, and the pattern tests, which spell records on purpose.
+        // The table crate itself, and the tests of filter patterns, which write records on purpose.
         let allowed = ["/crates/table/", "/crates/event-source-mapping/", "/tests/"];
         if allowed.iter().any(|part| path.contains(part)) {
             continue;
@@ -194,9 +194,9 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// A dependency of the tests may ask for other features of it, and what they find would not be what is deployed.
+/// A dependency of the tests could enable other features of `serde_json`. The tests would then run other code than is deployed.
 #[test]
-fn the_functions_read_json_as_the_tests_do() {
+fn functions_have_the_same_json_features_as_the_tests() {
     let of = |packages: &[&str]| {
         let output = Command::new(env!("CARGO"))
             .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p} {f}"])

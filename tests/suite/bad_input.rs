@@ -1,4 +1,4 @@
-//! Bad input to every route: the right status, a problem that says what to do, and a table that is as it was.
+//! Bad input to every route gets the right status and a problem with instructions, and leaves the table unchanged.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use suite_tests::Suite;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A request and the problem that it should come to.
+/// A request and the expected problem.
 struct Case<'a> {
     method: Method,
     path: &'a str,
@@ -45,7 +45,7 @@ async fn rows(suite: &Suite) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::too_many_lines, reason = "a list of requests, each with its problem")]
-async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
+async fn bad_input_gets_the_documented_problem_and_changes_nothing() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     suite.post("/todo", &json!({"id": "1", "title": "TODO", "message": ""})).await.expect(201);
@@ -61,7 +61,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
     let large = json!({"title": "x".repeat(410 * 1024), "message": ""}).to_string();
     let one = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": 1}});
     let hundred = Value::from(vec![one.clone(); 100]).to_string();
-    // Each title stands in an event and in a message, so the rows are twice what is sent.
+    // Each title is stored in an event and in a message, so the rows are twice as large as the request.
     let heavy = |n| json!({"command": "UpdateTodo", "data": {"title": format!("{n}{}", "x".repeat(340 * 1024)), "message": ""}});
     let heavy = Value::from((0..7).map(heavy).collect::<Vec<_>>()).to_string();
     let with = |name, value, case: Case<'static>| Case { headers: vec![JSON, (name, value)], ..case };
@@ -69,7 +69,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
     let update = r#"{"title":"x","message":"y"}"#;
 
     let cases = [
-        // 400: cannot be understood
+        // 400: cannot be parsed
         post("/account", "{", 400, "malformed-json"),
         post("/account/1", "not json", 400, "malformed-json"),
         post("/account/1/commands", "[{]", 400, "malformed-json"),
@@ -109,7 +109,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         twice("x-correlation-id", "c", post("/todo/1", update, 400, "bad-header")),
         twice("x-causation-id", "c", post("/todo/1", update, 400, "bad-header")),
         with("x-correlation-id", "two words", post("/todo/1", update, 400, "bad-header")),
-        // 404: not there
+        // 404: does not exist
         get("/", 404, "unknown-route"),
         get("/account/1/nothing", 404, "unknown-route"),
         get("/account/1/events/1", 404, "unknown-route"),
@@ -128,14 +128,14 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         get("/account/1?version=2", 404, "no-such-version"),
         post("/account/2", r#"{"ownerFirst":"a","ownerLast":"b"}"#, 404, "not-found"),
         post("/account/2/commands", transaction, 404, "not-found"),
-        // 405: not with this method
+        // 405: wrong method
         Case { method: Method::PUT, ..post("/account/1", "{}", 405, "method-not-allowed") },
         Case { method: Method::DELETE, ..get("/account", 405, "method-not-allowed") },
         Case { method: Method::DELETE, ..get("/account/1", 405, "method-not-allowed") },
         Case { method: Method::GET, ..get("/account/1/commands", 405, "method-not-allowed") },
         Case { method: Method::POST, ..post("/events", "{}", 405, "method-not-allowed") },
         post("/order/1", "{}", 405, "method-not-allowed"),
-        // 409 and 410: not any more
+        // 409 and 410: exists or is deleted
         post("/account", r#"{"id":"1"}"#, 409, "already-exists"),
         post("/account/1/commands", r#"{"command":"OpenAccount"}"#, 409, "already-exists"),
         with("if-match", "\"2\"", post("/todo/1", update, 409, "version-conflict")),
@@ -145,7 +145,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
         get("/todo/gone", 410, "deleted"),
         get("/todo/gone?rebuild=true", 410, "deleted"),
         post("/todo/gone", update, 410, "deleted"),
-        // 413: too much for DynamoDB
+        // 413: too large for DynamoDB
         post("/todo", &huge, 413, "too-large"),
         post("/todo", &large, 413, "too-large"),
         post("/account/1/commands", &hundred, 413, "too-large"),
@@ -157,7 +157,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
             headers: vec![("content-type", "application/x-www-form-urlencoded")],
             ..post("/account/1/commands", "a=1", 415, "not-json")
         },
-        // 422: understood, and wrong
+        // 422: parsed, and invalid
         post("/account", "[]", 422, "bad-body"),
         post("/account", "7", 422, "bad-body"),
         post("/account", r#"{"id":7}"#, 422, "bad-body"),
@@ -226,7 +226,7 @@ async fn bad_input_is_told_what_is_wrong_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_is_told_with_its_place() {
+async fn invalid_member_is_reported_with_its_path() {
     let suite = Suite::start().await;
     for (path, body, detail) in [
         (
@@ -252,7 +252,7 @@ async fn what_does_not_fit_is_told_with_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_query_is_told_by_its_parameters() {
+async fn invalid_query_is_reported_with_its_parameter() {
     let suite = Suite::start().await;
     let number = format!("a whole number from 0 to {}", u64::MAX);
     for (path, detail) in [
@@ -272,7 +272,7 @@ async fn what_is_wrong_with_a_query_is_told_by_its_parameters() {
         let answer = suite.get(path).await.expect_problem(400, "bad-query");
         assert_eq!(answer.body["detail"], detail, "{path}");
     }
-    // What is right is still taken, escapes and all.
+    // Valid queries are accepted, including escapes.
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     for path in
         ["/account/1?version=1&rebuild=true", "/account/1?%76ersion=%31", "/account/1?", "/account/1?rebuild=false"]
@@ -283,7 +283,7 @@ async fn what_is_wrong_with_a_query_is_told_by_its_parameters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_version_or_an_array_cannot_be_is_told() {
+async fn invalid_version_or_command_array_is_reported_with_the_reason() {
     let suite = Suite::start().await;
     let todo = r#"{"title":"x","message":""}"#;
     let create = r#"{"command":"CreateTodo","data":{"title":"x","message":""}}"#;
@@ -342,7 +342,7 @@ async fn what_a_version_or_an_array_cannot_be_is_told() {
         let answer = suite.send(Method::POST, path, headers, Some(&body)).await.expect_problem(status, slug);
         assert_eq!((&answer.body["detail"], answer.header("etag")), (&json!(detail), ""), "{path} {headers:?} {body}");
     }
-    // Of one that is there, and of one that was, each is told as it is.
+    // For an existing and a deleted aggregate, the problem describes its state.
     suite.send(Method::POST, "/todo/1/commands", &[JSON, ("if-match", "\"0\"")], Some(create)).await.expect(201);
     let commands = async |body: String| suite.send(Method::POST, "/todo/1/commands", &[JSON], Some(&body)).await;
     let again = commands(format!("[{update},{create}]")).await.expect_problem(409, "already-exists");
@@ -355,7 +355,7 @@ async fn what_a_version_or_an_array_cannot_be_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_method_that_is_not_allowed_is_told_which_are() {
+async fn method_that_is_not_allowed_gets_the_allowed_methods() {
     let suite = Suite::start().await;
     for (path, allowed) in [
         ("/account", "POST,GET,HEAD"),
@@ -376,12 +376,12 @@ async fn a_method_that_is_not_allowed_is_told_which_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_problem_never_shows_an_internal_text() {
+async fn internal_error_response_contains_no_internal_text() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let transaction = transaction();
     let sound = row(&suite, "EVENT#000000000001").await;
-    // The event can no longer be read: a fault of ours, of which the caller learns nothing.
+    // The event is unreadable. This is an internal error, whose details the caller does not see.
     for (attribute, value) in [
         ("data", AttributeValue::S(r#"{"id":"1","Secret":"#.into())),
         ("data", AttributeValue::S(r#"{"Secret":7}"#.into())),
@@ -403,7 +403,7 @@ async fn a_problem_never_shows_an_internal_text() {
         }
     }
     put(&suite, sound).await;
-    // So is an answer that was kept.
+    // The same holds for an unreadable stored response.
     let keyed = [JSON, ("idempotency-key", "k")];
     suite.send(Method::POST, "/account/1/commands", &keyed, Some(&transaction)).await.expect(200);
     let mut kept = row(&suite, "IDEMPOTENCY#k").await;
@@ -414,7 +414,7 @@ async fn a_problem_never_shows_an_internal_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_newer_release_wrote_is_a_matter_of_time() {
+async fn event_of_a_newer_release_gets_a_retryable_503() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let transaction = transaction();
@@ -432,7 +432,7 @@ async fn what_a_newer_release_wrote_is_a_matter_of_time() {
             assert!(!answer.body.to_string().contains("Secret"), "{}", answer.body);
         }
     }
-    // Here another instance answers.
+    // The next request succeeds, as if another instance handled it.
     put(&suite, sound).await;
     suite.get("/account/1?rebuild=true").await.expect(200);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::instance::{Instance, send};
 
-/// Sends a request that succeeds; the calls that it took, and their units of the table and of the index.
+/// Sends a request that succeeds. Returns its calls, and their capacity units of the table and of the index.
 async fn cost(instance: &Instance, method: Method, path: &str, body: Option<Value>) -> (Vec<String>, f64, f64) {
     let answer = send(&instance.router, method, path, &[], body).await;
     assert!(answer.status.is_success(), "{}", answer.text);
@@ -26,14 +26,14 @@ fn update(message: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_event_and_one_message_cost_six_units_and_one_of_the_index() {
+async fn append_of_one_event_and_one_message_costs_six_table_units_and_one_index_unit() {
     let warm = Instance::start().await;
     let created = cost(&warm, Method::POST, "/todo", Some(todo("1"))).await;
     assert_eq!(created, (vec!["TransactWriteItems".to_owned()], 6.0, 1.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sent_it_and_its_trace_cost_nothing() {
+async fn actor_and_trace_of_an_event_cost_no_further_units() {
     let warm = Instance::start().await;
     let body = todo("1").to_string();
     let mut request = axum::http::Request::post("/todo").header("content-type", "application/json");
@@ -55,7 +55,7 @@ async fn who_sent_it_and_its_trace_cost_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_on_a_warm_instance_is_one_round_trip() {
+async fn command_on_a_warm_instance_takes_one_round_trip() {
     let warm = Instance::start().await;
     cost(&warm, Method::POST, "/todo", Some(todo("1"))).await;
     for message in ["a", "b", "c"] {
@@ -65,7 +65,7 @@ async fn a_command_on_a_warm_instance_is_one_round_trip() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_on_a_cold_instance_reads_snapshot_and_events_side_by_side() {
+async fn command_on_a_cold_instance_reads_snapshot_and_events_concurrently() {
     let warm = Instance::start().await;
     cost(&warm, Method::POST, "/todo", Some(todo("1"))).await;
     let cold = Instance::over(warm.table.engine).await;
@@ -74,7 +74,7 @@ async fn a_command_on_a_cold_instance_reads_snapshot_and_events_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_on_a_warm_instance_is_one_query_for_what_is_new() {
+async fn read_on_a_warm_instance_takes_one_query_for_newer_events() {
     let warm = Instance::start().await;
     cost(&warm, Method::POST, "/todo", Some(todo("1"))).await;
     let (calls, units, _) = cost(&warm, Method::GET, "/todo/1", None).await;

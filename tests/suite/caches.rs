@@ -1,12 +1,12 @@
-//! An instance whose cache holds an old state answers as one whose cache is empty: only an append, whose condition finds
-//! out, is ever built on it.
+//! An instance with an outdated cached state responds like one with an empty cache. It uses the cached state only for appends,
+//! whose condition detects outdated states.
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::instance::{Instance, send};
 
-/// Two instances over one table: `old` has the to-do "a" in its cache, and then `new` changed it.
+/// Two instances over one table: `old` has cached the to-do "a", and then `new` has changed it.
 struct Behind {
     old: axum::Router,
     new: axum::Router,
@@ -29,18 +29,18 @@ fn titled(title: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_would_have_changed_nothing_changes_what_is_there_now() {
+async fn command_without_effect_on_the_cached_state_is_decided_on_the_current_state() {
     let Behind { old, new, _table } = Behind::after(Method::POST, Some(titled("b"))).await;
     let changed = send(&old, Method::POST, "/todo/1", &[], Some(titled("a"))).await.expect(200);
     assert_eq!((changed.header("etag"), &changed.body["state"]["title"]), ("\"3\"", &json!("a")));
     assert_eq!(send(&new, Method::GET, "/todo/1", &[], None).await.body["state"]["title"], "a");
-    // And the other way round: what was a change is none now.
+    // Conversely, a command that would change the cached state does not change the current one.
     let unchanged = send(&new, Method::POST, "/todo/1", &[], Some(titled("a"))).await.expect(200);
     assert_eq!((unchanged.header("etag"), &unchanged.body["events"]), ("\"3\"", &json!([])));
 }
 
 #[tokio::test]
-async fn a_refusal_is_of_what_is_there_now() {
+async fn command_rejected_on_a_cached_state_is_decided_on_the_current_state() {
     let table = Instance::start().await;
     let (old, new) = (table.beside(), table.beside());
     let pay = async |api, amount: i64| {
@@ -50,15 +50,15 @@ async fn a_refusal_is_of_what_is_there_now() {
     send(&old, Method::POST, "/account", &[], Some(json!({"id": "1"}))).await.expect(201);
     pay(&new, 10_000).await.expect(200);
     assert_eq!(pay(&old, -5_000).await.expect(200).body["state"]["balance"], 5_000);
-    // Refused on what is there now, and told so: with the version that this refusal is recorded as.
+    // Rejected on the current state. The response contains the version of the recorded rejection.
     let refused = pay(&new, -9_000).await.expect(422);
     assert_eq!((refused.header("etag"), &refused.body["rejection"]), ("\"4\"", &json!("InsufficientFunds")));
-    // A refusal that records nothing tells the version that it is about.
+    // The response to an unrecorded rejection contains the version on which it was decided.
     assert_eq!(pay(&old, i64::MAX).await.expect(422).header("etag"), "\"4\"");
 }
 
 #[tokio::test]
-async fn a_conflict_tells_the_version_that_is_there_now() {
+async fn conflict_on_a_stale_instance_reports_the_current_version() {
     let Behind { old, new: _, _table } = Behind::after(Method::POST, Some(titled("b"))).await;
     let update = async |seen| send(&old, Method::POST, "/todo/1", &[("if-match", seen)], Some(titled("c"))).await;
     for (seen, expected) in [("1", 1), ("7", 7)] {
@@ -70,7 +70,7 @@ async fn a_conflict_tells_the_version_that_is_there_now() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_meanwhile_is_gone() {
+async fn aggregate_deleted_by_another_instance_is_reported_as_deleted() {
     let Behind { old, new: _, _table } = Behind::after(Method::DELETE, None).await;
     for (method, path, body) in [
         (Method::GET, "/todo/1", None),
@@ -82,7 +82,7 @@ async fn what_was_deleted_meanwhile_is_gone() {
 }
 
 #[tokio::test]
-async fn what_was_created_meanwhile_exists() {
+async fn aggregate_created_by_another_instance_is_reported_as_existing() {
     let table = Instance::start().await;
     let (old, new) = (table.beside(), table.beside());
     let create = json!({"id": "1", "title": "a", "message": ""});

@@ -1,4 +1,4 @@
-//! A connection serves one request after the other, whatever became of the one before.
+//! A connection serves further requests after a rejected one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use suite_tests::Suite;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_refused_before_it_is_read_does_not_end_the_connection() {
+async fn connection_stays_open_after_a_request_rejected_before_its_body_is_read() {
     let suite = Suite::start().await;
     let address = suite.stack.api_url().strip_prefix("http://").unwrap().to_owned();
     let answers = tokio::task::spawn_blocking(move || {

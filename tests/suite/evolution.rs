@@ -1,4 +1,4 @@
-//! What was stored in earlier years lives on, over HTTP; and the page that tells how says what the code does.
+//! Events of earlier releases stay usable over HTTP, and the code blocks of `docs/evolving-events.md` equal the source.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use suite_tests::document::Document;
 use suite_tests::{Suite, workspace};
 use ulid::Ulid;
 
-/// Puts a stream into the table as an earlier release left it: events of these names, versions and data.
+/// Puts the event stream of an earlier release into the table: events with these names, versions and data.
 async fn leave(suite: &Suite, key: &AggregateKey, events: &[(&str, u32, Value)]) {
     let occurred_at = "2021-02-03T04:05:06.789Z".parse().unwrap();
     let mut rows: Vec<HashMap<_, _>> = Vec::new();
@@ -49,7 +49,7 @@ async fn leave(suite: &Suite, key: &AggregateKey, events: &[(&str, u32, Value)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_of_the_first_year_is_delivered_today() {
+async fn order_stored_by_the_first_release_can_still_be_delivered() {
     let suite = Suite::start().await;
     let placed = json!({"id": "1", "customerId": "alice", "productId": "coffee", "quantity": 2, "total": 4500});
     let stream = [
@@ -75,7 +75,7 @@ async fn an_order_of_the_first_year_is_delivered_today() {
     let told = suite.messages_of("order/1", 1).await;
     assert_eq!(told[0].detail_type, "OrderDelivered");
 
-    // The stream is answered as it was stored, which the document knows.
+    // The response contains the events as they were stored, as the OpenAPI document describes.
     let events = suite.get("/order/1/events").await.expect(200);
     let forms: Vec<_> = events.body["events"]
         .as_array()
@@ -96,14 +96,14 @@ async fn an_order_of_the_first_year_is_delivered_today() {
     assert_eq!(orders.body["aggregates"], json!([{"id": "1", "createdAt": "2021-02-03T04:05:06.789Z"}]));
 }
 
-/// The blocks of a page in that language.
+/// The code blocks of a page in a language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let begin = format!("```{language}\n");
     page.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
 #[test]
-fn the_page_shows_the_code_as_it_is() {
+fn code_blocks_of_the_page_equal_the_source() {
     let read = |path: &str| std::fs::read_to_string(workspace().join(path)).unwrap();
     let page = read("docs/evolving-events.md");
     let plain = |text: &str| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
@@ -112,7 +112,7 @@ fn the_page_shows_the_code_as_it_is() {
     let [declared, upcast, ..] = blocks(&page, "rust")[..] else {
         panic!("the page shows what is declared, and the steps")
     };
-    // What stands between these in the source is of no interest there.
+    // The page leaves out the source between these blocks.
     for part in plain(declared).split_inclusive(";\n") {
         assert!(order.contains(part.trim()), "{part}");
     }

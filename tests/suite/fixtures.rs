@@ -1,10 +1,10 @@
-//! Every file in `events/` is an event as AWS sends it, or says what comes of one, and the functions keep to it.
+//! Every file in `events/` is an event as AWS sends it, or the expected result of one, and the functions return these results.
 //!
-//! The same events are put to the functions in several ways: in this process as Lambda calls them, over HTTP, and (by
-//! `.ci/local-invoke`) in containers. A new event without an answer is recorded with `RECORD=1`; read what it recorded.
+//! The functions receive the same events in several ways: in this process as Lambda calls them, over HTTP, and (by
+//! `.ci/local-invoke`) in containers. `RECORD=1` records the result of a new event; review the recorded file.
 //!
-//! In reading order: the tests, then `files` (what is in the folder), `functions` (the ways to call a function) and
-//! `comparison` (when an answer is the one that is written down).
+//! In reading order: the tests, then `files` (the files of the folder), `functions` (the ways to call a function) and
+//! `comparison` (the comparison of a response with the recorded one).
 
 mod comparison;
 mod files;
@@ -22,7 +22,7 @@ pub(crate) use self::files::{read, records};
 use self::functions::{Endpoints, Functions};
 pub(crate) use self::functions::{call_api, environment};
 
-/// Events in the order of `events/README.md`, which is the one in which they make sense.
+/// The events in the order of `events/README.md`, in which they must be sent.
 fn in_order(function: &Function) -> Vec<Event<'_>> {
     let readme = read("README.md");
     let section = readme.split("\n## ").find(|section| section.starts_with(function.folder)).unwrap();
@@ -31,7 +31,7 @@ fn in_order(function: &Function) -> Vec<Event<'_>> {
 }
 
 #[test]
-fn every_file_is_explained_and_used() {
+fn each_file_is_documented_and_used() {
     let mut used: BTreeSet<String> = ["README.md", "env.json"].map(str::to_owned).into();
     for function in &FUNCTIONS {
         for event in in_order(function) {
@@ -45,7 +45,7 @@ fn every_file_is_explained_and_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_functions_answer_as_written() {
+async fn functions_return_the_recorded_responses() {
     let suite = Suite::start().await;
     let endpoints = Endpoints::of(&suite);
     let functions = Functions::in_process(&endpoints);
@@ -56,9 +56,9 @@ async fn the_functions_answer_as_written() {
     }
 }
 
-/// By itself over HTTP, to the API of a dev stack; `.ci/local-invoke` names functions that run in containers.
+/// Without variables, over HTTP to the API of a local stack; `.ci/local-invoke` sets variables for functions in containers.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_functions_answer_alike_outside_of_this_process() {
+async fn functions_outside_of_this_process_return_the_recorded_responses() {
     let suite = Suite::start().await;
     let (endpoints, functions) = functions::elsewhere().unwrap_or_else(|| {
         let endpoints = Endpoints::of(&suite);
@@ -74,9 +74,9 @@ async fn the_functions_answer_alike_outside_of_this_process() {
     }
 }
 
-/// What lets `sam local` do without flags.
+/// With this file, `sam local` needs no flags.
 #[test]
-fn samconfig_gives_the_functions_the_endpoints_of_the_dev_stack() {
+fn samconfig_sets_the_endpoints_of_the_local_stack() {
     let samconfig = std::fs::read_to_string(workspace().join("samconfig.toml")).unwrap();
     for command in ["local_invoke", "local_start_api"] {
         let section = samconfig.split(&format!("[default.{command}.parameters]\n")).nth(1).unwrap();
@@ -95,19 +95,19 @@ fn samconfig_gives_the_functions_the_endpoints_of_the_dev_stack() {
     }
 }
 
-/// Puts the API's events to a router, whatever it answers.
+/// Sends the API's events to a router, and ignores the responses.
 pub(crate) async fn run_api(api: &axum::Router) {
     for event in in_order(&API) {
         functions::call_api(api, &event.text()).await;
     }
 }
 
-/// Puts one of the API's events to a router, whatever it answers.
+/// Sends one of the API's events to a router, and ignores the response.
 pub(crate) async fn run_api_event(api: &axum::Router, name: &str) {
     functions::call_api(api, &Event::new(&API, name).text()).await;
 }
 
-/// Calls a function with an event, and compares its answer and its effects with what is written down.
+/// Calls a function with an event, and compares its response and its effects with the recorded ones.
 async fn check(event: &Event<'_>, functions: &Functions, endpoints: &Endpoints) {
     if !event.function.effects.is_empty() {
         endpoints.settle().await;
@@ -120,12 +120,12 @@ async fn check(event: &Event<'_>, functions: &Functions, endpoints: &Endpoints) 
     let extent = if matches!(functions, Functions::Http { .. }) { Extent::OverHttp } else { Extent::Whole };
     expect(event, "answer.json", &answer, extent);
     for (&effect, before) in event.function.effects.iter().zip(before) {
-        // Snapshots replace each other, so all of them are compared; what has arrived stays.
+        // A snapshot replaces the one before, so all snapshots are compared. Messages only increase.
         let mut new = endpoints.effect(effect).await;
         if effect != "snapshots.json" {
             new.drain(..before);
         }
-        // Different aggregates' messages pass each other on their way to the bus.
+        // Messages of different aggregates arrive on the bus in any order.
         new.sort_by_key(|effect| effect["resources"].to_string());
         expect(event, effect, &json!(new), Extent::Whole);
     }
@@ -144,7 +144,7 @@ fn expect(event: &Event<'_>, part: &str, actual: &Value, extent: Extent) {
 }
 
 #[test]
-fn stream_images_are_items_of_the_table() {
+fn images_of_stream_records_equal_the_items_of_the_table() {
     for (path, record) in records() {
         let Some(image) = record["dynamodb"].get("NewImage") else { continue };
         let sk = image["sk"]["S"].as_str().unwrap();
@@ -163,19 +163,19 @@ fn stream_images_are_items_of_the_table() {
     }
 }
 
-/// Whether the image is what the table would store, attribute for attribute.
+/// Whether the image equals the item that the table would store, attribute by attribute.
 fn same_item<T: serde::Serialize + serde::de::DeserializeOwned>(image: &serde_dynamo::Item) -> bool {
     let item: Result<T, _> = serde_dynamo::from_item(image.clone());
     item.is_ok_and(|item| serde_dynamo::to_item::<_, serde_dynamo::Item>(item).unwrap() == *image)
 }
 
 #[test]
-fn stream_records_are_as_lambda_delivers_them() {
+fn stream_records_have_the_form_that_lambda_delivers() {
     let mut numbers = BTreeSet::new();
     for (path, record) in records() {
         let stream = record["eventSourceARN"].as_str().unwrap().to_owned();
         assert!(stream.starts_with("arn:aws:dynamodb:") && stream.contains("/stream/"), "{path}: {stream}");
-        // What Lambda adds is there already, so nothing changes.
+        // The additions of Lambda are already present, so nothing changes.
         let delivered = daybook_event_source_mapping::Record::from_stream(record.clone(), &stream).unwrap();
         assert_eq!(delivered.json(), &record, "{path}");
         for key in ["pk", "sk"] {
@@ -188,7 +188,7 @@ fn stream_records_are_as_lambda_delivers_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_api_writes_passes_over_the_bus() {
+async fn messages_of_the_api_commands_arrive_on_the_bus() {
     let suite = Suite::start().await;
     let endpoints = Endpoints::of(&suite);
     let functions = Functions::in_process(&endpoints);

@@ -1,4 +1,4 @@
-//! What stands in a path or a query means the same in API Gateway's form as over HTTP, whatever it is.
+//! Any path or query has the same meaning in API Gateway's form as over HTTP.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::fixtures::{call_api, read};
 use crate::instance::{Instance, answer, whole};
 
-/// An instance that has the to-do `t9`.
+/// An instance with the to-do `t9`.
 async fn instance() -> Instance {
     let instance = Instance::start().await;
     let todo = json!({"id": "t9", "title": "x", "message": "y"});
@@ -47,7 +47,7 @@ async fn over_http(instance: &Instance, path_and_query: &str) -> Answer {
     (answer.status.as_u16().into(), json!(headers.collect::<BTreeMap<_, _>>()), answer.text)
 }
 
-/// A segment as a client may write it: with an escape for all but letters and digits.
+/// A path segment in which all characters except letters and digits are escaped.
 fn escaped(segment: &str) -> String {
     segment.bytes().fold(String::new(), |mut text, byte| {
         if byte.is_ascii_alphanumeric() {
@@ -59,7 +59,7 @@ fn escaped(segment: &str) -> String {
     })
 }
 
-/// Texts in which what matters to a URL is frequent.
+/// Texts with many characters that have a meaning in a URL.
 fn texts() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -72,7 +72,7 @@ fn runner() -> TestRunner {
 }
 
 #[test]
-fn any_path_means_what_it_means_over_http() {
+fn path_through_the_gateway_gets_the_same_response_as_over_http() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let same = |path: &str| {
@@ -84,7 +84,7 @@ fn any_path_means_what_it_means_over_http() {
             )
         });
         if got.0 == 404 || path.split('/').any(|segment| segment == "." || segment == "..") {
-            // The detail of a problem shows these paths as they came.
+            // The detail of a problem contains these paths unchanged.
             let slug =
                 |(status, _, body): Answer| (status, serde_json::from_str::<Value>(&body).unwrap()["type"].take());
             assert_eq!(slug(got), slug(expected), "{path:?}");
@@ -123,7 +123,7 @@ fn any_path_means_what_it_means_over_http() {
 }
 
 #[test]
-fn any_query_is_read_or_refused() {
+fn query_through_the_gateway_is_read_or_rejected() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let ask = |query: &str| runtime.block_on(through_the_gateway(&instance, &event("/todo/t9/events", query)));
@@ -151,7 +151,7 @@ fn any_query_is_read_or_refused() {
 }
 
 #[test]
-fn what_is_longer_than_a_uri_names_nothing() {
+fn path_longer_than_a_uri_is_not_found() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let ask = |path: &str, query: &str| runtime.block_on(through_the_gateway(&instance, &event(path, query))).0;
@@ -163,7 +163,7 @@ fn what_is_longer_than_a_uri_names_nothing() {
 }
 
 #[test]
-fn no_header_and_no_missing_part_ends_the_process() {
+fn odd_header_or_missing_member_never_ends_the_process() {
     let runtime = Runtime::new().unwrap();
     let instance = runtime.block_on(instance());
     let status = |event: &Value| runtime.block_on(through_the_gateway(&instance, event)).0;
@@ -192,7 +192,7 @@ fn no_header_and_no_missing_part_ends_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_id_deletes_nothing() {
+async fn deletion_with_an_invalid_id_deletes_nothing() {
     let instance = instance().await;
     for path in ["/todo/t9#old", "/todo/t9?old", "/todo/x/../t9", "/todo/t9\\..", "/todo/\tt9", "//todo/t9"] {
         let mut event = event(path, "");

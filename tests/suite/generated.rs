@@ -1,8 +1,8 @@
-//! Thousands of made-up requests to the dev stack, good ones and broken ones: none finds a fault of the service, every
-//! answer is one that the document has, and in the end the table holds what was acknowledged and nothing else.
+//! Thousands of generated valid and invalid requests to the local stack: none causes a server error, every response is in the
+//! OpenAPI document, and at the end the table contains exactly the acknowledged events.
 //!
-//! The same seed makes the same requests. `GENERATED_REQUESTS=10000` makes more of them than a normal run has time for,
-//! `GENERATED_SEED` makes others.
+//! The same seed generates the same requests. `GENERATED_REQUESTS=10000` generates more than a normal run, `GENERATED_SEED`
+//! generates others.
 
 mod requests;
 
@@ -21,19 +21,19 @@ use ulid::Ulid;
 use self::requests::{Made, Requests};
 use crate::instance::settings;
 
-/// What a normal run has time for.
+/// The number of requests in a normal run.
 const REQUESTS: usize = 1_500;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }
 
-/// The version that an answer tells.
+/// The version in a response.
 fn version(answer: &Answer) -> Option<usize> {
     answer.header("etag").trim_matches('"').parse().ok()
 }
 
-/// Where the API answers.
+/// The URL of the API.
 struct Endpoint {
     url: String,
     client: reqwest::Client,
@@ -59,8 +59,7 @@ impl Endpoint {
     }
 }
 
-/// What the API said that it appended, by path; nothing at the place of an event that a refusal recorded, which its answer
-/// does not show.
+/// The acknowledged events, by path; `None` for an event that records a rejection, because the response does not contain it.
 #[derive(Default)]
 struct Acknowledged(BTreeMap<String, Vec<Option<Value>>>);
 
@@ -122,7 +121,7 @@ fn recorded(event: &Value) -> RecordedEvent {
     }
 }
 
-/// The stream in the table is what was acknowledged, and the state is its fold, rebuilt or not.
+/// Asserts that the stored events are the acknowledged ones, and that the state is their fold, with and without a rebuild.
 async fn compare(api: &Endpoint, registry: &Registry, path: &str, acknowledged: &[Option<Value>]) {
     let events = all(api, format!("{path}/events")).await;
     assert_eq!(events.len(), acknowledged.len(), "{path}");
@@ -145,7 +144,7 @@ async fn compare(api: &Endpoint, registry: &Registry, path: &str, acknowledged: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
+async fn generated_requests_cause_no_server_error_and_store_only_acknowledged_events() {
     let count = number("GENERATED_REQUESTS").map_or(REQUESTS, |count| usize::try_from(count).unwrap());
     let seed = number("GENERATED_SEED").unwrap_or(20_261_121);
     let suite = Suite::start().await;
@@ -166,7 +165,7 @@ async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
         *statuses.entry(status).or_default() += 1;
     }
     println!("seed {seed}: {statuses:?}, {} aggregates", acknowledged.0.len());
-    // With types of your own the seed makes other requests, and may miss what is rare.
+    // With other aggregate types, the seed generates other requests and may miss rare cases.
     if registry.iter().map(Model::type_name).eq(["account", "order", "todo"]) {
         for status in [200, 201, 304, 400, 404, 405, 409, 410, 413, 415, 422] {
             assert!(statuses.contains_key(&status), "none of the requests came to a {status}: {statuses:?}");
@@ -177,7 +176,7 @@ async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
     for (path, stream) in &streams {
         compare(&api, &registry, path, stream).await;
     }
-    // A new instance has nothing in its cache.
+    // A new instance has an empty cache.
     let of_store = StoreSettings::new(suite.stack.table_name());
     let store = EventStore::new(&daybook_function_runtime::aws_config_at(suite.stack.dynamodb_url()), of_store);
     let router = daybook_command_handler::router(Api::new(aggregates::registry().unwrap(), store, settings()));
@@ -186,7 +185,7 @@ async fn made_up_requests_find_no_fault_and_leave_what_was_acknowledged() {
     for (path, stream) in &streams {
         compare(&cold, &registry, path, stream).await;
     }
-    // Nor is there a stream that nobody acknowledged.
+    // There is no other event stream.
     let mut in_feeds = 0;
     for event_type in registry.iter().flat_map(Model::events) {
         in_feeds += all(&cold, format!("/events?type={}&limit=1000", event_type.name)).await.len();

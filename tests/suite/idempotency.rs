@@ -1,4 +1,4 @@
-//! A request that is repeated under its key gets the answer that the first one got, and does nothing.
+//! A request that is repeated with its idempotency key gets the first response and appends nothing.
 
 use std::collections::HashMap;
 
@@ -28,12 +28,12 @@ async fn version(suite: &Suite, path: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_command_is_answered_as_the_first_time_and_appends_nothing() {
+async fn repeated_command_gets_the_first_response_and_appends_nothing() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let first = post(&suite, "/account/1/commands", "k-1", &transaction(5)).await.expect(200);
     assert_eq!(first.header("idempotency-replayed"), "");
-    // Others may write in between.
+    // Another request writes in between.
     suite.post("/account/1/commands", &transaction(7)).await.expect(200);
 
     for key in ["k-1", "\"k-1\""] {
@@ -46,7 +46,7 @@ async fn a_repeated_command_is_answered_as_the_first_time_and_appends_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neither_white_space_nor_order_makes_another_request() {
+async fn request_with_other_white_space_or_member_order_is_the_same_request() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let headers = [("content-type", "application/json"), ("idempotency-key", "k")];
@@ -60,7 +60,7 @@ async fn neither_white_space_nor_order_makes_another_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_request_under_the_same_key_is_refused() {
+async fn different_request_under_the_same_key_is_rejected() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
@@ -75,7 +75,7 @@ async fn another_request_under_the_same_key_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creation_without_an_id_takes_it_from_the_key() {
+async fn creation_without_an_id_derives_it_from_the_key() {
     let suite = Suite::start().await;
     let todo = json!({"title": "TODO", "message": ""});
     let first = post(&suite, "/todo", "k", &todo).await.expect(201);
@@ -87,7 +87,7 @@ async fn a_creation_without_an_id_takes_it_from_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creation_with_an_id_and_a_deletion_are_repeated_too() {
+async fn repeated_creation_and_deletion_get_the_first_response() {
     let suite = Suite::start().await;
     let todo = json!({"id": "1", "title": "TODO", "message": ""});
     let created = post(&suite, "/todo", "create", &todo).await.expect(201);
@@ -95,17 +95,17 @@ async fn a_creation_with_an_id_and_a_deletion_are_repeated_too() {
     let delete = async || suite.send(Method::DELETE, "/todo/1", &[("idempotency-key", "delete")], None).await;
     let deleted = delete().await.expect(200);
     assert_eq!(delete().await.expect(200).body, deleted.body);
-    // Without the key it is gone, and the first answers stay what they were.
+    // Without the key, the aggregate is reported as deleted. The stored responses do not change.
     suite.send(Method::DELETE, "/todo/1", &[], None).await.expect_problem(410, "deleted");
     assert_eq!(post(&suite, "/todo", "create", &todo).await.expect(201).body, created.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recorded_refusal_is_repeated_and_not_recorded_again() {
+async fn repeated_command_with_a_recorded_rejection_gets_it_again_and_appends_nothing() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let first = post(&suite, "/account/1/commands", "k", &transaction(-5000)).await.expect_problem(422, "refused");
-    // It would be accepted now, but it was refused then.
+    // The command would now be accepted, but the stored rejection is returned.
     suite.post("/account/1/commands", &transaction(100_000)).await.expect(200);
     let again = post(&suite, "/account/1/commands", "k", &transaction(-5000)).await.expect_problem(422, "refused");
     assert_eq!((&again.body, again.header("etag")), (&first.body, "\"2\""));
@@ -114,7 +114,7 @@ async fn a_recorded_refusal_is_repeated_and_not_recorded_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_and_left_no_event_is_tried_anew() {
+async fn repeated_command_after_a_failure_without_an_event_is_executed() {
     let suite = Suite::start().await;
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect_problem(404, "not-found");
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
@@ -122,14 +122,14 @@ async fn what_was_refused_and_left_no_event_is_tried_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_there_was_nothing_to_do_is_kept_too() {
+async fn repeated_command_without_an_event_gets_the_first_response() {
     let suite = Suite::start().await;
     let say = |message: &str| json!({"title": "A", "message": message});
     suite.post("/todo", &json!({"id": "1", "title": "A", "message": "B"})).await.expect(201);
     let first = post(&suite, "/todo/1", "k", &say("B")).await.expect(200);
     assert_eq!((&first.body["version"], &first.body["events"]), (&json!(1), &json!([])));
     suite.post("/todo/1", &say("C")).await.expect(200);
-    // By now there would be something to do.
+    // The command would now change the state.
     let again = post(&suite, "/todo/1", "k", &say("B")).await.expect(200);
     assert_eq!((again.header("idempotency-replayed"), &again.body), ("true", &first.body));
     assert_eq!(version(&suite, "/todo/1").await, 2);
@@ -137,19 +137,19 @@ async fn that_there_was_nothing_to_do_is_kept_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_there_was_nothing_to_do_is_kept_on_no_old_state() {
+async fn keyed_command_without_an_event_is_decided_on_the_current_state() {
     let instance = Instance::start().await;
     let say = |message: &str| json!({"title": "A", "message": message});
     let create = json!({"id": "1", "title": "A", "message": "B"});
     instance.post("/todo", create).await.expect(201);
-    // This one knows nothing of what another does.
+    // The cache of this instance does not contain the change of the other one.
     send(&instance.beside(), Method::POST, "/todo/1", &[], Some(say("C"))).await.expect(200);
     let keyed = request(Method::POST, "/todo/1", &[("idempotency-key", "k")], Some(say("B")));
     assert_eq!(instance.ask(keyed).await.expect(200).header("etag"), "\"3\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thirty_two_clients_with_one_key_make_one_event_and_get_one_answer() {
+async fn thirty_two_clients_with_one_key_append_one_event_and_get_one_response() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let send = async |_| post(&suite, "/account/1/commands", "k", &transaction(5)).await;
@@ -163,7 +163,7 @@ async fn thirty_two_clients_with_one_key_make_one_event_and_get_one_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_whose_time_is_past_can_be_used_anew_although_its_row_is_still_there() {
+async fn expired_key_can_be_used_again_before_its_row_is_deleted() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
@@ -186,7 +186,7 @@ async fn a_key_whose_time_is_past_can_be_used_anew_although_its_row_is_still_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_cannot_be_one_is_refused() {
+async fn invalid_key_is_rejected() {
     let suite = Suite::start().await;
     for key in ["", "\"\"", "two words", &"x".repeat(256)] {
         post(&suite, "/account", key, &json!({"id": "1"})).await.expect_problem(400, "bad-header");
@@ -194,13 +194,13 @@ async fn a_key_that_cannot_be_one_is_refused() {
     suite.get("/account/1").await.expect_problem(404, "not-found");
 }
 
-/// A request under a key, to one instance.
+/// A request with a key, for one instance.
 fn keyed(amount: i64) -> Request<Body> {
     request(Method::POST, "/account/1/commands", &[("idempotency-key", "k")], Some(transaction(amount)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_costs_no_read_on_the_way_in() {
+async fn command_with_a_key_costs_no_read() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.table.proxy.take_calls();
@@ -215,7 +215,7 @@ async fn a_key_costs_no_read_on_the_way_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
+async fn repeated_command_after_a_lost_response_gets_the_first_response() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
@@ -224,7 +224,7 @@ async fn an_answer_that_was_lost_on_the_way_is_the_first_answer() {
     assert_eq!(instance.get("/account/1").await.header("etag"), "\"2\"");
 }
 
-/// A creation under a key, as API Gateway hands it on for a session of a role.
+/// A creation with a key, as API Gateway sends it for a session of a role.
 fn created_by(user_id: &str, session: &str) -> Request<Body> {
     let context = json!({
         "http": {"method": "POST", "path": "/todo", "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1"},
@@ -241,7 +241,7 @@ fn created_by(user_id: &str, session: &str) -> Request<Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_may_come_from_another_session_but_not_from_somebody_else() {
+async fn repeated_creation_of_another_session_is_the_same_and_of_another_caller_is_not() {
     let instance = Instance::start().await;
     let first = instance.ask(created_by("AROA1", "task-1")).await.expect(201);
     let again = instance.ask(created_by("AROA1", "task-2")).await.expect(201);
@@ -249,14 +249,14 @@ async fn a_retry_may_come_from_another_session_but_not_from_somebody_else() {
 
     let somebody_else = instance.ask(created_by("AROA2", "task-1")).await.expect(201);
     assert_ne!(somebody_else.header("location"), first.header("location"));
-    // Federated users are named by what is behind the account.
+    // Federated users are identified by the name after the account.
     let [ann, bob] = ["ann", "bob"].map(|name| created_by("123456789012", name));
     let (ann, bob) = (instance.ask(ann).await.expect(201), instance.ask(bob).await.expect(201));
     assert_ne!(ann.header("location"), bob.header("location"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
+async fn repeated_command_with_if_match_gets_the_first_response_instead_of_a_conflict() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "1"})).await.expect(201);
     let keyed = || {
@@ -264,17 +264,17 @@ async fn a_repetition_that_names_the_version_it_saw_is_no_conflict() {
         request.headers_mut().insert("if-match", "\"1\"".parse().unwrap());
         request
     };
-    // It arrives at another instance first, so this one's cache is behind.
+    // Another instance executes the request first, so the cache of this one is outdated.
     ask(&instance.beside(), keyed()).await.expect(200);
-    // The service may tell of the version alone.
+    // DynamoDB may report only the failed condition of the version.
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
     instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
     assert_eq!(instance.ask(keyed()).await.expect(200).header("idempotency-replayed"), "true");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instances_that_know_nothing_of_each_other_give_one_answer_to_one_key() {
-    // One that is accepted, and one whose refusal is put on record.
+async fn concurrent_instances_return_one_response_for_one_key() {
+    // An accepted command, and one whose rejection is an event.
     for amount in [5, -5000] {
         let first = Instance::start().await;
         first.post("/account", json!({"id": "1"})).await.expect(201);

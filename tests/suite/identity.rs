@@ -1,4 +1,4 @@
-//! Who sent a command, from where, and what it belongs to: in the event, on the bus, and nowhere that it should not be.
+//! Actor, source address and trace of a command: in the event and, without the address, on the bus.
 
 use daybook_command_handler::{Api, router};
 use daybook_event_store::{EventStore, StoreSettings};
@@ -25,7 +25,7 @@ fn metadata(message: &Delivered) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_goes_on_from_the_request_to_the_bus() {
+async fn trace_of_a_request_is_passed_on_to_the_bus() {
     let suite = Suite::start().await;
     let belongs = [
         ("x-correlation-id", "sale-7"),
@@ -46,13 +46,13 @@ async fn a_trace_goes_on_from_the_request_to_the_bus() {
     for (name, value) in meta.as_object().unwrap() {
         assert_eq!(&told[name], value, "{told}");
     }
-    // A developer sees it too.
+    // The local stack's list of the bus shows it too.
     let bus = suite.get("/_dev/bus").await.expect(200).body;
     assert_eq!(bus[0]["traceHeader"], TRACE_HEADER);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_trace_is_no_reason_to_refuse() {
+async fn request_with_an_invalid_trace_is_accepted_without_it() {
     for odd in ["", "two words", "Root=1", "00-1-2-01", &"x".repeat(2_000)] {
         let suite = Suite::start().await;
         let created = create(&suite, &[("traceparent", odd), ("x-amzn-trace-id", odd)]).await;
@@ -65,12 +65,12 @@ async fn what_is_no_trace_is_no_reason_to_refuse() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_actor_is_whom_the_authorizer_names() {
+async fn actor_of_an_event_is_the_caller_of_the_authorizer() {
     let suite = Suite::start().await;
     let of_store = StoreSettings::new(suite.stack.table_name());
     let store = EventStore::new(&aws_config_at(suite.stack.dynamodb_url()), of_store);
     let api = router(Api::new(aggregates::registry().unwrap(), store, settings()));
-    // By IAM, and by a JWT.
+    // Authenticated by IAM, and by a JWT.
     for (event, path, actor) in [
         ("place-order", "/order/2026-0815", "arn:aws:sts::123456789012:assumed-role/teller/jane"),
         ("create-todo", "/todo/groceries", "user-4711"),
@@ -80,7 +80,7 @@ async fn the_actor_is_whom_the_authorizer_names() {
         let meta = &events["events"][0]["meta"];
         assert_eq!((&meta["actor"], &meta["sourceIp"]), (&json!(actor), &json!("203.0.113.7")));
         let told = metadata(&suite.messages_of(&path[1..], 1).await[0]);
-        // The address stays with the event: the bus has other readers.
+        // Only the event contains the address, because the bus has other readers.
         assert_eq!((&told["actor"], &told["sourceIp"]), (&json!(actor), &Value::Null));
     }
 }

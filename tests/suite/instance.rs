@@ -15,12 +15,12 @@ use suite_tests::Answer;
 use suite_tests::document::Document;
 use tower::ServiceExt;
 
-/// Those of a function that sets nothing.
+/// The settings of a function without variables.
 pub(crate) fn settings() -> ApiSettings {
     ApiSettings::read(&Environment::default()).unwrap()
 }
 
-/// What Lambda says of an invocation that has so much time left.
+/// The Lambda context of an invocation with this much time left.
 pub(crate) fn time_left(time: Duration) -> Context {
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + time;
     let mut context = Context::default();
@@ -34,12 +34,12 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Over a table of its own.
+    /// An instance with its own table.
     pub(crate) async fn start() -> Self {
         Self::over(LocalDynamoDb::in_memory().await.unwrap()).await
     }
 
-    /// A new instance over a table that is there, with nothing in its cache.
+    /// A new instance over an existing table, with an empty cache.
     pub(crate) async fn over(engine: LocalDynamoDb) -> Self {
         Self::with(engine, aggregates::registry().unwrap(), settings()).await
     }
@@ -60,7 +60,7 @@ impl Instance {
         Self { router: router(Api::new(registry, table.store(), settings)), table }
     }
 
-    /// Another instance over the same table, with a cache of its own.
+    /// Another instance over the same table, with its own cache.
     pub(crate) fn beside(&self) -> axum::Router {
         router(Api::new(aggregates::registry().unwrap(), self.table.direct_store(), settings()))
     }
@@ -96,21 +96,20 @@ pub(crate) async fn send(
     ask(router, request(method, path, headers, body)).await
 }
 
-/// The answer, which is one that the API's document has, where it has the path.
+/// The response. Asserts that the OpenAPI document contains it, if it contains the path.
 pub(crate) async fn ask(router: &axum::Router, request: Request<Body>) -> Answer {
     let (method, path) = (request.method().clone(), request.uri().to_string());
     let answer = whole(answer(router, request).await).await;
     if Document::get().path(&path).is_some() { answer.expect_documented(&method, &path) } else { answer }
 }
 
-/// The whole of an answer.
+/// The complete response.
 pub(crate) async fn whole(answer: Response<Body>) -> Answer {
     let (parts, body) = answer.into_parts();
     Answer::new(parts.status, parts.headers, &to_bytes(body, usize::MAX).await.unwrap())
 }
 
-/// The answer to a request that has all the time in the world, unless it says otherwise: a machine that is busy with
-/// other tests makes none of these fail.
+/// The response to a request with unlimited time unless it sets a limit, so that no test fails on a slow machine.
 pub(crate) async fn answer(router: &axum::Router, mut request: Request<Body>) -> Response<Body> {
     if request.lambda_context_ref().is_none() {
         request = request.with_lambda_context(time_left(Duration::from_secs(300)));
@@ -118,7 +117,7 @@ pub(crate) async fn answer(router: &axum::Router, mut request: Request<Body>) ->
     router.clone().oneshot(request).await.unwrap()
 }
 
-/// A new instance that spreads the events of a type over so many index partitions.
+/// A new instance that distributes the events of a type over this number of index partitions.
 pub(crate) async fn sharded(engine: LocalDynamoDb, shards: u32) -> Instance {
     let shards = shards.to_string();
     let environment = [("EVENT_TYPE_SHARDS", shards.as_str())];

@@ -1,4 +1,4 @@
-//! States that have grown too large for an answer: writes go on, and a read says what to do.
+//! States that are too large for a response: writes still succeed, and reads return a problem with instructions.
 
 use axum::http::Method;
 use daybook_decider::Registry;
@@ -21,17 +21,17 @@ async fn write(instance: &Instance, key: Option<&str>, lines: &[String]) -> Answ
     send(&instance.router, Method::POST, "/notebook/1", &key, Some(json!({ "lines": lines }))).await
 }
 
-/// Text that hardly becomes smaller by packing.
+/// Text that hardly compresses.
 fn noise(bytes: usize) -> String {
     let mut random = fastrand::Rng::with_seed(7);
     std::iter::repeat_with(|| random.alphanumeric()).take(bytes).collect()
 }
 
-/// Lambda's limit of a response.
+/// Lambda's limit for a response.
 const LIMIT: usize = 6 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_too_large_for_an_answer_stops_no_write() {
+async fn command_with_a_state_too_large_for_a_response_is_executed() {
     let instance = notebook().await;
     // Quotes take twice their room in Lambda's response.
     let lines = vec!["\"".repeat(190 * 1024); 3];
@@ -66,7 +66,7 @@ async fn a_state_too_large_for_an_answer_stops_no_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_too_large_to_be_kept_under_a_key_is_left_out_of_every_answer_to_it() {
+async fn keyed_response_with_a_too_large_state_is_stored_and_returned_without_it() {
     let instance = notebook().await;
     let lines = vec![noise(300 * 1024); 2];
     assert!(write(&instance, None, &lines).await.body["state"].is_object());
@@ -83,7 +83,7 @@ async fn a_state_too_large_to_be_kept_under_a_key_is_left_out_of_every_answer_to
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_too_large_to_be_answered_are_not_written() {
+async fn command_with_events_too_large_for_a_response_appends_nothing() {
     let instance = notebook().await;
     // Each a character in the table and four in Lambda's response.
     let lines = vec!["\\".repeat(190 * 1024); 10];
@@ -92,7 +92,7 @@ async fn events_too_large_to_be_answered_are_not_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_stops_no_write_that_would_be_done_without_one() {
+async fn command_with_a_key_is_executed_whenever_it_is_without_one() {
     let instance = notebook().await;
     // More than can be kept, even packed; and what packs well and leaves a transaction no room for it.
     let three = [300, 301, 302].map(|kilobytes| noise(kilobytes * 1024));

@@ -1,4 +1,4 @@
-//! The whole suite over HTTP, and the promises of its structure.
+//! Tests of the whole suite over HTTP, and of its structure.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

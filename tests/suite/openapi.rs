@@ -1,6 +1,6 @@
-//! The document keeps its word: it is what the code makes, it knows every route, and what it shows is so.
+//! The OpenAPI document equals the generated one, contains every route, and its examples are real.
 //!
-//! That every answer of the other tests is one of the document's, `Suite::send` sees to.
+//! `Suite::send` checks that the document contains every response of the other tests.
 
 use axum::body::Body;
 use axum::http::{Method, Request};
@@ -34,7 +34,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
 }
 
 #[test]
-fn the_copy_is_what_the_code_makes() {
+fn copy_in_the_docs_equals_the_generated_document() {
     let checked_in = std::fs::read_to_string(workspace().join("docs/openapi.json")).unwrap_or_default();
     assert!(
         checked_in == daybook_cli::commands::openapi::text().unwrap(),
@@ -44,7 +44,7 @@ fn the_copy_is_what_the_code_makes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_answers_with_it() {
+async fn api_returns_the_document() {
     let suite = Suite::start().await;
     let answered = suite.get("/openapi.json").await.expect(200);
     assert_eq!(answered.header("content-type"), "application/json");
@@ -52,7 +52,7 @@ async fn the_api_answers_with_it() {
 }
 
 #[tokio::test]
-async fn a_path_takes_the_methods_that_are_documented_and_no_other() {
+async fn each_path_accepts_exactly_the_documented_methods() {
     let instance = Instance::start().await;
     for path in Document::get().json()["paths"].as_object().unwrap().keys() {
         let documented =
@@ -74,7 +74,7 @@ async fn a_path_takes_the_methods_that_are_documented_and_no_other() {
 }
 
 #[test]
-fn every_example_fits_its_schema() {
+fn each_example_matches_its_schema() {
     let document = Document::get();
     let mut seen = 0;
     for (path, method, operation) in operations() {
@@ -97,7 +97,7 @@ fn every_example_fits_its_schema() {
     assert!(seen > 30, "{seen}");
 }
 
-/// What a part of the document is, which may refer to another; and its place.
+/// A part of the document with its references resolved, and its path.
 fn resolved(place: String) -> (String, &'static Value) {
     let part = Document::get().json().pointer(&place).unwrap_or_else(|| panic!("there is no {place}"));
     match part["$ref"].as_str() {
@@ -113,7 +113,7 @@ fn parts_of(place: &str) -> Vec<(String, &'static Value)> {
 }
 
 #[test]
-fn every_problem_header_and_parameter_has_an_example() {
+fn each_problem_header_and_parameter_has_an_example() {
     let document = Document::get();
     let (mut problems, mut headers, mut parameters) = (0, 0, 0);
     for (place, schema) in parts_of("/components/schemas") {
@@ -140,13 +140,13 @@ fn every_problem_header_and_parameter_has_an_example() {
             document.fits(&format!("{place}/schema"), example).unwrap();
             headers += 1;
         }
-        // A success has none where the rules refuse the simplest values.
+        // A success has no example if the rules reject the simplest values.
         let shared = answer["content"].as_object().filter(|_| place.starts_with("/components/"));
         for (media_type, content) in shared.into_iter().flatten() {
             let place = format!("{place}/content/{}", escaped(media_type));
             let examples = parts_of(&format!("{place}/examples"));
             if media_type == "application/problem+json" {
-                // One of each kind that the answer can be of.
+                // One example of each kind of response.
                 let kinds = content["schema"]["oneOf"].as_array().map_or(1, Vec::len);
                 assert_eq!(examples.len(), kinds, "{place}");
                 problems += kinds;
@@ -161,7 +161,7 @@ fn every_problem_header_and_parameter_has_an_example() {
 }
 
 #[tokio::test]
-async fn every_problem_is_told_as_shown() {
+async fn each_problem_is_returned_as_its_example() {
     let settings = ApiSettings { require_if_match: true, ..settings() };
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let strict = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
@@ -186,7 +186,7 @@ async fn every_problem_is_told_as_shown() {
     let post = |path: &str, headers: &[(&str, &str)], body: Value| request(Method::POST, path, headers, Some(body));
     let get = |path: &str| request(Method::GET, path, &[], None);
     let broken = Request::post("/todo").header("content-type", "application/json").body(Body::from("{")).unwrap();
-    // Two are of the last type that is registered, whichever that is.
+    // Two problems concern the last registered type.
     let registry = aggregates::registry().unwrap();
     let last = registry.iter().last().unwrap().type_name();
     let cases = [
@@ -228,7 +228,7 @@ async fn every_problem_is_told_as_shown() {
 }
 
 #[tokio::test]
-async fn every_example_is_answered_as_shown() {
+async fn each_example_request_gets_its_example_response() {
     let registry = aggregates::registry().unwrap();
     for model in registry.iter() {
         let name = model.type_name();
@@ -238,7 +238,7 @@ async fn every_example_is_answered_as_shown() {
         let ask = async |method: Method, path: String, request: Value, shown: Value| {
             let body = (!request.is_null()).then_some(request);
             let answer = send(&instance.router, method, &path, &[], body).await.body;
-            // Times and ids differ, the rest does not.
+            // Only times and ids differ.
             assert_eq!(answer["state"], shown["state"], "{path}: {answer}");
             assert_eq!(answer["version"], shown["version"]);
             assert_eq!(answer["events"].as_array().map(Vec::len), shown["events"].as_array().map(Vec::len));
@@ -255,7 +255,7 @@ async fn every_example_is_answered_as_shown() {
 }
 
 #[test]
-fn every_operation_tells_what_the_gateway_answers() {
+fn each_operation_documents_the_responses_of_the_gateway() {
     for (path, method, operation) in operations() {
         for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("429", "TooManyRequests")] {
             let answer = &operation["responses"][status];
@@ -267,14 +267,14 @@ fn every_operation_tells_what_the_gateway_answers() {
             }
         }
     }
-    // It is told from a problem by what it lacks.
+    // Unlike a problem, a response of the gateway has no `type`.
     let fits = |answer: &Value| Document::get().fits("/components/schemas/GatewayAnswer", answer).is_ok();
     assert!(fits(&json!({"message": "Forbidden"})));
     assert!(!fits(&json!({"message": "Forbidden", "type": "urn:daybook:problem:not-found"})));
 }
 
 #[test]
-fn callers_identify_themselves_as_the_template_says() {
+fn security_schemes_equal_the_authorizers_of_the_template() {
     let document = Document::get().json();
     let schemes = &document["components"]["securitySchemes"];
     let template = std::fs::read_to_string(workspace().join("template.yaml")).unwrap();
@@ -288,7 +288,7 @@ fn callers_identify_themselves_as_the_template_says() {
     }
 }
 
-/// The README's counter, some time later: its first event has a second version.
+/// A later release of the README's counter: its first event has a second version.
 struct LaterCounter;
 
 impl Aggregate for LaterCounter {
@@ -311,26 +311,26 @@ impl Aggregate for LaterCounter {
 }
 
 #[test]
-fn it_describes_any_aggregate() {
+fn document_describes_any_registered_aggregate() {
     let document = daybook_command_handler::openapi::document(&Registry::new().with::<LaterCounter>().unwrap());
     let (paths, schemas) = (&document["paths"], &document["components"]["schemas"]);
     let examples = |call: &Value| call["requestBody"]["content"]["application/json"]["examples"].clone();
-    // Without examples of its own, the simplest values are those.
+    // Without explicit examples, the simplest values are the examples.
     assert_eq!(examples(&paths["/later-counter-2"]["post"])["one"]["value"], json!({"id": "123", "from": 1}));
     let commands = &paths["/later-counter-2/{id}/commands"]["post"];
     assert_eq!(examples(commands)["one"]["value"], json!({"command": "Tick", "data": {}}));
     let methods: Vec<_> = paths["/later-counter-2/{id}"].as_object().unwrap().keys().collect();
     assert_eq!(methods, ["delete", "get", "head"]);
     assert_eq!(paths["/later-counter-2/{id}"]["delete"]["operationId"], "deleteLaterCounter_2");
-    // A stream may hold the older form of an event.
+    // An event stream may contain the older version of an event.
     let [started, ticked] = ["CounterStarted", "CounterTicked"].map(|event| &schemas[event]["properties"]);
     assert_eq!((&started["eventVersion"]["maximum"], &ticked["eventVersion"]["const"]), (&json!(2), &json!(1)));
     assert_eq!(started["data"]["anyOf"].as_array().map(Vec::len), Some(2));
-    // What is not named after the type is set apart.
+    // A schema whose name is not derived from the aggregate type gets it as a prefix.
     assert!(schemas["LaterCounter_2Command"]["oneOf"].is_array(), "{schemas:.2000}");
 }
 
-/// A counter that the simplest values do not begin.
+/// A counter that rejects the simplest values.
 struct LongCounter;
 
 impl Aggregate for LongCounter {
@@ -356,7 +356,7 @@ impl Aggregate for LongCounter {
 }
 
 #[test]
-fn what_the_rules_refuse_is_no_example() {
+fn command_that_the_rules_reject_is_not_an_example() {
     let document = daybook_command_handler::openapi::document(&Registry::new().with::<LongCounter>().unwrap());
     let paths = &document["paths"];
     for (call, status) in [

@@ -1,4 +1,4 @@
-//! An order's life, and the rows that it leaves in the table.
+//! The lifecycle of an order, and its rows in the table.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ async fn deliver(suite: &Suite, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_placed_paid_shipped_and_delivered() {
+async fn order_can_be_placed_paid_shipped_and_delivered() {
     let suite = Suite::start().await;
     deliver(&suite, "1234").await;
 
@@ -45,7 +45,7 @@ async fn an_order_is_placed_paid_shipped_and_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_rows_are_those_of_the_contract() {
+async fn rows_of_an_order_are_those_of_the_contract() {
     let suite = Suite::start().await;
     deliver(&suite, "1234").await;
     let rows = suite
@@ -111,7 +111,7 @@ async fn its_rows_are_those_of_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_of_all_aggregates_are_found_by_event_type() {
+async fn events_of_all_orders_are_found_by_event_type() {
     let suite = Suite::start().await;
     for id in ["3", "1", "2"] {
         deliver(&suite, id).await;

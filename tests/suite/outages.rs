@@ -1,4 +1,4 @@
-//! DynamoDB slow or away: the caller is told when to come back, and nothing is half-written.
+//! DynamoDB slow or unavailable: the response has `Retry-After`, and nothing is partly written.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::instance::{Instance, request, send, settings, time_left};
 
-/// What Lambda says of an invocation that has little time left.
+/// The Lambda context of an invocation with little time left.
 pub(crate) fn in_a_hurry() -> Context {
     time_left(Duration::from_millis(900))
 }
@@ -23,7 +23,7 @@ fn create(id: &str) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn contention_and_throttling_that_pass_are_not_noticed() {
+async fn transient_contention_and_throttling_are_retried() {
     let instance = Instance::start().await;
     instance
         .table
@@ -39,7 +39,7 @@ async fn contention_and_throttling_that_pass_are_not_noticed() {
 }
 
 #[tokio::test]
-async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
+async fn lasting_throttling_gets_a_503_with_retry_after() {
     let instance = Instance::start().await;
     for _ in 0..100 {
         instance
@@ -54,7 +54,7 @@ async fn throttling_that_lasts_is_a_503_that_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
+async fn missing_permission_gets_a_500() {
     let instance = Instance::start().await;
     instance
         .table
@@ -64,9 +64,9 @@ async fn a_permission_that_is_missing_is_our_fault_and_not_the_callers() {
     assert!(!answer.text.contains("AccessDenied"));
 }
 
-/// No writer was faster, so nobody is told to come back: somebody has to look.
+/// There was no concurrent writer, so a retry does not help: the damage needs an operator.
 #[tokio::test]
-async fn a_damaged_aggregate_is_told_from_a_busy_one() {
+async fn damaged_aggregate_gets_a_500_instead_of_a_conflict() {
     for lost in ["EVENT#000000000002", "#METADATA"] {
         let first = Instance::start().await;
         first.ask(create("1")).await.expect(201);
@@ -82,7 +82,7 @@ async fn a_damaged_aggregate_is_told_from_a_busy_one() {
             assert_eq!(answer.status, 500, "{path} without {lost}");
             answer.expect_problem(500, "internal");
         }
-        // Nor is who names the version that he saw sent round in circles.
+        // With `If-Match`, the response is not a conflict either.
         if lost == "#METADATA" {
             let seen = [("if-match", "2")];
             let answer = send(&first.router, Method::POST, "/todo/1", &seen, Some(update("Drink coffee"))).await;
@@ -92,7 +92,7 @@ async fn a_damaged_aggregate_is_told_from_a_busy_one() {
 }
 
 #[tokio::test]
-async fn metadata_that_are_behind_for_a_moment_are_no_damage() {
+async fn briefly_outdated_metadata_are_not_reported_as_damage() {
     let instance = Instance::start().await;
     instance.ask(create("1")).await.expect(201);
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
@@ -101,7 +101,7 @@ async fn metadata_that_are_behind_for_a_moment_are_no_damage() {
 }
 
 #[tokio::test]
-async fn a_write_must_say_what_it_saw_where_that_is_required() {
+async fn write_without_if_match_is_rejected_where_it_is_required() {
     let engine = LocalDynamoDb::in_memory().await.unwrap();
     let settings = ApiSettings { require_if_match: true, ..settings() };
     let instance = Instance::with(engine, aggregates::registry().unwrap(), settings).await;
@@ -114,7 +114,7 @@ async fn a_write_must_say_what_it_saw_where_that_is_required() {
 }
 
 #[tokio::test]
-async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
+async fn hanging_table_gets_a_503_before_the_time_out() {
     let instance = Instance::start().await;
     for operation in ["Query", "GetItem", "TransactWriteItems"] {
         for _ in 0..20 {
@@ -129,7 +129,7 @@ async fn a_table_that_does_not_answer_is_a_503_before_the_time_is_up() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_no_conflict_with_itself() {
+async fn commit_with_a_lost_response_is_recognized_and_not_a_conflict() {
     let unknown = || [InjectedFault::BreakAfter, InjectedFault::Refuse { status: 500, code: "InternalServerError" }];
     for first in unknown() {
         for if_match in [&[][..], &[("if-match", "\"1\"")]] {
@@ -146,7 +146,7 @@ async fn a_commit_whose_answer_was_lost_is_no_conflict_with_itself() {
             assert_eq!(told.header("etag"), "\"2\"");
             let stored = instance.get("/todo/1/events?after=1").await.body;
             let (told, stored) = (&told.body["events"], &stored["events"]);
-            assert_eq!(stored, told, "exactly what was answered is there, {first:?} {if_match:?}");
+            assert_eq!(stored, told, "the stored events are those of the response, {first:?} {if_match:?}");
         }
     }
 }

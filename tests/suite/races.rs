@@ -1,4 +1,4 @@
-//! Writers that race.
+//! Racing writers.
 
 use lambda_http::{Context, RequestExt};
 use reqwest::Method;
@@ -11,7 +11,7 @@ use crate::outages::in_a_hurry;
 const WRITERS: i64 = 64;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_accepted_command_of_racing_writers_is_exactly_one_event() {
+async fn each_accepted_command_of_racing_writers_appends_exactly_one_event() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "hot"})).await.expect(201);
 
@@ -21,7 +21,7 @@ async fn every_accepted_command_of_racing_writers_is_exactly_one_event() {
             let key = format!("k-{amount}");
             let headers = [("content-type", "application/json"), ("idempotency-key", key.as_str())];
             let answer = suite.send(Method::POST, "/account/hot/commands", &headers, Some(&command.to_string())).await;
-            // On a slow machine the time may be up before everybody had a turn.
+            // On a slow machine the time may end before every writer has succeeded.
             if answer.status != 503 {
                 return answer;
             }
@@ -40,7 +40,7 @@ async fn every_accepted_command_of_racing_writers_is_exactly_one_event() {
     amounts.sort_unstable();
     assert_eq!(amounts, (1..=WRITERS).collect::<Vec<_>>());
 
-    // Each answer tells of the event that it made, at the place where it now stands.
+    // Each response contains its own event, with its stored number.
     for answer in &answers {
         let told = &answer.body["events"][0];
         let at = usize::try_from(told["seqNum"].as_u64().unwrap()).unwrap() - 1;
@@ -54,7 +54,7 @@ async fn every_accepted_command_of_racing_writers_is_exactly_one_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_racing_creations_one_wins() {
+async fn racing_creations_succeed_exactly_once() {
     let suite = Suite::start().await;
     let create = async |_| suite.post("/account", &json!({"id": "1"})).await.status.as_u16();
     let mut answers = futures_util::future::join_all((0..16).map(create)).await;
@@ -65,7 +65,7 @@ async fn of_racing_creations_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_racing_writers_that_saw_the_same_version_one_wins() {
+async fn racing_writers_with_the_same_if_match_succeed_exactly_once() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let write = async |amount: i64| {
@@ -82,7 +82,7 @@ async fn of_racing_writers_that_saw_the_same_version_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hot_aggregate_without_time_is_a_503_and_never_a_wrong_answer() {
+async fn contended_aggregate_with_little_time_gets_a_503_and_never_a_wrong_response() {
     let instance = Instance::start().await;
     instance.post("/account", json!({"id": "hot"})).await.expect(201);
     let write = async |amount: i64, time_left: Option<Context>| -> Option<Value> {
@@ -100,7 +100,7 @@ async fn a_hot_aggregate_without_time_is_a_503_and_never_a_wrong_answer() {
         assert_eq!(answer.expect(503).header("retry-after"), "1");
         None
     };
-    // All begin at once and in a hurry. Whoever is told to come back does, under the same key, and with more time.
+    // All writers begin at once with little time. Those that get a 503 retry with the same key and more time.
     let mut waiting: Vec<i64> = (1..=16).collect();
     let (mut done, mut turned_away) = (Vec::new(), 0);
     while !waiting.is_empty() {
@@ -117,8 +117,8 @@ async fn a_hot_aggregate_without_time_is_a_503_and_never_a_wrong_answer() {
         turned_away += again.len();
         waiting = again;
     }
-    assert!(turned_away > 0, "nobody was in anybody's way");
-    // Each wrote once, and what its answer says.
+    assert!(turned_away > 0, "no writer got a 503");
+    // Each writer has appended exactly the event in its response.
     done.sort_by_key(|event| event["seqNum"].as_u64());
     assert_eq!(instance.get("/account/hot/events?after=1").await.body["events"], Value::from(done));
 }

@@ -1,4 +1,4 @@
-//! The README and the API's page keep their word: their commands answer as printed, and the README's aggregate is one.
+//! The commands of the README and of the API page return the printed output, and the README's aggregate works.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn is_as_printed(command: &Command, answer: &Answer) -> bool {
         && alike(&command.body.clone().into(), &body.into())
 }
 
-/// Whether two answers are alike but for what differs every time: ids and times.
+/// Whether two responses differ only in ids and times.
 fn alike(shown: &Value, answered: &Value) -> bool {
     let varies = |text: &str| {
         ulid::Ulid::from_string(text).is_ok() || (text.len() == 24 && text.starts_with("20") && text.ends_with('Z'))
@@ -125,12 +125,12 @@ fn alike(shown: &Value, answered: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_commands_answer_as_printed() {
+async fn commands_of_the_readme_return_the_printed_output() {
     answer_as_printed("README.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commands_of_the_api_page_answer_as_printed() {
+async fn commands_of_the_api_page_return_the_printed_output() {
     answer_as_printed("docs/api.md").await;
 }
 
@@ -181,7 +181,7 @@ fn the_api_page_lists_the_problems_of_the_document_with_their_statuses() {
 }
 
 #[test]
-fn its_aggregate_is_the_one_that_is_tested() {
+fn aggregate_of_the_readme_equals_the_tested_one() {
     let readme = readme();
     let block = readme.split("   ```rust\n").nth(1).unwrap().split("   ```\n").next().unwrap();
     let shown: String = block.lines().map(|line| format!("{}\n", line.strip_prefix("   ").unwrap_or(line))).collect();
@@ -190,7 +190,7 @@ fn its_aggregate_is_the_one_that_is_tested() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_aggregate_is_served_once_it_is_registered() {
+async fn aggregate_of_the_readme_is_served_after_its_registration() {
     let engine = daybook_local_aws::dynamodb::LocalDynamoDb::in_memory().await.unwrap();
     let registry = daybook_decider::Registry::new().with::<Counter>().unwrap();
     let instance = Instance::with(engine, registry, settings()).await;

@@ -1,4 +1,4 @@
-//! Reads: versions, pages and cursors, with the headers alone, and while others write.
+//! Reads: versions, pages and cursors, with `HEAD`, and during writes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ async fn head(suite: &Suite, path: &str, headers: &[(&str, &str)]) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn head_is_get_without_the_body_whatever_the_answer() {
+async fn head_returns_the_response_of_get_without_the_body() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     suite.post("/account/1/commands", &transaction(1)).await.expect(200);
@@ -54,7 +54,7 @@ async fn head_is_get_without_the_body_whatever_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_is_there_from_one_to_the_last_and_no_other_is() {
+async fn read_of_a_version_finds_exactly_those_from_one_to_the_last() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     for amount in [10, 20, 30] {
@@ -81,7 +81,7 @@ async fn a_version_is_there_from_one_to_the_last_and_no_other_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happened_to_a_deleted_aggregate_can_be_read() {
+async fn events_of_a_deleted_aggregate_can_be_read() {
     let suite = Suite::start().await;
     suite.post("/todo", &json!({"id": "1", "title": "a", "message": ""})).await.expect(201);
     suite.send(Method::DELETE, "/todo/1", &[], None).await.expect(200);
@@ -100,7 +100,7 @@ async fn what_happened_to_a_deleted_aggregate_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_events_are_bounded_and_lead_on() {
+async fn pages_of_events_are_bounded_and_link_to_the_next() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     suite.post("/account/1/commands", &Value::from(vec![transaction(1); 90])).await.expect(200);
@@ -115,7 +115,7 @@ async fn pages_of_events_are_bounded_and_lead_on() {
     assert_eq!(second.header("link"), "");
     let all = suite.get("/account/1/events?limit=1000").await.expect(200);
     assert_eq!((numbers(&all.body).len(), all.header("link")), (181, ""));
-    // A page that ends with the stream leads nowhere.
+    // The last page has no link to a next page.
     let exact = suite.get("/account/1/events?limit=181").await.expect(200);
     assert_eq!((numbers(&exact.body).len(), exact.header("link")), (181, ""));
     let last = suite.get("/account/1/events?after=180&limit=1").await.expect(200);
@@ -127,7 +127,7 @@ async fn pages_of_events_are_bounded_and_lead_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_events_miss_nothing_while_others_append() {
+async fn pages_of_events_miss_no_event_during_appends() {
     const BATCHES: u64 = 40;
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
@@ -154,7 +154,7 @@ async fn pages_of_events_miss_nothing_while_others_append() {
     tokio::join!(write, read);
 }
 
-/// A page as one instance answers it.
+/// A page in the response of one instance.
 async fn page(instance: &Instance, path: &str) -> (Vec<String>, Option<String>) {
     let page = instance.get(path).await.expect(200);
     let (entries, name) = if path.starts_with("/events") { ("events", "aggregateId") } else { ("aggregates", "id") };
@@ -163,11 +163,11 @@ async fn page(instance: &Instance, path: &str) -> (Vec<String>, Option<String>) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_goes_on_after_a_restart_and_over_any_number_of_shards() {
+async fn cursor_works_after_a_restart_and_with_another_number_of_shards() {
     for beginning in ["/events?type=AccountOpened&limit=2", "/account?limit=2"] {
         let mut instance = Instance::start().await;
         let open = async |instance: &Instance, n: usize| {
-            // Ids sort by the millisecond, and those of one millisecond by chance.
+            // Ids are ordered by the millisecond, and randomly within a millisecond.
             let last = Timestamp::now().as_millisecond();
             while Timestamp::now().as_millisecond() == last {
                 tokio::task::yield_now().await;
@@ -177,7 +177,7 @@ async fn a_cursor_goes_on_after_a_restart_and_over_any_number_of_shards() {
         };
         let mut seen = Vec::new();
         let mut path = Some(beginning.to_owned());
-        // A little is written before each page, and each page is read from a new instance with other shards.
+        // Before each page, events are appended. A new instance with another number of shards reads the page.
         for (round, shards) in [1, 1, 4, 16, 64].into_iter().enumerate() {
             instance = sharded(instance.table.engine, shards).await;
             for n in 0..4 {

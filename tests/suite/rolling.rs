@@ -1,5 +1,5 @@
-//! Two releases side by side over one table, as in every gradual deployment: what each of them reads of what the other
-//! writes. The table of `docs/evolving-events.md`, cell by cell.
+//! Two concurrent releases over one table, as in every gradual deployment: which rows of the other release each of them reads.
+//! The tests correspond to the table of `docs/evolving-events.md`, cell by cell.
 
 mod instances;
 mod parcel;
@@ -20,7 +20,7 @@ use self::instances::{EVERY, Setup, first_events, key};
 use self::parcel::Release::{self, New, Old, Rash};
 use crate::instance::request;
 
-/// Who wrote, and who reads it.
+/// Pairs of a writing and a reading release.
 const PAIRS: [(Release, Release); 4] = [(Old, Old), (New, Old), (Old, New), (New, New)];
 
 /// More than anything here takes.
@@ -36,7 +36,7 @@ fn new_state(towns: &[&str]) -> Value {
     json!({"to": "Ann", "seen": towns.iter().map(|town| json!({"town": town, "country": "CH"})).collect::<Vec<_>>()})
 }
 
-/// The state as it is in a release.
+/// The expected state in a release.
 fn state_in(release: Release, towns: &[&str]) -> Value {
     if release == New { new_state(towns) } else { old_state(towns) }
 }
@@ -44,7 +44,7 @@ fn state_in(release: Release, towns: &[&str]) -> Value {
 // Events.
 
 #[tokio::test]
-async fn the_new_release_reads_what_the_old_one_wrote() {
+async fn new_release_reads_events_of_the_old_one() {
     for writer in [Rash, Old] {
         let setup = Setup::new().await;
         let old = setup.instance(writer);
@@ -56,7 +56,7 @@ async fn the_new_release_reads_what_the_old_one_wrote() {
 }
 
 #[tokio::test]
-async fn the_old_release_reads_ahead_what_the_new_one_wrote() {
+async fn old_release_that_reads_ahead_reads_events_of_the_new_one() {
     let setup = Setup::new().await;
     let new = setup.instance(New);
     new.send("1", "Ann").await;
@@ -66,7 +66,7 @@ async fn the_old_release_reads_ahead_what_the_new_one_wrote() {
 }
 
 #[tokio::test]
-async fn a_release_that_does_not_read_ahead_says_that_a_newer_one_wrote_it() {
+async fn old_release_that_does_not_read_ahead_reports_events_of_a_newer_one() {
     let setup = Setup::new().await;
     setup.instance(Rash).send("1", "Ann").await;
     setup.instance(New).scan("1", "Bern").await;
@@ -85,13 +85,13 @@ async fn a_release_that_does_not_read_ahead_says_that_a_newer_one_wrote_it() {
 }
 
 #[tokio::test]
-async fn both_write_to_one_stream_and_go_on_from_each_other() {
+async fn both_releases_append_to_one_stream_in_turn() {
     let setup = Setup::new().await;
     let (old, new) = (setup.instance(Old), setup.instance(New));
     old.send("1", "Ann").await;
     let towns = ["Bern", "Chur", "Genf", "Thun", "Visp", "Zug"];
     for (number, town) in (2..).zip(towns) {
-        // Each is warm, and has been overtaken by the other.
+        // Each instance has an outdated cached state, because the other one has written.
         let writer = if number % 2 == 0 { &new } else { &old };
         let after = writer.scan("1", town).await;
         assert_eq!((after.version(), after.folded.message_seq()), (number, number));
@@ -105,7 +105,7 @@ async fn both_write_to_one_stream_and_go_on_from_each_other() {
 }
 
 #[tokio::test]
-async fn a_rollback_to_the_release_that_reads_ahead_loses_nothing() {
+async fn rollback_to_a_release_that_reads_ahead_loses_no_event() {
     let setup = Setup::new().await;
     setup.instance(Old).send("1", "Ann").await;
     setup.instance(New).scan("1", "Bern").await;
@@ -120,7 +120,7 @@ async fn a_rollback_to_the_release_that_reads_ahead_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_list_has_every_aggregate_by_each_name_of_its_first_event_that_a_release_knows() {
+async fn list_contains_aggregates_by_each_known_name_of_the_first_event() {
     let setup = Setup::new().await;
     for (id, writer) in [("a", Old), ("b", New), ("c", Old), ("d", New)] {
         setup.instance(writer).send(id, "Ann").await;
@@ -154,7 +154,7 @@ async fn listed(setup: &Setup, reader: Release) -> Vec<Value> {
 // Snapshots.
 
 #[tokio::test]
-async fn a_snapshot_is_used_by_its_own_release_only() {
+async fn snapshot_is_used_only_by_releases_with_its_state_version() {
     for (writer, reader) in PAIRS {
         let setup = Setup::new().await;
         setup.instance(Old).send("1", "Ann").await;
@@ -174,10 +174,10 @@ async fn a_snapshot_is_used_by_its_own_release_only() {
     }
 }
 
-/// Each has a snapshot of its own, so neither folds from the first event again and again: not while both take them in
-/// turn, not after all is rolled back.
+/// Each state version has its own snapshot, so neither release folds from the first event again, neither while both take
+/// snapshots in turn nor after a rollback.
 #[tokio::test]
-async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
+async fn concurrent_state_versions_never_fold_from_the_first_event_again() {
     let setup = Setup::new().await;
     let (old, new) = (setup.instance(Old), setup.instance(New));
     old.send("1", "Ann").await;
@@ -203,7 +203,7 @@ async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
         let calls = setup.table.proxy.take_calls();
         assert!(!first_events(&calls).contains(&keys::event_sk(1).as_str()), "{calls:#?}");
     };
-    // A gradual deployment, and what was left of it after a rollback.
+    // The releases during a gradual deployment and after its rollback.
     for release in [Old, New, New, Old, New, Old, Old, Old, Old] {
         write(&mut towns).await;
         read(&towns).await;
@@ -219,7 +219,7 @@ async fn two_state_versions_side_by_side_do_not_fold_the_stream_anew() {
 }
 
 #[tokio::test]
-async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_new_one() {
+async fn late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_new_one() {
     let setup = Setup::new().await;
     let (old, new) = (setup.instance(Old), setup.instance(New));
     old.send("1", "Ann").await;
@@ -241,7 +241,7 @@ async fn a_late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_
 }
 
 #[tokio::test]
-async fn a_snapshotter_takes_what_either_release_wrote() {
+async fn snapshotter_takes_snapshots_of_events_of_either_release() {
     for (writer, reader) in PAIRS {
         let setup = Setup::new().await;
         let instance = setup.instance(writer);
@@ -261,7 +261,7 @@ async fn a_snapshotter_takes_what_either_release_wrote() {
 }
 
 #[tokio::test]
-async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
+async fn snapshotter_that_does_not_read_ahead_skips_the_aggregate() {
     let setup = Setup::new().await;
     let rash = setup.instance(Rash);
     for id in ["1", "2"] {
@@ -284,7 +284,7 @@ async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
     assert_eq!(answer.checkpoint(), None, "the shard moves on");
     let taken = async |id: &str| setup.rows(id, keys::SNAPSHOT).await.len();
     assert_eq!((taken("1").await, taken("2").await), (0, 1));
-    // Nothing is lost by it: the new release takes it when it is next due.
+    // The new release takes the snapshot when it is next due.
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
     assert_eq!(setup.snapshotter(New).handle(batch, deadline()).await.unwrap().checkpoint(), None);
     assert_eq!((taken("1").await, taken("2").await), (1, 1));
@@ -293,7 +293,7 @@ async fn a_snapshotter_that_does_not_read_ahead_passes_the_aggregate_by() {
 // Cached states.
 
 #[tokio::test]
-async fn a_cached_state_goes_on_with_the_events_of_either_release() {
+async fn cached_state_is_continued_with_events_of_either_release() {
     for (writer, reader) in PAIRS {
         let setup = Setup::new().await;
         let warm = setup.instance(reader);
@@ -312,7 +312,7 @@ async fn a_cached_state_goes_on_with_the_events_of_either_release() {
 }
 
 #[tokio::test]
-async fn a_cached_state_that_cannot_go_on_appends_nothing() {
+async fn command_on_a_cached_state_with_unreadable_newer_events_appends_nothing() {
     let setup = Setup::new().await;
     let rash = setup.instance(Rash);
     rash.send("1", "Ann").await;
@@ -320,14 +320,14 @@ async fn a_cached_state_that_cannot_go_on_appends_nothing() {
     for _ in 0..2 {
         let error = rash.command("1", "Scan", json!({"town": "Chur", "country": "CH"})).await.unwrap_err();
         assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
-        // What it knew it still knows, and that is still true.
+        // The cached state is unchanged and still correct.
         assert_eq!(rash.store.cached(&key("1")).unwrap().version(), 1);
     }
     assert_eq!(setup.rows("1", keys::EVENT_PREFIX).await.len(), 2);
 }
 
 #[tokio::test]
-async fn what_one_release_answered_the_other_answers_again_under_the_same_key() {
+async fn stored_response_of_one_release_is_returned_by_the_other() {
     let post = || request(Method::POST, "/parcel", &[("idempotency-key", "k")], Some(json!({"id": "1", "to": "Ann"})));
     for (first, second) in PAIRS.into_iter().chain([(Rash, New), (New, Rash)]) {
         let setup = Setup::new().await;
@@ -341,7 +341,7 @@ async fn what_one_release_answered_the_other_answers_again_under_the_same_key() 
 
 // Rows.
 
-/// What a relay puts on the bus of these outbox rows: the detail types with the details.
+/// The entries that a relay sends for these outbox rows: detail types with details.
 async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
     let bus = Bus::new();
     let server = Server::start(bus.router()).await.unwrap();
@@ -366,9 +366,9 @@ fn told(rows: &[Item]) -> Vec<(String, String)> {
     rows.iter().map(|row| (text(row, "messageType"), text(row, "detail"))).collect()
 }
 
-/// The relay knows no aggregate, so what differs between its releases is which attributes a row has.
+/// The relay does not use aggregates. Rows of different releases differ only in their attributes.
 #[tokio::test]
-async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
+async fn relay_sends_rows_of_older_and_of_newer_releases() {
     let setup = Setup::new().await;
     setup.instance(Old).send("1", "Ann").await;
     setup.instance(New).scan("1", "Bern").await;
@@ -386,10 +386,10 @@ async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
         }
         rows
     };
-    // An old relay meets attributes that it has never heard of.
+    // An old relay reads rows with unknown attributes.
     let newer = with(&["priority", "schema"]);
     assert_eq!(relayed(&newer).await, told(&rows));
-    // A new relay meets rows that lack every attribute that came later.
+    // A new relay reads rows without the attributes of later releases.
     let mut older = rows.clone();
     for row in &mut older {
         let first = ["pk", "sk", "messageId", "messageType", "messageSeq", "detail", "occurredAt", "seqNum", "ttl"];
@@ -400,7 +400,7 @@ async fn a_relay_passes_rows_of_older_and_of_newer_releases() {
 }
 
 #[tokio::test]
-async fn a_store_reads_rows_of_older_and_of_newer_releases() {
+async fn store_reads_rows_of_older_and_of_newer_releases() {
     let setup = Setup::new().await;
     let old = setup.instance(Old);
     old.send("1", "Ann").await;
@@ -417,7 +417,7 @@ async fn a_store_reads_rows_of_older_and_of_newer_releases() {
         let towns: &[&str] = &["Bern", "Chur"];
         assert_eq!(instance.state("1").await, state_in(reader, towns));
     }
-    // And what it does not know, an append leaves in the metadata as it was.
+    // An append leaves unknown attributes of the metadata unchanged.
     old.scan("1", "Thun").await;
     let metadata = setup.rows("1", keys::METADATA).await.pop().unwrap();
     assert_eq!(metadata["later"].as_bool(), Ok(&true));

@@ -1,4 +1,4 @@
-//! Snapshots appear by themselves, and change no answer.
+//! The snapshotter takes snapshots, and they change no response.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn snapshot_version(suite: &Suite) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_hundred_events_a_snapshot_is_taken() {
+async fn snapshot_is_taken_every_hundred_events() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let penny = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": 1}});

@@ -1,4 +1,4 @@
-//! The template and the code say the same: which records reach a function, what it is configured by, what it may do.
+//! The template agrees with the code: filters of records, variables and permissions of the functions.
 
 mod access;
 mod monitoring;
@@ -36,7 +36,7 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template with `!Ref x`, `!GetAtt x` and `!Sub x` as the text x.
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x.
 fn plain(text: &str) -> Value {
     fn of(yaml: Yaml) -> Value {
         match yaml {
@@ -71,10 +71,10 @@ fn mapping(id: &str) -> MappingSettings {
     streams.into_values().next().unwrap().settings
 }
 
-// What reaches a function.
+// Filters and mappings.
 
 #[test]
-fn mappings_lose_nothing() {
+fn mappings_have_the_settings_that_lose_no_record() {
     let common = MappingSettings {
         batch_size: 100,
         bisect_batch_on_function_error: true,
@@ -102,13 +102,13 @@ fn mappings_lose_nothing() {
                 (&event["Stream"], &event["StartingPosition"]),
                 (&json!("Table.StreamArn"), &json!("TRIM_HORIZON"))
             );
-            // A queue would get only where the records were.
+            // A queue would receive only the position of the records.
             assert_eq!(event["DestinationConfig"]["OnFailure"]["Type"], "S3");
         }
     }
 }
 
-/// The records of all stream events, and what might be taken for them.
+/// The records of all stream events, and similar records.
 fn records() -> Vec<Value> {
     let mut records: Vec<_> = fixtures::records().into_iter().map(|(_, record)| record).collect();
     for (pointer, values) in [
@@ -128,7 +128,7 @@ fn records() -> Vec<Value> {
     records
 }
 
-/// Asserts that the filter passes what the function acts on, and that there is some of either kind.
+/// Asserts that the filter passes exactly the records that the function processes, and that there are records of either kind.
 fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
     for (record, acted) in acted_on {
         assert_eq!(filter.matches(record), *acted, "{record:#}");
@@ -139,7 +139,7 @@ fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
 }
 
 #[tokio::test]
-async fn the_relay_acts_on_what_its_filter_passes() {
+async fn filter_of_the_relay_passes_exactly_the_records_that_it_processes() {
     let bus = Bus::new();
     let server = Server::start(bus.router()).await.unwrap();
     let config = aws_config_at(server.url());
@@ -158,7 +158,7 @@ async fn the_relay_acts_on_what_its_filter_passes() {
 }
 
 #[tokio::test]
-async fn the_snapshotter_acts_on_what_its_filter_passes() {
+async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes() {
     let settings = daybook_snapshotter::store_settings(&fixtures::environment("Snapshotter")).unwrap();
     let table = TestTable::with(settings).await;
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store());
@@ -176,7 +176,7 @@ async fn the_snapshotter_acts_on_what_its_filter_passes() {
 
 // What a function is configured by.
 
-/// The variables of each function: those that it cannot do without, and those that have a default.
+/// The required and the optional variables of each function.
 const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
     (
         "CommandHandler",
@@ -197,7 +197,7 @@ fn of_libraries(id: &str) -> &'static [&'static str] {
     }
 }
 
-/// Reads what a function's `main` reads.
+/// Reads the settings that a function's `main` reads.
 fn read_settings(id: &str, environment: &Environment) -> Result<(), SettingError> {
     match id {
         "CommandHandler" => {
@@ -211,13 +211,13 @@ fn read_settings(id: &str, environment: &Environment) -> Result<(), SettingError
 }
 
 #[test]
-fn the_template_sets_what_the_functions_read() {
+fn template_sets_the_variables_that_the_functions_read() {
     for (id, required, optional) in VARIABLES {
         let set: BTreeMap<_, _> = function(id).environment;
         let expected: BTreeSet<&str> = required.iter().chain(optional).chain(of_libraries(id)).copied().collect();
         assert_eq!(set.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected, "{id}");
 
-        // What exists only once it is deployed is some text.
+        // A value that only a deployment knows is replaced by a text.
         let value = |setting: &Setting| match setting {
             Setting::Known(value) => value.clone(),
             Setting::Unresolved(_) => "deployed".to_owned(),
@@ -244,7 +244,7 @@ fn the_template_sets_what_the_functions_read() {
 }
 
 #[test]
-fn the_local_environment_sets_what_is_known_only_once_deployed() {
+fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
     let local: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&fixtures::read("env.json")).unwrap();
     let functions = template().functions;
     assert_eq!(local.keys().collect::<Vec<_>>(), functions.keys().collect::<Vec<_>>());
@@ -263,7 +263,7 @@ fn the_local_environment_sets_what_is_known_only_once_deployed() {
 }
 
 #[test]
-fn every_variable_that_is_read_is_set_somewhere() {
+fn each_variable_that_a_function_reads_is_set() {
     let mut read = BTreeSet::new();
     for crate_name in ["command-handler", "snapshotter", "stream-relay"] {
         let path = workspace().join(format!("crates/{crate_name}/src/settings.rs"));
@@ -277,7 +277,7 @@ fn every_variable_that_is_read_is_set_somewhere() {
 }
 
 #[test]
-fn parameters_take_what_settings_take() {
+fn parameters_accept_the_same_values_as_the_settings() {
     let template = plain(&text());
     for (id, _, optional) in VARIABLES {
         for name in optional {
@@ -306,7 +306,7 @@ fn parameters_take_what_settings_take() {
 }
 
 #[test]
-fn every_function_is_a_binary_of_the_workspace() {
+fn each_function_is_a_binary_of_the_workspace() {
     let binaries: BTreeSet<String> = std::fs::read_dir(workspace().join("crates"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -323,7 +323,7 @@ fn every_function_is_a_binary_of_the_workspace() {
             (&template["Resources"][&id]["Metadata"], &template["Resources"][&id]["Properties"]);
         assert_eq!(metadata["BuildMethod"], "rust-cargolambda", "{id}");
         for (name, value) in [("Handler", "bootstrap"), ("CodeUri", ".")] {
-            // What the runtime starts is what cargo-lambda calls whatever it builds. All functions have it in common.
+            // cargo-lambda gives every binary the same name, which the runtime starts.
             assert_eq!(
                 (&properties[name], &template["Globals"]["Function"][name]),
                 (&Value::Null, &json!(value)),

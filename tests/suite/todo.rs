@@ -1,4 +1,4 @@
-//! Create, get, update, delete with optimistic concurrency over HTTP.
+//! Creates, reads, updates and deletes to-dos with optimistic concurrency over HTTP.
 
 use reqwest::Method;
 use serde_json::json;
@@ -7,7 +7,7 @@ use suite_tests::Suite;
 const ID: &str = "D8E8B51E-0337-4300-B414-0CC65918AAF8";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_todo_lives_from_post_to_delete() {
+async fn todo_can_be_created_updated_and_deleted() {
     let suite = Suite::start().await;
     let path = format!("/todo/{ID}");
     let todo = json!({"id": ID, "title": "TODO", "message": "Make coffee"});
@@ -50,7 +50,7 @@ async fn a_todo_lives_from_post_to_delete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_that_changes_nothing_is_no_event() {
+async fn update_without_a_change_appends_no_event() {
     let suite = Suite::start().await;
     suite.post("/todo", &json!({"id": "1", "title": "TODO", "message": "Make coffee"})).await.expect(201);
     let same = suite.post("/todo/1", &json!({"title": "TODO", "message": "Make coffee"})).await.expect(200);
@@ -58,7 +58,7 @@ async fn an_update_that_changes_nothing_is_no_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_answer_head_and_not_modified() {
+async fn reads_support_head_and_if_none_match() {
     let suite = Suite::start().await;
     suite.post("/todo", &json!({"id": "1", "title": "TODO", "message": "Make coffee"})).await.expect(201);
 
@@ -72,7 +72,7 @@ async fn reads_answer_head_and_not_modified() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_todo_without_an_id_gets_one() {
+async fn todo_without_an_id_gets_a_generated_one() {
     let suite = Suite::start().await;
     let created = suite.post("/todo", &json!({"title": "TODO", "message": "Make coffee"})).await.expect(201);
     let location = created.header("location").to_owned();
@@ -81,7 +81,7 @@ async fn a_todo_without_an_id_gets_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn todos_are_listed_by_creation_page_by_page() {
+async fn todos_are_listed_in_pages_by_creation() {
     let suite = Suite::start().await;
     for id in ["c", "a", "b", "e", "d"] {
         suite.post("/todo", &json!({"id": id, "title": "TODO", "message": ""})).await.expect(201);

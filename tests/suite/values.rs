@@ -1,4 +1,4 @@
-//! Numbers, texts and nothing at all: what is taken comes back exactly, everywhere; what is not is refused.
+//! Numbers, texts and missing values: accepted values are returned unchanged everywhere; others are rejected.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ async fn send(suite: &Suite, path: &str, body: &str) -> Answer {
     suite.send(Method::POST, path, &[JSON], Some(body)).await
 }
 
-/// Everywhere that a to-do's message is told: its answer, its state, its events, and the bus.
+/// All copies of a to-do's message: in the response, the state, the events, and on the bus.
 async fn told(suite: &Suite, id: &str, created: &Answer) -> Vec<Value> {
     let path = format!("/todo/{id}");
     let state = suite.get(&path).await.expect(200).body["state"].take();
@@ -24,7 +24,7 @@ async fn told(suite: &Suite, id: &str, created: &Answer) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_text_comes_back_as_it_was() {
+async fn text_is_returned_unchanged() {
     let suite = Suite::start().await;
     let texts = [
         "",
@@ -42,7 +42,7 @@ async fn every_text_comes_back_as_it_was() {
         &"\u{1f980}".repeat(20_000),
     ];
     for (n, text) in texts.iter().enumerate() {
-        // As it is, and with every character escaped.
+        // Unescaped, and with every character escaped.
         let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
         for (form, json) in [("raw", json!(text).to_string()), ("escaped", format!("\"{escaped}\""))] {
             let id = format!("{n}-{form}");
@@ -56,7 +56,7 @@ async fn every_text_comes_back_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_whole_number_of_64_bits_comes_back_as_it_was() {
+async fn whole_number_of_64_bits_is_returned_unchanged() {
     let suite = Suite::start().await;
     for (n, amount) in [i64::MAX, i64::MAX - 1, (1 << 53) + 1, 1, 0, -1, -1000].into_iter().enumerate() {
         let path = format!("/account/{n}");
@@ -71,11 +71,11 @@ async fn every_whole_number_of_64_bits_comes_back_as_it_was() {
         let events = suite.get(&format!("{path}/events?after=1")).await.expect(200).body;
         assert_eq!(events["events"][0]["data"]["amount"].as_i64(), Some(amount));
     }
-    // The sum would not fit.
+    // The sum exceeds 64 bits.
     let one = r#"{"command": "RecordTransaction", "data": {"desc": "", "amount": 1}}"#;
     let over = send(&suite, "/account/0/commands", one).await.expect_problem(422, "refused");
     assert_eq!(over.body["rejection"], "AmountOutOfRange");
-    // The smallest is refused by the rules, which put it on record and tell the world.
+    // The rules reject the smallest number, and record and publish the rejection.
     let least = format!(r#"{{"command": "RecordTransaction", "data": {{"desc": "", "amount": {}}}}}"#, i64::MIN);
     send(&suite, "/account/4/commands", &least).await.expect_problem(422, "refused");
     let message = suite.messages_of("account/4", 1).await.remove(0);
@@ -83,7 +83,7 @@ async fn every_whole_number_of_64_bits_comes_back_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_that_does_not_fit_its_field_is_refused() {
+async fn number_that_does_not_fit_its_field_is_rejected() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     for number in [
@@ -108,7 +108,7 @@ async fn a_number_that_does_not_fit_its_field_is_refused() {
         "{}",
     ] {
         let command = format!(r#"{{"command": "RecordTransaction", "data": {{"desc": "", "amount": {number}}}}}"#);
-        // Under a key, the number is part of what tells this request from others, and no less refused.
+        // With a key, the number is part of the request's fingerprint, and is rejected too.
         for key in [&[][..], &[("idempotency-key", "k")]] {
             let headers: Vec<_> = [JSON].into_iter().chain(key.iter().copied()).collect();
             let answer = suite.send(Method::POST, "/account/1/commands", &headers, Some(&command)).await;
@@ -124,7 +124,7 @@ async fn a_number_that_does_not_fit_its_field_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_reader_could_take_is_refused_wherever_it_stands() {
+async fn too_deep_json_or_half_surrogate_is_rejected_at_any_position() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let lists = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -155,16 +155,16 @@ async fn what_no_reader_could_take_is_refused_wherever_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_a_value_or_a_fault_as_the_field_says() {
+async fn empty_or_missing_value_is_accepted_or_rejected_by_its_field() {
     let suite = Suite::start().await;
-    // Texts may be empty, and stay so.
+    // Empty texts are accepted and stay empty.
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let named = suite.post("/account/1", &json!({"ownerFirst": "x", "ownerLast": ""})).await.expect(200);
     assert_eq!(named.body["state"]["ownerLast"], "");
-    // No body is the empty one where a command has no fields.
+    // A missing body is read as an empty one if the command has no fields.
     suite.send(Method::POST, "/account", &[], None).await.expect(201);
     suite.send(Method::POST, "/todo", &[], None).await.expect_problem(422, "invalid-command");
-    // A list may be empty for the format, and is not for the rules.
+    // An empty list matches the schema, but the rules reject it.
     let nothing = json!({"customerId": "", "items": [], "total": 0});
     suite.post("/order", &nothing).await.expect_problem(422, "refused");
     for absent in [json!({"ownerFirst": null, "ownerLast": ""}), json!({"ownerFirst": "x"}), json!({}), json!(null)] {
@@ -173,7 +173,7 @@ async fn nothing_is_a_value_or_a_fault_as_the_field_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_read_up_to_four_megabytes_and_not_a_byte_beyond() {
+async fn body_above_four_megabytes_is_rejected() {
     const LIMIT: usize = 4 * 1024 * 1024;
     let suite = Suite::start().await;
     let padded = |bytes: usize| format!("{}{}", r#"{"id":"1"}"#, " ".repeat(bytes - 10));

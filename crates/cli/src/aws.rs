@@ -8,8 +8,9 @@ pub(crate) const DYNAMODB_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 pub(crate) const EVENTBRIDGE_ENDPOINT: &str = "AWS_ENDPOINT_URL_EVENTBRIDGE";
 pub(crate) const SQS_ENDPOINT: &str = "AWS_ENDPOINT_URL_SQS";
 
-/// The configuration of a service at the endpoint that `variable` holds, else at `local_url`, else of the account that the
-/// environment names. An endpoint of plain HTTP is assumed to accept any credentials when the environment names none.
+/// Returns the configuration of a service. The endpoint is the value of `variable`, or else `local_url`, or else the service's
+/// own in the account that the environment names. If the environment names no credentials, an endpoint of plain HTTP is assumed
+/// to accept any.
 pub(crate) async fn service_config(environment: &Environment, variable: &str, local_url: Option<&str>) -> SdkConfig {
     let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
     match (environment.optional(variable), local_url) {

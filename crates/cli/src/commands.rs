@@ -1,4 +1,4 @@
-//! The command line: which command is typed, and with which status the process ends. Nothing below imports this file.
+//! The command line: parses a command, runs it, and sets the exit status. No other module imports this file.
 //!
 //! In reading order:
 //! - `dev`: the local stack until Ctrl-C.
@@ -23,7 +23,7 @@ use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
-/// Event sourcing on DynamoDB: the local stack, and the operator commands for a stack wherever it runs
+/// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
 #[command(name = "daybook", version)]
 pub struct DaybookArgs {
@@ -35,7 +35,7 @@ pub struct DaybookArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run everything on this machine: table, API, relay, snapshotter and bus (the default).
+    /// Run the local stack: table, API, relay, snapshotter and bus (the default).
     Dev(DevArgs),
     /// Print the API's document, OpenAPI 3.1; `docs/openapi.json` is a copy.
     Openapi,
@@ -55,7 +55,7 @@ pub enum OperatorCommand {
     Snapshot(SnapshotCommand),
 }
 
-/// Why a command failed. The message is for the person who typed it.
+/// Why a command failed. The message is for the person who ran it.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The local stack failed.
@@ -77,7 +77,7 @@ impl CliError {
 }
 
 impl DaybookArgs {
-    /// Runs the command, or the local stack when none is typed.
+    /// Runs the command, or the local stack when there is none.
     ///
     /// # Errors
     ///

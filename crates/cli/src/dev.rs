@@ -5,13 +5,13 @@
 //! - Everything that the stack starts ends with it.
 //!
 //! In reading order:
-//! - `args`, `error`: what can be chosen, and why the stack does not start.
-//! - `stack`: starts and stops it all.
-//! - `services`: DynamoDB, EventBridge and SQS, its own or elsewhere. `servers`: its HTTP servers.
+//! - `args`, `error`: the options, and why the stack does not start.
+//! - `stack`: starts and stops all parts.
+//! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: its HTTP servers.
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
 //! - `stream`: the table's stream, shard by shard.
-//! - `endpoints`: HTTP endpoints of this stack alone, under `/_dev/`.
+//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 
 mod args;
 mod endpoints;

@@ -1,8 +1,8 @@
-//! The `daybook` command: the local stack, and operator commands for a stack wherever it runs.
+//! The `daybook` command: the local stack, and operator commands for a deployed or local stack.
 //!
 //! In reading order:
 //! - [`commands`]: the command line; one file for each command.
-//! - [`operator`]: what operator commands share: which stack, which aggregates and messages, how fast, until when.
+//! - [`operator`]: the shared parts of operator commands: target stack, selection, rate limit and interruption.
 //! - [`dev`]: the local stack.
 //! - `aws`: AWS configuration.
 

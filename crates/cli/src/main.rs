@@ -8,8 +8,8 @@ use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The engine warns of every condition that fails, which a lost race makes normal. What `aws_config` does not find is
-    // reported by the command that needs it.
+    // The engine warns of every failed condition, but a lost race is normal. A command reports missing configuration itself,
+    // so the warnings of `aws_config` are not shown.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error,aws_config=error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();

@@ -1,18 +1,18 @@
-//! What operator commands share.
+//! The shared parts of operator commands.
 //!
 //! Invariants:
-//! - Standard output holds one line for each finding, message or snapshot, and a summary as its last line; everything else
+//! - Standard output contains one line for each finding, message or snapshot, and a summary as its last line; everything else
 //!   goes to standard error.
 //! - Commands that send messages default to a dry run; `--yes` executes them.
-//! - Ctrl-C ends a command between two aggregates or two batches of messages, never within one, and the summary then says
-//!   how to go on. A closed pipe behind the output ends a command too, once every message that was sent is recorded as sent.
+//! - Ctrl-C ends a command between two aggregates or two batches of messages, never within one, and the summary then
+//!   describes how to go on. A closed output pipe also ends a command, after every message that was sent is recorded as sent.
 //!
 //! In reading order:
-//! - `context`, `error`, `exit`: what a command works with, why it fails, and its exit status.
+//! - `context`, `error`, `exit`: the environment of a command, its errors, and its exit status.
 //! - [`target`]: which table, bus and queue.
 //! - `selection`, `listing`: which aggregates, and their pages.
 //! - `pacing`, `progress`, `interrupt`: rate limit, progress on the terminal, Ctrl-C.
-//! - `walk`: over a listing, with all of these.
+//! - `walk`: visits the aggregates of a listing, with all of these.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them.
 //! - `unsent`: messages that the bus did not accept.
 

@@ -1,5 +1,5 @@
-//! `daybook dev --data FILE` killed in the middle of writes: what was acknowledged is there afterwards, and every outbox
-//! row reaches the bus.
+//! `daybook dev --data FILE` killed during writes: afterwards, every acknowledged event is stored, and every outbox row reaches
+//! the bus.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// Acknowledged writes before each kill.
 const WRITES: usize = 60;
 
-/// Writers side by side, each on an aggregate of its own and all on a common one.
+/// Concurrent writers. Each writes to its own aggregate and to a common one.
 const WRITERS: usize = 6;
 
 /// How often the stack is killed.
@@ -47,7 +47,7 @@ impl Daybook {
             }
         };
         let (api, dynamodb) = (url("API"), url("DynamoDB"));
-        // What it prints is read to the end, so that it never waits for a reader.
+        // The output is read to its end, so that the process never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Self { process, api, dynamodb }
     }
@@ -65,13 +65,13 @@ impl Daybook {
 
 impl Drop for Daybook {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Writes until the stack is gone; the event ids that were acknowledged, by aggregate.
+/// Writes until the stack is killed, and sends each acknowledged event id with its aggregate.
 async fn write(api: String, writer: usize, round: usize, acknowledged: tokio::sync::mpsc::Sender<(String, String)>) {
     let client = reqwest::Client::new();
     for n in 0.. {
@@ -99,7 +99,7 @@ async fn write(api: String, writer: usize, round: usize, acknowledged: tokio::sy
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_acknowledged_is_lost_and_every_outbox_row_is_sent() {
+async fn killed_stack_loses_no_acknowledged_event_and_sends_every_outbox_row() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("daybook.db");
     let mut acknowledged: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -115,7 +115,7 @@ async fn nothing_acknowledged_is_lost_and_every_outbox_row_is_sent() {
             acknowledged.entry(id).or_default().insert(event_id);
         }
         daybook.kill();
-        // What was on its way when the stack died counts too: it was acknowledged.
+        // Responses that were on the way when the stack was killed count too: they acknowledge events.
         while let Some((id, event_id)) = receiver.recv().await {
             acknowledged.entry(id).or_default().insert(event_id);
         }

@@ -1,8 +1,8 @@
-//! A long stream beside a short one on the dev stack: what a load, a command and a snapshot cost, in calls and capacity
-//! units, counted between the stack and its table.
+//! Costs of a load, a command and a snapshot of a long and a short event stream on the local stack, in calls and capacity units.
+//! They are counted between the stack and its table.
 //!
 //! In the normal run the long stream has 20,000 events. `LONG_STREAM=1000000 cargo test -p cli --test long_stream --
-//! --nocapture` takes a million, as `.ci/run` does, and prints the table; to put them there takes a minute or two.
+//! --nocapture` uses a million, as `.ci/run` does, and prints the costs. Storing them takes one or two minutes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ use ulid::Ulid;
 /// As many events as a snapshot may be behind by default, and what a long stream is compared with.
 const SHORT: u64 = 100;
 
-/// A multiple of [`SHORT`], so that both are as far from their next snapshot.
+/// The length of the long stream: a multiple of [`SHORT`], so that both streams are equally far from their next snapshot.
 fn long() -> u64 {
     let asked = std::env::var("LONG_STREAM").map_or(20_000, |events| events.parse().expect("LONG_STREAM is a number"));
     assert!(asked > SHORT && asked.is_multiple_of(SHORT), "LONG_STREAM is a multiple of {SHORT}");
@@ -60,7 +60,7 @@ impl Stack {
                 break rest.split_whitespace().next().unwrap().to_owned();
             }
         };
-        // What it prints is read to the end, so that it never waits for a reader.
+        // The output is read to its end, so that the process never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Self { process, api }
     }
@@ -80,15 +80,15 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Puts an account of `version` events and its snapshot into the data file, past the engine's endpoint: that would take
-/// most of an hour for a million, and the engine reads all that is left of a stream for each page of it. Each row is what
-/// an append or the snapshotter writes; the stream does not tell of them.
+/// Puts an account of `version` events and its snapshot directly into the data file. Through the engine's endpoint, a million
+/// events would take most of an hour, and the engine reads the rest of a stream for each page of it. Each row is the one that an
+/// append or the snapshotter writes. The table's stream does not contain these rows.
 fn fill(data: &Path, id: &str, version: u64) {
     const AT_ONCE: u64 = 20_000;
     let key = key(id);
@@ -143,13 +143,13 @@ fn fill(data: &Path, id: &str, version: u64) {
     database.disable_bulk_loading().unwrap();
 }
 
-/// A row in DynamoDB's notation.
+/// A row in DynamoDB's JSON.
 fn row(item: &impl serde::Serialize) -> Value {
     let item: serde_dynamo::Item = serde_dynamo::to_item(item).unwrap();
     serde_json::to_value(item).unwrap()
 }
 
-/// What something cost: the names of the calls, and the units of table and index.
+/// The cost of an operation: the names of the calls, and the capacity units of table and index.
 #[derive(Debug, PartialEq)]
 struct Cost {
     calls: Vec<String>,
@@ -158,7 +158,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Of the calls that name the aggregate's partition since they were last taken.
+    /// The cost of those of these calls that name the aggregate's partition.
     fn of(calls: &[RecordedCall], id: &str) -> Self {
         let pk = key(id).pk();
         let of_it: Vec<_> = calls.iter().filter(|call| call.request.to_string().contains(&format!("{pk}\""))).collect();
@@ -209,7 +209,7 @@ async fn measure(table: &TestTable, id: &str, version: u64) -> Vec<(&'static str
     assert_eq!(stack.pay(id, 1).await["version"], version + 2);
     cost("command again", &proxy.take_calls());
 
-    // The next mark: beside the append, the calls are the snapshotter's, which sees the event in the stream.
+    // The next due snapshot: the calls after the append are those of the snapshotter, which receives the event by the stream.
     let after = stack.pay(id, 98).await;
     assert_eq!(after["version"], version + SHORT);
     let mut calls = Vec::new();
@@ -233,7 +233,7 @@ async fn measure(table: &TestTable, id: &str, version: u64) -> Vec<(&'static str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_stream_costs_what_a_short_one_costs() {
+async fn long_stream_and_short_stream_have_the_same_costs() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

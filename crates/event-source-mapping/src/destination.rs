@@ -1,4 +1,4 @@
-//! What the on-failure destination receives.
+//! The document that the on-failure destination receives.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::outcome::InvocationOutcome;
 use crate::record::{self, Record};
 use crate::record_queue::PendingBatch;
 
-/// Records that the mapping gives up.
+/// Records that the mapping discards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discarded {
     /// At least one, in the order of their sequence numbers.
     pub records: Vec<Record>,
-    /// Why.
+    /// Why they are discarded.
     pub reason: DiscardReason,
-    /// How often the function was invoked with them.
+    /// The number of invocations with these records.
     pub invocations: u32,
-    /// When, as time since 1970.
+    /// The time of the discard, since 1970.
     at: Duration,
-    /// Whether the last invocation ended in a function error; `None` when they were not invoked with last.
+    /// Whether the last invocation ended in a function error; `None` if the records are discarded without an invocation before.
     function_error: Option<bool>,
 }
 
@@ -34,7 +34,7 @@ pub enum DiscardReason {
     RecordAgeExceeded,
 }
 
-/// The function and the shard that the records are of.
+/// The function and the shard of the records.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// The function's ARN.
@@ -58,8 +58,8 @@ impl Discarded {
         Self { records: batch.records, reason, invocations: batch.invocations, at, function_error }
     }
 
-    /// The document that an S3 destination gets: where the records are in the stream, and in `payload` the records
-    /// themselves as the function's event. An SQS or SNS destination gets the same without `payload`.
+    /// The document that an S3 destination receives: the position of the records in the stream, and in `payload` the records
+    /// themselves as the function's event. An SQS or SNS destination receives the same without `payload`.
     pub fn document(&self, source: &Source<'_>) -> Value {
         let number_of = |record: Option<&Record>| record.map(|record| record.sequence_number().to_string());
         let arrival_of = |record: Option<&Record>| record.map(|record| rfc3339(record.created(), 0));
@@ -94,7 +94,7 @@ impl Discarded {
     }
 }
 
-/// A time since 1970 in UTC, with so many digits of a second.
+/// A time since 1970 in UTC, with this number of digits for fractions of a second.
 fn rfc3339(since_1970: Duration, digits: usize) -> String {
     let milliseconds = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
     format!("{:.digits$}", Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MAX))

@@ -1,4 +1,4 @@
-//! `FilterCriteria`: which records a function sees.
+//! `FilterCriteria`: which records a function receives.
 //!
 //! A pattern has the shape of the record. Its keys are joined by AND; a leaf is an array of alternatives, joined by OR;
 //! `$or` joins patterns of several fields. Strings are compared byte for byte, and a number in a record is not equal to the
@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Number, Value};
 
-/// Patterns joined by OR. The default has none and lets every record through.
+/// Patterns joined by OR. The default has none and matches every record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordFilter(Vec<Pattern>);
 
@@ -42,17 +42,17 @@ impl BadPattern {
     }
 }
 
-/// All of these hold.
+/// Terms that must all match.
 #[derive(Clone, Debug, PartialEq)]
 struct Pattern(Vec<Term>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Term {
-    /// The members of that name have this shape.
+    /// The members with this name match the pattern.
     Within(String, Pattern),
-    /// The values of that name pass one of these.
+    /// One of the values with this name passes one of the tests.
     Leaf(String, Vec<Test>),
-    /// One of these holds.
+    /// One of the patterns matches.
     Or(Vec<Pattern>),
 }
 
@@ -129,7 +129,7 @@ impl Term {
     }
 }
 
-/// What the candidates have under that name, arrays taken apart.
+/// The values of this member in the candidates. An array is replaced by its elements.
 fn members<'a>(candidates: &[&'a Value], name: &str) -> Vec<&'a Value> {
     fn spread<'a>(value: &'a Value, into: &mut Vec<&'a Value>) {
         match value {
@@ -164,7 +164,7 @@ impl Test {
             "numeric" => numeric(operand).map(Self::Numeric).ok_or_else(|| {
                 needs("comparisons such as [\">\", 0, \"<=\", 100]: \"=\" alone, or one bound each side")
             }),
-            unknown => Err(BadPattern::new(path, format!("{unknown:?} is no operator of Lambda event filtering"))),
+            unknown => Err(BadPattern::new(path, format!("{unknown:?} is not an operator of Lambda event filtering"))),
         }
     }
 

@@ -1,11 +1,11 @@
-//! What Lambda does between a DynamoDB stream and a function: filtering, batching, concurrent batches, checkpoints, retries,
+//! The part of Lambda between a DynamoDB stream and a function: filtering, batching, concurrent batches, checkpoints, retries,
 //! bisection and the on-failure destination, by the documented rules and by the settings of a SAM template.
 //!
 //! Invariants:
-//! - Nothing here reads a clock, sleeps, polls or calls a function. The caller passes the time and the records, carries out
-//!   each [`Step`] and reports back, so the same input always gives the same steps.
-//! - A record that was pushed is filtered, or in a batch that succeeded (or the successful beginning of one), or handed
-//!   out as discarded, or still outstanding. None is lost.
+//! - The crate never reads a clock, sleeps, polls or calls a function. The caller passes the time and the records, executes each
+//!   [`Step`] and reports its outcome, so the same input always gives the same steps.
+//! - A pushed record is filtered out, or in a batch that succeeded (or its successful beginning), or returned as discarded, or
+//!   still outstanding. None is lost.
 //! - Records of one item are delivered in their order and are never in two batches at once.
 //!
 //! One [`Mapping`] serves one shard and one function. The caller's loop:
@@ -36,10 +36,10 @@
 //! In reading order:
 //! - [`template`]: the functions of a SAM template and their mappings.
 //! - [`settings`]: the settings of a mapping, with Lambda's defaults and ranges.
-//! - [`filter`]: the patterns that decide which records a function sees.
+//! - [`filter`]: the patterns that decide which records a function receives.
 //! - [`mapping`]: the state machine. `record_queue` holds the records in order, `outcome` reads a function's response.
 //! - [`record`]: stream records and the payload that a function is invoked with.
-//! - [`destination`]: what the on-failure destination receives.
+//! - [`destination`]: the document that the on-failure destination receives.
 
 pub mod destination;
 pub mod filter;

@@ -1,6 +1,6 @@
 //! The state machine of one shard and one function.
 //!
-//! Times are durations since 1970, as `now` of the caller; they may stand still but should not run backwards.
+//! Times are durations since 1970, such as the caller's `now`. They may stay the same between calls but should not decrease.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use daybook_stream_batch::SequenceNumber;
 
 /// An event source mapping's work on one shard, for one function.
 ///
-/// Records are spread over `parallelization_factor` record queues by a hash of their item. Each queue has at most one batch
-/// in flight, so one item's records are never in two batches at once.
+/// Records are spread over `parallelization_factor` record queues by a hash of their item. Each queue has a maximum of one
+/// batch in flight, so the records of an item are never in two batches at once.
 ///
-/// What happens to a batch that fails, as AWS documents it:
-/// - From the checkpoint on it comes again, after a delay ([`FIRST_DELAY`], doubling to [`LONGEST_DELAY`]), before
-///   anything else of its queue. A function error has its checkpoint at the first record.
-/// - With `bisect_batch_on_function_error` it is split first: at the checkpoint, or in halves when the checkpoint is the
-///   first record. A split does not use up a retry, so a poison record ends up alone before any retry is counted.
-/// - When a failure that splits nothing has used up `maximum_retry_attempts`, the batch is discarded from the checkpoint on.
+/// A failed batch is handled as AWS documents it:
+/// - The records from the checkpoint on are delivered again, after a delay ([`FIRST_DELAY`], doubling up to [`LONGEST_DELAY`])
+///   and before all other records of the queue. A function error has its checkpoint at the first record.
+/// - With `bisect_batch_on_function_error` the batch is split first: at the checkpoint, or in halves if the checkpoint is the
+///   first record. A split does not use up a retry, so a poison record is isolated before any retry is counted.
+/// - When a failure without a split has used up `maximum_retry_attempts`, the records from the checkpoint on are discarded.
 /// - Before every delivery, records older than `maximum_record_age` are discarded.
 #[derive(Debug)]
 pub struct Mapping {
@@ -33,23 +33,23 @@ pub struct Mapping {
     discarded: VecDeque<Discarded>,
 }
 
-/// What to do next.
+/// The next step of the caller.
 #[derive(Debug)]
 #[must_use]
 pub enum Step {
     /// Invoke the function with [`Batch::payload`] and [`Mapping::settle`] the batch. More batches may be ready: with
     /// several record queues, poll again before this one is settled.
     Invoke(Batch),
-    /// Send these to the on-failure destination, or drop them when the mapping has none.
+    /// Send these records to the on-failure destination, or drop them if the mapping has none.
     Discard(Discarded),
-    /// Nothing now.
+    /// Nothing can be done now.
     Wait {
-        /// When to poll again even if nothing is pushed or settled. `None`: time alone changes nothing.
+        /// When to poll again even if nothing is pushed or settled. `None` if only a push or an outcome can change anything.
         until: Option<Duration>,
     },
 }
 
-/// Records for one invocation. It must be given back with [`Mapping::settle`]: until then its queue delivers nothing else.
+/// Records for one invocation. It must be returned with [`Mapping::settle`]. Until then its queue delivers nothing else.
 #[derive(Debug)]
 #[must_use]
 pub struct Batch {
@@ -63,36 +63,36 @@ impl Batch {
         &self.pending.records
     }
 
-    /// The JSON text to invoke the function with.
+    /// The JSON text that the function is invoked with.
     pub fn payload(&self) -> String {
         record::payload(self.records())
     }
 }
 
-/// Where a reader of the shard that starts over should begin.
+/// The position at which a restarted reader of the shard must begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Nothing was pushed: at the mapping's starting position.
+    /// No record was pushed: begin at the mapping's starting position.
     Start,
-    /// At this record: it is the first that is not done.
+    /// Begin at this record, the first that is not done.
     At(SequenceNumber),
-    /// After this record: everything up to it is done.
+    /// Begin after this record: all records up to it are done.
     After(SequenceNumber),
 }
 
 impl Mapping {
-    /// A mapping that has seen nothing. A parallelization factor of 0 is taken for 1, and a batch size of 0 too.
+    /// A mapping without records. A parallelization factor of 0 and a batch size of 0 are read as 1.
     pub fn new(mut settings: MappingSettings) -> Self {
         settings.batch_size = settings.batch_size.max(1);
         let queues = (0..settings.parallelization_factor.max(1)).map(|_| RecordQueue::default()).collect();
         Self { settings, queues, last: None, discarded: VecDeque::new() }
     }
 
-    /// Takes the shard's next record.
+    /// Adds the shard's next record.
     ///
     /// # Errors
     ///
-    /// When its number is not above that of the record before it.
+    /// When its sequence number is not greater than that of the preceding record.
     pub fn push(&mut self, record: Record, now: Duration) -> Result<(), OutOfOrder> {
         let number = record.sequence_number().clone();
         if let Some(last) = self.last.as_ref().filter(|last| number <= **last) {
@@ -106,7 +106,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// What to do next.
+    /// The next step of the caller.
     pub fn poll(&mut self, now: Duration) -> Step {
         if let Some(discarded) = self.discarded.pop_front() {
             return Step::Discard(discarded);
@@ -137,8 +137,8 @@ impl Mapping {
         }
     }
 
-    /// Where to read on after a restart. Records from there on may come a second time, and none is missed, as long as
-    /// what was discarded has reached its destination.
+    /// The position at which to continue after a restart. Records from there on may be delivered twice. None is missed if the
+    /// discarded records have reached their destination.
     pub fn position(&self) -> Position {
         let outstanding = self.queues.iter().filter_map(RecordQueue::first_outstanding).min();
         match (outstanding, &self.last) {
@@ -149,16 +149,16 @@ impl Mapping {
     }
 }
 
-/// A record that was pushed before, or too late.
+/// A record that was already pushed, or whose successor was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {number} does not come after {last}")]
 pub struct OutOfOrder {
     number: SequenceNumber,
-    /// The number of the record that was pushed before it.
+    /// The sequence number of the last pushed record.
     last: SequenceNumber,
 }
 
-/// FNV-1a, 64 bits: the same on every machine, so that a run can be repeated.
+/// FNV-1a, 64 bits: the same on every platform, so that a run can be repeated.
 fn queue_of(item: &str, queues: usize) -> usize {
     let hash = item
         .bytes()

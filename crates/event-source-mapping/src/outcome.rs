@@ -1,18 +1,18 @@
-//! How an invocation ended, and what that means for its batch.
+//! The outcome of an invocation, and its meaning for the batch.
 
 use serde_json::Value;
 
 use crate::record::Record;
 use daybook_stream_batch::SequenceNumber;
 
-/// How an invocation ended.
+/// The outcome of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvocationOutcome {
-    /// The function returned: the JSON text of its response, empty for none.
+    /// The function returned. Contains the JSON text of its response; empty if there is none.
     Returned(String),
-    /// The function returned an error, ran out of time or crashed.
+    /// The function returned an error, timed out or crashed.
     FunctionError,
-    /// The function could not be invoked (throttled, for example). The batch comes again, whole, and no retry is used up.
+    /// The function could not be invoked (throttled, for example). The whole batch is retried, and no retry is used up.
     NotInvoked,
 }
 
@@ -21,14 +21,14 @@ pub enum InvocationOutcome {
 pub(crate) enum BatchOutcome {
     /// All of its records are done.
     Succeeded,
-    /// The records before this index are done; from there on everything comes again.
+    /// The records before this index are done; the others are retried.
     FailedFrom(usize),
-    /// The function has not seen it.
+    /// The function was not invoked with it.
     NotInvoked,
 }
 
 impl InvocationOutcome {
-    /// Without `ReportBatchItemFailures` the response is not read: a function that returned has succeeded.
+    /// Interprets an outcome. Without `ReportBatchItemFailures` the response is not read: a function that returned has succeeded.
     pub(crate) fn batch_outcome(&self, records: &[Record], report_batch_item_failures: bool) -> BatchOutcome {
         match self {
             Self::FunctionError => BatchOutcome::FailedFrom(0),
@@ -42,8 +42,8 @@ impl InvocationOutcome {
 /// The rules of `ReportBatchItemFailures`:
 /// - no response, `null`, an object without `batchItemFailures`, and a null or empty list are success;
 /// - otherwise the failure with the lowest sequence number is the checkpoint;
-/// - a response that cannot be read, and an identifier that is missing, null, empty or of no record of this batch, fail
-///   the whole batch, because it is unknown which records are done.
+/// - a response that cannot be read, and an identifier that is missing, null, empty or of a record outside this batch, fail the
+///   whole batch, because it is unknown which records are done.
 fn reported(response: &str, records: &[Record]) -> BatchOutcome {
     if response.trim().is_empty() {
         return BatchOutcome::Succeeded;
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers 98 to 101: one digit more in the middle, where text order would go wrong.
+    /// Numbers 98 to 101: the number of digits changes, so text order would be wrong.
     fn records() -> Vec<Record> {
         (98..=101)
             .map(|number: u32| {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identifier_of_no_record_fails_the_whole_batch() {
+    fn identifier_outside_the_batch_fails_the_whole_batch() {
         for identifier in [r#""""#, "null", r#""102""#, r#""abc""#, "100", "{}"] {
             let response =
                 format!(r#"{{"batchItemFailures":[{{"itemIdentifier":"101"}},{{"itemIdentifier":{identifier}}}]}}"#);

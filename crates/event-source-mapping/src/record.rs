@@ -1,4 +1,4 @@
-//! Stream records as Lambda delivers them, and the payload they are delivered in.
+//! Stream records as Lambda delivers them, and the payload that contains them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde_json::{Map, Number, Value};
 
 use daybook_stream_batch::SequenceNumber;
 
-/// A synchronous invocation takes a payload of 6 MB at most.
+/// Maximum payload of a synchronous invocation: 6 MB.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 6 * 1024 * 1024;
 
-/// `{"Records":[` and `]}`, less the comma that the last record does not need.
+/// The bytes of `{"Records":[` and `]}`, minus the comma that the last record does not need.
 pub(crate) const ENVELOPE_BYTES: usize = 13;
 
 /// One record of a stream, in the form in which a function receives it.
@@ -24,12 +24,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Takes a record as `GetRecords` returns it and adds what Lambda adds: the stream's ARN, the time in whole seconds
-    /// and `userIdentity` with lower-case names. Everything else stays as it is.
+    /// Takes a record of `GetRecords` and makes the changes that Lambda makes: it adds the stream's ARN, gives the time in whole
+    /// seconds, and writes the names in `userIdentity` in lower case. All other members stay unchanged.
     ///
     /// # Errors
     ///
-    /// When `dynamodb` lacks its sequence number, keys or creation time.
+    /// When `dynamodb` has no sequence number, keys or creation time.
     pub fn from_stream(mut record: Value, stream_arn: &str) -> Result<Self, UnreadableRecord> {
         let change = record.get_mut("dynamodb").and_then(Value::as_object_mut).ok_or(UnreadableRecord("dynamodb"))?;
         let sequence_number = change
@@ -58,7 +58,7 @@ impl Record {
         Ok(Self { sequence_number, item, created, json: record, bytes })
     }
 
-    /// Its number in the shard.
+    /// Its sequence number.
     pub fn sequence_number(&self) -> &SequenceNumber {
         &self.sequence_number
     }
@@ -68,17 +68,17 @@ impl Record {
         &self.item
     }
 
-    /// When the item changed: the time since 1970, as precise as the stream gave it.
+    /// The time of the change since 1970, in the precision of the stream.
     pub(crate) fn created(&self) -> Duration {
         self.created
     }
 
-    /// The record as the function sees it.
+    /// The record as the function receives it.
     pub fn json(&self) -> &Value {
         &self.json
     }
 
-    /// What it adds to a payload, its comma included.
+    /// The bytes that it adds to a payload, including its comma.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.bytes + 1
     }
@@ -90,7 +90,7 @@ pub(crate) fn payload<'a>(records: impl IntoIterator<Item = &'a Record>) -> Stri
     serde_json::to_string(&BTreeMap::from([("Records", records)])).expect("JSON values can be written as JSON")
 }
 
-/// A record without what a mapping needs of it.
+/// A record without a member that a mapping needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stream record without a usable {0}")]
 pub struct UnreadableRecord(&'static str);

@@ -1,6 +1,6 @@
 //! A record queue: the records of some of a shard's items, delivered strictly in order, one batch at a time.
 //!
-//! While a batch fails, nothing behind it in its queue is delivered.
+//! While a batch fails, the records after it in its queue are not delivered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,41 +10,41 @@ use crate::record::{ENVELOPE_BYTES, MAX_PAYLOAD_BYTES, Record};
 use crate::settings::MappingSettings;
 use daybook_stream_batch::SequenceNumber;
 
-/// The delay before a failed batch comes again: this long after the first failure in a row, then doubling. Lambda does
-/// not document its own.
+/// The delay before a failed batch is retried after the first failure; it doubles with each further failure. Lambda does not
+/// document its own delays.
 pub const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// Where the doubling ends.
+/// The maximum delay.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
-/// Records that are delivered together, as long as they are not split.
+/// Records that are delivered together until they are split.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
     pub(crate) records: Vec<Record>,
-    /// Invocations that these records were part of and that failed.
+    /// The number of failed invocations with these records.
     pub(crate) invocations: u32,
-    /// Retries used up of the quota. A split uses none.
+    /// The number of retries that are used up. A split uses none.
     retries: u32,
 }
 
-/// What a queue has for the function.
+/// The next step of a queue.
 pub(crate) enum Next {
     Deliver(PendingBatch),
     Discard(PendingBatch),
-    /// Nothing before that time; `None` when time alone changes nothing.
+    /// No step before this time; `None` if only a push or an outcome can change anything.
     Wait(Option<Duration>),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct RecordQueue {
-    /// What is left of batches that failed, in order and all of it before `fresh`.
+    /// The remaining records of failed batches, in order. All of them precede `fresh`.
     failed: VecDeque<PendingBatch>,
-    /// Records that were never delivered, with the time at which they were pushed.
+    /// Records that were not delivered yet, with the time at which they were pushed.
     fresh: VecDeque<(Duration, Record)>,
-    /// The first record of the batch that the function has now.
+    /// The first record of the batch in flight.
     in_flight: Option<SequenceNumber>,
-    /// When the last invocation ended: a batching window begins no earlier.
+    /// The end of the last invocation: a batching window begins no earlier.
     idle_since: Duration,
-    /// Failures in a row.
+    /// The number of consecutive failures.
     failures: u32,
     /// The end of the delay after a failure.
     ready_at: Duration,
@@ -87,7 +87,7 @@ impl RecordQueue {
         Next::Deliver(batch)
     }
 
-    /// The records of the next batch, once it is full or its window is over; otherwise when that will be.
+    /// Returns the records of the next batch if it is full or its window has ended; otherwise, the end of the window.
     fn gather(&mut self, now: Duration, settings: &MappingSettings) -> Result<Vec<Record>, Option<Duration>> {
         let (oldest, _) = self.fresh.front().ok_or(None)?;
         let window_ends = (*oldest).max(self.idle_since) + settings.batching_window;
@@ -97,7 +97,7 @@ impl RecordQueue {
             bytes += record.payload_bytes();
             bytes <= MAX_PAYLOAD_BYTES
         };
-        // A record that is too large by itself goes alone: the invocation then fails.
+        // A record above the limit is delivered alone: the invocation then fails.
         let count = self.fresh.iter().take(settings.batch_size).take_while(fits).count().max(1);
         let full = count == settings.batch_size || count < self.fresh.len();
         if !full && now < window_ends {
@@ -106,7 +106,7 @@ impl RecordQueue {
         Ok(self.fresh.drain(..count).map(|(_, record)| record).collect())
     }
 
-    /// Takes back a batch, and returns what of it has used up its retries.
+    /// Settles a batch. Returns the records that have used up their retries.
     pub(crate) fn settle(
         &mut self,
         mut batch: PendingBatch,

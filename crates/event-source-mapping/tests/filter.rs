@@ -80,7 +80,7 @@ fn several_filters_are_joined_by_or() {
 }
 
 #[test]
-fn prefix_and_suffix_look_at_the_ends_of_strings() {
+fn prefix_and_suffix_match_the_ends_of_strings() {
     let sort_key = |operator: Value| json!({"dynamodb": {"Keys": {"sk": {"S": [operator]}}}});
     assert!(matches(sort_key(json!({"prefix": "OUTBOX#"})), outbox_row()));
     assert!(!matches(sort_key(json!({"prefix": "EVENT#"})), outbox_row()));
@@ -103,7 +103,7 @@ fn anything_but_excludes_values_and_prefixes() {
     assert!(!matches(name(json!("INSERT")), outbox_row()));
     assert!(matches(name(json!({"prefix": "RE"})), outbox_row()));
     assert!(!matches(name(json!({"prefix": "IN"})), outbox_row()));
-    assert!(!matches(name(json!(["INSERT"])), json!({"other": 1})), "the field must be there");
+    assert!(!matches(name(json!(["INSERT"])), json!({"other": 1})), "the field must exist");
 }
 
 #[test]
@@ -119,12 +119,12 @@ fn numeric_compares_numbers_and_never_strings() {
 }
 
 #[test]
-fn exists_looks_at_leaves_only() {
+fn exists_matches_leaves_only() {
     assert!(matches(json!({"eventName": [{"exists": true}]}), outbox_row()));
     assert!(!matches(json!({"eventName": [{"exists": false}]}), outbox_row()));
     assert!(matches(json!({"userIdentity": [{"exists": false}]}), outbox_row()));
     assert!(matches(new_image("deleted", json!({"BOOL": [{"exists": false}]})), outbox_row()));
-    assert!(!matches(json!({"dynamodb": [{"exists": true}]}), outbox_row()), "dynamodb is no leaf");
+    assert!(!matches(json!({"dynamodb": [{"exists": true}]}), outbox_row()), "dynamodb is not a leaf");
 }
 
 #[test]
@@ -146,10 +146,10 @@ fn an_array_in_the_record_matches_by_any_of_its_elements() {
 }
 
 #[test]
-fn an_operator_that_lambda_does_not_have_is_refused() {
+fn unknown_operator_is_rejected() {
     assert_eq!(
         refused(r#"{"dynamodb":{"Keys":{"sk":{"S":[{"wildcard":"OUTBOX#*"}]}}}}"#),
-        r#"filter pattern at dynamodb.Keys.sk.S: "wildcard" is no operator of Lambda event filtering"#
+        r#"filter pattern at dynamodb.Keys.sk.S: "wildcard" is not an operator of Lambda event filtering"#
     );
 }
 

@@ -1,4 +1,4 @@
-//! Reading templates: the suite's own, and what is wrong with others.
+//! Reads the suite's template, and templates with errors.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn variables(function: &Function) -> Vec<(&str, Setting)> {
 }
 
 #[test]
-fn the_suite_has_three_functions() {
+fn template_of_the_suite_has_three_functions() {
     let template = suite();
     let binaries: Vec<_> =
         template.functions.iter().map(|(id, function)| (id.as_str(), function.binary.clone())).collect();
@@ -38,7 +38,7 @@ fn the_suite_has_three_functions() {
 }
 
 #[test]
-fn the_suites_relay_gets_outbox_rows() {
+fn filter_of_the_relay_passes_outbox_rows() {
     let relay = &suite().functions["StreamRelay"];
     let mut filter = RecordFilter::default();
     filter.add(r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#).unwrap();
@@ -61,7 +61,7 @@ fn the_suites_relay_gets_outbox_rows() {
 }
 
 #[test]
-fn the_suites_snapshotter_gets_events_that_are_due() {
+fn filter_of_the_snapshotter_passes_due_events() {
     let snapshotter = &suite().functions["Snapshotter"];
     let settings = &snapshotter.streams["DueEvents"].settings;
     assert_eq!(settings.parallelization_factor, 2);
@@ -80,7 +80,7 @@ fn the_suites_snapshotter_gets_events_that_are_due() {
     assert!(!settings.filter.matches(&event("REMOVE", "EVENT#000000000100", due)));
 }
 
-/// A function whose only event has these properties besides the required ones.
+/// A function whose only event has these properties in addition to the required ones.
 fn with(properties: &str) -> String {
     format!(
         "Parameters: {{Size: {{Type: Number, Default: 7}}, Bare: {{Type: Number}}}}
@@ -105,7 +105,7 @@ fn error(properties: &str) -> String {
 }
 
 #[test]
-fn settings_left_out_have_lambdas_defaults() {
+fn missing_settings_have_lambdas_defaults() {
     assert_eq!(settings(""), MappingSettings::default());
     assert_eq!(settings("MaximumRetryAttempts: -1, MaximumRecordAgeInSeconds: -1"), MappingSettings::default());
     let function = &Template::parse(&with("")).unwrap().functions["F"];
@@ -128,8 +128,11 @@ fn error_names_the_path_and_the_accepted_values() {
         ("BatchSize: 0", "BatchSize\": \"0\" is not a whole number from 1 to 10000"),
         ("BatchSize: many", "BatchSize\": \"many\" is not a whole number from 1 to 10000"),
         ("BatchSize: [1]", "BatchSize\": must be a single value"),
-        ("BatchSize: !Ref Bare", "BatchSize\": !Ref Bare is not known here; use a literal, or !Ref to a parameter"),
-        ("BatchSize: !If [Big, !Ref Size, 1]", "BatchSize\": !If … is not known here"),
+        (
+            "BatchSize: !Ref Bare",
+            "BatchSize\": !Ref Bare is not known before the deployment; use a literal, or !Ref to a parameter",
+        ),
+        ("BatchSize: !If [Big, !Ref Size, 1]", "BatchSize\": !If … is not known before the deployment"),
         ("MaximumBatchingWindowInSeconds: 301", "MaximumBatchingWindowInSeconds\": \"301\" is not"),
         ("ParallelizationFactor: 11", "ParallelizationFactor\": \"11\" is not"),
         ("MaximumRetryAttempts: -2", "MaximumRetryAttempts\": \"-2\" is not"),
@@ -137,7 +140,7 @@ fn error_names_the_path_and_the_accepted_values() {
         ("BisectBatchOnFunctionError: 1", "BisectBatchOnFunctionError\": \"1\" is not true or false"),
         ("FunctionResponseTypes: [Other]", "FunctionResponseTypes.0\": \"Other\" is not ReportBatchItemFailures"),
         ("TumblingWindowInSeconds: 60", "TumblingWindowInSeconds\": tumbling windows are not supported"),
-        ("BatchSise: 1", "BatchSise\": is no property of a DynamoDB event"),
+        ("BatchSise: 1", "BatchSise\": is not a property of a DynamoDB event"),
         ("FilterCriteria: {Filters: [{Pattern: '{}'}]}", "FilterCriteria.Filters.0.Pattern\": filter pattern: must"),
         ("FilterCriteria: {Filters: [{}]}", "FilterCriteria.Filters.0\": Pattern is missing"),
         ("DestinationConfig: {OnFailure: {Type: SQS}}", "DestinationConfig.OnFailure\": Destination is missing"),
@@ -148,7 +151,7 @@ fn error_names_the_path_and_the_accepted_values() {
 }
 
 #[test]
-fn more_than_ten_filters_are_refused() {
+fn more_than_ten_filters_are_rejected() {
     let filters =
         |count| format!("FilterCriteria: {{Filters: [{}]}}", vec!["{Pattern: '{\"a\":[1]}'}"; count].join(", "));
     assert!(Template::parse(&with(&filters(10))).is_ok());
@@ -169,7 +172,7 @@ fn a_stream_event_needs_a_stream_and_a_starting_position() {
 }
 
 #[test]
-fn tags_nest_and_other_resources_and_events_are_left_alone() {
+fn nested_tags_and_unrelated_resources_and_events_are_accepted() {
     let template = Template::parse(
         r#"
 Conditions: {Big: !Not [!Equals [!Ref Stage, dev]]}

@@ -1,4 +1,4 @@
-//! The parts of the AWS JSON protocol that all services here share.
+//! The parts of the AWS JSON protocol that all local services share.
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};

@@ -1,8 +1,7 @@
-//! DynamoDB, EventBridge and SQS on one machine, for development and tests: real HTTP, the services' limits and error codes,
-//! and faults on demand.
+//! Local DynamoDB, EventBridge and SQS for development and tests: real HTTP, the services' limits and error codes, and injected
+//! faults.
 //!
-//! Invariant: every server here stops when its handle is dropped and leaves nothing behind. No crate that is deployed uses
-//! this one.
+//! Invariant: every server stops when its handle is dropped and leaves nothing behind. No deployed crate uses this one.
 //!
 //! - [`dynamodb`]: the embedded engine behind an endpoint.
 //! - [`messaging`]: EventBridge and SQS in memory.

@@ -1,15 +1,15 @@
 //! EventBridge and SQS in memory, for development and tests: real HTTP, the services' limits and error codes, and
-//! faults on demand.
+//! injected faults.
 //!
-//! Invariant: what the services would refuse is refused here with the same code, and the same calls in the same order
-//! have the same result: nothing is random. Of EventBridge there is `PutEvents` and no rules; of SQS what sends, receives,
-//! deletes and hides messages of a standard queue. What arrived is read from the [`Bus`] itself, which stores it until it
-//! is dropped, whether or not it is still in its queue.
+//! Invariant: requests that the services would reject are rejected with the same code. The same calls in the same order have the
+//! same result: nothing is random. EventBridge has only `PutEvents` and no rules. SQS has the operations that send, receive,
+//! delete and hide messages of a standard queue. Tests read accepted entries and messages from the [`Bus`], which stores them
+//! until it is dropped, including messages that were deleted from their queue.
 //!
 //! In reading order:
-//! - [`Bus`]: what arrived, and what each call held.
-//! - [`faults`]: what should go wrong.
-//! - `router`: the endpoint of both services; `protocol`: what their operations read and return.
+//! - [`Bus`]: the accepted entries and messages, and the recorded calls.
+//! - [`faults`]: the injected faults.
+//! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
 //! - `put_events` and `sqs`: the operations and their limits.
 
 mod bus;

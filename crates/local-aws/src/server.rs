@@ -1,4 +1,4 @@
-//! A server on a port of its own.
+//! A server with its own port.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `router` at a free port of 127.0.0.1.
+    /// Serves `router` on a free port of 127.0.0.1.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl Server {
         })
     }
 
-    /// Runs `serve` in a task of its own. It must end once the future that it is given has ended.
+    /// Runs `serve` in its own task. `serve` must end after the future that it receives has ended.
     pub(crate) fn spawn<F>(
         listener: TcpListener,
         serve: impl FnOnce(TcpListener, BoxFuture<'static, ()>) -> F,
@@ -42,20 +42,20 @@ impl Server {
     {
         let url = format!("http://{}", listener.local_addr()?);
         let (stop, stopped) = oneshot::channel();
-        // A listener that fails shows in the calls that fail.
+        // An error of the listener is visible to clients as failed calls.
         let serving = tokio::spawn(serve(listener, stopped.map(drop).boxed()).map(drop));
         Ok(Self { url, stop, serving })
     }
 
-    /// The endpoint for an AWS SDK: `http://127.0.0.1:<port>`, unless it was started at another address.
+    /// The endpoint for an AWS SDK: `http://127.0.0.1:<port>`, unless the server was started at another address.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Stops once all requests that have arrived are answered.
+    /// Stops after all received requests have a response.
     pub(crate) async fn stop(self) {
         drop(self.stop);
-        // How the task ended is of no interest: nothing uses the server any more.
+        // The result of the task is not needed: nothing uses the server any more.
         drop(self.serving.await);
     }
 }

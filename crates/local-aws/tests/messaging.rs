@@ -83,7 +83,7 @@ async fn put_events_delivers_entries_unchanged() {
     assert_eq!(delivered[0].resources, ["todo/1"]);
     assert_eq!((delivered[0].event_bus_name.as_str(), delivered[1].event_bus_name.as_str()), ("main", "default"));
     assert_eq!(arrivals.recv().await.as_ref(), delivered.first());
-    // 14 + 7 + 11 + 12 + 6, and 7 + 11 + 2.
+    // The bytes of the first entry are 14 + 7 + 11 + 12 + 6, those of the second 7 + 11 + 2.
     assert_eq!((client.bus.put_events_calls()[0].entries, client.bus.put_events_calls()[0].bytes), (2, 70));
 }
 
@@ -213,7 +213,7 @@ async fn dropped_server_closes_its_port() {
     client.put_events(&[entry("{}")]).await;
     let url = client.server.url().to_owned();
     drop(client.server);
-    // The port is closed as soon as the server's task has run again.
+    // The port is closed after the server's task has run again.
     while client.http.post(&url).send().await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! A queue over HTTP, as a client sees it: received messages are hidden, and deleted ones do not come again.
+//! A queue over HTTP, as a client sees it: received messages are hidden, and deleted messages are not received again.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -81,7 +81,7 @@ async fn received_message_is_hidden_until_shown_or_deleted() {
 
     let again = client.receive(json!({})).await;
     assert_eq!(again[0].0, "a");
-    // An older receipt deletes nothing, which is no error.
+    // An older receipt deletes nothing and is not an error.
     client.call("DeleteMessage", json!({"ReceiptHandle": first[0].1})).await;
     assert_eq!(client.bus.queued().len(), 3);
     client.call("DeleteMessage", json!({"ReceiptHandle": again[0].1})).await;
@@ -115,7 +115,7 @@ async fn hidden_message_shows_again_after_its_timeout() {
     let receipt = client.receive(json!({"VisibilityTimeout": 600})).await.remove(0).1;
     assert_eq!(client.bodies(json!({})).await, [""; 0]);
     client.call("ChangeMessageVisibility", json!({"ReceiptHandle": receipt, "VisibilityTimeout": 1})).await;
-    // Waits until then.
+    // The call waits until the message is visible.
     assert_eq!(client.bodies(json!({"WaitTimeSeconds": 20})).await, ["a"]);
     assert_eq!(
         client.error("ChangeMessageVisibility", json!({"ReceiptHandle": receipt, "VisibilityTimeout": 9})).await,

@@ -95,7 +95,7 @@ async fn only_failed_rows_are_sent_again_and_rejected_rows_are_reported() {
         [
             ResendOutcome::Sent,
             ResendOutcome::Sent,
-            refused("MalformedDetail", "a fault was asked for"),
+            refused("MalformedDetail", "injected fault"),
             ResendOutcome::Sent,
             refused("UnreadableRow", "pk is \"todo/d\""),
         ]

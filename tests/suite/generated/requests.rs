@@ -1,4 +1,4 @@
-//! Requests made up from the document, and then perhaps broken.
+//! Requests that are generated from the OpenAPI document, some of them made invalid afterwards.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 use suite_tests::document::Document;
 
-/// So few that requests meet each other.
+/// Few ids, so that requests concern the same aggregates.
 const IDS: usize = 6;
 const KEYS: usize = 40;
 
@@ -20,14 +20,14 @@ pub(super) struct Made {
     pub(super) body: String,
 }
 
-/// Requests without end.
+/// An infinite sequence of requests.
 pub(super) struct Requests {
     chance: Rng,
     /// An operation's method, path and description.
     operations: Vec<(Method, &'static str, &'static Value)>,
-    /// The versions that answers told, by path.
+    /// The versions in the responses, by path.
     versions: HashMap<String, usize>,
-    /// Generations of ids: what is deleted or full is left behind now and then.
+    /// The generation of ids. It increases sometimes, so that deleted or full aggregates are no longer used.
     generation: usize,
     last: Option<Made>,
 }
@@ -49,7 +49,7 @@ impl Requests {
         }
     }
 
-    /// The next one: most are good, some are broken, some come twice.
+    /// The next request: most are valid, some invalid, some repeated.
     pub(super) fn next(&mut self) -> Made {
         if self.chance.u8(..) == 0 {
             self.generation += 1;
@@ -67,7 +67,7 @@ impl Requests {
         made
     }
 
-    /// Notes the version that an answer told of an aggregate.
+    /// Stores the version of an aggregate in a response.
     pub(super) fn learn(&mut self, made: &Made, version: Option<usize>) {
         if let Some(version) = version {
             self.versions.insert(aggregate(&made.path), version);
@@ -82,9 +82,9 @@ impl Requests {
         format!("g{}-{}", self.generation, self.chance.usize(..IDS))
     }
 
-    /// One that the document allows.
+    /// A request that the document allows.
     fn good(&mut self) -> Made {
-        // Writes are of more interest than reads.
+        // Writes are more frequent than reads.
         let mut index = self.chance.usize(..self.operations.len());
         if matches!(self.operations[index].0, Method::GET | Method::HEAD) && self.chance.bool() {
             index = self.chance.usize(..self.operations.len());
@@ -140,7 +140,7 @@ impl Requests {
         }
     }
 
-    /// A value that fits a schema.
+    /// A value that matches a schema.
     fn value(&mut self, schema: &'static Value) -> Value {
         let schema = resolve(schema);
         if !schema["const"].is_null() {
@@ -207,7 +207,7 @@ impl Requests {
         }
     }
 
-    /// Breaks one that was good; it may stay good by chance.
+    /// Changes a valid request, usually to an invalid one.
     fn break_it(&mut self, made: &mut Made) {
         let separator = if made.path.contains('?') { '&' } else { '?' };
         match self.chance.u8(..12) {
@@ -285,7 +285,7 @@ impl Requests {
         choices[self.chance.usize(..choices.len())]
     }
 
-    /// Changes one place of a value.
+    /// Changes one member of a value.
     fn spoil(&mut self, value: &mut Value) {
         let odd = [json!(null), json!(7), json!(-1.5), json!("x"), json!([]), json!({}), json!(true), json!(u64::MAX)];
         match value {
@@ -306,7 +306,7 @@ impl Requests {
     }
 }
 
-/// What a reference in the document refers to.
+/// The part of the document that a reference points to.
 fn resolve(schema: &'static Value) -> &'static Value {
     match schema["$ref"].as_str() {
         Some(reference) => resolve(Document::get().json().pointer(reference.trim_start_matches('#')).unwrap()),
@@ -314,12 +314,12 @@ fn resolve(schema: &'static Value) -> &'static Value {
     }
 }
 
-/// The path of the aggregate that a path is about.
+/// The aggregate's path in a path.
 fn aggregate(path: &str) -> String {
     path.split('?').next().unwrap().split('/').take(3).collect::<Vec<_>>().join("/")
 }
 
-/// The nearest place below where a text can be cut.
+/// The nearest lower index where a text can be cut.
 fn floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;

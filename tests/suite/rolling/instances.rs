@@ -28,7 +28,7 @@ pub(crate) struct Setup {
     pub(crate) table: TestTable,
 }
 
-/// One process of a release, with a cache of its own.
+/// One process of a release, with its own cache.
 pub(crate) struct Instance {
     registry: Registry,
     pub(crate) store: EventStore,
@@ -49,7 +49,7 @@ impl Setup {
         Self { table: TestTable::with(store_settings()).await }
     }
 
-    /// A new instance, whose cache is cold.
+    /// A new instance with an empty cache.
     pub(crate) fn instance(&self, release: Release) -> Instance {
         let (registry, store, url) = (release.registry(), self.table.store(), self.table.proxy.url().to_owned());
         Instance { registry, store, url, release }
@@ -77,7 +77,7 @@ impl Instance {
         self.store.take_snapshot(self.registry.get("parcel").unwrap(), &key(id), Timestamp::now()).await
     }
 
-    /// Decides on what it remembers, as a warm function does, and where that was overtaken, on what it loads.
+    /// Decides on the cached state, as a warm function does, and after a conflict on the loaded state.
     pub(crate) async fn command(&self, id: &str, command: &str, data: Value) -> Result<Loaded, StoreError> {
         let (model, key) = (self.registry.get("parcel").unwrap(), key(id));
         let requests = requests(&[(command, data)]);
@@ -103,7 +103,7 @@ impl Instance {
         self.command(id, "Scan", json!({"town": town, "country": "CH"})).await.unwrap()
     }
 
-    /// Asks the command handler of this release, over HTTP.
+    /// Sends a request to the command handler of this release.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
         let store = EventStore::new(&aws_config_at(&self.url), store_settings());
         let router = router(Api::new(self.release.registry(), store, settings()));
@@ -115,7 +115,7 @@ impl Instance {
     }
 }
 
-/// The first of the events that a query asked for, of those that ask for a range of them.
+/// The first event of each query for a range of events.
 pub(crate) fn first_events(calls: &[RecordedCall]) -> Vec<&str> {
     let onwards = calls.iter().filter(|call| call.request["ScanIndexForward"] != false);
     let first = onwards.filter_map(|call| call.request["ExpressionAttributeValues"][":first"]["S"].as_str());

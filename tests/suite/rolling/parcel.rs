@@ -1,13 +1,13 @@
-//! One aggregate in three releases. From the second to the third, the event that opens a stream is renamed, another gets
-//! a second version, and the state another shape; the second reads ahead what the third writes. The first is what the
-//! second would be, had nobody thought of it.
+//! One aggregate in three releases. From the second to the third, the opening event is renamed, another event gets a second
+//! version, and the state another shape. The second release reads the events of the third ahead; the first is the second
+//! without reading ahead.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, StoredEvent, Upcast};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The commands are the same in all of them.
+/// The commands of all releases.
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub(crate) enum Command {
@@ -138,14 +138,14 @@ impl Aggregate for New {
     }
 }
 
-/// Which of them is deployed.
+/// The deployed release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// The first: it knows nothing of the third.
+    /// The first release, which cannot read events of the third.
     Rash,
-    /// The second: it writes as the first does, and reads what the third writes.
+    /// The second release, which writes like the first and reads events of the third.
     Old,
-    /// The third.
+    /// The third release.
     New,
 }
 

@@ -1,4 +1,4 @@
-//! Who may call the API: whatever the parameters are, nobody who does not say who they are.
+//! Access to the API: with any parameters, every caller must be authenticated.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_yaml_ng::Value as Yaml;
 
 use super::text;
 
-/// The template with some parameters given, as CloudFormation evaluates it before it makes anything.
+/// The template with parameters, as CloudFormation evaluates it before it creates resources.
 struct Stack {
     template: Yaml,
     parameters: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ impl Stack {
         Self { template, parameters }
     }
 
-    /// What an expression comes to; a reference to something that is not a parameter is its name.
+    /// The value of an expression; a reference to anything but a parameter is its name.
     fn text(&self, expression: &Yaml) -> String {
         match expression {
             Yaml::Tagged(tagged) if tagged.tag == "If" => {
@@ -65,7 +65,7 @@ impl Stack {
         }
     }
 
-    /// Whether CloudFormation would begin.
+    /// Whether CloudFormation accepts the parameters.
     fn is_accepted(&self) -> bool {
         let rules = self.template["Rules"].as_mapping().unwrap().values();
         rules
@@ -73,7 +73,7 @@ impl Stack {
             .all(|assertion| self.holds(&assertion["Assert"]))
     }
 
-    /// The resources of a type that would be there.
+    /// The resources of a type that CloudFormation would create.
     fn resources(&self, of_type: &str) -> Vec<&Yaml> {
         let all = self.template["Resources"].as_mapping().unwrap().values();
         all.filter(|resource| resource["Type"] == *of_type)
@@ -81,7 +81,7 @@ impl Stack {
             .collect()
     }
 
-    /// Each route, and how it finds out who calls.
+    /// Each route with its type of authorization.
     fn routes(&self) -> Vec<(String, String)> {
         let route = |route: &Yaml| {
             let properties = &route["Properties"];
@@ -100,14 +100,14 @@ const AUDIENCE: (&str, &str) = ("JwtAudience", "daybook");
 const ORIGINS: (&str, &str) = ("AllowedOrigins", "https://app.example");
 
 #[test]
-fn whoever_calls_says_who_they_are() {
+fn each_route_requires_an_authenticated_caller() {
     let routes = |parameters: &[(&str, &str)]| {
         let stack = Stack::with(parameters);
         assert!(stack.is_accepted(), "{parameters:?}");
         stack.routes()
     };
     let default = |kind: &str| ("$default".to_owned(), kind.to_owned());
-    // Browsers ask before they send, without credentials; it reaches the function as OPTIONS, which does nothing.
+    // Browsers send a preflight request without credentials. It reaches the function as OPTIONS, which does nothing.
     let preflight = ("OPTIONS /{proxy+}".to_owned(), "NONE".to_owned());
     assert_eq!(routes(&[]), [default("AWS_IAM")]);
     assert_eq!(routes(&[ISSUER, AUDIENCE]), [default("JWT")]);
@@ -116,7 +116,7 @@ fn whoever_calls_says_who_they_are() {
 }
 
 #[test]
-fn half_a_jwt_is_refused_and_would_not_open_anything() {
+fn incomplete_jwt_parameters_are_rejected_and_open_no_route() {
     for half in [ISSUER, AUDIENCE] {
         let stack = Stack::with(&[half]);
         assert!(!stack.is_accepted(), "{half:?}");
@@ -125,7 +125,7 @@ fn half_a_jwt_is_refused_and_would_not_open_anything() {
 }
 
 #[test]
-fn there_is_no_other_way_in() {
+fn api_has_no_other_entry_points() {
     let stack = Stack::with(&[ISSUER, AUDIENCE, ORIGINS]);
     assert_eq!(stack.resources("AWS::ApiGatewayV2::Api").len(), 1);
     for of_type in ["AWS::Serverless::HttpApi", "AWS::Serverless::Api", "AWS::Lambda::Url"] {

@@ -1,4 +1,4 @@
-//! The nested stack of alarms and dashboard: what it gets, what it is named, and that an operator can act on it.
+//! The nested stack of alarms and dashboard: its parameters, its names, and its documentation for operators.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{plain, read, resources, text};
 
 const ALARM: &str = "AWS::CloudWatch::Alarm";
 
-/// The template that functions are in, and the template of the nested stack.
+/// The template with the functions, and the template of the nested stack.
 fn templates() -> (Value, Value) {
     let outer = plain(&text());
     let nested = plain(&nested_text(&outer));
@@ -22,7 +22,7 @@ fn nested_text(outer: &Value) -> String {
     read(stacks["Monitoring"]["Properties"]["TemplateURL"].as_str().unwrap())
 }
 
-/// The values that the nested stack gets, by parameter.
+/// The values of the nested stack's parameters.
 fn passed(outer: &Value) -> BTreeMap<&str, &str> {
     let values = outer["Resources"]["Monitoring"]["Properties"]["Parameters"].as_object().unwrap();
     values.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())).collect()
@@ -31,13 +31,13 @@ fn passed(outer: &Value) -> BTreeMap<&str, &str> {
 // The stack.
 
 #[test]
-fn the_nested_stack_gets_every_parameter_that_it_declares() {
+fn nested_stack_gets_each_parameter_that_it_declares() {
     let (outer, nested) = templates();
     let passed = passed(&outer);
     let declared = nested["Parameters"].as_object().unwrap();
     assert_eq!(passed.keys().copied().collect::<Vec<_>>(), declared.keys().collect::<Vec<_>>());
     for (name, parameter) in declared {
-        // It would hide that a value is missing.
+        // A default would hide a missing value.
         assert!(parameter.get("Default").is_none(), "{name} has a default");
     }
     let namespaces = ["StreamRelay", "Snapshotter"].map(|id| {
@@ -47,15 +47,15 @@ fn the_nested_stack_gets_every_parameter_that_it_declares() {
         match name {
             "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
             "MetricsNamespace" => assert_eq!(namespaces, [value, value]),
-            // A parameter has the name of the resource that its value is of.
+            // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
         }
     }
 }
 
 #[test]
-fn the_nested_stack_only_monitors() {
-    // So what the tests of roles, logs and stored data ask of the outer template holds for all resources.
+fn nested_stack_contains_only_monitoring_resources() {
+    // Therefore the tests of roles, logs and stored data cover all resources, although they read only the outer template.
     let (_, nested) = templates();
     let types = nested["Resources"].as_object().unwrap().values().map(|resource| resource["Type"].as_str().unwrap());
     let expected = [ALARM, "AWS::CloudWatch::Dashboard", "AWS::Logs::MetricFilter"];
@@ -64,7 +64,7 @@ fn the_nested_stack_only_monitors() {
 }
 
 #[test]
-fn every_environment_may_deploy_the_nested_stack() {
+fn each_environment_may_deploy_the_nested_stack() {
     let samconfig = read("samconfig.toml");
     for environment in ["default", "staging", "prod"] {
         let section = samconfig.split(&format!("[{environment}.deploy.parameters]\n")).nth(1).unwrap();
@@ -72,7 +72,7 @@ fn every_environment_may_deploy_the_nested_stack() {
         let granted: Vec<_> = line.trim_matches('"').split(' ').collect();
         assert_eq!(granted, ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"], "{environment}");
     }
-    // CloudFormation hands its role on to the nested stack.
+    // CloudFormation uses its role for the nested stack too.
     let account = plain(&read(".github/aws.yaml"));
     let policy = &account["Resources"]["CloudFormationRolePassesItself"]["Properties"];
     assert_eq!(policy["RoleName"], "CloudFormationRole");
@@ -86,7 +86,7 @@ fn every_environment_may_deploy_the_nested_stack() {
 }
 
 #[test]
-fn only_alarms_of_deployments_are_beside_the_functions() {
+fn outer_template_contains_only_alarms_of_deployments() {
     let (outer, nested) = templates();
     let alarms = |template| resources(template, ALARM).into_keys().collect::<BTreeSet<_>>();
     let of_deployments = deployment_alarms(&outer);
@@ -119,7 +119,7 @@ const FORMER_NAMES: [&str; 17] = [
 ];
 
 #[test]
-fn moved_alarms_have_new_names() {
+fn alarms_moved_to_the_nested_stack_have_new_names() {
     let (outer, nested) = templates();
     let mut names = BTreeSet::new();
     for (template, prefix) in [(&outer, "${AWS::StackName}"), (&nested, "${MonitoredStack}")] {
@@ -138,7 +138,7 @@ fn moved_alarms_have_new_names() {
 
 // The alarms.
 
-/// What a section of the runbook lacks to resolve its alarm.
+/// The missing parts of an alarm's section in the runbook.
 fn lacking(section: &str) -> Option<&'static str> {
     for label in ["**Risk:**", "**Check:**"] {
         if !section.contains(label) {
@@ -155,7 +155,7 @@ fn lacking(section: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn every_alarm_is_documented_shown_and_notifies() {
+fn each_alarm_is_documented_shown_and_notifies() {
     let (outer, nested) = templates();
     let passed = passed(&outer);
     let of_stack = |template, prefix| resources(template, ALARM).into_iter().map(move |alarm| (prefix, alarm));
@@ -177,7 +177,7 @@ fn every_alarm_is_documented_shown_and_notifies() {
         assert!(advice.ends_with('.') && advice.len() > 60, "{name}: {advice}");
         let Some(text) = sections.get(section) else { panic!("{name}: docs/runbook.md has no section {section}") };
         missing.extend(lacking(text).map(|lacking| format!("{section}: {lacking}")));
-        // An idle API has no data.
+        // An API without requests has no data.
         assert_eq!(properties["TreatMissingData"], "notBreaching", "{name}");
         if properties.get("AlarmActions").is_some() {
             // The topic, or the parameter of that name.
@@ -197,9 +197,9 @@ fn every_alarm_is_documented_shown_and_notifies() {
 // The metrics.
 
 #[test]
-fn every_metric_that_is_watched_is_counted() {
+fn each_monitored_metric_is_emitted() {
     let (outer, nested) = templates();
-    // On the dashboard a "." is the namespace of the metric before, so the name follows a namespace or stands in its list.
+    // On the dashboard, "." stands for the namespace of the metric before. So a name follows a namespace or is in its list.
     let text = nested_text(&outer);
     let lists = text.split("[\"${MetricsNamespace}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
     let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));
@@ -213,7 +213,7 @@ fn every_metric_that_is_watched_is_counted() {
         .filter(|name| name != "Maximum")
         .collect();
     let code = ["crates/stream-relay/src/signals.rs", "crates/snapshotter/src/handler.rs"].map(read).concat();
-    // By the filters on the log groups.
+    // Metrics of the filters on the log groups.
     let counted = |name: &str| name == "ErrorsLogged" || code.contains(&format!("\"{name}\""));
     assert!(watched.len() > 5 && watched.iter().all(|name| counted(name)), "{watched:?}");
 }

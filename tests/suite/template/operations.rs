@@ -1,4 +1,4 @@
-//! What an operator relies on: errors that the runbook explains, deployments that go back, data that outlives the stack.
+//! Operations: errors are explained in the runbook, deployments can roll back, and data outlives the stack.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{plain, read, resources, text};
 
 const FUNCTION: &str = "AWS::Serverless::Function";
 
-/// The alarms that roll back any function's deployment.
+/// The alarms that roll back the deployment of any function.
 pub(super) fn deployment_alarms(template: &Value) -> BTreeSet<String> {
     resources(template, FUNCTION).values().flat_map(watching).collect()
 }
@@ -30,7 +30,7 @@ fn watching(function: &Value) -> BTreeSet<String> {
     found
 }
 
-/// What the functions say in lines of level ERROR. The crate `cli` is no function.
+/// The messages of the functions at level ERROR. The crate `cli` is not a function.
 fn error_lines() -> BTreeSet<String> {
     let mut folders = vec![workspace().join("crates")];
     let mut lines = BTreeSet::new();
@@ -41,7 +41,7 @@ fn error_lines() -> BTreeSet<String> {
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let code = std::fs::read_to_string(&path).unwrap();
                 let code = code.split_whitespace().collect::<Vec<_>>().join(" ").replace("\", )", "\")");
-                // The message is the last thing that the macro is given.
+                // The message is the last argument of the macro.
                 let calls = code.split("tracing::error!(").skip(1).map(|rest| rest.split("\")").next().unwrap());
                 lines.extend(calls.map(|call| call.rsplit('"').next().unwrap().to_owned()));
             }
@@ -51,7 +51,7 @@ fn error_lines() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_line_of_level_error_is_in_the_runbook() {
+fn each_error_log_line_is_in_the_runbook() {
     let runbook = read("docs/runbook.md");
     let section = runbook.split("\n## ").find(|section| section.starts_with("errors-in-logs\n")).unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `")).map(|row| row.split(" | ").next().unwrap());
@@ -64,7 +64,7 @@ fn every_line_of_level_error_is_in_the_runbook() {
 }
 
 #[test]
-fn a_new_version_takes_over_gradually_and_goes_back_by_itself() {
+fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
     let template = plain(&text());
     let globals = &template["Globals"]["Function"];
     assert_eq!(globals["AutoPublishAlias"], "live");
@@ -78,17 +78,17 @@ fn a_new_version_takes_over_gradually_and_goes_back_by_itself() {
         for part in [format!("{name}.Version.Version"), format!("${{{name}}}:live")] {
             assert!(dimensions.contains(&part), "{of_version}: {dimensions}");
         }
-        // An alarm keeps its state when it is changed, so a version has its own.
+        // A changed alarm retains its state, so each version has its own alarm.
         let alarm_name = alarm["AlarmName"].as_str().unwrap();
         assert!(alarm_name.ends_with(&format!("-${{{name}.Version.Version}}")), "{of_version}: {alarm_name}");
     }
-    // A 500 is an answer, not an error of the function.
+    // A 500 is a response, not an error of the function.
     let handler = &template["Resources"]["CommandHandler"];
     assert!(watching(handler).contains("ApiServerErrors"));
 }
 
 #[test]
-fn what_cannot_be_had_again_outlives_the_stack() {
+fn resources_with_irreplaceable_data_outlive_the_stack() {
     let template = plain(&text());
     let kept =
         |resource: &&Value| resource["DeletionPolicy"] == "Retain" && resource["UpdateReplacePolicy"] == "Retain";
@@ -116,13 +116,13 @@ fn what_cannot_be_had_again_outlives_the_stack() {
 }
 
 #[test]
-fn logs_are_kept_for_as_long_as_is_said() {
+fn log_groups_have_the_documented_retention() {
     let template = plain(&text());
     let groups = resources(&template, "AWS::Logs::LogGroup");
     for (name, group) in &groups {
         assert_eq!(group["Properties"]["RetentionInDays"], "LogRetentionDays", "{name}");
     }
-    // A function without its own would get one that is kept for ever.
+    // A function without its own log group would get one that is stored forever.
     for (name, function) in resources(&template, FUNCTION) {
         let group = function["Properties"]["LoggingConfig"]["LogGroup"].as_str().unwrap();
         assert!(groups.iter().any(|(name, _)| name == group), "{name}");

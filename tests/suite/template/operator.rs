@@ -1,4 +1,4 @@
-//! The output OperatorEnvironment has the functions' settings, and all that operator commands require.
+//! The output OperatorEnvironment contains the functions' settings, and all settings that operator commands require.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{plain, text};
 
-/// The assignments of the output, by name; what they are made of is named as in the template.
+/// The assignments of the output, by name; their values contain names of the template.
 fn assignments(template: &Value) -> BTreeMap<String, String> {
     let value = template["Outputs"]["OperatorEnvironment"]["Value"].as_str().unwrap();
     let assignment = |text: &str| {
@@ -48,7 +48,7 @@ fn operator_commands_require_every_variable_of_the_output() {
     let assignments = assignments(&template);
     let with_all_but = |missing: &str| -> Environment {
         let others = assignments.iter().filter(|(name, _)| *name != missing);
-        // What exists only once it is deployed is some text.
+        // A value that only a deployment knows is replaced by a text.
         let value = |value: &str| {
             let default = &template["Parameters"][value]["Default"];
             if default.is_null() {

@@ -1,4 +1,4 @@
-//! What a function may do: exactly what it does.
+//! Permissions of the functions: exactly the calls that they make.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{plain, text};
 use crate::fixtures;
 
-/// What each function's role grants: actions, on what, and under which condition.
+/// The permissions of each function's role: actions, resource and condition.
 const GRANTS: [(&str, &[&str]); 3] = [
     (
         "CommandHandler",
@@ -73,7 +73,7 @@ const GRANTS: [(&str, &[&str]); 3] = [
 /// Actions that IAM does not tie to a resource.
 const WITHOUT_RESOURCE: [&str; 3] = ["dynamodb:ListStreams", "xray:PutTelemetryRecords", "xray:PutTraceSegments"];
 
-/// One or several texts.
+/// A text, or a list of texts.
 fn texts(value: &Value) -> Vec<&str> {
     value
         .as_array()
@@ -83,7 +83,7 @@ fn texts(value: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The statements of the policies that a function's role has.
+/// The statements of the policies of a function's role.
 fn statements(template: &Value, id: &str) -> Vec<Value> {
     let resources = &template["Resources"];
     let properties = &resources[id]["Properties"];
@@ -99,7 +99,7 @@ fn statements(template: &Value, id: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_function_may_do_what_is_listed_and_nothing_else() {
+fn each_role_grants_exactly_the_listed_permissions() {
     let template = plain(&text());
     for (id, expected) in GRANTS {
         let mut granted = BTreeSet::new();
@@ -125,7 +125,7 @@ fn every_function_may_do_what_is_listed_and_nothing_else() {
 }
 
 #[test]
-fn nothing_is_allowed_by_wildcard_without_a_reason() {
+fn each_wildcard_in_a_role_has_a_reason() {
     fn walk<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
         match value {
             Value::Object(members) if members.contains_key("Effect") => found.push(value),
@@ -153,7 +153,7 @@ fn nothing_is_allowed_by_wildcard_without_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_functions_call_is_what_their_roles_grant() {
+async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
     let store_settings = |environment: &Environment| daybook_snapshotter::store_settings(environment).unwrap();
     let table = TestTable::with(store_settings(&fixtures::environment("CommandHandler"))).await;
 
@@ -163,7 +163,7 @@ async fn what_the_functions_call_is_what_their_roles_grant() {
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store_with(store_settings(&all)));
     let (mut by_api, mut by_snapshotter) = (BTreeSet::new(), BTreeSet::new());
     fixtures::run_api(&api).await;
-    // The second of them has nothing to do, and its answer is kept.
+    // The second command changes nothing, and its response is stored.
     let create = json!({"id": "idle", "title": "A", "message": "B"});
     for (path, body) in [("/todo", create), ("/todo/idle", json!({"title": "A", "message": "B"}))] {
         let request = Request::post(path).header("content-type", "application/json").header("idempotency-key", path);

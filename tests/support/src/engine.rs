@@ -1,4 +1,4 @@
-//! The engine without an endpoint: calls are carried out on the caller's thread and by the caller's clock.
+//! The engine without an endpoint: it executes calls on the caller's thread, with the caller's clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use dynoxide::{Database, DynoxideError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// An engine in memory. What happens in it depends on its calls and its clock alone.
+/// An engine in memory. Its results depend only on its calls and its clock.
 pub struct Engine(Database);
 
 /// The response to a call.
@@ -22,7 +22,7 @@ pub struct EngineResponse {
 }
 
 impl Engine {
-    /// An engine without tables. Its TTL and its stream go by `clock`: the time since 1970.
+    /// An engine without tables. Its TTL and its stream use `clock`, which returns the time since 1970.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Engine {
         Database::memory_with_clock(Arc::new(ClockOf(clock))).map(Self)
     }
 
-    /// Carries out a request as the endpoint would. `operation` is the last part of its `X-Amz-Target`: one that an event
+    /// Executes a request as the endpoint would. `operation` is the last part of its `X-Amz-Target`: one that an event
     /// store or a reader of the stream calls.
     pub fn call(&self, operation: &str, request: &str) -> EngineResponse {
         let database = &self.0;
@@ -55,11 +55,11 @@ impl Engine {
         }
     }
 
-    /// Deletes all items that are past their `ttl`, which the service does within days, and returns how many there were.
+    /// Deletes all items that are past their `ttl`, as the service does within days. Returns their number.
     ///
     /// # Errors
     ///
-    /// The engine's.
+    /// An error of the engine.
     pub fn sweep_expired(&self) -> dynoxide::Result<usize> {
         self.0.sweep_ttl()
     }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 pub struct RecordedCall {
     /// `Query`, `TransactWriteItems`, …
     pub operation: String,
-    /// The HTTP status that the caller got; 0 when the connection broke.
+    /// The HTTP status that the caller received; 0 if the connection broke.
     pub status: u16,
     /// Capacity units of the table.
     pub table_units: f64,
@@ -35,27 +35,27 @@ pub struct RecordedCall {
 /// What happens to a call instead of the usual response.
 #[derive(Clone, Debug)]
 pub enum InjectedFault {
-    /// The service refuses with this error and does nothing.
+    /// The service returns this error and does nothing.
     Refuse {
         /// The HTTP status.
         status: u16,
         /// The error code, such as `ThrottlingException`.
         code: &'static str,
     },
-    /// A transaction is cancelled with these codes, one an item, and nothing is done.
+    /// The service cancels a transaction with these codes, one per item, and does nothing.
     Cancel {
         /// `None`, `TransactionConflict`, …
         codes: Vec<&'static str>,
     },
-    /// There is never a response.
+    /// No response ever arrives.
     Hang,
     /// The connection breaks before the service sees the call.
     BreakBefore,
-    /// The service carries out the call, then the connection breaks.
+    /// The service executes the call, then the connection breaks.
     BreakAfter,
-    /// A page ends after so many items and names where the next one begins, as one of 1 MB does.
+    /// A page ends after this number of items and names the start of the next page, as a page of 1 MB does.
     ShortPage {
-        /// How many.
+        /// The number of items.
         items: u32,
     },
 }
@@ -103,22 +103,22 @@ impl FaultProxy {
         std::mem::take(&mut lock(&self.shared.calls))
     }
 
-    /// Fails the next call of `operation` that no earlier fault is waiting for.
+    /// Fails the next call of `operation` that has no earlier fault.
     pub fn fail_next(&self, operation: &'static str, fault: InjectedFault) {
         lock(&self.shared.faults).push_back((operation, fault));
     }
 
-    /// Polls `run` until `is_reached` holds of its calls and leaves it there, so that others can act before its next step;
-    /// it goes on when it is awaited. The calls, and those since they were last taken, are taken.
+    /// Polls `run` until `is_reached` is true for the recorded calls, and leaves it there, so that others can act before its
+    /// next step. It continues when it is awaited. All recorded calls are taken.
     ///
     /// # Panics
     ///
-    /// When `run` ends before.
+    /// When `run` ends earlier.
     pub async fn hold<T>(&self, run: impl Future<Output = T> + Unpin, is_reached: impl Fn(&[RecordedCall]) -> bool) {
-        assert!(self.advance(run, is_reached).await.is_none(), "the run ended before it was to be held");
+        assert!(self.advance(run, is_reached).await.is_none(), "the run ended before it could be held");
     }
 
-    /// Does the same with a run that may end before, and then returns its output.
+    /// Does the same with a run that may end earlier. In that case, returns its output.
     pub async fn advance<T>(
         &self,
         mut run: impl Future<Output = T> + Unpin,

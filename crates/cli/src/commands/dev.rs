@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::dev::{DevArgs, DevError, Stack};
 use crate::operator::Exit;
 
-/// Runs the stack until Ctrl-C, or until nobody reads the output any more.
+/// Runs the stack until Ctrl-C, or until the reader of the output closes it.
 ///
 /// # Errors
 ///
@@ -23,16 +23,16 @@ async fn print_messages(stack: &mut Stack, out: &mut impl Write) -> io::Result<(
     writeln!(out, "  API       {}", stack.api_url())?;
     writeln!(out, "  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name())?;
     for (variable, url) in stack.elsewhere() {
-        writeln!(out, "  Elsewhere {variable}={url}  (unset it to use the stack's own)")?;
+        writeln!(out, "  External  {variable}={url}  (unset it to use the stack's own)")?;
     }
     if let Some(url) = stack.bus_url() {
-        writeln!(out, "  Bus, DLQ  {url}  (what arrived: {}/_dev/bus and /_dev/dlq)", stack.api_url())?;
+        writeln!(out, "  Bus, DLQ  {url}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url())?;
     }
     let ctrl_c = tokio::signal::ctrl_c();
     tokio::pin!(ctrl_c);
     loop {
         tokio::select! {
-            // Without a signal handler nothing would end the loop, so its error ends it too.
+            // An error of the signal handler also ends the loop: without a handler, Ctrl-C could not end it.
             _ = &mut ctrl_c => return Ok(()),
             Some(message) = stack.next_message() => {
                 writeln!(out, "{} {} {}", message.detail_type, message.resources.join(" "), message.detail)?;

@@ -15,10 +15,10 @@ use crate::operator::{Exit, OperatorContext, OperatorError};
 
 /// Read the messages that the relay could not send, and send them again.
 ///
-/// SQS has no way to read a message without receiving it: these commands hide the messages from other readers meanwhile, and
-/// count as readers that received them. The messages are put back at once, and at the latest when their time-out ends.
-/// Messages that another reader has received are not seen, and a standard queue does not promise that a message is received
-/// only once, or at all.
+/// SQS can only read a message by receiving it. These commands therefore hide the messages from other readers while they read,
+/// and increase the receive counts. At the end they make the messages visible again; after a killed run, the messages become
+/// visible when their visibility time-out ends. Messages that another reader has received are not visible. A standard queue
+/// may deliver a message more than once, and one read may miss messages.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DlqCommand {
     List(DlqListArgs),

@@ -23,21 +23,21 @@ use crate::operator::target::{BusArgs, SETTINGS_TO_FIND, STACK_HELP, TableArgs};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// The maximum of rows in a batch.
+/// Maximum rows in a batch.
 const BATCH_SIZE: usize = 500;
 
-/// A batch is sent as soon as its details have so many bytes.
+/// A batch is sent as soon as its details have this many bytes.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 /// Send the messages of a time window again, with the same ids and bytes, from the outbox rows in the table.
 ///
-/// For the day when the stream was not read for longer than it keeps its records (24 hours): the rows stay in the table for
-/// OUTBOX_TTL_DAYS. A dry run by default; `--yes` sends the messages. Consumers that received a message before recognize it by
-/// its message id.
+/// For outages in which the stream was not read for more than 24 hours, so that it has deleted its records. The rows stay in the
+/// table for OUTBOX_TTL_DAYS. A dry run by default; `--yes` sends the messages. Consumers that received a message before
+/// recognize it by its message id.
 ///
 /// The events of the window are found in the index, by the time in their ids; the table is not scanned. Clocks of writers
 /// differ, so let the window begin a little earlier and end a little later. The messages of an aggregate are sent in their order,
-/// those of different aggregates at the same time. Messages whose rows are gone are counted, and their events are printed.
+/// those of different aggregates concurrently. Messages whose rows no longer exist are counted, and their events are printed.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct RepublishArgs {
@@ -61,7 +61,7 @@ pub struct RepublishArgs {
     pub bus: BusArgs,
 }
 
-/// How many messages ended how.
+/// The number of messages by outcome.
 #[derive(Default, Serialize)]
 struct RepublishCounts {
     events: usize,
@@ -69,7 +69,7 @@ struct RepublishCounts {
     sent: usize,
     refused: usize,
     unreadable: usize,
-    /// Announced by an event, and not in the table any more.
+    /// Published by an event, and no longer in the table.
     gone: usize,
 }
 
@@ -106,17 +106,17 @@ struct Republish<'a> {
     resend: Resend,
     context: &'a mut OperatorContext,
     progress: ProgressLine,
-    /// Rows to be sent together, aggregate after aggregate.
+    /// Rows to be sent together, ordered by aggregate.
     batch: Vec<Row>,
     counts: RepublishCounts,
     unsent: UnsentMessages,
-    /// The last aggregate that a next run need not repeat, and the one after it.
+    /// The last aggregate that the next run does not need to repeat, and the one after it.
     settled: Option<AggregateKey>,
     current: Option<AggregateKey>,
 }
 
 impl Republish<'_> {
-    /// Sends the messages of these events, until Ctrl-C, or until the table or the bus refuses.
+    /// Sends the messages of these events, until Ctrl-C or an error of the table or the bus.
     async fn run(mut self, events: BTreeMap<AggregateKey, AggregateEvents>) -> Result<Exit, OperatorError> {
         self.counts.events = events.values().map(AggregateEvents::len).sum();
         let (mut read, mut read_error) = (None, None);
@@ -167,7 +167,7 @@ impl Republish<'_> {
             let at_the_end = after.as_deref().and_then(event_of);
             let mut rows: Vec<_> = std::mem::take(&mut incomplete);
             rows.extend(page.rows.into_iter().filter(|row| events.contains_key(&row.seq_num)));
-            // By number: the sort keys of more than ten messages of an event do not sort like that.
+            // By number: the sort keys of an event with more than ten messages are in another order.
             rows.sort_by_key(|row| row.message_seq);
             let is_incomplete = |row: &OutboxItem| at_the_end.is_some() && event_of(&row.sk) == at_the_end;
             (incomplete, rows) = rows.into_iter().partition(is_incomplete);
@@ -185,7 +185,7 @@ impl Republish<'_> {
                 break;
             }
         }
-        // Rows after an interruption were not read, so they do not count as gone.
+        // After an interruption, the remaining rows were not read, so they do not count as gone.
         if after.is_none() {
             self.report_gone(key, events, &found, messages_before).await?;
         }
@@ -203,7 +203,7 @@ impl Republish<'_> {
         Ok(())
     }
 
-    /// Reports messages that the events announced and whose rows were not found.
+    /// Reports messages that the events published and whose rows were not found.
     async fn report_gone(
         &mut self,
         key: &AggregateKey,
@@ -213,18 +213,18 @@ impl Republish<'_> {
     ) -> Result<(), OperatorError> {
         let mut expected = None;
         for (&seq_num, &messages_up_to) in events {
-            // After a hole in the window, and at its beginning, the count is read from the event before.
+            // At the beginning of the window and after a gap in it, the count is read from the preceding event.
             if expected != Some(seq_num) && messages_before.is_none() {
                 messages_before = self.store.admin().messages_up_to(key, seq_num - 1).await.map_err(cannot_read)?;
             }
             if let (Some(before), Some(up_to)) = (messages_before, messages_up_to) {
-                let announced = usize::try_from(up_to.saturating_sub(before)).unwrap_or(usize::MAX);
-                let gone = announced.saturating_sub(found.get(&seq_num).copied().unwrap_or_default());
+                let published = usize::try_from(up_to.saturating_sub(before)).unwrap_or(usize::MAX);
+                let gone = published.saturating_sub(found.get(&seq_num).copied().unwrap_or_default());
                 if gone > 0 {
                     self.counts.gone += gone;
-                    let text = format!("{key} event {seq_num}: {gone} of {announced} messages");
+                    let text = format!("{key} event {seq_num}: {gone} of {published} messages no longer exist");
                     let json =
-                        json!({"aggregate": key.to_string(), "seqNum": seq_num, "messages": gone, "of": announced});
+                        json!({"aggregate": key.to_string(), "seqNum": seq_num, "messages": gone, "of": published});
                     self.print("gone", &text, json)?;
                 }
             }
@@ -270,11 +270,12 @@ impl Republish<'_> {
         drop(self.progress);
         let RepublishCounts { events, messages, sent, refused, unreadable, gone } = self.counts;
         let (sending, end) = if self.args.yes {
-            (format!("{sent} messages sent, {refused} refused"), "")
+            (format!("{sent} messages sent, {refused} rejected by the bus"), "")
         } else {
-            (format!("{messages} messages would be sent"), "; nothing was done, --yes does it")
+            (format!("{messages} messages would be sent"), "; this was a dry run, --yes sends them")
         };
-        let text = format!("{events} events in the window: {sending}, {unreadable} unreadable, {gone} gone{end}");
+        let text =
+            format!("{events} events in the window: {sending}, {unreadable} unreadable, {gone} no longer exist{end}");
         let next = match self.settled {
             Some(key) if self.args.yes => format!("go on with --after {key}"),
             _ => "run it again".to_owned(),
@@ -283,7 +284,7 @@ impl Republish<'_> {
         let how_to_go_on = (interrupted || self.unsent.any() || read_error.is_some()).then_some(next.as_str());
         self.context.print_summary(self.args.json, &text, &self.counts, how_to_go_on)?;
         if let Some(source) = read_error {
-            return Err(OperatorError::Store { doing: format!("ended before the end, {next}"), source });
+            return Err(OperatorError::Store { doing: format!("stopped early, {next}"), source });
         }
         if interrupted {
             return Ok(Exit::Interrupted);
@@ -310,7 +311,7 @@ impl Republish<'_> {
     }
 }
 
-/// The number of the event that announced an outbox row, by its sort key.
+/// The number of the event that published an outbox row, by its sort key.
 fn event_of(sk: &str) -> Option<u64> {
     sk.strip_prefix(keys::OUTBOX_PREFIX)?.split_once('#')?.0.parse().ok()
 }

@@ -28,11 +28,11 @@ pub enum SnapshotCommand {
 ///
 /// After a release with a new STATE_VERSION, aggregates are folded from their first events until their next snapshot is due;
 /// after an outage of the snapshotter, from the last snapshot that it took. This command takes the snapshots ahead of time, at a
-/// bounded rate. Aggregates with fewer than SNAPSHOT_EVERY events after their snapshot are skipped: they load as fast without a
-/// newer one. One that is named by --aggregate is skipped only when its snapshot is of its last event. A snapshot of another
-/// STATE_VERSION, or of an event that does not exist, is always replaced.
+/// bounded rate. It skips aggregates with fewer than SNAPSHOT_EVERY events after their snapshot: they load as fast without a
+/// newer one. It skips an aggregate that --aggregate names only if the snapshot is of the last event. It always replaces a
+/// snapshot of another STATE_VERSION, or of an event that does not exist.
 ///
-/// Ctrl-C ends it at any time, and it prints how to go on. A run from the start skips current snapshots, for the price of one
+/// Ctrl-C ends it at any time; it then prints how to go on. A run from the start skips current snapshots, at the cost of one
 /// read each.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
@@ -40,7 +40,7 @@ pub struct SnapshotRebuildArgs {
     /// Only this aggregate; can be repeated.
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     pub aggregates: Vec<AggregateName>,
-    /// Which of all.
+    /// Which aggregates.
     #[command(flatten)]
     pub selection: SelectionArgs,
     /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate names.
@@ -53,7 +53,7 @@ pub struct SnapshotRebuildArgs {
     /// Maximum aggregates per second.
     #[arg(long, value_name = "N", default_value = "20")]
     pub rate: NonZeroU32,
-    /// Maximum aggregates at the same time.
+    /// Maximum aggregates processed concurrently.
     #[arg(long, value_name = "N", default_value = "4")]
     pub concurrency: NonZeroUsize,
     /// Print JSON, one object per line.
@@ -83,7 +83,7 @@ enum RebuildOutcome {
     Failed(String),
 }
 
-/// How many aggregates ended how.
+/// The number of aggregates by outcome.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RebuildCounts {
@@ -104,7 +104,7 @@ pub(super) async fn rebuild(args: SnapshotRebuildArgs, context: &mut OperatorCon
     let store = args.table.connect(&context.environment, SETTINGS_TO_TAKE_SNAPSHOTS).await?;
     let listing = args.selection.list(&store, &context.registry, &args.aggregates)?;
     let named = !args.aggregates.is_empty();
-    // Naming an aggregate asks for its snapshot, however short it is.
+    // An aggregate that the operator names gets a snapshot however few events it has.
     let min_events = args.min_events.unwrap_or(if named { 1 } else { store.snapshot_every() });
     let pacer = Pacer::new(args.rate, context.interrupt.clone());
     let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| match (&aggregate.key, model) {
@@ -135,7 +135,7 @@ pub(super) async fn rebuild(args: SnapshotRebuildArgs, context: &mut OperatorCon
     Ok(if failed + missing == 0 { Exit::Clean } else { Exit::Findings })
 }
 
-/// Takes a snapshot of an aggregate with at least so many events after its last one; with `force` in any case.
+/// Takes a snapshot of an aggregate with at least `min_events` events after its last snapshot; with `force` in any case.
 async fn rebuild_one(
     store: &EventStore,
     model: &dyn Model,
@@ -164,12 +164,12 @@ async fn rebuild_one(
         store.take_snapshot(model, key, Timestamp::now()).await
     };
     let lost = |last: u64| {
-        RebuildOutcome::Failed(format!("event {} is missing, the metadata says that the last is {version}", last + 1))
+        RebuildOutcome::Failed(format!("event {} is missing; the last event in the metadata is {version}", last + 1))
     };
     match taken {
         Ok(SnapshotOutcome::Taken { version: last }) if last < version => Ok(lost(last)),
         Ok(SnapshotOutcome::Taken { version }) => Ok(RebuildOutcome::Taken { version }),
-        // The snapshotter took it meanwhile.
+        // The snapshotter has taken it in the meantime.
         Ok(SnapshotOutcome::NotNewer) => Ok(RebuildOutcome::Current),
         Ok(SnapshotOutcome::NotNeeded) => Ok(if version == 0 { RebuildOutcome::Missing } else { lost(0) }),
         Ok(SnapshotOutcome::TooLarge { bytes }) => Ok(RebuildOutcome::TooLarge { bytes }),

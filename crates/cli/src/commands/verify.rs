@@ -1,4 +1,4 @@
-//! `daybook verify`: whether the rows of aggregates are those that appends and snapshots write.
+//! `daybook verify`: checks that the rows of aggregates are those that appends and snapshots write.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
@@ -18,30 +18,30 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Check the rows of aggregates against each other and against the code, and change nothing.
 ///
-/// Numbers without gap or duplicate, metadata equal to the last event, messages gapless and as the events announced them, ids
-/// unique, index keys right, every event readable, snapshots equal to the fold of their events. Prints a line for each finding,
-/// `TYPE/ID ROW KIND: what`, and a summary.
+/// Event numbers have no gap or duplicate, the metadata equal the last event, the messages have no gap and are those that the
+/// events published, ids are unique, index keys are correct, every event is readable, and snapshots equal the fold of their
+/// events. Prints a line for each finding, `TYPE/ID ROW KIND: what`, and a summary.
 ///
 /// Costs strongly consistent reads of everything that is checked. Aggregates are found by their first events in the index,
-/// without a scan of the table; one whose first event is lost or has lost its index keys is not found that way, and
-/// `--scan` finds it. Messages may be gone two days after their events, when their time to live may have passed.
+/// without a scan of the table. An aggregate without its first event, or whose first event has no index keys, is found only by
+/// `--scan`. Messages may be missing two days after their events, when their time to live may have passed.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct VerifyArgs {
     /// Aggregates to check. Default: all.
     #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     pub aggregates: Vec<AggregateName>,
-    /// Which of all.
+    /// Which aggregates.
     #[command(flatten)]
     pub selection: SelectionArgs,
-    /// Read the whole table for aggregates instead of the index: finds those that have lost their first events, and rows
-    /// that belong to none.
+    /// Read the whole table instead of the index: also finds aggregates without their first events, and rows that belong to
+    /// no aggregate.
     #[arg(long, conflicts_with_all = ["aggregates", "types", "event_types", "after"])]
     pub scan: bool,
     /// Maximum aggregates per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Maximum aggregates at the same time.
+    /// Maximum aggregates checked concurrently.
     #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
     /// Print JSON, one object per line.

@@ -17,7 +17,7 @@ pub struct DevArgs {
     /// Port of EventBridge and SQS.
     #[arg(long, default_value_t = 8001)]
     pub bus_port: u16,
-    /// Address to listen on; 0.0.0.0 lets containers in.
+    /// Address to listen on; with 0.0.0.0, containers can connect.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
     /// File that stores the table. Default: the table is in memory.

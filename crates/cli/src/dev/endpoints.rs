@@ -1,4 +1,4 @@
-//! HTTP endpoints of the local stack alone: the messages on the bus and in the dead-letter queue, and injected faults.
+//! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, and injected faults.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::mapping_worker::DiscardedRecords;
 
-/// The endpoints under `/_dev/`, which is no name that an aggregate type can have.
+/// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
 pub(super) fn router(bus: Bus, discarded: DiscardedRecords) -> Router {
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
@@ -20,7 +20,7 @@ pub(super) fn router(bus: Bus, discarded: DiscardedRecords) -> Router {
         .with_state(bus)
 }
 
-/// An entry that the bus accepted, its detail as it was sent.
+/// An entry that the bus accepted, with its unchanged detail.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BusEntryJson {
@@ -43,7 +43,7 @@ struct QueueMessageJson {
     body: JsonOrText,
 }
 
-/// JSON as it was written, or else text.
+/// Unchanged JSON, or text if it is not JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum JsonOrText {
@@ -57,7 +57,7 @@ impl From<String> for JsonOrText {
     }
 }
 
-/// In order of arrival.
+/// The accepted entries, in order of arrival.
 fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
     let entry = |entry: daybook_local_aws::messaging::Delivered| BusEntryJson {
         event_bus_name: entry.event_bus_name,
@@ -71,7 +71,7 @@ fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
     bus.delivered().into_iter().map(entry).collect()
 }
 
-/// In order of arrival.
+/// The messages of the dead-letter queue, in order of arrival.
 fn dead_letters(bus: &Bus) -> Vec<QueueMessageJson> {
     let message = |message: daybook_local_aws::messaging::QueueMessage| QueueMessageJson {
         message_id: message.message_id,

@@ -1,4 +1,4 @@
-//! The functions' settings: those of the template, with the stack's own names for resources that exist only once deployed.
+//! The functions' settings: those of the template, with local names for resources that only a deployment creates.
 
 use daybook_event_source_mapping::Template;
 use daybook_event_source_mapping::template::{Function, Setting};
@@ -7,10 +7,10 @@ use daybook_settings::Environment;
 
 use super::error::DevError;
 
-/// Not "daybook": AWS SDKs refuse the engine's stream shards for names under 8 characters.
+/// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
 const TABLE_NAME: &str = "daybook-dev";
 
-/// The function of a template that a binary is built for, and its environment. A variable of this process comes before the
+/// The function of a template that a binary is built for, and its environment. A variable of this process overrides the
 /// template's.
 pub(super) fn function<'a>(
     template: &'a Template,

@@ -10,7 +10,7 @@ use daybook_stream_relay::Relay;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-/// A function that a stream invokes as Lambda does: with JSON, for JSON.
+/// A function that a stream invokes as Lambda does: with a JSON event, for a JSON response.
 #[derive(Clone)]
 pub(super) enum StreamFunction {
     Relay(Arc<Relay>),
@@ -18,9 +18,9 @@ pub(super) enum StreamFunction {
 }
 
 impl StreamFunction {
-    /// Invokes it. A time-out or a panic ends the invocation, as in Lambda.
+    /// Invokes the function. A time-out or a panic ends the invocation, as in Lambda.
     pub(super) async fn invoke(&self, payload: String, timeout: Duration) -> InvocationOutcome {
-        let answer = async {
+        let response = async {
             let (batch, deadline) = (serde_json::from_str(&payload)?, Instant::now() + timeout);
             let response = match self {
                 Self::Relay(relay) => relay.handle(batch, deadline).await?,
@@ -28,13 +28,13 @@ impl StreamFunction {
             };
             Ok(serde_json::to_string(&response)?)
         };
-        // The next invocation loads what it needs anew.
-        let answer = AssertUnwindSafe(answer).catch_unwind();
-        let error: Box<dyn std::error::Error + Send + Sync> = match tokio::time::timeout(timeout, answer).await {
+        // Unwind safety: the next invocation loads its data again.
+        let response = AssertUnwindSafe(response).catch_unwind();
+        let error: Box<dyn std::error::Error + Send + Sync> = match tokio::time::timeout(timeout, response).await {
             Ok(Ok(Ok(response))) => return InvocationOutcome::Returned(response),
             Ok(Ok(Err(error))) => error,
             Ok(Err(_panic)) => "it panicked".into(),
-            Err(_) => format!("it ran out of time after {timeout:?}").into(),
+            Err(_) => format!("it timed out after {timeout:?}").into(),
         };
         tracing::error!(function = self.name(), error, "the function failed");
         InvocationOutcome::FunctionError

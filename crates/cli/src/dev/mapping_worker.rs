@@ -13,10 +13,10 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::functions::StreamFunction;
 use super::stream::TableStream;
 
-/// The maximum of records that are read from a shard before the mapping takes them.
+/// Maximum records that are read from a shard before the mapping accepts them.
 const READ_AHEAD: usize = 1000;
 
-/// The records that mappings discarded, as an on-failure destination gets them.
+/// The records that mappings discarded, as an on-failure destination receives them.
 #[derive(Clone, Default)]
 pub(super) struct DiscardedRecords(Arc<Mutex<Vec<Value>>>);
 
@@ -41,7 +41,7 @@ pub(super) struct MappingWorker {
 }
 
 impl MappingWorker {
-    /// Invokes the function with the records of the stream. It never ends.
+    /// Invokes the function with the records of the stream. Never ends.
     pub(super) async fn run(self) {
         self.stream.follow(|shard| self.clone().run_shard(shard)).await;
     }
@@ -52,7 +52,7 @@ impl MappingWorker {
         tokio::join!(self.invoke_with(records, &shard), self.stream.read(&shard, sender));
     }
 
-    /// Takes the mapping's steps for the records of a shard, until no more come and all are settled.
+    /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled.
     async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str) {
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
@@ -81,7 +81,7 @@ impl MappingWorker {
             tokio::select! {
                 Some((batch, outcome)) = running.next(), if !running.is_empty() => mapping.settle(batch, outcome, now()),
                 record = records.recv(), if !ended => match record {
-                    // The mapping refuses a record that it has: a reader that starts over sends it again.
+                    // The mapping rejects a record that it already has: a reader that starts over sends it again.
                     Some(record) => drop(mapping.push(record, now())),
                     None => ended = true,
                 },
@@ -96,7 +96,7 @@ impl MappingWorker {
     }
 }
 
-/// The mapping's time: since 1970.
+/// The mapping's clock: the time since 1970.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

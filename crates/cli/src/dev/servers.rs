@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 
 use super::error::DevError;
 
-/// How long requests may take to finish after the stop.
+/// How long requests may continue after the stop.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// API Gateway's limit of a request, in bytes.
+/// API Gateway's limit for a request, in bytes.
 const MAX_REQUEST: usize = 10 * 1024 * 1024;
 
 /// Servers on ports of one host. Dropping them ends them at once.
@@ -66,8 +66,8 @@ impl HttpServers {
     }
 }
 
-/// Reads a request to its end before it is answered, as API Gateway does. After an earlier answer, the connection would be
-/// closed, and the client's next request on it would fail.
+/// Reads a request to its end before the response is sent, as API Gateway does. After an earlier response, the connection would
+/// be closed, and the client's next request on it would fail.
 pub(super) async fn read_whole(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match to_bytes(body, MAX_REQUEST).await {

@@ -10,21 +10,21 @@ use super::error::DevError;
 use super::servers::HttpServers;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 
-/// The services, each at the endpoint that the environment names, or else the stack's own.
+/// The services, each at the endpoint that the environment names or at the stack's own.
 pub(super) struct Services {
     pub(super) dynamodb: SdkConfig,
     pub(super) eventbridge: SdkConfig,
     pub(super) sqs: SdkConfig,
     /// The stack's own DynamoDB.
     pub(super) database: Option<LocalDynamoDb>,
-    /// Where the stack's own EventBridge and SQS answer.
+    /// The URL of the stack's own EventBridge and SQS.
     pub(super) bus_url: Option<String>,
     /// The endpoints that the environment names, by variable.
     pub(super) elsewhere: Vec<(&'static str, String)>,
 }
 
 impl Services {
-    /// Starts those that are not elsewhere.
+    /// Starts the services for which the environment names no endpoint.
     pub(super) async fn start(args: &DevArgs, bus: &Bus, servers: &mut HttpServers) -> Result<Self, DevError> {
         let process = Environment::of_process();
         let endpoints = [DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT];

@@ -36,7 +36,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Starts the stack; when it returns, the API answers.
+    /// Starts the stack. When this returns, the API accepts requests.
     ///
     /// # Errors
     ///
@@ -61,22 +61,22 @@ impl Stack {
         Ok(Self { api_url, table_name, bus, messages, services, servers, workers })
     }
 
-    /// Where the API answers.
+    /// The URL of the API.
     pub fn api_url(&self) -> &str {
         &self.api_url
     }
 
-    /// Where DynamoDB answers.
+    /// The URL of DynamoDB.
     pub fn dynamodb_url(&self) -> &str {
         self.services.dynamodb.endpoint_url().unwrap_or_default()
     }
 
-    /// Where EventBridge and SQS answer; none when both are elsewhere.
+    /// The URL of EventBridge and SQS; `None` if both are external.
     pub fn bus_url(&self) -> Option<&str> {
         self.services.bus_url.as_deref()
     }
 
-    /// The services that are not the stack's own: the variable that names each, and its value.
+    /// The external services: the variable that names each, and its value.
     pub fn elsewhere(&self) -> &[(&'static str, String)] {
         &self.services.elsewhere
     }
@@ -96,7 +96,7 @@ impl Stack {
         self.messages.recv().await
     }
 
-    /// Lets the requests that are being served finish, then ends everything.
+    /// Lets open requests finish, then ends everything.
     pub async fn stop(mut self) {
         self.workers.shutdown().await;
         self.servers.stop().await;

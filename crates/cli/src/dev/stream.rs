@@ -1,5 +1,5 @@
-//! The table's stream, read as Lambda's pollers do: every shard from its beginning, its records in order, and a shard only
-//! after its parent was processed to the end.
+//! The table's stream, read as Lambda's pollers do: each shard from its beginning, in the order of its records, and only after
+//! its parent was processed to the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,8 +36,8 @@ impl TableStream {
     pub(super) async fn of_table(client: Client, table_name: &str) -> Result<Self, DevError> {
         let streams = client.list_streams().table_name(table_name).send().await.map_err(DevError::stream)?;
         let arn = streams.streams.unwrap_or_default().into_iter().find_map(|stream| stream.stream_arn);
-        let stream = Self { client, arn: arn.ok_or_else(|| DevError::stream("the table has none"))? };
-        // Missing permissions are reported at start.
+        let stream = Self { client, arn: arn.ok_or_else(|| DevError::stream("the table has no stream"))? };
+        // Reports missing permissions at the start.
         stream.shards().await?;
         Ok(stream)
     }
@@ -58,7 +58,7 @@ impl TableStream {
         }
     }
 
-    /// Processes each shard, a parent before its children. It never ends, since a table that accepts writes always has an open
+    /// Processes each shard, a parent before its children. Never ends, because a table that accepts writes always has an open
     /// shard.
     pub(super) async fn follow<F: Future<Output = ()> + Send + 'static>(&self, process: impl Fn(String) -> F) {
         let (mut begun, mut processed) = (BTreeSet::new(), BTreeSet::new());
@@ -77,7 +77,7 @@ impl TableStream {
                     (ready.map(|(shard, _)| shard.clone()).collect(), pause)
                 }
                 Err(error) => {
-                    tracing::warn!(error = with_causes(&error), "the stream's shards are listed again");
+                    tracing::warn!(error = with_causes(&error), "cannot list the stream's shards, will retry");
                     (Vec::new(), RETRY_PAUSE)
                 }
             };
@@ -91,18 +91,18 @@ impl TableStream {
                         tracing::info!(shard, "a shard of the stream has ended");
                         processed.insert(shard);
                     }
-                    Err(error) => tracing::error!(%error, "a shard of the stream is not read any more"),
+                    Err(error) => tracing::error!(%error, "a reader of a stream shard failed; the shard is no longer read"),
                 },
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
-    /// Sends the records of a shard, from the oldest on, until its end or until the receiver is gone. After an error it starts
-    /// over, so records may come twice.
+    /// Sends the records of a shard, beginning with the oldest, until the end of the shard or until the receiver is dropped.
+    /// After an error it starts over, so records may be sent twice.
     pub(super) async fn read(&self, shard: &str, records: Sender<Record>) {
         while let Err(error) = self.read_from_beginning(shard, &records).await {
-            tracing::warn!(error = with_causes(&error), "the stream is read from its beginning again");
+            tracing::warn!(error = with_causes(&error), "cannot read the shard, will read it again from its beginning");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }

@@ -1,4 +1,4 @@
-//! What an operator command works with.
+//! The environment of an operator command.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ pub struct OperatorContext {
     pub registry: Registry,
     /// Standard output.
     pub out: Box<dyn Write + Send>,
-    /// Whether the command is asked to end.
+    /// Whether the command must end.
     pub interrupt: Interrupt,
 }
 
@@ -37,8 +37,8 @@ impl OperatorContext {
         })
     }
 
-    /// Prints the last line of the output: the summary, as text or as `{"summary": counts}`. `how_to_go_on` is set where
-    /// the command ended before its end.
+    /// Prints the last line of the output: the summary, as text or as `{"summary": counts}`. `how_to_go_on` is set if
+    /// the command stopped early.
     pub(crate) fn print_summary(
         &mut self,
         as_json: bool,
@@ -48,13 +48,13 @@ impl OperatorContext {
     ) -> io::Result<()> {
         let (json, text) = match how_to_go_on {
             None => (json!({ "summary": counts }), text.to_owned()),
-            Some(next) => (json!({ "summary": counts, "goOn": next }), format!("{text}; ended before the end, {next}")),
+            Some(next) => (json!({ "summary": counts, "goOn": next }), format!("{text}; stopped early, {next}")),
         };
         writeln!(self.out, "{}", output_line(as_json, json, text))
     }
 }
 
-/// A line of the output, in the form that was asked for.
+/// A line of the output, as JSON or as text.
 pub(crate) fn output_line(as_json: bool, json: Value, text: String) -> String {
     if as_json { json.to_string() } else { text }
 }

@@ -1,4 +1,4 @@
-//! A message of the dead-letter queue, and the options that select some.
+//! A message of the dead-letter queue, and the options that select messages.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub(crate) struct UndeliveredMessage {
     dead_lettered_at: String,
 }
 
-/// Which dead-letter messages; all where no option is given.
+/// Which dead-letter messages; all if no option is given.
 #[derive(Clone, Debug, Default, Args)]
 pub struct MessageFilterArgs {
     /// Only messages of aggregates of this type.
@@ -71,18 +71,20 @@ impl MessageFilterArgs {
 
 impl UndeliveredMessage {
     fn read(body: &str) -> Result<Self, String> {
-        let letter = DeadLetter::read(body).map_err(|error| format!("no letter of the relay: {error}"))?;
-        let (error_code, error_text) = letter.error.map(|error| (error.code, error.text)).unwrap_or_default();
-        let unreadable = || format!("it holds a record that could not be read ({error_text})");
-        let row = letter.message.ok_or_else(unreadable)?;
-        let aggregate = AggregateKey::from_pk(&row.pk).ok_or_else(|| format!("its row is of {:?}", row.pk))?;
+        let dead_letter =
+            DeadLetter::read(body).map_err(|error| format!("not a dead-letter message of the relay: {error}"))?;
+        let (error_code, error_text) = dead_letter.error.map(|error| (error.code, error.text)).unwrap_or_default();
+        let unreadable = || format!("it contains a record that could not be read ({error_text})");
+        let row = dead_letter.message.ok_or_else(unreadable)?;
+        let aggregate = AggregateKey::from_pk(&row.pk)
+            .ok_or_else(|| format!("its row has the partition key {:?}, which names no aggregate", row.pk))?;
         Ok(Self {
             aggregate,
             row,
             error_code,
             error_text,
-            attempts: letter.attempts,
-            dead_lettered_at: letter.dead_lettered_at,
+            attempts: dead_letter.attempts,
+            dead_lettered_at: dead_letter.dead_lettered_at,
         })
     }
 }
@@ -119,9 +121,9 @@ impl DeadLetterMessage {
             Ok(UndeliveredMessage { aggregate, row, error_code, error_text, attempts, dead_lettered_at }) => json!({
                 "id": self.sqs_id, "aggregate": aggregate.to_string(), "messageSeq": row.message_seq,
                 "messageType": row.message_type, "messageId": row.message_id, "errorCode": error_code,
-                "error": error_text, "attempts": attempts, "parkedAt": dead_lettered_at,
+                "error": error_text, "attempts": attempts, "deadLetteredAt": dead_lettered_at,
             }),
-            Err(reason) => json!({"id": self.sqs_id, "notWhole": reason}),
+            Err(reason) => json!({"id": self.sqs_id, "unsendable": reason}),
         }
     }
 }
@@ -135,10 +137,10 @@ impl fmt::Display for DeadLetterMessage {
                 let UndeliveredMessage { error_code, error_text, attempts, dead_lettered_at, .. } = content;
                 write!(
                     f,
-                    "{id} {content} {error_code}: {error_text} (sent {attempts} times, parked at {dead_lettered_at})"
+                    "{id} {content} {error_code}: {error_text} (sent {attempts} times, dead-lettered at {dead_lettered_at})"
                 )
             }
-            Err(reason) => write!(f, "{id} is no whole message: {reason}"),
+            Err(reason) => write!(f, "{id} is unsendable: {reason}"),
         }
     }
 }

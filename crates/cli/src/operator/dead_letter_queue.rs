@@ -16,16 +16,16 @@ use super::error::OperatorError;
 use super::interrupt::Interrupt;
 use super::progress::ProgressLine;
 
-/// The maximum of messages per call of SQS.
+/// Maximum messages per SQS call.
 const BATCH_SIZE: usize = 10;
 
-/// Waiting makes SQS ask all of its servers, so that an empty answer means that nothing is visible.
+/// With a wait time, SQS queries all of its servers, so an empty response means that no message is visible.
 const WAIT_SECONDS: i32 = 1;
 
-/// How long messages that are only read stay hidden, should the process end before it puts them back.
+/// How long messages that are only read stay hidden if the process ends before it puts them back.
 pub(crate) const READ_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// SQS's limit.
+/// The limit of SQS.
 const MAX_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The dead-letter queue.
@@ -38,7 +38,7 @@ pub struct DeadLetterQueue {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueCounts {
     pub(crate) visible: u64,
-    /// Received by other readers, and not visible again yet.
+    /// Received by other readers, and not yet visible again.
     pub(crate) hidden: u64,
 }
 
@@ -49,22 +49,22 @@ impl DeadLetterQueue {
 
     pub(crate) async fn counts(&self) -> Result<QueueCounts, OperatorError> {
         use QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible};
-        let answer = self
+        let response = self
             .client
             .get_queue_attributes()
             .queue_url(&self.url)
             .set_attribute_names(Some(vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible]))
             .send()
             .await
-            .map_err(|error| call_failed("tell how many messages it has", error))?;
-        let count = |name| answer.attributes()?.get(&name)?.parse().ok();
+            .map_err(|error| call_failed("count the messages of the queue", error))?;
+        let count = |name| response.attributes()?.get(&name)?.parse().ok();
         Ok(QueueCounts {
             visible: count(ApproximateNumberOfMessages).unwrap_or_default(),
             hidden: count(ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
         })
     }
 
-    /// Receives at most `limit` messages, until the queue returns none that is new, and hides them from other readers for
+    /// Receives a maximum of `limit` messages, until the queue returns no new message. Hides them from other readers for
     /// `visibility_timeout`.
     pub(crate) async fn receive(
         &self,
@@ -74,11 +74,11 @@ impl DeadLetterQueue {
     ) -> Result<Vec<DeadLetterMessage>, OperatorError> {
         let progress = ProgressLine::spinner();
         let hidden_seconds = visibility_timeout.min(MAX_VISIBILITY_TIMEOUT).as_secs();
-        // By SQS's id: a message may come twice, and only its newest receipt handle is valid.
+        // By SQS's id: a message may be received twice, and only its latest receipt handle is valid.
         let mut received: BTreeMap<String, DeadLetterMessage> = BTreeMap::new();
         while received.len() < limit && !interrupt.is_set() {
             let count = BATCH_SIZE.min(limit - received.len());
-            let answer = self
+            let response = self
                 .client
                 .receive_message()
                 .queue_url(&self.url)
@@ -87,15 +87,15 @@ impl DeadLetterQueue {
                 .wait_time_seconds(WAIT_SECONDS)
                 .send()
                 .await;
-            let answer = match answer {
-                Ok(answer) => answer,
+            let response = match response {
+                Ok(response) => response,
                 Err(error) => {
                     self.put_back(&received.into_values().collect::<Vec<_>>()).await;
-                    return Err(call_failed("give its messages", error));
+                    return Err(call_failed("receive messages from the queue", error));
                 }
             };
             let before = received.len();
-            let messages = answer.messages.unwrap_or_default().into_iter().filter_map(DeadLetterMessage::new);
+            let messages = response.messages.unwrap_or_default().into_iter().filter_map(DeadLetterMessage::new);
             received.extend(messages.map(|message| (message.sqs_id.clone(), message)));
             if received.len() == before {
                 break;
@@ -105,7 +105,7 @@ impl DeadLetterQueue {
         Ok(received.into_values().collect())
     }
 
-    /// Makes messages visible to other readers again. Where that fails, they become visible when their time-out ends.
+    /// Makes messages visible to other readers again. If that fails, they become visible when their time-out ends.
     pub(crate) async fn put_back(&self, messages: &[DeadLetterMessage]) {
         for batch in messages.chunks(BATCH_SIZE) {
             let entry = |(id, message): (usize, &DeadLetterMessage)| {
@@ -129,7 +129,7 @@ impl DeadLetterQueue {
 
     /// Deletes messages. Returns those that could not be deleted, each with the reason.
     pub(crate) async fn delete(&self, messages: &[DeadLetterMessage]) -> Vec<(DeadLetterMessage, String)> {
-        let mut kept = Vec::new();
+        let mut not_deleted = Vec::new();
         for batch in messages.chunks(BATCH_SIZE) {
             let entry = |(id, message): (usize, &DeadLetterMessage)| {
                 DeleteMessageBatchRequestEntry::builder()
@@ -141,18 +141,18 @@ impl DeadLetterQueue {
             let entries: Vec<_> = batch.iter().enumerate().map(entry).collect();
             let call = self.client.delete_message_batch().queue_url(&self.url).set_entries(Some(entries));
             match call.send().await {
-                Ok(answer) => kept.extend(answer.failed.into_iter().filter_map(|failed| {
+                Ok(response) => not_deleted.extend(response.failed.into_iter().filter_map(|failed| {
                     let message = batch.get(failed.id.parse::<usize>().ok()?)?;
                     let text = failed.message.unwrap_or_default();
                     Some((message.clone(), format!("{}: {text}", failed.code)))
                 })),
                 Err(error) => {
                     let reason = with_causes(&error);
-                    kept.extend(batch.iter().map(|message| (message.clone(), reason.clone())));
+                    not_deleted.extend(batch.iter().map(|message| (message.clone(), reason.clone())));
                 }
             }
         }
-        kept
+        not_deleted
     }
 }
 

@@ -6,16 +6,16 @@ use daybook_decider::RegistrationError;
 use daybook_event_store::StoreError;
 use daybook_settings::SettingError;
 
-/// Why an operator command failed. The message is for the person who typed it.
+/// Why an operator command failed. The message is for the person who ran it.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
-    /// An argument makes no sense.
+    /// An argument is not valid.
     #[error("{0}")]
     Usage(String),
     /// A setting is missing or wrong.
     #[error("{error}; the stack's output OperatorEnvironment has it{or_give}")]
     Setting {
-        /// The option that sets the same, if there is one.
+        /// A mention of the option for the same setting, if there is one.
         or_give: String,
         /// Which setting, and what is wrong with it.
         error: SettingError,
@@ -31,16 +31,16 @@ pub enum OperatorError {
         /// Why it failed.
         source: StoreError,
     },
-    /// The queue refuses a call.
-    #[error("the queue does not {doing}: {cause}")]
+    /// A call of the queue fails.
+    #[error("cannot {doing}: {cause}")]
     Queue {
-        /// What was asked of the queue.
+        /// What the call should have done.
         doing: &'static str,
         /// The error that it returned.
         cause: String,
     },
     /// The bus accepts no more messages.
-    #[error("the bus takes nothing more: {cause}; {next}")]
+    #[error("the bus accepts no more messages: {cause}; {next}")]
     Bus {
         /// The last error that it returned.
         cause: String,
@@ -53,7 +53,7 @@ pub enum OperatorError {
 }
 
 impl OperatorError {
-    /// The exit status: 2 for what can be put right on the command line, 3 for everything else.
+    /// The exit status: 2 for errors in options and settings, 3 for all others.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Setting { .. } => 2,

@@ -6,18 +6,18 @@ use std::process::ExitCode;
 /// How a command ended. Scripts depend on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done, and nothing is wrong.
+    /// The command is done, and nothing is wrong.
     Clean = 0,
-    /// Done, and something is wrong or left over, which was printed.
+    /// The command is done, and has printed findings or items that it could not process.
     Findings = 1,
-    /// Ended by Ctrl-C.
+    /// Ctrl-C ended the command.
     Interrupted = 130,
-    /// Ended because nobody reads the output any more; the number is the one that shells report for a closed pipe.
+    /// The reader of the output has closed it; shells report the same number for a closed pipe.
     Unread = 141,
 }
 
 impl Exit {
-    /// Clean, or unread where the output is a closed pipe.
+    /// Clean, or unread if the output is a closed pipe.
     pub(crate) fn of_output(written: io::Result<()>) -> io::Result<Self> {
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Self::Unread),

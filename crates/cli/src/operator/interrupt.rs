@@ -1,8 +1,8 @@
-//! Ctrl-C: the first asks a command to end in order, the second ends the process at once.
+//! Ctrl-C: the first lets a command finish its current items, the second ends the process at once.
 
 use tokio::sync::watch;
 
-/// Whether a command is asked to end. Clones share one state.
+/// Whether a command must end. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Interrupt(watch::Receiver<bool>);
 
@@ -11,9 +11,9 @@ impl Interrupt {
     pub fn on_ctrl_c() -> Self {
         let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
-            // Without a signal handler, the signal ends the process by itself.
+            // Without a signal handler, the signal itself ends the process.
             if tokio::signal::ctrl_c().await.is_ok() {
-                eprintln!("daybook: ending after what is under way; Ctrl-C again ends it at once");
+                eprintln!("daybook: finishing the current items; press Ctrl-C again to end at once");
                 sender.send_replace(true);
                 if tokio::signal::ctrl_c().await.is_ok() {
                     std::process::exit(130);
@@ -33,7 +33,7 @@ impl Interrupt {
         *self.0.borrow()
     }
 
-    /// Waits until it is set; for ever when nobody can set it any more.
+    /// Waits until it is set; forever if its sender is dropped.
     pub async fn wait(&self) {
         let mut receiver = self.0.clone();
         if receiver.wait_for(|set| *set).await.is_err() {

@@ -11,7 +11,7 @@ use ulid::Ulid;
 
 use super::error::OperatorError;
 
-/// Where a listing goes on: after an event of an index partition.
+/// The position from which a listing continues: after an event of an index partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     partition: String,
@@ -26,13 +26,13 @@ impl FromStr for Cursor {
             Some(Self { partition: partition.to_owned(), after: Ulid::from_string(after).ok()? })
         });
         cursor.ok_or_else(|| {
-            "a cursor is what an earlier run printed, as in AccountOpened/01M7XZT6Q0G6DHYB4P1612VGXF".to_owned()
+            "expected a cursor that an earlier run printed, such as AccountOpened/01M7XZT6Q0G6DHYB4P1612VGXF".to_owned()
         })
     }
 }
 
 impl Cursor {
-    /// How to go on after a command ended before its end.
+    /// How to go on after a command stopped early.
     pub(crate) fn how_to_go_on(this: Option<&Self>) -> String {
         this.map_or_else(|| "run it again".to_owned(), |cursor| format!("go on with --after '{cursor}'"))
     }
@@ -47,11 +47,11 @@ impl fmt::Display for Cursor {
 /// An aggregate of a listing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ListedAggregate {
-    /// The aggregate; none when a partition of the table belongs to none.
+    /// The aggregate, unless the partition of the table belongs to none.
     pub(crate) key: Option<AggregateKey>,
     /// The aggregate as `TYPE/ID`, or else the partition key.
     pub(crate) name: String,
-    /// Continues the listing after it.
+    /// The cursor that continues the listing after this aggregate.
     pub(crate) cursor: Option<Cursor>,
     /// The estimated fraction of the listing before it, from 0 to 1.
     pub(crate) fraction: f64,
@@ -65,11 +65,11 @@ impl ListedAggregate {
 
 /// Aggregates, page by page.
 pub(crate) enum Listing<'a> {
-    /// Those named on the command line; none once they have been returned.
+    /// Those named on the command line; `None` after they have been returned.
     Named(Option<Vec<ListedAggregate>>),
     /// Those whose first events are in the index.
     Indexed(IndexListing<'a>),
-    /// Those of which the table holds any row.
+    /// Those with at least one row in the table.
     Scanned(ScanListing<'a>),
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct IndexListing<'a> {
     partitions: Vec<IndexPartition>,
     /// Which partition is read.
     at: usize,
-    /// The lowest event id that the next page may hold.
+    /// The lowest event id that the next page may contain.
     first: Ulid,
     /// The time of the first event of the partition, in milliseconds since 1970.
     began_at: Option<u64>,
@@ -91,7 +91,7 @@ pub(crate) struct ScanListing<'a> {
     /// The last row that was read.
     after: Option<ScanKey>,
     ended: bool,
-    /// The partition key of that row: the next page may begin with the same.
+    /// The partition key of that row. The next page may begin with the same key.
     last_pk: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Listing<'a> {
             let position = partitions.iter().position(|partition| partition.to_string() == cursor.partition);
             at = position.ok_or_else(|| {
                 OperatorError::Usage(format!(
-                    "the cursor {cursor} is not of this listing: give the same options as before"
+                    "the cursor {cursor} is of another listing; use the same options as the run that printed it"
                 ))
             })?;
             first = cursor.after.increment().unwrap_or(Ulid::max());
@@ -119,7 +119,7 @@ impl<'a> Listing<'a> {
         Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
     }
 
-    /// The aggregates of which the table holds any row.
+    /// The aggregates with at least one row in the table.
     pub(crate) fn scan(store: &'a EventStore) -> Self {
         Self::Scanned(ScanListing { store, after: None, ended: false, last_pk: None })
     }

@@ -16,14 +16,14 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer of so many turns per second.
+    /// A pacer that gives `per_second` turns per second.
     pub(crate) fn new(per_second: NonZeroU32, interrupt: Interrupt) -> Self {
         let mut interval = interval((Duration::from_secs(1) / per_second.get()).max(Duration::from_nanos(1)));
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { interval: Mutex::new(interval), interrupt }
     }
 
-    /// Waits for a turn; none comes after Ctrl-C. A turn that nobody waits for is not saved up.
+    /// Waits for a turn; returns `None` after Ctrl-C. Unused turns are not saved up.
     pub(crate) async fn turn(&self) -> Option<()> {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! Progress on standard error, when that is a terminal.
+//! Progress on standard error, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -30,25 +30,25 @@ impl ProgressLine {
         Self(bar.with_style(style.progress_chars("=> ")))
     }
 
-    /// Shows which fraction is done, from 0 to 1, and what is being done.
+    /// Shows the completed fraction, from 0 to 1, and the current activity.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 1000")]
     pub(crate) fn set_fraction(&self, fraction: f64, doing: String) {
         self.0.set_position((fraction.clamp(0.0, 1.0) * FRACTION_STEPS as f64) as u64);
         self.0.set_message(doing);
     }
 
-    /// Counts `more` as done.
+    /// Adds `more` to the completed items.
     pub(crate) fn advance(&self, more: usize) {
         self.0.inc(more as u64);
     }
 
-    /// Shows what is being done.
+    /// Shows the current activity.
     pub(crate) fn set_message(&self, doing: String) {
         self.0.set_message(doing);
         self.0.tick();
     }
 
-    /// Calls `print` with the bar out of the way.
+    /// Calls `print` while the bar is hidden.
     pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

@@ -1,4 +1,4 @@
-//! Which aggregates: some by name, those of some types, or all.
+//! The selection of aggregates: by name, by type, or all.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use daybook_table::keys::is_id;
 use super::error::OperatorError;
 use super::listing::{Cursor, ListedAggregate, Listing};
 
-/// Which of all aggregates.
+/// Which aggregates.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SelectionArgs {
     /// Only aggregates of this type; can be repeated. Default: all types.
@@ -25,7 +25,7 @@ pub struct SelectionArgs {
     pub after: Option<Cursor>,
 }
 
-/// An aggregate as an operator types it: `account/123`.
+/// An aggregate on the command line: `account/123`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregateName(pub AggregateKey);
 
@@ -35,12 +35,12 @@ impl FromStr for AggregateName {
     fn from_str(text: &str) -> Result<Self, String> {
         let key = text.split_once('/').filter(|(name, id)| !name.is_empty() && is_id(id));
         let key = key.map(|(name, id)| Self(AggregateKey::new(name, id)));
-        key.ok_or_else(|| "an aggregate is named TYPE/ID, as in account/123".to_owned())
+        key.ok_or_else(|| "expected an aggregate as TYPE/ID, as in account/123".to_owned())
     }
 }
 
 impl SelectionArgs {
-    /// The listing of the aggregates in `named`; where it is empty, of those that the options select.
+    /// The listing of the aggregates in `named`, or, if it is empty, of those that the options select.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl SelectionArgs {
     }
 }
 
-/// The models of these types; of all types where none is given.
+/// The models of these types, or of all types if none is given.
 ///
 /// # Errors
 ///
@@ -85,6 +85,9 @@ pub(crate) fn models<'a>(registry: &'a Registry, types: &[String]) -> Result<Vec
 fn model<'a>(registry: &'a Registry, name: &str) -> Result<&'a dyn Model, OperatorError> {
     registry.get(name).ok_or_else(|| {
         let known: Vec<_> = registry.iter().map(Model::type_name).collect();
-        OperatorError::Usage(format!("no aggregate type {name:?} is registered; there are {}", known.join(", ")))
+        OperatorError::Usage(format!(
+            "the aggregate type {name:?} is not registered; registered types: {}",
+            known.join(", ")
+        ))
     })
 }

@@ -1,7 +1,8 @@
-//! Which table, bus and queue: environment variables named as the functions' are; what names a resource is an option, too.
+//! The table, bus and queue of a command: set by the same environment variables as for the functions. The names of resources
+//! are also options.
 //!
-//! Invariant: at a deployed stack no setting that decides what a command finds, sends or stores has a default. The functions
-//! may run with another value, and the command would then find less than there is, or let snapshots expire that should stay.
+//! Invariant: for a deployed stack, no setting that decides which items a command finds, sends or stores has a default. The
+//! functions may run with another value; the command would then miss items, or let snapshots expire that should stay.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -20,21 +21,21 @@ use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_
 
 /// The end of each operator command's `--help`.
 pub const STACK_HELP: &str = "\
-To point it at a stack:
-  A deployed one: its output OperatorEnvironment has all settings. Load them into a shell of their own, with credentials
-  that are keys (docs/runbook.md, \"Before you begin\"):
+To select the stack:
+  A deployed stack: its output OperatorEnvironment contains all settings. Load them into a separate shell that has access
+  keys as credentials (docs/runbook.md, \"Before you begin\"):
     export STACK=daybook-prod
     export STACK $(aws cloudformation describe-stacks --stack-name $STACK --output text \\
       --query \"Stacks[0].Outputs[?OutputKey=='OperatorEnvironment'].OutputValue\")
-  The one of `daybook dev` on this machine, in another shell than the one that runs it:
+  The local stack of `daybook dev`, in another shell than the one that runs it:
     export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
-  Other settings have the functions' defaults there.
+  There, other settings have the defaults of the functions.
 
-Exit status: 0 all is well; 1 something was found wrong or is left over, and was printed; 2 a wrong option or setting;
-3 AWS did not let it be done, or the output could not be written; 130 ended by Ctrl-C; 141 ended because nobody
-reads the output any more.";
+Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
+setting, or no region or credentials; 3 AWS did not allow or complete the operation, or the output could not be written;
+130 Ctrl-C ended the command; 141 the reader of the output has closed it.";
 
 /// Which table.
 #[derive(Clone, Debug, Default, Args)]
@@ -43,7 +44,7 @@ pub struct TableArgs {
     /// The table.
     #[arg(long, env = "TABLE_NAME", value_name = "NAME", hide_env_values = true)]
     pub table: Option<String>,
-    /// The number of index partitions that hold the events of a type; as the functions have it.
+    /// The number of index partitions that hold the events of a type; the same value as for the functions.
     #[arg(long, env = "EVENT_TYPE_SHARDS", value_name = "N", hide_env_values = true)]
     pub event_type_shards: Option<String>,
 }
@@ -55,7 +56,7 @@ pub struct BusArgs {
     /// The name or ARN of the bus.
     #[arg(long, env = "EVENT_BUS_NAME", value_name = "NAME", hide_env_values = true)]
     pub event_bus: Option<String>,
-    /// The source of every message; as the relay has it.
+    /// The source of every message; the same value as for the relay.
     #[arg(long, env = "EVENT_SOURCE", value_name = "SOURCE", hide_env_values = true)]
     pub event_source: Option<String>,
 }
@@ -75,7 +76,7 @@ pub type SettingNames = &'static [&'static str];
 /// The settings that decide which aggregates and messages a command finds.
 pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 
-/// The settings that also decide which snapshots a command takes, and how many older ones it keeps.
+/// The settings that also decide which snapshots a command takes, and how many older snapshots stay.
 pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
 
 /// An option, the name of its variable, and its value; clap also fills the value from the variable.
@@ -86,7 +87,7 @@ struct TargetOption<'a> {
 }
 
 impl TableArgs {
-    /// The store's settings. At a deployed stack, those in `required` must be set.
+    /// The store's settings. For a deployed stack, those in `required` must be set.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl BusArgs {
         read_settings(environment, &options, RelaySettings::read_bus)
     }
 
-    /// A sender to the bus of at most so many messages per second.
+    /// A sender to the bus with a maximum of `per_second` messages per second.
     ///
     /// # Errors
     ///
@@ -168,7 +169,7 @@ impl QueueArgs {
     }
 }
 
-/// Reads settings from the options, and from the environment what they do not set.
+/// Reads settings from the options, and the settings without an option value from the environment.
 fn read_settings<T>(
     environment: &Environment,
     options: &[TargetOption<'_>],
@@ -180,7 +181,7 @@ fn read_settings<T>(
     read(&all.collect()).map_err(|error| setting_error(environment, options, error))
 }
 
-/// Whether the environment names an endpoint on this machine for the service, as for the local stack.
+/// Whether the environment names a loopback endpoint for the service, as for the local stack.
 fn is_local(environment: &Environment, variable: &str) -> bool {
     let uri = environment.optional(variable).and_then(|url| url.parse::<Uri>().ok());
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -188,16 +189,16 @@ fn is_local(environment: &Environment, variable: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The configuration of a service: at the endpoint that the environment names, else of the account that it names.
+/// The configuration of a service: at the endpoint or in the account that the environment names.
 async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
     let config = service_config(environment, variable, None).await;
     if config.region().is_none() {
         return Err(OperatorError::Usage(
-            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment has".to_owned(),
+            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment contains".to_owned(),
         ));
     }
     let why_not = match config.credentials_provider() {
-        None => "nobody gives any".to_owned(),
+        None => "no credentials provider is configured".to_owned(),
         Some(provider) => match provider.provide_credentials().await {
             Ok(_) => return Ok(config),
             Err(error) => daybook_function_runtime::with_causes(&error),
@@ -207,7 +208,7 @@ async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConf
     Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
 }
 
-/// The error of a wrong setting. It names the option if that was typed, else the variable.
+/// The error of a wrong setting. It names the option if that was given, or else the variable.
 fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error: SettingError) -> OperatorError {
     let (SettingError::Missing { name } | SettingError::Bad { name, .. }) = &error;
     let option = options.iter().find(|option| option.name == *name);
@@ -217,7 +218,7 @@ fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error:
     {
         return OperatorError::Usage(format!("{} is {value:?}, expected {expected}", option.flag));
     }
-    let or_give = option.map(|option| format!(", or give {}", option.flag)).unwrap_or_default();
+    let or_give = option.map(|option| format!(", or use {}", option.flag)).unwrap_or_default();
     OperatorError::Setting { or_give, error }
 }
 
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoint_on_this_machine_is_local() {
+    fn loopback_endpoint_is_local() {
         let local = |url: &str| is_local(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect(), DYNAMODB_ENDPOINT);
         for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
             assert!(local(url), "{url}");

@@ -4,7 +4,7 @@ use daybook_stream_relay::EntryError;
 
 use super::error::OperatorError;
 
-/// How many messages were not sent, and the first known reason.
+/// The number of messages that were not sent, and the first known reason.
 #[derive(Debug, Default)]
 pub(crate) struct UnsentMessages {
     count: usize,
@@ -12,20 +12,20 @@ pub(crate) struct UnsentMessages {
 }
 
 impl UnsentMessages {
-    /// Counts one.
+    /// Counts one unsent message.
     pub(crate) fn add(&mut self, failure: Option<EntryError>) {
         self.count += 1;
         self.cause = self.cause.take().or(failure.map(|failure| failure.to_string()));
     }
 
-    /// Whether there is any. A later message must not be sent then: it would overtake the unsent one.
+    /// Whether there is any unsent message. Then no later message must be sent: it would overtake the unsent one.
     pub(crate) fn any(&self) -> bool {
         self.count > 0
     }
 
-    /// The end of a command that was not interrupted.
+    /// The result of a command that was not interrupted.
     pub(crate) fn into_result(self, next: String) -> Result<(), OperatorError> {
-        let cause = self.cause.unwrap_or_else(|| "it did not say why".to_owned());
+        let cause = self.cause.unwrap_or_else(|| "it returned no reason".to_owned());
         if self.count > 0 { Err(OperatorError::Bus { cause, next }) } else { Ok(()) }
     }
 }
@@ -43,6 +43,6 @@ mod tests {
         assert!(unsent.any());
         let error =
             unsent.into_result("run it again".to_owned()).map_err(|error| (error.to_string(), error.exit_code()));
-        assert_eq!(error, Err(("the bus takes nothing more: it did not say why; run it again".to_owned(), 3)));
+        assert_eq!(error, Err(("the bus accepts no more messages: it returned no reason; run it again".to_owned(), 3)));
     }
 }

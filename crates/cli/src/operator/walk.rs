@@ -1,7 +1,7 @@
 //! A walk over a listing: several aggregates are visited concurrently, and reported in the order of the listing.
 //!
-//! Invariant: after Ctrl-C no visit begins, those under way are waited for, and the cursor is that of the last aggregate
-//! that was reported.
+//! Invariant: after Ctrl-C no visit begins, those under way are waited for, and the cursor is that of the last
+//! reported aggregate.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -19,16 +19,16 @@ use super::progress::ProgressLine;
 /// Which aggregates are visited, and how many concurrently.
 pub(crate) struct AggregateWalk<'a> {
     pub(crate) listing: Listing<'a>,
-    /// Where the listing begins.
+    /// The cursor after which the listing begins.
     pub(crate) after: Option<Cursor>,
     pub(crate) concurrency: NonZeroUsize,
 }
 
 impl AggregateWalk<'_> {
-    /// Visits each aggregate, and prints each line that `report` makes of the visit's result. Returns how to go on if Ctrl-C
-    /// ended the walk.
+    /// Visits each aggregate, and prints each line that `report` returns for the visit's result. If Ctrl-C ended the walk,
+    /// returns how to go on.
     ///
-    /// `visit` gets the model of the aggregate's type, if there is one, and returns none if Ctrl-C came before it began.
+    /// `visit` gets the model of the aggregate's type, if there is one, and returns `None` if Ctrl-C came before it began.
     pub(crate) async fn run<T, Lines: IntoIterator<Item = String>>(
         mut self,
         context: &mut OperatorContext,
@@ -42,7 +42,7 @@ impl AggregateWalk<'_> {
         };
         let (mut cursor, mut visited) = (self.after, 0_u64);
         let failed = |cursor: &Option<Cursor>, source| {
-            let doing = format!("ended before the end, {}", Cursor::how_to_go_on(cursor.as_ref()));
+            let doing = format!("stopped early, {}", Cursor::how_to_go_on(cursor.as_ref()));
             OperatorError::Store { doing, source }
         };
         while let Some(page) = self.listing.next_page().await.map_err(|source| failed(&cursor, source))? {
@@ -53,7 +53,7 @@ impl AggregateWalk<'_> {
             });
             let mut visits = pin!(visits.buffered(self.concurrency.get()));
             while let Some((aggregate, result)) = visits.next().await {
-                // Results come in the order of the listing, so nothing after this one was begun either.
+                // Results arrive in the order of the listing, so no later visit has begun either.
                 let Some(result) = result else { break };
                 let lines = report(&aggregate, result.map_err(|source| failed(&cursor, source))?);
                 progress.suspend(|| lines.into_iter().try_for_each(|line| writeln!(out, "{line}")))?;

@@ -1,4 +1,4 @@
-//! The binary itself: what it ends with, and what it says where.
+//! The exit status and the output of the binary.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -52,20 +52,20 @@ async fn exit_status_is_0_when_clean_1_for_findings_and_2_for_usage() {
 
     let nowhere = daybook(None, &["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"]).await;
     assert_eq!(nowhere.status.code(), Some(2));
-    let expected = "daybook: environment variable TABLE_NAME is missing; the stack's output OperatorEnvironment has it, or give \
+    let expected = "daybook: environment variable TABLE_NAME is missing; the stack's output OperatorEnvironment has it, or use \
                     --table\n";
     assert_eq!(text(&nowhere.stderr), expected);
 }
 
-/// Nothing listens there: it must end before it looks.
+/// No server listens at the endpoint: the command must end before any call.
 #[test]
 fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() {
     let window = ["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"];
     let rebuild = ["snapshot", "rebuild"];
     for (words, missing, option) in [
-        (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or give --event-type-shards"),
-        (&window, "EVENT_TYPE_SHARDS", ", or give --event-type-shards"),
-        (&rebuild, "EVENT_TYPE_SHARDS", ", or give --event-type-shards"),
+        (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
     ] {
@@ -85,7 +85,7 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
     }
 }
 
-/// The address that answers on machines of EC2 alone is not asked: elsewhere that takes seconds.
+/// The metadata service of EC2 is disabled, because outside of EC2 the request for credentials takes seconds.
 #[test]
 fn commands_without_region_or_credentials_end_before_any_call() {
     let stack = [
@@ -152,8 +152,8 @@ async fn command_with_a_closed_pipe_as_output_ends_silently() {
 }
 
 #[test]
-fn local_stack_names_each_variable_that_leads_elsewhere() {
-    // Nobody else gets the port while it is held, and nobody listens there.
+fn local_stack_with_an_external_service_prints_the_variable() {
+    // While the socket holds the port, no other process gets it, and no server listens there.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", held.local_addr().unwrap());
@@ -172,7 +172,7 @@ fn local_stack_names_each_variable_that_leads_elsewhere() {
     for variable in ["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS"] {
         let mut running = dev(variable).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(running.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let expected = format!("  Elsewhere {variable}={url}  (unset it to use the stack's own)");
+        let expected = format!("  External  {variable}={url}  (unset it to use the stack's own)");
         let named = lines.by_ref().take_while(|line| !line.contains("Bus, DLQ")).any(|line| line == expected);
         running.kill().unwrap();
         running.wait().unwrap();

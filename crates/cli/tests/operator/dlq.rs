@@ -13,7 +13,7 @@ async fn send_to_queue(setup: &Setup, rows: &[&OutboxItem], code: &str) {
     ));
     for row in rows {
         let body = json!({
-            "message": row, "error": {"code": code, "text": "it was refused"}, "attempts": 1,
+            "message": row, "error": {"code": code, "text": "it was rejected"}, "attempts": 1,
             "stream": {"eventID": "e1", "sequenceNumber": "1"}, "parkedAt": "2026-11-21T00:00:00Z",
         });
         client.send_message().queue_url(setup.queue_url()).message_body(body.to_string()).send().await.unwrap();
@@ -126,7 +126,7 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
     assert!(lines.contains(&refused), "{lines:?}");
     assert_eq!(
         lines.last().unwrap(),
-        "4 messages sent and deleted from the queue; left there: 1 that the bus refuses, 1 no whole messages, 0 not sent"
+        "4 messages sent and deleted from the queue; in the queue: 1 that the bus rejects, 1 unsendable, 0 not sent"
     );
     let left: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
     assert_eq!(left.len(), 2);
@@ -210,7 +210,7 @@ async fn redrive_of_a_long_queue_reads_all_messages_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn redrive_with_a_closed_output_leaves_no_message_hidden_or_sent_and_kept() {
+async fn redrive_with_a_closed_output_leaves_no_message_hidden_and_deletes_every_sent_message() {
     let (setup, ..) = setup().await;
     for lines in 0..=6 {
         let printed = setup.daybook_unread("dlq redrive", lines).await;
@@ -241,14 +241,17 @@ async fn redrive_counts_messages_that_other_readers_have() {
 }
 
 #[tokio::test]
-async fn queue_that_refuses_a_call_is_reported_in_one_line() {
+async fn queue_that_rejects_a_call_is_reported_in_one_line() {
     let (setup, ..) = setup().await;
     let refusal = json!({"http": 403, "code": "AccessDeniedException", "forever": true});
     setup.fail(json!({"receiveMessage": [refusal]}));
     for command in ["list", "show 1", "redrive"] {
         let error = setup.daybook(&format!("dlq {command}")).await.ended.unwrap_err();
         let text = daybook_function_runtime::with_causes(&error);
-        assert!(text.starts_with("the queue does not give its messages: ") && text.contains("AccessDenied"), "{text}");
+        assert!(
+            text.starts_with("cannot receive messages from the queue: ") && text.contains("AccessDenied"),
+            "{text}"
+        );
         // Not the whole answer with its headers.
         assert!(!text.contains("StatusCode") && !text.contains('\n'), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Every command in the documents can be typed.
+//! Every command in the documents can be parsed.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use daybook_cli::commands::DaybookArgs;
 
 const OPERATOR_COMMANDS: [&str; 4] = ["verify", "dlq", "republish", "snapshot"];
 
-/// What stands between backquotes, and the lines of code blocks.
+/// The texts between backquotes, and the lines of code blocks.
 fn commands(page: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let text = std::fs::read_to_string(path).unwrap();
@@ -30,7 +30,7 @@ fn commands_in_the_documents_can_be_parsed() {
             let typed = typed.replace("TIME", "2026-11-20T08:00:00Z");
             match DaybookArgs::try_parse_from(shlex::split(&typed).unwrap()) {
                 Ok(_) => seen += 1,
-                // A command that the text only names.
+                // The text only mentions the name of this command.
                 Err(error) => assert!(
                     matches!(
                         error.kind(),

@@ -1,4 +1,5 @@
-//! The operator commands as they are typed, against the embedded DynamoDB behind a proxy, and EventBridge and SQS over HTTP.
+//! The operator commands with their arguments, against the embedded DynamoDB behind a fault proxy, and EventBridge and SQS over
+//! HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -33,7 +33,7 @@ async fn republish_sends_the_rows_of_the_window_unchanged() {
     assert!(lines[0].starts_with("would-send account/1 1 accountOverdrawn "), "{lines:?}");
     assert_eq!(
         lines[15],
-        "17 events in the window: 15 messages would be sent, 0 unreadable, 0 gone; nothing was done, --yes does it"
+        "17 events in the window: 15 messages would be sent, 0 unreadable, 0 no longer exist; this was a dry run, --yes sends them"
     );
     assert!(setup.bus.delivered().is_empty());
 
@@ -101,7 +101,7 @@ async fn events_of_a_removed_type_are_found_by_its_name() {
     assert_eq!(count("--aggregate todo/1 --event-type TodoRetitled").await, 12);
 }
 
-/// Three of them fill a page of DynamoDB.
+/// Three of these events fill a page of DynamoDB.
 #[tokio::test]
 async fn events_and_rows_are_read_to_the_last_page() {
     let setup = Setup::new().await;
@@ -132,7 +132,7 @@ async fn republish_reads_all_shards_of_an_event_type() {
 }
 
 #[tokio::test]
-async fn republish_reports_events_whose_rows_are_gone() {
+async fn republish_reports_events_whose_rows_no_longer_exist() {
     let setup = setup().await;
     for seq_num in [1, 2, 3, 7] {
         setup.delete("todo/1", &format!("OUTBOX#{seq_num:012}#0")).await;
@@ -140,15 +140,15 @@ async fn republish_reports_events_whose_rows_are_gone() {
     setup.delete("account/1", "OUTBOX#000000000003#0").await;
     let lines = setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Findings);
     for gone in ["todo/1 event 1", "todo/1 event 2", "todo/1 event 3", "todo/1 event 7", "account/1 event 3"] {
-        assert!(lines.contains(&format!("gone {gone}: 1 of 1 messages")), "{lines:?}");
+        assert!(lines.contains(&format!("gone {gone}: 1 of 1 messages no longer exist")), "{lines:?}");
     }
     assert_eq!(lines.last().unwrap(), "17 events in the window: 10 messages sent, 0 refused, 0 unreadable, 5 gone");
     assert_eq!(setup.sent().len(), 10);
 }
 
-/// The count of what an event announced needs the event before it, which the window may not hold.
+/// The number of messages that an event published is the difference to the preceding event, which may be outside the window.
 #[tokio::test]
-async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_event_before() {
+async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_preceding_event() {
     let setup = Setup::new().await;
     setup.todo("1", 2).await;
     let first = setup.outbox("todo/1").await[0].occurred_at.parse::<Timestamp>().unwrap();
@@ -189,7 +189,7 @@ async fn unreadable_row_of_an_event_outside_the_selection_is_not_reported() {
     assert_eq!(lines.len(), 12, "{lines:?}");
 }
 
-/// The rows of one event end a page: by their sort keys 0, 1, 10, 11, 2 and so on. What is sent together ends there too.
+/// A page ends within the rows of one event, whose sort keys are in the order 0, 1, 10, 11, 2 and so on. A batch ends there too.
 #[tokio::test]
 async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
     let setup = Setup::new().await;
@@ -223,7 +223,7 @@ async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
 }
 
 #[tokio::test]
-async fn republish_continues_after_a_bus_that_refused() {
+async fn republish_after_a_failed_bus_continues_with_the_cursor() {
     let setup = setup().await;
     setup.fail(json!({"putEvents": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = setup.daybook(&format!("{ALWAYS} --yes")).await;
@@ -259,7 +259,7 @@ async fn republish_sends_nothing_after_an_unsent_message() {
 }
 
 #[tokio::test]
-async fn republish_continues_after_a_table_that_refused() {
+async fn republish_after_a_failed_table_continues_with_the_cursor() {
     let setup = setup().await;
     setup.todo("3", 2).await;
     // What its second event announced is gone, and how much that was the table does not tell.
@@ -276,14 +276,11 @@ async fn republish_continues_after_a_table_that_refused() {
     let error = printed.ended.unwrap_err();
     assert_eq!(error.exit_code(), 3);
     let text = daybook_function_runtime::with_causes(&error);
-    assert!(
-        text.starts_with("ended before the end, go on with --after todo/1: ") && text.contains("AccessDenied"),
-        "{text}"
-    );
+    assert!(text.starts_with("stopped early, go on with --after todo/1: ") && text.contains("AccessDenied"), "{text}");
     let summary = printed.lines.last().unwrap();
     assert_eq!(
         *summary,
-        "18 events in the window: 13 messages sent, 0 refused, 0 unreadable, 0 gone; ended before the end, go on with --after \
+        "18 events in the window: 13 messages sent, 0 rejected by the bus, 0 unreadable, 0 no longer exist; stopped early, go on with --after \
          todo/1"
     );
 
@@ -309,7 +306,7 @@ async fn interrupted_republish_prints_its_cursor_and_reports_nothing_as_gone() {
     let mut printed = setup.daybook_until(&all, 1).await;
     assert!(matches!(printed.ended, Ok(Exit::Interrupted)), "{printed:?}");
     let summary = printed.lines.pop().unwrap();
-    assert!(summary.ends_with("ended before the end, go on with --after todo/y"), "{summary}");
+    assert!(summary.ends_with("stopped early, go on with --after todo/y"), "{summary}");
     assert!(printed.lines.iter().all(|line| line.starts_with("sent ")), "{printed:?}");
     assert!(setup.sent().len() < 600);
     setup.daybook(&format!("{all} --after todo/y")).await.expect(Exit::Clean);
@@ -318,7 +315,7 @@ async fn interrupted_republish_prints_its_cursor_and_reports_nothing_as_gone() {
 }
 
 #[tokio::test]
-async fn republish_retries_transient_failures_and_reports_refused_messages() {
+async fn republish_retries_transient_failures_and_reports_rejected_messages() {
     let setup = setup().await;
     setup.fail(json!({
         "putEvents": [{"http": 500}],

@@ -17,13 +17,13 @@ use crate::support::Setup;
 
 const ARN: &str = "arn:aws:dynamodb:local:000000000000:table/daybook-test/stream/2026-11-20T00:00:00.000";
 
-/// A shard that is closed, unless nothing follows on it.
+/// A shard. It is closed if it has a child.
 struct Shard {
     id: String,
     parent: Option<String>,
-    /// It is not listed before its parent was read to its end.
+    /// Whether the shard is listed only after its parent was read to the end.
     appears: bool,
-    /// So many pages are empty before the one with the records.
+    /// The number of empty pages before the page with the records.
     empty: u32,
     records: Vec<Value>,
 }
@@ -31,7 +31,7 @@ struct Shard {
 /// A stream, one shard on each page of its description.
 struct Streams {
     shards: Vec<Shard>,
-    /// Those that were read to their ends.
+    /// The shards that were read to their ends.
     ended: Mutex<Vec<String>>,
 }
 
@@ -71,7 +71,7 @@ impl Streams {
     }
 }
 
-/// Says of every table that it is there.
+/// Answers the calls of the stream, and all others as if the table existed.
 async fn answer(State(streams): State<Arc<Streams>>, headers: HeaderMap, body: String) -> impl IntoResponse {
     let target = headers["x-amz-target"].to_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
     let answer = streams.answer(&target, &serde_json::from_str(&body).unwrap());
@@ -82,7 +82,7 @@ async fn answer(State(streams): State<Arc<Streams>>, headers: HeaderMap, body: S
     (status, [("content-type", "application/x-amz-json-1.0")], body.to_string())
 }
 
-/// The record of a row that was put.
+/// The stream record of a new row.
 fn record(row: &OutboxItem) -> Value {
     let image: serde_dynamo::Item = serde_dynamo::to_item(row).unwrap();
     let image = serde_json::to_value(image).unwrap();
@@ -105,7 +105,7 @@ struct Daybook(Child);
 
 impl Drop for Daybook {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -129,7 +129,7 @@ async fn child_shard_is_read_after_all_records_of_its_parent_are_sent() {
     };
     let shards = vec![
         shard(1, None, false, 0, &rows[0][..2]),
-        // Were it not waited for, what follows on it would be sent first.
+        // If the stack did not wait for this shard, it would send the records of its child first.
         shard(2, None, false, 10, &rows[1][..3]),
         shard(3, Some(1), true, 0, &rows[0][2..4]),
         shard(4, Some(2), false, 0, &rows[1][3..]),
@@ -148,7 +148,7 @@ async fn child_shard_is_read_after_all_records_of_its_parent_are_sent() {
     let mut sent = [Vec::new(), Vec::new()];
     while sent.iter().map(Vec::len).sum::<usize>() < 12 {
         let message = tokio::time::timeout(Duration::from_secs(60), messages.recv()).await;
-        let message = message.unwrap_or_else(|_| panic!("nothing more comes after {sent:?}")).unwrap();
+        let message = message.unwrap_or_else(|_| panic!("no message is sent after {sent:?}")).unwrap();
         let detail: Value = serde_json::from_str(&message.detail).unwrap();
         let of = usize::from(message.resources == ["todo/2"]);
         sent[of].push(detail["metadata"]["messageSeq"].as_u64().unwrap());

@@ -24,12 +24,12 @@ pub(crate) struct Setup {
     server: Server,
     /// A direct store.
     pub(crate) store: EventStore,
-    /// More settings.
+    /// Additional settings.
     pub(crate) settings: Vec<(&'static str, String)>,
     registry: Registry,
 }
 
-/// What a command printed, and how it ended.
+/// The output and the result of a command.
 #[derive(Debug)]
 pub(crate) struct Printed {
     pub(crate) ended: Result<Exit, OperatorError>,
@@ -37,7 +37,7 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// Expects an end.
+    /// Expects this exit status. Returns the lines of the output.
     #[track_caller]
     pub(crate) fn expect(self, exit: Exit) -> Vec<String> {
         assert_eq!(self.ended.as_ref().ok(), Some(&exit), "{self:?}");
@@ -56,7 +56,7 @@ impl Setup {
         Self::with(&[]).await
     }
 
-    /// With these settings of the writers.
+    /// A test table whose writers have these settings.
     pub(crate) async fn with(settings: &[(&'static str, &str)]) -> Self {
         let bus = Bus::new();
         let server = Server::start(bus.router()).await.unwrap();
@@ -85,17 +85,17 @@ impl Setup {
         environment
     }
 
-    /// Types a command.
+    /// Runs a command.
     pub(crate) async fn daybook(&self, line: &str) -> Printed {
         self.daybook_at(line, Screen::new()).await
     }
 
-    /// Types a command, and Ctrl-C once it has printed so many lines.
+    /// Runs a command, and interrupts it after it has printed `lines` lines.
     pub(crate) async fn daybook_until(&self, line: &str, lines: usize) -> Printed {
         self.daybook_at(line, Screen { lines, ..Screen::new() }).await
     }
 
-    /// Types a command whose output nobody reads after so many lines.
+    /// Runs a command whose output is closed after `lines` lines.
     pub(crate) async fn daybook_unread(&self, line: &str, lines: usize) -> Printed {
         self.daybook_at(line, Screen { closes: lines, ..Screen::new() }).await
     }
@@ -130,7 +130,7 @@ impl Setup {
         execute(&self.store, model, &key, commands).await.unwrap();
     }
 
-    /// A to-do with so many events, and as many messages.
+    /// Creates a to-do with this number of events, and as many messages.
     pub(crate) async fn todo(&self, id: &str, events: usize) {
         let request = |n: usize| {
             let command = if n == 0 { "CreateTodo" } else { "UpdateTodo" };
@@ -171,13 +171,13 @@ pub(crate) fn key(aggregate: &str) -> AggregateKey {
     AggregateKey::new(aggregate_type, id)
 }
 
-/// Standard output, and a finger on Ctrl-C.
+/// Captured standard output, which can interrupt the command or be closed.
 #[derive(Clone)]
 struct Screen {
     text: Arc<Mutex<Vec<u8>>>,
-    /// Then somebody presses Ctrl-C.
+    /// After this number of lines, the command is interrupted.
     lines: usize,
-    /// Then it is gone.
+    /// After this number of lines, the output is closed.
     closes: usize,
     stop: watch::Sender<bool>,
 }

@@ -115,7 +115,7 @@ async fn interrupted_verify_prints_the_cursor_that_continues_it() {
 }
 
 #[tokio::test]
-async fn verify_of_a_table_that_refuses_ends_with_status_3() {
+async fn verify_of_a_table_without_permission_ends_with_status_3() {
     let setup = setup().await;
     for _ in 0..4 {
         setup.table.proxy.fail_next(

@@ -1,6 +1,6 @@
-//! What is wrong with a template.
+//! Errors in a template.
 
-/// A template that cannot be used as it is.
+/// An error in a template.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     /// It is not YAML.

@@ -10,10 +10,10 @@ use crate::template::long_form;
 use crate::template::node::{Node, Parameters, Setting};
 use crate::template::stream_event::StreamEvent;
 
-/// Lambda's time-out for a function that sets none.
+/// Lambda's default time-out.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 3;
 
-/// A template, as far as it is about functions.
+/// The functions of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     /// The functions by logical id.
@@ -38,8 +38,8 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// When it is not YAML, or a function or one of its streams has a value that Lambda would refuse, that is not known
-    /// before it is deployed, or that [`Mapping`](crate::Mapping) does not support.
+    /// When it is not YAML, or a function or one of its streams has a value that Lambda would reject, that is known only after the
+    /// deployment, or that [`Mapping`](crate::Mapping) does not support.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let template = long_form::parse(text)?;
         let parameters = parameter_defaults(&template)?;

@@ -1,4 +1,4 @@
-//! The template as JSON, with every tag in its long form, so that one form is left to read.
+//! The template as JSON. Every tag is replaced by its long form, so that there is only one form to read.
 
 use serde_json::{Map, Value};
 use serde_yaml_ng::Value as Yaml;

@@ -1,4 +1,4 @@
-//! Values of a template, each with the path that an error names.
+//! Values of a template, each with its path for errors.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use crate::template::error::TemplateError;
 /// The defaults of the template's parameters.
 pub(crate) type Parameters = BTreeMap<String, String>;
 
-/// A value that may depend on something that exists only once it is deployed.
+/// A value that may depend on a resource that only a deployment creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// A literal, or the default of a parameter.
@@ -21,7 +21,7 @@ pub enum Setting {
     Unresolved(String),
 }
 
-/// A value, its path, and the parameters that `!Ref` is resolved with.
+/// A value, its path, and the parameters that resolve `!Ref`.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<'a> {
     value: &'a Value,
@@ -38,13 +38,13 @@ impl<'a> Node<'a> {
         TemplateError::at(&self.path, reason)
     }
 
-    /// The member of that name; `None` when it is not there or null.
+    /// The member with this name; `None` if it is missing or null.
     pub(crate) fn get(&self, name: &str) -> Result<Option<Node<'a>>, TemplateError> {
         let member = self.object()?.get(name).filter(|value| !value.is_null());
         Ok(member.map(|value| self.child(value, name)))
     }
 
-    /// The node that these names lead to; `None` when one is not there.
+    /// The node at this path of names; `None` if one is missing.
     pub(crate) fn find(&self, names: &[&str]) -> Result<Option<Node<'a>>, TemplateError> {
         let mut node = self.clone();
         for name in names {
@@ -69,7 +69,7 @@ impl<'a> Node<'a> {
         Ok(elements.iter().enumerate().map(|(index, value)| self.child(value, &index.to_string())))
     }
 
-    /// A text, number or boolean, or an intrinsic function that gives one.
+    /// A text, number or boolean, or an intrinsic function that returns one.
     pub(crate) fn setting(&self) -> Result<Setting, TemplateError> {
         match self.value {
             Value::String(text) => Ok(Setting::Known(text.clone())),
@@ -87,12 +87,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A value that must be known here.
+    /// A value that must be known before the deployment.
     pub(crate) fn known(&self) -> Result<String, TemplateError> {
         match self.setting()? {
             Setting::Known(text) => Ok(text),
             Setting::Unresolved(expression) => Err(self.error(format!(
-                "{expression} is not known here; use a literal, or !Ref to a parameter with a Default"
+                "{expression} is not known before the deployment; use a literal, or !Ref to a parameter with a Default"
             ))),
         }
     }
@@ -129,7 +129,7 @@ fn intrinsic(object: &Map<String, Value>) -> Option<(&str, &Value)> {
     is_intrinsic.then_some((name.as_str(), operand))
 }
 
-/// An intrinsic function in its short form: whole when its operand is simple, else its name and an ellipsis.
+/// An intrinsic function in its short form: complete if its operand is simple, otherwise its name and an ellipsis.
 fn short_form(name: &str, operand: &Value) -> String {
     let name = name.trim_start_matches("Fn::");
     match operand {

@@ -1,4 +1,4 @@
-//! `Type: DynamoDB` among a function's `Events`.
+//! An entry of `Type: DynamoDB` in a function's `Events`.
 
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ impl StreamEvent {
     }
 }
 
-/// Checks the names of all properties, and the values of those that decide nothing between a stream and a function: whoever
-/// runs a mapping chooses the stream, where to begin in it, and the destination.
+/// Checks the names of all properties, and the values of those that [`Mapping`](crate::Mapping) does not use: the code that runs
+/// a mapping chooses the stream, the starting position and the destination.
 fn check_properties(event: &Node<'_>) -> Result<(), TemplateError> {
     for (name, property) in event.members()? {
         match name {
@@ -61,10 +61,10 @@ fn check_properties(event: &Node<'_>) -> Result<(), TemplateError> {
             | "ParallelizationFactor"
             | "StartingPosition"
             | "Stream" => {}
-            // Encryption of the filter, and metrics: neither changes which record is delivered when.
+            // Encryption of the filter, and metrics: they do not affect the delivery of records.
             "KmsKeyArn" | "MetricsConfig" => {}
             "TumblingWindowInSeconds" => return Err(property.error("tumbling windows are not supported")),
-            _ => return Err(property.error("is no property of a DynamoDB event")),
+            _ => return Err(property.error("is not a property of a DynamoDB event")),
         }
     }
     event.required("Stream")?.setting()?;
@@ -78,7 +78,7 @@ fn check_properties(event: &Node<'_>) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// -1 is infinite, and so is a limit that is not set.
+/// Reads a limit. -1 and a missing value are infinite.
 fn unless_infinite<T>(
     node: Option<Node<'_>>,
     read: impl FnOnce(&Node<'_>) -> Result<T, TemplateError>,

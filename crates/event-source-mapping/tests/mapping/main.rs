@@ -20,7 +20,7 @@ fn success() -> InvocationOutcome {
     InvocationOutcome::Returned("null".to_owned())
 }
 
-/// A mapping that has got `count` records, each of an item of its own.
+/// A mapping with `count` records, each of a different item.
 fn mapping(settings: MappingSettings, count: usize) -> Mapping {
     let mut mapping = Mapping::new(settings);
     (0..count).for_each(|place| mapping.push(record_of(place, place, 0), START).unwrap());
@@ -59,7 +59,7 @@ fn places_of(discarded: &Discarded) -> Vec<usize> {
     discarded.records.iter().map(place).collect()
 }
 
-/// Plays the function until the mapping waits for nothing: what it was given, in order, and what was discarded.
+/// Executes all steps until the mapping waits for nothing. Returns the invocations in order, and the discarded records.
 fn run(mapping: &mut Mapping, function: impl Fn(&[usize]) -> InvocationOutcome) -> (Vec<Vec<usize>>, Vec<Discarded>) {
     let (mut now, mut invocations, mut gone) = (START, Vec::new(), Vec::new());
     loop {
@@ -99,7 +99,7 @@ fn full_payload_does_not_wait_for_its_window() {
 }
 
 #[test]
-fn a_record_that_is_too_large_by_itself_goes_alone() {
+fn record_above_the_payload_limit_is_delivered_alone() {
     let mut mapping = Mapping::new(MappingSettings::default());
     mapping.push(record_of(0, 0, 7_000_000), START).unwrap();
     mapping.push(record_of(1, 0, 0), START).unwrap();
@@ -165,7 +165,7 @@ fn a_record_that_no_filter_matches_is_dropped_and_counts_as_processed() {
 }
 
 #[test]
-fn a_batch_that_fails_comes_again_whole_before_anything_behind_it() {
+fn failed_batch_is_retried_whole_before_later_records() {
     let mut mapping = mapping(MappingSettings { batch_size: 2, ..MappingSettings::default() }, 4);
     for attempt in 1..=3 {
         let again = batch(&mut mapping, START + attempt * 10 * SECOND);
@@ -249,7 +249,7 @@ fn a_batch_is_discarded_when_its_retries_are_used_up() {
 }
 
 #[test]
-fn a_partial_failure_uses_up_a_retry_and_only_what_is_left_is_discarded() {
+fn partial_failure_uses_up_a_retry_and_only_unfinished_records_are_discarded() {
     let settings = MappingSettings {
         report_batch_item_failures: true,
         maximum_retry_attempts: Some(2),
@@ -277,7 +277,7 @@ fn bisection_delivers_every_good_record_and_isolates_the_bad_one() {
             vec![4, 5, 6, 7],
             vec![4, 5],
             vec![4],
-            vec![5], // splits have used up no retry: this is the first attempt, and the next the only retry
+            vec![5], // splits use up no retry: this is the first attempt, and the next one is the only retry
             vec![5],
             vec![6, 7],
         ]
@@ -316,7 +316,7 @@ fn a_function_that_could_not_be_invoked_uses_up_no_retry_and_splits_nothing() {
         assert_eq!(places(&again), [0, 1]);
         mapping.settle(again, InvocationOutcome::NotInvoked, START + attempt * LONGEST_DELAY);
     }
-    // Only what the function has seen counts: the whole batch once, and its first half once.
+    // Only invocations of the function count: one with the whole batch, and one with its first half.
     let (_, gone) = run(&mut mapping, |_| InvocationOutcome::FunctionError);
     assert_eq!((places_of(&gone[0]), gone[0].invocations), (vec![0], 2));
 }
@@ -333,7 +333,7 @@ fn a_record_older_than_the_maximum_age_is_not_delivered() {
 }
 
 #[test]
-fn only_the_records_that_are_too_old_are_discarded() {
+fn maximum_age_discards_only_the_records_that_are_too_old() {
     let mut mapping =
         mapping(MappingSettings { maximum_record_age: Some(60 * SECOND), ..MappingSettings::default() }, 2);
     let gone = discarded(&mut mapping, START + 61 * SECOND);
@@ -378,7 +378,7 @@ fn document_has_the_position_of_the_records_and_the_records() {
 }
 
 #[test]
-fn records_must_come_in_the_order_of_their_numbers() {
+fn record_out_of_sequence_is_rejected() {
     let mut mapping = mapping(MappingSettings::default(), 6);
     let error = mapping.push(record_of(4, 0, 0), START).unwrap_err();
     assert_eq!(error.to_string(), "record 99 does not come after 100");
@@ -387,7 +387,7 @@ fn records_must_come_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn the_position_is_the_first_record_that_is_not_done() {
+fn position_is_the_first_record_that_is_not_done() {
     let at = |place: usize| SequenceNumber::parse(&number(place)).unwrap();
     assert_eq!(Mapping::new(MappingSettings::default()).position(), Position::Start);
 

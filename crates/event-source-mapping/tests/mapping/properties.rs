@@ -1,5 +1,5 @@
-//! What holds whatever the function does, in whatever order its invocations end. That batches never share an item and that
-//! no record overtakes another of its item is asserted in every run, by [`play`].
+//! Properties that hold for all outcomes of invocations, in any order. [`play`] also asserts in every run that concurrent batches
+//! never share an item and that no record overtakes another record of its item.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
 mod shard;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use shard::{START, failures, number, place, record_of};
 
-/// How one invocation ends. Places are counted within its batch and wrap around.
+/// The outcome of one invocation. Indexes are counted within its batch and wrap around.
 #[derive(Clone, Debug)]
 enum Ending {
     Success,
@@ -24,18 +24,18 @@ enum Ending {
     FailedAt(Vec<usize>),
 }
 
-/// A run of the caller's loop.
+/// The input of a run of the caller's loop.
 #[derive(Clone, Debug)]
 struct Run {
     settings: MappingSettings,
     /// The item of each record.
     items: Vec<usize>,
-    /// Used up one by one, each with which of the open invocations it ends and after how many milliseconds; then every
-    /// invocation succeeds.
+    /// The outcomes in order, each with the index of the open invocation that it ends and the milliseconds before it. When they are
+    /// used up, every invocation succeeds.
     endings: Vec<(Ending, usize, u64)>,
 }
 
-/// What became of each record, by its place.
+/// The result for each record, by its index.
 #[derive(Debug, Default)]
 struct Fate {
     delivered: Vec<usize>,
@@ -87,7 +87,7 @@ prop_compose! {
     }
 }
 
-/// What the function answers, and how many of the batch's records that makes done.
+/// The outcome of the function, and the number of records of the batch that are then done.
 fn end(ending: &Ending, batch: &Batch, report: bool) -> (InvocationOutcome, usize) {
     let all = batch.records().len();
     let unless_reported = |done: usize| if report { done } else { all };
@@ -104,7 +104,7 @@ fn end(ending: &Ending, batch: &Batch, report: bool) -> (InvocationOutcome, usiz
     }
 }
 
-/// Pushes half of the records at once and the others as it goes, polls until the mapping waits, then ends one invocation.
+/// Pushes half of the records at the start and the others during the run, polls until the mapping waits, then ends one invocation.
 fn play(run: &Run) -> (Mapping, Fate) {
     let mut mapping = Mapping::new(run.settings.clone());
     let mut waiting = run.items.iter().enumerate().map(|(place, item)| record_of(place, *item, 0));
@@ -152,7 +152,7 @@ fn play(run: &Run) -> (Mapping, Fate) {
     }
 }
 
-/// What comes before a record among its item's is settled for good, or comes before it in the same batch.
+/// Asserts that all earlier records of the same item are settled or precede the record in the same batch.
 fn assert_in_order(run: &Run, batch: &Batch, fate: &Fate) {
     let places: Vec<_> = batch.records().iter().map(place).collect();
     for (index, place) in places.iter().enumerate() {
@@ -164,7 +164,7 @@ fn assert_in_order(run: &Run, batch: &Batch, fate: &Fate) {
     }
 }
 
-/// The places of the records that the function may see, and of those that it may not.
+/// The indexes of the records that the filter passes, and of the others.
 fn filtered(run: &Run) -> (Vec<usize>, Vec<usize>) {
     (0..run.items.len()).partition(|place| run.settings.filter == RecordFilter::default() || run.items[*place] != 0)
 }
@@ -184,7 +184,7 @@ fn end_of(run: &Run) -> Position {
 
 proptest! {
     #[test]
-    fn without_limits_every_record_is_done_once_and_in_the_order_of_its_item(run in runs()) {
+    fn mapping_without_limits_finishes_each_record_once_in_the_order_of_its_item(run in runs()) {
         let (mapping, fate) = play(&run);
         prop_assert_eq!(by_item(&run, fate.done), by_item(&run, filtered(&run).0));
         prop_assert_eq!(fate.discarded, Vec::<usize>::new());
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn no_record_vanishes_without_being_done_filtered_or_discarded(run in runs_with_limits()) {
+    fn each_record_is_done_filtered_or_discarded(run in runs_with_limits()) {
         let (mapping, fate) = play(&run);
         let (_, dropped) = filtered(&run);
         let mut all = [fate.done, fate.discarded, dropped].concat();
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_run_takes_the_same_steps(run in runs_with_limits()) {
+    fn repeated_run_takes_the_same_steps(run in runs_with_limits()) {
         let ((first, first_fate), (second, second_fate)) = (play(&run), play(&run));
         prop_assert_eq!(first_fate.delivered, second_fate.delivered);
         prop_assert_eq!(first_fate.discarded, second_fate.discarded);

@@ -19,7 +19,7 @@ pub enum StartError {
     /// The data file cannot be opened.
     #[error("cannot open the data file: {0}")]
     Data(String),
-    /// No address to listen on.
+    /// The server cannot listen.
     #[error("cannot listen: {0}")]
     Listen(#[from] io::Error),
 }
@@ -39,7 +39,7 @@ impl LocalDynamoDb {
         Ok(Self(Server::spawn(listener, |listener, stopped| server::serve_with_shutdown(listener, database, stopped))?))
     }
 
-    /// Serves from memory, at a free port of 127.0.0.1.
+    /// Serves from memory, on a free port of 127.0.0.1.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl LocalDynamoDb {
         self.0.url()
     }
 
-    /// Stops once all requests that have arrived are answered.
+    /// Stops after all received requests have a response.
     pub async fn stop(self) {
         self.0.stop().await;
     }

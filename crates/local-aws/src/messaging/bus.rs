@@ -1,4 +1,4 @@
-//! What arrived, and what each call held.
+//! The accepted entries and messages, and the recorded calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,15 +26,15 @@ pub(crate) struct State {
 /// An entry that the bus accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivered {
-    /// The id that the bus gave it. An entry that is sent twice gets two.
+    /// The id that the bus assigned. An entry that is sent twice gets two ids.
     pub event_id: String,
-    /// As named in the entry; `default` when it names none.
+    /// The name in the entry, or `default` if it has none.
     pub event_bus_name: String,
     /// `Source`.
     pub source: String,
     /// `DetailType`.
     pub detail_type: String,
-    /// `Detail`, the JSON text as it was sent.
+    /// `Detail`, the unchanged JSON text.
     pub detail: String,
     /// `Time`, RFC 3339 with milliseconds, when the entry has one.
     pub time: Option<String>,
@@ -47,11 +47,11 @@ pub struct Delivered {
 /// A call of `PutEvents` with a readable body, whatever its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PutEventsCall {
-    /// The entries that it held.
+    /// The number of entries in the call.
     pub entries: usize,
     /// Their size by EventBridge's rule.
     pub bytes: usize,
-    /// The result of each entry, in their order; empty when the call failed as a whole.
+    /// The result of each entry, in their order; empty if the whole call failed.
     pub results: Vec<PutEventsResultEntry>,
 }
 
@@ -62,7 +62,7 @@ pub struct PutEventsResultEntry {
     /// The id of a delivered entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// Why it was not delivered.
+    /// The error code of an entry that was not delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
     /// The text for the code.
@@ -111,7 +111,7 @@ impl Bus {
         self.state().faults = faults;
     }
 
-    /// Receives each entry that is accepted from now on. None is lost, however slow the receiver.
+    /// Returns a receiver of each entry that is accepted from now on. A slow receiver loses none.
     pub fn subscribe(&self) -> UnboundedReceiver<Delivered> {
         let (sender, receiver) = unbounded_channel();
         self.state().subscribers.push(sender);

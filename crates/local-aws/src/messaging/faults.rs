@@ -1,4 +1,4 @@
-//! What should go wrong: scripts that calls use up one by one, and rules that apply to every call.
+//! Injected faults: scripts, of which each call uses up one fault, and rules, which apply to every call.
 //!
 //! As JSON, camelCase, every member optional:
 //!
@@ -31,10 +31,10 @@ use serde_json::Value;
 
 use crate::messaging::protocol::{CallError, CallResponse};
 
-/// The message of an error that a fault causes.
-pub(crate) const INJECTED: &str = "a fault was asked for";
+/// The message of an error that an injected fault causes.
+pub(crate) const INJECTED: &str = "injected fault";
 
-/// All that should go wrong. Nothing by default.
+/// The injected faults; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Faults {
@@ -46,29 +46,29 @@ pub struct Faults {
     pub send_message: Vec<CallFault>,
     /// Calls of `SendMessage` that fail because the body contains the text.
     pub messages: Vec<Rule>,
-    /// A fault for each of the next calls of `ReceiveMessage`. Messages in a dropped response count as received: they show
-    /// again when their visibility timeout is over.
+    /// A fault for each of the next calls of `ReceiveMessage`. Messages in a dropped response count as received: they become
+    /// visible again when their visibility timeout ends.
     pub receive_message: Vec<CallFault>,
     /// A fault for each of the next calls of `DeleteMessage` and `DeleteMessageBatch`.
     pub delete_message: Vec<CallFault>,
 }
 
-/// A fault of one call. `{}` lets it through.
+/// The fault of one call. `{}` is no fault.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CallFault {
     /// Wait this long first, in milliseconds.
     pub delay_ms: u64,
-    /// Fail the call with this status; 400 when only a code is given.
+    /// Fail the call with this status; 400 if only a code is given.
     pub http: Option<u16>,
-    /// Fail the call with this error code; `InternalFailure` or `ValidationException`, by the status, when only that
-    /// is given.
+    /// Fail the call with this error code. If only a status is given, the code is `InternalFailure` or `ValidationException`,
+    /// depending on the status.
     pub code: Option<String>,
-    /// Carry out the call and drop its response: the connection breaks, or the error above is returned.
+    /// Execute the call and drop its response: the connection breaks, or the error above is returned.
     pub accept_then_drop: bool,
-    /// Fail these entries and accept the others; only of `PutEvents` and `DeleteMessageBatch`.
+    /// Fail these entries and accept the others; only for `PutEvents` and `DeleteMessageBatch`.
     pub fail_entries: Vec<EntryFault>,
-    /// Not used up: every later call has this fault too.
+    /// The fault is not used up: every later call has it too.
     pub forever: bool,
 }
 
@@ -82,21 +82,21 @@ pub struct EntryFault {
     pub code: String,
 }
 
-/// A fault of every entry or message with some content.
+/// A fault of every entry or message that contains a text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
-    /// The text that it contains; the empty text is in every content.
+    /// The text; an empty text is contained in every entry and message.
     pub containing: String,
     /// The error code.
     pub code: String,
-    /// How many times; for ever when it is missing.
+    /// The number of times; without it, forever.
     #[serde(default)]
     pub times: Option<u32>,
 }
 
 impl CallFault {
-    /// Takes the fault of the next call off a script.
+    /// Takes the fault of the next call from a script.
     pub(crate) fn next(script: &mut Vec<Self>) -> Self {
         match script.first() {
             None => Self::default(),
@@ -109,7 +109,7 @@ impl CallFault {
         tokio::time::sleep(Duration::from_millis(self.delay_ms)).await;
     }
 
-    /// Fails a call before it is carried out, if the fault does.
+    /// Fails a call before it is executed, if the fault requires this.
     pub(crate) fn fail_before(&self) -> Result<(), CallError> {
         match self.error() {
             Some(error) if !self.accept_then_drop => Err(error),

@@ -12,7 +12,7 @@ pub(crate) enum CallResponse {
     BrokenConnection,
 }
 
-/// An error that fails a call as a whole.
+/// An error that fails a whole call.
 pub(crate) struct CallError {
     pub(crate) status: StatusCode,
     pub(crate) code: String,

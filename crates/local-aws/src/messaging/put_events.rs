@@ -8,15 +8,15 @@ use crate::messaging::bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry}
 use crate::messaging::faults::{CallFault, INJECTED, Rule};
 use crate::messaging::protocol::{self, CallError, CallResponse};
 
-/// Entries a request.
+/// Maximum entries per request.
 const MAX_ENTRIES: usize = 10;
-/// The entries of a request together are smaller than this, in bytes.
+/// The total size of a request's entries is below this number of bytes.
 const REQUEST_BYTES: usize = 1024 * 1024;
-/// What a `Time` counts, in bytes.
+/// The size that counts for a `Time`, in bytes.
 const TIME_BYTES: usize = 14;
-/// Characters of a `DetailType`.
+/// Maximum characters of a `DetailType`.
 const MAX_DETAIL_TYPE: usize = 128;
-/// Characters of a `TraceHeader`.
+/// Maximum characters of a `TraceHeader`.
 const MAX_TRACE_HEADER: usize = 500;
 
 #[derive(Deserialize)]
@@ -54,7 +54,7 @@ pub(crate) async fn put_events(bus: &Bus, body: &[u8]) -> Result<CallResponse, C
     fault.respond(json!({ "FailedEntryCount": failed, "Entries": results }))
 }
 
-/// Delivers the entries that neither a fault nor a limit fails.
+/// Delivers the entries that have no fault and are within the limits.
 fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> Vec<PutEventsResultEntry> {
     let mut state = bus.state();
     let mut results = Vec::new();
@@ -77,7 +77,7 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
     results
 }
 
-/// The limits of a request as a whole.
+/// Checks the limits of a whole request.
 fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallError> {
     let invalid = |message| Err(CallError::bad_request("ValidationException", message));
     if !(1..=MAX_ENTRIES).contains(&entries.len()) {
@@ -95,7 +95,7 @@ fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallErro
     Ok(())
 }
 
-/// The limits of an entry, and the entry as it is delivered.
+/// Checks the limits of an entry. Returns the delivered entry.
 fn deliverable(entry: PutEventsRequestEntry) -> Result<Delivered, PutEventsResultEntry> {
     let failed = |code, message| Err(PutEventsResultEntry::failed(code, message));
     let invalid = |message| failed("InvalidArgument", message);
@@ -125,7 +125,7 @@ fn deliverable(entry: PutEventsRequestEntry) -> Result<Delivered, PutEventsResul
     })
 }
 
-/// Source, detail type and detail.
+/// Returns source, detail type and detail.
 fn required(entry: &PutEventsRequestEntry) -> Result<(String, String, String), PutEventsResultEntry> {
     let required = |name: &str, value: &Option<String>| {
         value.clone().filter(|value| !value.is_empty()).ok_or_else(|| {

@@ -12,7 +12,7 @@ use crate::messaging::protocol::{CallError, CallResponse};
 use crate::messaging::put_events::put_events;
 use crate::messaging::sqs;
 
-/// More than any request within the limits has, escapes included.
+/// Maximum bytes of a request: more than any request within the limits has, including escapes.
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
 impl Bus {

@@ -1,8 +1,8 @@
 //! SQS: standard queues, and the operations on them.
 //!
-//! - `queues`: messages that wait or are hidden.
-//! - `send_message`, `receive_message`, and `receipts`: deleting a message that was received, or hiding it longer.
-//! - `get_queue_attributes`: how many messages there are.
+//! - `queues`: visible and hidden messages.
+//! - `send_message`, `receive_message`, and `receipts`: deletes a received message, or changes how long it is hidden.
+//! - `get_queue_attributes`: the number of messages.
 //! - `limits`: limits that several operations share.
 
 mod get_queue_attributes;

@@ -1,5 +1,5 @@
-//! Whatever runs of the function the stream allows, side by side, late, repeated, backwards, in parts or cut off, and
-//! however they take turns with each other and with commands: a snapshot is never wrong and never becomes older.
+//! Random interleavings of commands and of the function's runs, which may be concurrent, late, repeated, in reverse order, partial
+//! or crashed: a snapshot is never wrong and never becomes older.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,18 +20,18 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 use support::{Setup, handle};
 
-/// A snapshot is due so often that nearly every command causes one.
+/// The value of SNAPSHOT_EVERY: so low that nearly every command makes a snapshot due.
 const EVERY: u64 = 2;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Commands in one transaction.
+    /// Appends these commands in one transaction.
     Commands(Vec<Command>),
-    /// A run begins, on an instance that was there before or a new one, with these of the records so far.
+    /// Begins a run on an existing or a new instance, with some of the records so far.
     Begin { instance: Option<Index>, records: Vec<Index> },
-    /// One of the runs goes on until its next call has been answered.
+    /// Continues a run until its next call has a response.
     Advance(Index),
-    /// One of the runs is cut off where it is.
+    /// Ends a run at its current call.
     Crash(Index),
 }
 
@@ -51,7 +51,7 @@ fn step(command: BoxedStrategy<Command>) -> impl Strategy<Value = Step> {
 fn on_an_account() -> BoxedStrategy<Command> {
     prop_oneof![
         1 => "[a-c]?".prop_map(|name| ("UpdateOwner", json!({"ownerFirst": name, "ownerLast": "Brown"}))),
-        // Some of them are refused, on record.
+        // Some of them are rejected, and the rejection is an event.
         6 => (-900..700_i64).prop_map(|amount| ("RecordTransaction", json!({"desc": "", "amount": amount}))),
     ]
     .boxed()
@@ -97,9 +97,9 @@ async fn history(setup: &Setup, key: &AggregateKey) -> Vec<(Folded, Json)> {
     history
 }
 
-/// Every snapshot is the fold of the events up to its own. Returns the event of the newest.
+/// Every snapshot is the fold of the events up to its own. Returns the version of the latest snapshot.
 async fn assert_right(setup: &Setup, key: &AggregateKey, history: &[(Folded, Json)]) -> u64 {
-    let mut newest = 0;
+    let mut latest = 0;
     for prefix in [keys::SNAPSHOT, keys::KEPT_SNAPSHOT_PREFIX] {
         for row in setup.table.rows(key, prefix).await {
             let version = number(&row, "lastSeqNum");
@@ -108,13 +108,13 @@ async fn assert_right(setup: &Setup, key: &AggregateKey, history: &[(Folded, Jso
             assert_eq!(stored.state, StoredText::Text(state.text().to_owned()));
             assert_eq!(stored.message_seq, folded.message_seq());
             if prefix == keys::SNAPSHOT {
-                newest = version;
+                latest = version;
             } else {
                 assert_eq!(stored.sk, keys::kept_snapshot_sk(version));
             }
         }
     }
-    newest
+    latest
 }
 
 async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>) {
@@ -124,7 +124,7 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
     let mut instances = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
     let mut past = history(&setup, &key).await;
-    let mut newest = 0;
+    let mut latest = 0;
     for step in steps {
         match step {
             Step::Commands(commands) => {
@@ -176,7 +176,7 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
         }
     }
 
-    // And from every snapshot that is left, every version is what it was.
+    // Loads that begin with the remaining snapshots return the correct state of every version.
     let text = |state: &Json| state.text().to_owned();
     let loaded = setup.loaded(&key).await;
     let (folded, state) = past.last().unwrap();
@@ -194,7 +194,7 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
     assert!(live <= keep + 1 + u64::try_from(instances.len()).unwrap(), "{staying:?}");
 }
 
-/// The event of a kept snapshot, and whether its time is over.
+/// The version of a kept snapshot, and whether it expires.
 fn entry(row: Item) -> (u64, bool) {
     (number(&row, "lastSeqNum"), row.contains_key("ttl"))
 }
@@ -208,17 +208,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn of_an_account(keep in 0..3_u64, steps in vec(step(on_an_account()), 1..60)) {
+    fn interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_an_account(keep in 0..3_u64, steps in vec(step(on_an_account()), 1..60)) {
         run("account", ("OpenAccount", json!({})), keep, steps);
     }
 
     #[test]
-    fn of_a_todo(keep in 0..3_u64, steps in vec(step(on_a_todo()), 1..60)) {
+    fn interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_a_todo(keep in 0..3_u64, steps in vec(step(on_a_todo()), 1..60)) {
         run("todo", ("CreateTodo", json!({"title": "a", "message": ""})), keep, steps);
     }
 
     #[test]
-    fn of_an_order(keep in 0..3_u64, steps in vec(step(on_an_order()), 1..40)) {
+    fn interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_an_order(keep in 0..3_u64, steps in vec(step(on_an_order()), 1..40)) {
         let items = json!([{"productId": "coffee", "quantity": 2}]);
         run("order", ("PlaceOrder", json!({"customerId": "alice", "items": items, "total": 4_500})), keep, steps);
     }

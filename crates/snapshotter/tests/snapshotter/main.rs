@@ -20,7 +20,7 @@ use support::{EVERY, Setup, checkpoint, due, handle, handle_within, take_log};
 const THROTTLED: InjectedFault = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
 
 #[tokio::test]
-async fn a_due_event_leads_to_a_snapshot_of_all_events() {
+async fn due_event_leads_to_a_snapshot_of_all_events() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY + 3).await;
     setup.command(&key, "RecordTransaction", json!({"desc": "too much", "amount": -100_000})).await;
@@ -37,7 +37,7 @@ async fn a_due_event_leads_to_a_snapshot_of_all_events() {
 }
 
 #[tokio::test]
-async fn several_due_records_of_an_aggregate_are_one_snapshot() {
+async fn several_due_records_of_an_aggregate_lead_to_one_snapshot() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY * 5).await;
     let mut due = setup.due_records(&key, 1).await;
@@ -49,7 +49,7 @@ async fn several_due_records_of_an_aggregate_are_one_snapshot() {
 }
 
 #[tokio::test]
-async fn each_aggregate_of_a_batch_has_its_own_snapshot() {
+async fn batch_of_several_aggregates_takes_a_snapshot_of_each() {
     let setup = Setup::new().await;
     let mut keys = Vec::new();
     let mut batch = Vec::new();
@@ -66,7 +66,7 @@ async fn each_aggregate_of_a_batch_has_its_own_snapshot() {
 }
 
 #[tokio::test]
-async fn repeated_late_and_backward_batches_never_move_a_snapshot_back() {
+async fn repeated_late_and_reversed_batches_never_replace_a_newer_snapshot() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     let first = setup.due_records(&key, 1).await;
@@ -87,7 +87,7 @@ async fn repeated_late_and_backward_batches_never_move_a_snapshot_back() {
 }
 
 #[tokio::test]
-async fn an_invocation_that_was_overtaken_does_not_move_the_snapshot_back() {
+async fn overtaken_invocation_does_not_replace_a_newer_snapshot() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     let due = setup.due_records(&key, 1).await;
@@ -106,7 +106,7 @@ async fn an_invocation_that_was_overtaken_does_not_move_the_snapshot_back() {
 }
 
 #[tokio::test]
-async fn its_own_writes_and_unmarked_events_do_nothing() {
+async fn snapshot_writes_and_unmarked_events_cause_no_calls() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     assert_eq!(checkpoint(handle(&setup.snapshotter(), &setup.due_records(&key, 1).await).await), None);
@@ -124,14 +124,14 @@ async fn its_own_writes_and_unmarked_events_do_nothing() {
 }
 
 #[tokio::test]
-async fn a_batch_without_records_is_clean() {
+async fn batch_without_records_succeeds_without_calls() {
     let setup = Setup::new().await;
     assert_eq!(checkpoint(handle(&setup.snapshotter(), &[]).await), None);
     assert_eq!(setup.table.proxy.take_calls(), []);
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_does_not_keep_the_others_waiting() {
+async fn unreadable_record_is_skipped_and_the_others_are_processed() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     let mut batch = vec![json!("odd"), json!({"eventName": "INSERT"}), json!(null)];
@@ -141,7 +141,7 @@ async fn a_record_that_cannot_be_read_does_not_keep_the_others_waiting() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_for_a_moment_is_asked_again() {
+async fn transient_store_failure_is_retried() {
     // The events are queried, and whether there are kept snapshots to retire.
     for (operation, calls) in [("Query", 3), ("GetItem", 2), ("PutItem", 2)] {
         let setup = Setup::new().await;
@@ -154,7 +154,7 @@ async fn a_store_that_fails_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_snapshot_whose_answer_got_lost_is_taken() {
+async fn snapshot_whose_response_was_lost_is_taken() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     setup.table.proxy.fail_next("PutItem", InjectedFault::BreakAfter);
@@ -163,7 +163,7 @@ async fn a_snapshot_whose_answer_got_lost_is_taken() {
 }
 
 /// Whatever call fails for good, and however: the batch comes again from the first record of all.
-async fn assert_all_come_again(operation: &'static str, fault: InjectedFault) {
+async fn assert_whole_batch_is_retried(operation: &'static str, fault: InjectedFault) {
     let setup = Setup::new().await;
     let mut batch = Vec::new();
     for (id, first) in [("a", 30), ("b", 9), ("c", 100)] {
@@ -178,29 +178,30 @@ async fn assert_all_come_again(operation: &'static str, fault: InjectedFault) {
 }
 
 #[tokio::test]
-async fn while_events_cannot_be_read_the_batch_comes_again() {
-    assert_all_come_again("Query", THROTTLED).await;
+async fn batch_is_retried_while_events_cannot_be_read() {
+    assert_whole_batch_is_retried("Query", THROTTLED).await;
 }
 
 #[tokio::test]
-async fn while_snapshots_cannot_be_read_the_batch_comes_again() {
-    assert_all_come_again("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" }).await;
+async fn batch_is_retried_while_snapshots_cannot_be_read() {
+    assert_whole_batch_is_retried("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" }).await;
 }
 
 #[tokio::test]
-async fn while_snapshots_cannot_be_written_the_batch_comes_again() {
-    assert_all_come_again("PutItem", InjectedFault::BreakBefore).await;
+async fn batch_is_retried_while_snapshots_cannot_be_written() {
+    assert_whole_batch_is_retried("PutItem", InjectedFault::BreakBefore).await;
 }
 
 #[tokio::test]
-async fn while_permissions_are_missing_the_batch_comes_again() {
+async fn batch_is_retried_while_permissions_are_missing() {
     for operation in ["Query", "GetItem", "PutItem"] {
-        assert_all_come_again(operation, InjectedFault::Refuse { status: 400, code: "AccessDeniedException" }).await;
+        assert_whole_batch_is_retried(operation, InjectedFault::Refuse { status: 400, code: "AccessDeniedException" })
+            .await;
     }
 }
 
 #[tokio::test]
-async fn the_batch_comes_again_from_the_first_record_of_an_aggregate_that_failed_and_the_others_are_taken() {
+async fn batch_with_a_failed_aggregate_is_retried_from_its_first_record_and_the_others_are_taken() {
     let setup = Setup::new().await;
     let snapshotter = setup.snapshotter();
     // What this instance has seen before, it goes on from without a GetItem.
@@ -224,7 +225,7 @@ async fn the_batch_comes_again_from_the_first_record_of_an_aggregate_that_failed
 }
 
 #[tokio::test]
-async fn one_aggregate_that_failed_is_where_the_batch_comes_again_from() {
+async fn batch_with_one_failed_aggregate_is_retried_from_that_aggregate() {
     let setup = Setup::new().await;
     let mut batch = Vec::new();
     for (id, first) in [("a", 30), ("b", 9), ("c", 100), ("d", 1)] {
@@ -241,7 +242,7 @@ async fn one_aggregate_that_failed_is_where_the_batch_comes_again_from() {
 }
 
 #[tokio::test]
-async fn without_a_sequence_number_to_go_on_from_the_whole_batch_comes_again() {
+async fn failed_aggregate_without_a_sequence_number_makes_the_whole_batch_retried() {
     let setup = Setup::new().await;
     let [a, b] = [setup.account("a", EVERY).await, setup.account("b", EVERY).await];
     let mut batch = setup.due_records(&a, 1).await;
@@ -258,7 +259,7 @@ async fn without_a_sequence_number_to_go_on_from_the_whole_batch_comes_again() {
 }
 
 #[tokio::test]
-async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_again() {
+async fn aggregate_that_times_out_is_skipped_and_an_unstarted_one_is_retried() {
     let setup = Setup::new().await;
     let mut batch = Vec::new();
     let mut keys = Vec::new();
@@ -285,7 +286,7 @@ async fn what_is_not_folded_in_time_is_passed_by_and_what_had_no_turn_comes_agai
 }
 
 #[tokio::test]
-async fn what_had_its_turn_late_comes_again() {
+async fn aggregate_started_late_that_times_out_is_retried() {
     let setup = Setup::new().await;
     // Eight go side by side: it is the ninth, though they are done with at once.
     let forgotten = |number: u64| due(number, &AggregateKey::new("forgotten", number.to_string()));
@@ -299,7 +300,7 @@ async fn what_had_its_turn_late_comes_again() {
 }
 
 #[tokio::test]
-async fn an_aggregate_of_an_unknown_type_is_passed_by() {
+async fn aggregate_of_an_unknown_type_is_skipped() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     let mut batch = vec![due(1, &AggregateKey::new("forgotten", "1"))];
@@ -310,7 +311,7 @@ async fn an_aggregate_of_an_unknown_type_is_passed_by() {
 }
 
 #[tokio::test]
-async fn an_aggregate_that_the_table_does_not_know_has_no_snapshot() {
+async fn aggregate_without_rows_gets_no_snapshot() {
     let setup = Setup::new().await;
     let key = AggregateKey::new("account", "nobody");
     assert_eq!(checkpoint(handle(&setup.snapshotter(), &[due(1, &key)]).await), None);
@@ -318,7 +319,7 @@ async fn an_aggregate_that_the_table_does_not_know_has_no_snapshot() {
 }
 
 #[tokio::test]
-async fn an_aggregate_that_wants_its_full_history_has_no_snapshot() {
+async fn aggregate_with_full_history_gets_no_snapshot() {
     let setup = Setup::new().await;
     let key = AggregateKey::new("notebook", "1");
     setup.command(&key, "Start", json!({"lines": [""]})).await;
@@ -328,7 +329,7 @@ async fn an_aggregate_that_wants_its_full_history_has_no_snapshot() {
 }
 
 #[tokio::test]
-async fn a_stream_with_an_event_missing_is_passed_by() {
+async fn aggregate_with_a_missing_event_is_skipped() {
     let setup = Setup::new().await;
     let [torn, whole] = [setup.account("torn", EVERY * 2).await, setup.account("whole", EVERY).await];
     let mut batch = setup.due_records(&torn, 1).await;
@@ -342,7 +343,7 @@ async fn a_stream_with_an_event_missing_is_passed_by() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_newer_release_is_left_to_it() {
+async fn aggregate_with_an_event_of_a_newer_release_is_skipped() {
     let setup = Setup::new().await;
     let [ahead, known] = [setup.account("ahead", EVERY * 2).await, setup.account("known", EVERY).await];
     let mut batch = setup.due_records(&ahead, 1).await;
@@ -354,7 +355,7 @@ async fn an_event_of_a_newer_release_is_left_to_it() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_no_event_is_passed_by() {
+async fn aggregate_with_an_unreadable_event_row_is_skipped() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     let due = setup.due_records(&key, 1).await;
@@ -364,7 +365,7 @@ async fn a_row_that_is_no_event_is_passed_by() {
 }
 
 #[tokio::test]
-async fn a_state_that_is_too_large_is_passed_by_and_the_aggregate_works_on() {
+async fn aggregate_with_a_too_large_state_is_skipped_and_accepts_commands() {
     let setup = Setup::new().await;
     let key = setup.large_notebook("1").await;
     assert_eq!(checkpoint(handle(&setup.snapshotter(), &[due(1, &key)]).await), None);
@@ -376,7 +377,7 @@ async fn a_state_that_is_too_large_is_passed_by_and_the_aggregate_works_on() {
 }
 
 #[tokio::test]
-async fn a_large_state_is_stored_compressed_and_goes_on_from_there() {
+async fn large_state_is_stored_compressed_and_can_be_loaded() {
     let setup = Setup::new().await;
     let key = AggregateKey::new("notebook", "1");
     setup.command(&key, "Start", json!({"lines": [""]})).await;
@@ -393,7 +394,7 @@ async fn a_large_state_is_stored_compressed_and_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn a_modified_or_removed_event_is_not_due() {
+async fn modified_or_removed_event_is_not_due() {
     let setup = Setup::new().await;
     let key = setup.account("a", EVERY).await;
     let image = setup.due_records(&key, 1).await.remove(0)["dynamodb"]["NewImage"].take();
@@ -408,7 +409,7 @@ async fn a_modified_or_removed_event_is_not_due() {
 // What an operator reads of it.
 
 #[tokio::test]
-async fn a_batch_is_a_line_of_the_log_and_what_came_of_each_aggregate_another() {
+async fn batch_logs_one_line_for_itself_and_one_per_aggregate() {
     let setup = Setup::new().await;
     let [taken, torn] = [setup.account("taken", EVERY).await, setup.account("torn", EVERY).await];
     let ahead = setup.account("ahead", EVERY).await;

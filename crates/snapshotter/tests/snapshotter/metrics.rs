@@ -10,7 +10,7 @@ use daybook_settings::Environment;
 use serde_json::{Value, json};
 use support::{EVERY, Setup, checkpoint, due, handle};
 
-/// What one line of metrics counts; nothing where no line was written.
+/// The counts in the line of metrics; `None` if no line was written.
 fn counted(metrics: Metrics) -> Option<[Value; 3]> {
     let mut written = Vec::new();
     metrics.write_to(&mut written);
@@ -24,7 +24,7 @@ fn counted(metrics: Metrics) -> Option<[Value; 3]> {
 }
 
 #[tokio::test]
-async fn what_was_taken_what_is_too_large_and_what_is_impossible_is_counted() {
+async fn batch_counts_taken_too_large_and_failed_snapshots() {
     let metrics = Metrics::collect(&Environment::from_iter([("METRICS_NAMESPACE", "Daybook/test")]));
     let setup = Setup::new().await;
     let snapshotter = setup.snapshotter();
@@ -37,7 +37,7 @@ async fn what_was_taken_what_is_too_large_and_what_is_impossible_is_counted() {
     assert_eq!(checkpoint(handle(&snapshotter, &batch).await), None);
     assert_eq!(counted(metrics), Some([json!(2), json!(1), json!(2)]));
 
-    // What there is already, is not taken, and what did not happen is not written.
+    // A snapshot that already exists is not taken again, and a count of zero is not written.
     assert_eq!(checkpoint(handle(&snapshotter, &batch[..2]).await), None);
     assert_eq!(counted(metrics), None);
     assert_eq!(checkpoint(handle(&snapshotter, &[due(5, &large)]).await), None);

@@ -12,9 +12,9 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// List the messages of the dead-letter queue, one per line, by aggregate and number.
 ///
-/// A line contains SQS's id, the aggregate, the message's number, type and id, and the error with which it failed. The messages
-/// are hidden from other readers meanwhile, and then put back; none is deleted. SQS promises neither that one run receives all
-/// messages nor that its counts are exact, and messages that another reader has just received are not seen.
+/// A line contains SQS's id, the aggregate, the message's number, type and id, and the error with which it failed. The command
+/// hides the messages from other readers while it reads, and then makes them visible again; it deletes none. One run may miss
+/// messages, SQS's counts are approximate, and messages that another reader has just received are not visible.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct DlqListArgs {
@@ -51,12 +51,12 @@ pub(super) async fn run(args: DlqListArgs, context: &mut OperatorContext) -> Res
     let listed = messages.len();
     let unsendable = messages.iter().filter(|message| message.content.is_err()).count();
     let text = format!(
-        "{listed} letters of {seen} seen, {unsendable} of them no whole messages; SQS counts about {} waiting and {} that \
-         other readers have",
+        "{listed} of {seen} dead-letter messages listed, {unsendable} of them unsendable; SQS counts about {} visible and {} \
+         that other readers have received",
         counts.visible, counts.hidden
     );
     let summary = json!({
-        "letters": listed, "seen": seen, "notWhole": unsendable, "waiting": counts.visible, "hidden": counts.hidden,
+        "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": counts.visible, "hidden": counts.hidden,
     });
     context.print_summary(args.json, &text, &summary, None)?;
     Ok(if context.interrupt.is_set() { Exit::Interrupted } else { Exit::Clean })

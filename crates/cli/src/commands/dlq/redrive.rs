@@ -18,7 +18,7 @@ use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// The maximum of messages that are sent before those that the bus accepted are deleted.
+/// Maximum messages that are sent before those that the bus accepted are deleted.
 const BATCH_SIZE: usize = 500;
 
 /// How long messages stay hidden beyond the time that sending takes at the rate: for retries and for the queue's own calls.
@@ -26,10 +26,10 @@ const VISIBILITY_MARGIN: Duration = Duration::from_secs(600);
 
 /// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
 ///
-/// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as they are in the
-/// queue. Messages that the bus refuses again stay in the queue, and so do those that cannot be sent, such as a record that could
-/// not be read. A run that ends early loses nothing: messages that were sent and not yet deleted are sent again by the next run,
-/// and consumers recognize them by their message ids.
+/// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as the run received
+/// them. Messages that the bus rejects again stay in the queue. So do messages that cannot be sent, such as a record that could
+/// not be read. A run that ends early loses nothing: the next run sends messages again that were sent and not yet deleted, and
+/// consumers recognize them by their message ids.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct DlqRedriveArgs {
@@ -56,22 +56,21 @@ pub struct DlqRedriveArgs {
     pub bus: BusArgs,
 }
 
-/// How many messages ended how.
+/// The number of messages by outcome.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RedriveCounts {
     sent: usize,
     refused: usize,
     /// Sent, but SQS did not delete them.
-    kept: usize,
+    not_deleted: usize,
     /// They contain no outbox message.
-    #[serde(rename = "notWhole")]
     unsendable: usize,
     unsent: usize,
     hidden: u64,
 }
 
-/// All dead-letter messages that contain one outbox message.
+/// All dead-letter messages that contain the same outbox message.
 type Copies<'a> = &'a [DeadLetterMessage];
 
 /// Sends the selected messages again, or lists them.
@@ -97,7 +96,7 @@ struct Redrive<'a> {
     as_json: bool,
     counts: RedriveCounts,
     unsent: UnsentMessages,
-    /// Why the output cannot be written any more.
+    /// Why the output can no longer be written.
     output_error: Option<io::Error>,
 }
 
@@ -115,7 +114,7 @@ impl Redrive<'_> {
         let unsendable = selected.split_off(selected.partition_point(|message| message.content.is_ok()));
         self.queue.put_back(&unsendable).await;
         self.counts.unsendable = unsendable.len();
-        unsendable.iter().for_each(|message| self.print("left", message, Some("no whole message")));
+        unsendable.iter().for_each(|message| self.print("unsendable", message, None));
         Ok(selected)
     }
 
@@ -125,8 +124,8 @@ impl Redrive<'_> {
         messages.iter().for_each(|copies| self.print("would-send", &copies[0], None));
         let RedriveCounts { unsendable, hidden, .. } = self.counts;
         let not_seen = self.not_seen();
-        let text = format!("{} messages would be sent{not_seen}; nothing was done, --yes does it", messages.len());
-        let summary = json!({"wouldSend": messages.len(), "notWhole": unsendable, "hidden": hidden});
+        let text = format!("{} messages would be sent{not_seen}; this was a dry run, --yes sends them", messages.len());
+        let summary = json!({"wouldSend": messages.len(), "unsendable": unsendable, "hidden": hidden});
         self.output_error.map_or(Ok(()), Err)?;
         self.context.print_summary(self.as_json, &text, &summary, None)?;
         Ok(if unsendable == 0 { Exit::Clean } else { Exit::Findings })
@@ -137,7 +136,7 @@ impl Redrive<'_> {
         let progress = ProgressLine::of_count(messages.len());
         let mut left = Vec::new();
         for batch in messages.chunks(BATCH_SIZE) {
-            // A message after an unsent one would overtake it, and without an output nobody would know what was sent.
+            // A message after an unsent one would overtake it, and without an output the sent messages could not be reported.
             if self.unsent.any() || self.output_error.is_some() || self.context.interrupt.is_set() {
                 left.extend(batch.concat());
             } else {
@@ -176,18 +175,19 @@ impl Redrive<'_> {
             }
         }
         for (message, reason) in self.queue.delete(&sent).await {
-            self.counts.kept += 1;
-            progress.suspend(|| self.print("sent-and-kept", &message, Some(&reason)));
+            self.counts.not_deleted += 1;
+            progress.suspend(|| self.print("sent-not-deleted", &message, Some(&reason)));
         }
         left
     }
 
     fn summarize(self) -> Result<Exit, OperatorError> {
-        let RedriveCounts { sent, refused, kept, unsendable, unsent, .. } = self.counts;
-        let not_deleted = if kept > 0 { format!(" but for {kept} letters, which SQS kept") } else { String::new() };
+        let RedriveCounts { sent, refused, not_deleted, unsendable, unsent, .. } = self.counts;
+        let except =
+            if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
         let text = format!(
-            "{sent} messages sent and deleted from the queue{not_deleted}; left there: {refused} that the bus refuses, \
-             {unsendable} no whole messages, {unsent} not sent{}",
+            "{sent} messages sent and deleted from the queue{except}; in the queue: {refused} that the bus rejects, \
+             {unsendable} unsendable, {unsent} not sent{}",
             self.not_seen()
         );
         self.output_error.map_or(Ok(()), Err)?;
@@ -197,17 +197,21 @@ impl Redrive<'_> {
         if interrupted {
             return Ok(Exit::Interrupted);
         }
-        self.unsent.into_result("the rest is in the queue, run it again".to_owned())?;
-        Ok(if refused + kept + unsendable == 0 { Exit::Clean } else { Exit::Findings })
+        self.unsent.into_result("the other messages are in the queue; run it again".to_owned())?;
+        Ok(if refused + not_deleted + unsendable == 0 { Exit::Clean } else { Exit::Findings })
     }
 
-    /// The end of the summary, where other readers have messages.
+    /// The end of the summary if other readers have received messages.
     fn not_seen(&self) -> String {
         let hidden = self.counts.hidden;
-        if hidden > 0 { format!("; about {hidden} more are hidden from this look") } else { String::new() }
+        if hidden > 0 {
+            format!("; about {hidden} more are hidden because another reader received them")
+        } else {
+            String::new()
+        }
     }
 
-    /// Prints the outcome of a message, as long as the output can be written.
+    /// Prints the outcome of a message, unless the output failed before.
     fn print(&mut self, outcome: &str, message: &DeadLetterMessage, why: Option<&str>) {
         if self.output_error.is_some() {
             return;

@@ -10,7 +10,7 @@ use crate::operator::dead_letter_queue::READ_VISIBILITY_TIMEOUT;
 use crate::operator::target::{QueueArgs, STACK_HELP};
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
-/// Show one message of the dead-letter queue whole: outbox row or stream record, error, attempts, and position in the stream.
+/// Show one message of the dead-letter queue in full: outbox row or stream record, error, attempts, and position in the stream.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct DlqShowArgs {
@@ -46,7 +46,8 @@ pub(super) async fn run(args: DlqShowArgs, context: &mut OperatorContext) -> Res
         return Ok(Exit::Clean);
     }
     eprintln!(
-        "no letter has the id {:?} among {} that were seen; `daybook dlq list` prints the ids, and another look may see more",
+        "no dead-letter message has the id {:?} among the {} that were received; `daybook dlq list` prints the ids, and another \
+         run may receive more",
         args.id,
         messages.len()
     );

@@ -36,12 +36,12 @@ pub struct WindowArgs {
     pub after: Option<AggregateName>,
 }
 
-/// The events of an aggregate within the window: by number, the count of the aggregate's messages up to and including the
-/// event's, where the index has it.
+/// The events of an aggregate within the window, by number. The value is the count of the aggregate's messages up to and
+/// including those of the event, if the index contains it.
 pub(super) type AggregateEvents = BTreeMap<u64, Option<u64>>;
 
 impl WindowArgs {
-    /// The events of the window, by aggregate; only some of them after Ctrl-C.
+    /// Finds the events of the window, by aggregate; after Ctrl-C, only some of them.
     pub(super) async fn find_events(
         &self,
         store: &EventStore,
@@ -68,7 +68,7 @@ impl WindowArgs {
         Ok(found)
     }
 
-    /// The names of all events that may have announced messages.
+    /// The names of all events that may have published messages.
     fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
         // Types and aggregates exclude each other.
         let of_aggregates = self.aggregates.iter().map(|AggregateName(key)| key.aggregate_type.clone());

@@ -1,4 +1,4 @@
-//! `GetQueueAttributes`: how many messages there are, which here is exact.
+//! `GetQueueAttributes`: the number of messages. Unlike SQS's counts, it is exact.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::messaging::protocol::CallError;
 
-/// A message may stay hidden for twelve hours, in seconds.
+/// Maximum time that a message stays hidden, in seconds: twelve hours.
 const MAX_VISIBILITY_TIMEOUT: u64 = 12 * 60 * 60;
 
 pub(crate) fn check_visibility_timeout(seconds: u64) -> Result<(), CallError> {

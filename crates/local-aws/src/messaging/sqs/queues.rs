@@ -1,4 +1,4 @@
-//! Standard queues: a message that was received is hidden until its visibility timeout is over or it is deleted.
+//! Standard queues: a received message is hidden until its visibility timeout ends or it is deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::messaging::protocol::CallError;
 /// A message that a queue accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueMessage {
-    /// The id that the queue gave it.
+    /// The id that the queue assigned.
     pub message_id: String,
     /// The queue.
     pub queue_url: String,
@@ -22,11 +22,11 @@ pub struct QueueMessage {
     pub attributes: BTreeMap<String, String>,
 }
 
-/// All queues. One exists as soon as a message names it.
+/// All queues. A queue exists as soon as a message names it.
 #[derive(Default)]
 pub(crate) struct Queues {
     queued: Vec<Queued>,
-    /// Wakes the receivers that wait for a message.
+    /// Wakes waiting receivers.
     pub(crate) changed: Arc<Notify>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Queued {
     pub(crate) sent: u64,
     pub(crate) receives: u32,
     pub(crate) first_received: u64,
-    /// Of the newest receipt.
+    /// The handle of the latest receipt.
     pub(crate) handle: Option<String>,
     hidden_until: Option<Instant>,
 }
@@ -62,7 +62,7 @@ impl Queues {
         self.queued.iter().map(|queued| queued.message.clone()).collect()
     }
 
-    /// Receives up to `most` messages, and hides them for that long.
+    /// Receives a maximum of `most` messages, and hides them for a duration.
     pub(crate) fn receive(&mut self, queue_url: &str, most: usize, hide: Duration) -> Vec<&Queued> {
         let is_visible = |queued: &&mut Queued| queued.message.queue_url == queue_url && !queued.is_hidden();
         let mut received = Vec::new();
@@ -78,26 +78,26 @@ impl Queues {
         received
     }
 
-    /// When the next hidden message of a queue shows again.
+    /// The time at which the next hidden message of a queue becomes visible again.
     pub(crate) fn next_to_show(&self, queue_url: &str) -> Option<Instant> {
         self.of_queue(queue_url).filter_map(|queued| queued.hidden_until).min()
     }
 
-    /// How many messages of a queue are visible, and how many are hidden.
+    /// The numbers of visible and of hidden messages of a queue.
     pub(crate) fn counts(&self, queue_url: &str) -> (usize, usize) {
         let hidden = self.of_queue(queue_url).filter(|queued| queued.is_hidden()).count();
         (self.of_queue(queue_url).count() - hidden, hidden)
     }
 
-    /// Deletes the message of a receipt. An older receipt of a message deletes nothing, and neither does one of a message
-    /// that was deleted; both succeed.
+    /// Deletes the message of a receipt. An older receipt of a message and a receipt of a deleted message delete nothing; both
+    /// calls succeed.
     pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
         check_handle(handle)?;
         self.queued.retain(|queued| !queued.has(queue_url, handle));
         Ok(())
     }
 
-    /// Hides the message of a receipt for that long from now on; 0 shows it at once.
+    /// Hides the message of a receipt for a duration from now on; 0 makes it visible at once.
     pub(crate) fn hide(&mut self, queue_url: &str, handle: &str, hide: Duration) -> Result<(), CallError> {
         check_handle(handle)?;
         let in_flight = self.queued.iter_mut().find(|queued| queued.has(queue_url, handle) && queued.is_hidden());
@@ -114,7 +114,7 @@ impl Queues {
     }
 }
 
-/// Handles here are a message id and the number of the receive.
+/// Checks the form of a receipt handle: a message id and the number of the receive.
 fn check_handle(handle: &str) -> Result<(), CallError> {
     let is_handle =
         handle.split_once('/').is_some_and(|(id, receive)| id.len() == 36 && receive.parse::<u32>().is_ok());

@@ -1,4 +1,4 @@
-//! What can be done with a message that was received: `DeleteMessage`, `ChangeMessageVisibility`, and both for up to ten.
+//! Operations on received messages: `DeleteMessage`, `ChangeMessageVisibility`, and their batches of up to ten entries.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::messaging::faults::{CallFault, INJECTED};
 use crate::messaging::protocol::{self, CallError, CallResponse};
 use crate::messaging::sqs::limits::check_visibility_timeout;
 
-/// Entries a batch.
+/// Maximum entries per batch.
 const MAX_ENTRIES: usize = 10;
-/// Characters of an entry's id.
+/// Maximum characters of an entry's id.
 const MAX_ENTRY_ID: usize = 80;
 
 #[derive(Deserialize)]
@@ -45,7 +45,7 @@ struct ReceiptBatchEntry {
 struct Receipt {
     #[serde(default)]
     receipt_handle: String,
-    /// In seconds; only when the visibility is changed.
+    /// In seconds; only set to change the visibility.
     visibility_timeout: Option<u64>,
 }
 

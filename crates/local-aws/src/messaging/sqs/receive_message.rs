@@ -12,9 +12,9 @@ use crate::messaging::protocol::{self, CallError, CallResponse};
 use crate::messaging::sqs::limits::{check_range, check_visibility_timeout};
 use crate::messaging::sqs::queues::Queued;
 
-/// Messages a call.
+/// Maximum messages per call.
 const MAX_MESSAGES: u64 = 10;
-/// How long a call can wait, in seconds.
+/// Maximum wait time of a call, in seconds.
 const MAX_WAIT: u64 = 20;
 
 #[derive(Deserialize)]
@@ -23,12 +23,12 @@ struct ReceiveMessageRequest {
     queue_url: String,
     #[serde(default = "one")]
     max_number_of_messages: u64,
-    /// The default of a queue that sets none.
+    /// The default is that of a queue without the attribute.
     #[serde(default = "thirty")]
     visibility_timeout: u64,
     #[serde(default)]
     wait_time_seconds: u64,
-    /// The older name of the next.
+    /// The older name of `MessageSystemAttributeNames`.
     #[serde(default)]
     attribute_names: Vec<String>,
     #[serde(default)]
@@ -57,26 +57,26 @@ pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallRespon
     fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
 }
 
-/// The messages that are visible, or that become visible first within the wait time.
+/// Returns the visible messages, or, if there are none, the first that become visible within the wait time.
 async fn receive(bus: &Bus, request: &ReceiveMessageRequest) -> Vec<Value> {
-    let give_up = Instant::now() + Duration::from_secs(request.wait_time_seconds);
+    let wait_until = Instant::now() + Duration::from_secs(request.wait_time_seconds);
     let hide = Duration::from_secs(request.visibility_timeout);
     let most = usize::try_from(request.max_number_of_messages).unwrap_or(1);
     loop {
         let changed = bus.state().queues.changed.clone();
         let changed = changed.notified();
         tokio::pin!(changed);
-        // Before the queue is read, so that a message that is sent in between wakes it.
+        // Registered before the queue is read, so that a message that is sent in between wakes this call.
         changed.as_mut().enable();
         let next = {
             let mut state = bus.state();
             let received = state.queues.receive(&request.queue_url, most, hide);
-            if !received.is_empty() || Instant::now() >= give_up {
+            if !received.is_empty() || Instant::now() >= wait_until {
                 return received.into_iter().map(|queued| received_message(queued, request)).collect();
             }
             state.queues.next_to_show(&request.queue_url)
         };
-        let wake = next.map_or(give_up, |next| next.min(give_up));
+        let wake = next.map_or(wait_until, |next| next.min(wait_until));
         tokio::select! {
             () = changed => {}
             () = tokio::time::sleep_until(wake) => {}

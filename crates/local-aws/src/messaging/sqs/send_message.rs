@@ -10,7 +10,7 @@ use crate::messaging::faults::{CallFault, INJECTED, Rule};
 use crate::messaging::protocol::{self, CallError, CallResponse};
 use crate::messaging::sqs::queues::QueueMessage;
 
-/// Body and attributes together, in bytes.
+/// Maximum size of body and attributes together, in bytes.
 const MAX_MESSAGE: usize = 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -31,7 +31,7 @@ struct MessageAttribute {
     string_value: String,
 }
 
-/// The response is without the MD5 of the body, which the SDK for Rust does not check.
+/// Sends a message. The response does not contain the MD5 of the body, which the SDK for Rust does not check.
 pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.send_message);
     fault.delay().await;
