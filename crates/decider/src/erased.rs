@@ -123,14 +123,12 @@ impl<A: Aggregate> Model for ModelOf<A> {
         let commands = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
         let ids = Ids::from_seed(input.seed);
         let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
-        for (position, (command, creates)) in (1..).zip(commands) {
+        for (nth, (command, creates)) in (1..).zip(commands) {
             match (creates, draft.version()) {
-                (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { position }),
+                (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { nth }),
                 (true, 1..) => return Err(CommandError::Exists),
                 (false, 1..) if self.is_deleted(before) => return Err(CommandError::Deleted),
-                (false, 1..) if A::is_deleted(&draft.after.state) => {
-                    return Err(CommandError::AfterDeletion { position });
-                }
+                (false, 1..) if A::is_deleted(&draft.after.state) => return Err(CommandError::AfterDeletion { nth }),
                 (false, 0) => return Err(CommandError::Missing),
                 (true, 0) | (false, 1..) => {}
             }

@@ -180,16 +180,16 @@ pub enum CommandError {
     #[error("it has been deleted")]
     Deleted,
     /// The commands would create the aggregate twice.
-    #[error("command {position} of the array creates it again")]
+    #[error("command {nth} of the array creates it again")]
     CreatedTwice {
         /// The position of the second create command in the array, counted from 1.
-        position: usize,
+        nth: usize,
     },
     /// A command follows one that deleted the aggregate.
-    #[error("command {position} of the array comes after its deletion")]
+    #[error("command {nth} of the array comes after its deletion")]
     AfterDeletion {
         /// The position of the command after the deletion in the array, counted from 1.
-        position: usize,
+        nth: usize,
     },
     /// The aggregate's code returned something that cannot be stored: an event or a message that has no JSON form, or
     /// a creation that does not begin with the opening event.

@@ -129,7 +129,7 @@ fn second_creation_of_an_aggregate_fails() {
     assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists);
     // Of an aggregate that does not exist, the error is not that it exists.
     let twice = counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err();
-    assert_eq!(twice, CommandError::CreatedTwice { position: 2 });
+    assert_eq!(twice, CommandError::CreatedTwice { nth: 2 });
     assert_eq!(twice.to_string(), "command 2 of the array creates it again");
 }
 
@@ -151,11 +151,11 @@ fn command_after_the_deletion_in_the_same_batch_fails_with_its_position() {
     let counter = Subject::of::<Counter>();
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Add", json!({"amounts": [1]}))];
     let error = counter.decide(&counter.unborn(), &batch).unwrap_err();
-    assert_eq!(error, CommandError::AfterDeletion { position: 3 });
+    assert_eq!(error, CommandError::AfterDeletion { nth: 3 });
     assert_eq!(error.to_string(), "command 3 of the array comes after its deletion");
     let started = counter.after(&batch[..1]);
-    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::AfterDeletion { position: 2 });
+    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::AfterDeletion { nth: 2 });
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Start", json!({"at": 1}))];
-    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::CreatedTwice { position: 3 });
+    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::CreatedTwice { nth: 3 });
     assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::Exists);
 }

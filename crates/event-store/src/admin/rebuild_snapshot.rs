@@ -43,8 +43,7 @@ impl Admin<'_> {
 
 impl EventStream<'_> {
     async fn kept_snapshots_oldest_first(&self) -> Result<Vec<Item>, StoreError> {
-        let rows =
-            self.kept_snapshots_up_to(keys::MAX_SEQ_NUM).scan_index_forward(true).into_paginator().items().send();
+        let rows = self.kept_snapshots(keys::MAX_SEQ_NUM).scan_index_forward(true).into_paginator().items().send();
         rows.collect::<Result<_, _>>().await.map_err(|error| StoreError::of_call("read the kept snapshots", error))
     }
 

@@ -69,8 +69,7 @@ impl AttemptError {
         }
         // The metadata is at the expected version, but a row that it does not count exists.
         let row = failed("ConditionalCheckFailed")?;
-        let source =
-            format!("row {row} of the append exists already, although the metadata is at the expected version").into();
+        let source = format!("row {row} of the append exists, but the metadata is at the expected version").into();
         Some(Self::Final(StoreError::Corrupt { item: key.to_string(), source }.into()))
     }
 }

@@ -39,7 +39,7 @@ impl EventStream<'_> {
             nearest = nearer.unwrap_or(nearest);
         }
         // No event is read after this one, so nothing else would show that it does not exist.
-        if nearest.version() == version && self.is_beyond_events(version).await? {
+        if nearest.version() == version && self.is_ahead(version).await? {
             return Ok(self.model.before_first_event());
         }
         Ok(nearest)
@@ -53,7 +53,7 @@ impl EventStream<'_> {
     /// The latest usable kept snapshot up to event `version`.
     async fn usable_kept_snapshot(&self, version: u64) -> Result<Option<Folded>, StoreError> {
         let of_call = |error| StoreError::of_call("read a kept snapshot", error);
-        let latest = self.kept_snapshots_up_to(version).limit(1).send().await.map_err(of_call)?;
+        let latest = self.kept_snapshots(version).limit(1).send().await.map_err(of_call)?;
         let Some(row) = latest.items.unwrap_or_default().pop() else { return Ok(None) };
         if let Some(folded) = self.usable(row) {
             return Ok(Some(folded));
@@ -62,7 +62,7 @@ impl EventStream<'_> {
         // Pages of 1 MB skip these; the search ends at the first usable one.
         let own = AttributeValue::N(self.model.state_version().to_string());
         let mut others = self
-            .kept_snapshots_up_to(version)
+            .kept_snapshots(version)
             .filter_expression(format!("{} = :own", attributes::STATE_VERSION))
             .expression_attribute_values(":own", own)
             .into_paginator()
@@ -77,7 +77,7 @@ impl EventStream<'_> {
     }
 
     /// The kept snapshots up to event `version`, the latest first.
-    pub(crate) fn kept_snapshots_up_to(&self, version: u64) -> QueryFluentBuilder {
+    pub(crate) fn kept_snapshots(&self, version: u64) -> QueryFluentBuilder {
         let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version));
         self.store.rows_between(self.key, first, last).scan_index_forward(false)
     }

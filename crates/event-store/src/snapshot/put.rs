@@ -61,13 +61,9 @@ impl EventStream<'_> {
     async fn may_replace(&self, existing: &Item, snapshot: &SnapshotItem, now: Timestamp) -> Result<bool, StoreError> {
         let version = snapshot.last_seq_num;
         match self.decode_snapshot(existing.clone()) {
-            StoredSnapshot::Usable(folded) if folded.version() > version => {
-                self.is_beyond_events(folded.version()).await
-            }
+            StoredSnapshot::Usable(folded) if folded.version() > version => self.is_ahead(folded.version()).await,
             StoredSnapshot::Usable(_) => Ok(false),
-            StoredSnapshot::OfOtherStateVersion { version: other, .. } if other > version => {
-                self.is_beyond_events(other).await
-            }
+            StoredSnapshot::OfOtherStateVersion { version: other, .. } if other > version => self.is_ahead(other).await,
             // Among the kept snapshots, each release keeps its own until they expire.
             StoredSnapshot::OfOtherStateVersion { .. } if snapshot.sk != keys::SNAPSHOT => {
                 Ok(is_expired(existing, now))
@@ -84,12 +80,12 @@ impl EventStream<'_> {
     }
 
     /// Whether a snapshot is of an event that does not exist, so that no newer snapshot would ever replace it.
-    pub(super) async fn is_beyond_events(&self, version: u64) -> Result<bool, StoreError> {
-        let is_beyond_events = self.store.events(self.key, version - 1, 1).await?.items.is_empty();
-        if is_beyond_events {
+    pub(super) async fn is_ahead(&self, version: u64) -> Result<bool, StoreError> {
+        let is_ahead = self.store.events(self.key, version - 1, 1).await?.items.is_empty();
+        if is_ahead {
             tracing::warn!(aggregate = %self.key, version, "a snapshot is of an event that does not exist");
         }
-        Ok(is_beyond_events)
+        Ok(is_ahead)
     }
 
     /// Copies a snapshot of another state version to the kept snapshots for some days. It does not replace a kept

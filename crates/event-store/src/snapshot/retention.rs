@@ -28,7 +28,7 @@ impl EventStream<'_> {
             keep => keep + 1,
         };
         let mut kept = self
-            .kept_snapshots_up_to(keys::MAX_SEQ_NUM)
+            .kept_snapshots(keys::MAX_SEQ_NUM)
             .projection_expression(format!("{}, {}, #ttl", attributes::SK, attributes::STATE_VERSION))
             .expression_attribute_names("#ttl", attributes::TTL)
             .into_paginator()

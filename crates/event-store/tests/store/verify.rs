@@ -298,7 +298,7 @@ async fn messages_that_differ_from_their_events_are_reported() {
     for expected in [
         "OUTBOX#000000000004#1 unannounced: event 4 announced 1 messages, this is its index 1",
         "OUTBOX#000000000009#0 unannounced: there is no event 9",
-        "OUTBOX#4#0 unreadable: it cannot be read: its sort key is not that of a message",
+        "OUTBOX#4#0 unreadable: it cannot be read: its sort key is not a message's",
     ] {
         assert!(found.contains(expected), "{found:#?}");
     }
@@ -368,7 +368,7 @@ async fn row_of_an_unknown_kind_is_reported() {
     assert_eq!(
         lines(&verify(&store, &notebook).await),
         [
-            "EVENT#6 unreadable: it cannot be read: its sort key is not that of an event",
+            "EVENT#6 unreadable: it cannot be read: its sort key is not an event's",
             "EVENTS unknown-row: this code writes no row with such a sort key"
         ]
     );

@@ -106,8 +106,7 @@ impl<'a> Events<'a> {
     pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>, report: &mut Report<'_>) {
         report.verified.events += 1;
         let Some(seq_num) = sort_key::event(&sk) else {
-            return report
-                .add(sk, Discrepancy::Unreadable { reason: "its sort key is not that of an event".to_owned() });
+            return report.add(sk, Discrepancy::Unreadable { reason: "its sort key is not an event's".to_owned() });
         };
         self.gap(self.last() + 1, seq_num - 1, report);
         let item: EventItem = match serde_dynamo::from_item(row) {
@@ -134,12 +133,10 @@ impl<'a> Events<'a> {
             report.add(sk.clone(), Discrepancy::Repeated { attribute: "eventId", value, first });
         }
         // The id of an event contains the time of its decision.
-        let decided_at = i64::try_from(event.event_id.timestamp_ms()).ok();
-        let decided_at = decided_at.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
-        if let Some(decided_at) =
-            decided_at.map(timestamp).filter(|decided_at| *decided_at != timestamp(event.occurred_at))
-        {
-            let expected = format!("{decided_at}, the time of its id");
+        let id_time = i64::try_from(event.event_id.timestamp_ms()).ok();
+        let id_time = id_time.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
+        if let Some(id_time) = id_time.map(timestamp).filter(|id_time| *id_time != timestamp(event.occurred_at)) {
+            let expected = format!("{id_time}, the time of its id");
             report.add(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
         }
         self.fold(sk, &event, report);

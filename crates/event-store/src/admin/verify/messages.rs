@@ -37,8 +37,7 @@ impl Messages {
     pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>, report: &mut Report<'_>) {
         report.verified.messages += 1;
         let Some((seq_num, index)) = sort_key::message(&sk) else {
-            return report
-                .add(&sk, Discrepancy::Unreadable { reason: "its sort key is not that of a message".to_owned() });
+            return report.add(&sk, Discrepancy::Unreadable { reason: "its sort key is not a message's".to_owned() });
         };
         // The row counts as existing even if it cannot be read.
         if events.fact(seq_num).is_some_and(|event| event.at > self.since) {
