@@ -67,17 +67,14 @@ async fn all_are_visible(setup: &Setup) -> bool {
 async fn list_prints_each_message_and_leaves_all_in_the_queue() {
     let (setup, first, others) = setup().await;
     let lines = setup.daybook("dlq list").await.expect(Exit::Clean);
-    let summary =
-        "6 letters of 6 seen, 1 of them no whole messages; SQS counts about 6 waiting and 0 that other readers have";
+    let summary = "6 of 6 dead-letter messages listed, 1 of them unsendable; SQS counts about 6 visible and 0 that other readers have \
+         received";
     assert_eq!(lines[6], summary);
     assert!(lines[0].contains(&format!(" account/1 1 accountOverdrawn {} OversizedEntry: ", others[1].message_id)));
     for (line, row) in lines[1..4].iter().zip(&first) {
         assert!(line.contains(&format!(" todo/1 {} ", row.message_seq)) && line.contains(&row.message_id), "{line}");
     }
-    assert!(
-        lines[5].ends_with("is no whole message: it holds a record that could not be read (NewImage)"),
-        "{lines:?}"
-    );
+    assert!(lines[5].ends_with("is unsendable: it contains a record that could not be read (NewImage)"), "{lines:?}");
     assert!(all_are_visible(&setup).await);
 
     let lines = setup.daybook("dlq list --json --type todo --error-code MalformedDetail").await.expect(Exit::Clean);
@@ -94,7 +91,7 @@ async fn show_prints_the_whole_message_by_either_id() {
     let message: Value = serde_json::from_str(&lines.join("\n")).unwrap();
     assert_eq!(message["message"]["detail"], first[1].detail);
     assert_eq!(message["stream"]["sequenceNumber"], "1");
-    // By SQS's own id too.
+    // The SQS message id works too.
     let unreadable = setup.bus.queued()[3].message_id.clone();
     let lines = setup.daybook(&format!("dlq show {unreadable}")).await.expect(Exit::Clean);
     assert!(lines.join("").contains(r#""odd": true"#));
@@ -106,8 +103,8 @@ async fn show_prints_the_whole_message_by_either_id() {
 async fn redrive_without_yes_sends_and_deletes_nothing() {
     let (setup, ..) = setup().await;
     let lines = setup.daybook("dlq redrive").await.expect(Exit::Findings);
-    assert!(lines[0].starts_with("left ") && lines[1].starts_with("would-send account/1 1 "), "{lines:?}");
-    assert_eq!(lines[6], "5 messages would be sent; nothing was done, --yes does it");
+    assert!(lines[0].starts_with("unsendable ") && lines[1].starts_with("would-send account/1 1 "), "{lines:?}");
+    assert_eq!(lines[6], "5 messages would be sent; this was a dry run, --yes sends them");
     assert!(setup.bus.delivered().is_empty());
     assert_eq!(setup.bus.queued().len(), 6);
     assert!(all_are_visible(&setup).await);
@@ -121,8 +118,7 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
         "entries": [{"containing": first[1].message_id, "code": "MalformedDetail"}],
     }));
     let lines = setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Findings);
-    let refused =
-        format!("refused todo/1 2 TodoUpdated {} (MalformedDetail: a fault was asked for)", first[1].message_id);
+    let refused = format!("refused todo/1 2 TodoUpdated {} (MalformedDetail: injected fault)", first[1].message_id);
     assert!(lines.contains(&refused), "{lines:?}");
     assert_eq!(
         lines.last().unwrap(),
@@ -141,7 +137,7 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
         assert!(setup.bus.delivered().iter().any(|entry| entry.detail == row.detail));
     }
 
-    // Once the bus takes it, it goes.
+    // Once the bus accepts the message, it is sent and deleted.
     setup.fail(json!({}));
     setup.daybook("dlq redrive --yes --type todo").await.expect(Exit::Clean);
     assert_eq!(setup.bus.queued().len(), 1);
@@ -175,9 +171,14 @@ async fn redrive_reports_messages_that_sqs_does_not_delete() {
     let (setup, first, others) = setup().await;
     setup.fail(json!({"deleteMessage": [{"failEntries": [{"index": 0, "code": "InternalError"}]}]}));
     let lines = setup.daybook("dlq redrive --yes --type todo").await.expect(Exit::Findings);
-    let kept = format!("sent-and-kept todo/1 1 TodoCreated {} (InternalError: ", first[0].message_id);
-    assert!(lines.iter().any(|line| line.starts_with(&kept)), "{lines:?}");
-    assert!(lines.last().unwrap().starts_with("4 messages sent and deleted from the queue but for 1 letters"));
+    let not_deleted = format!("sent-not-deleted todo/1 1 TodoCreated {} (InternalError: ", first[0].message_id);
+    assert!(lines.iter().any(|line| line.starts_with(&not_deleted)), "{lines:?}");
+    assert!(
+        lines
+            .last()
+            .unwrap()
+            .starts_with("4 messages sent and deleted from the queue, except 1 that SQS did not delete")
+    );
     let left: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
     assert!(left.iter().any(|body| body.contains(&first[0].message_id)), "{left:?}");
     assert!(left.iter().any(|body| body.contains(&others[1].message_id)) && left.len() == 3, "{left:?}");
@@ -189,7 +190,7 @@ async fn redrive_with_access_denied_ends_and_deletes_nothing() {
     setup.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = setup.daybook("dlq redrive --yes").await;
     assert!(matches!(&printed.ended, Err(OperatorError::Bus { .. })), "{printed:?}");
-    assert!(printed.lines.last().unwrap().ends_with("1 no whole messages, 5 not sent"), "{printed:?}");
+    assert!(printed.lines.last().unwrap().ends_with("1 unsendable, 5 not sent"), "{printed:?}");
     assert_eq!(setup.bus.queued().len(), 6);
     assert!(all_are_visible(&setup).await);
 }
@@ -217,11 +218,11 @@ async fn redrive_with_a_closed_output_leaves_no_message_hidden_and_deletes_every
         assert_eq!(printed.expect(Exit::Unread).len(), lines);
         assert!(all_are_visible(&setup).await);
     }
-    // Nobody would know of what is sent.
+    // Nothing is sent, because no sent message could be reported.
     setup.daybook_unread("dlq redrive --yes", 0).await.expect(Exit::Unread);
     assert_eq!((setup.sent().len(), setup.bus.queued().len()), (0, 6));
     assert!(all_are_visible(&setup).await);
-    // What is sent already is not in the queue any more.
+    // Messages that were sent before the output was closed are deleted from the queue.
     setup.daybook_unread("dlq redrive --yes --rate 100000", 2).await.expect(Exit::Unread);
     assert_eq!((setup.sent().len(), setup.bus.queued().len()), (5, 1));
     assert!(all_are_visible(&setup).await);
@@ -232,10 +233,13 @@ async fn redrive_counts_messages_that_other_readers_have() {
     let (setup, ..) = setup().await;
     assert_eq!(receive_all(&setup).await, 6);
     let lines = setup.daybook("dlq redrive").await.expect(Exit::Clean);
-    let expected = "0 messages would be sent; about 6 more are hidden from this look; nothing was done, --yes does it";
+    let expected = "0 messages would be sent; about 6 more are hidden because another reader received them; this was a dry run, --yes sends them";
     assert_eq!(lines, [expected]);
     let lines = setup.daybook("dlq redrive --yes").await.expect(Exit::Clean);
-    assert!(lines[0].ends_with("0 not sent; about 6 more are hidden from this look"), "{lines:?}");
+    assert!(
+        lines[0].ends_with("0 not sent; about 6 more are hidden because another reader received them"),
+        "{lines:?}"
+    );
     let lines = setup.daybook("dlq redrive --yes --json").await.expect(Exit::Clean);
     assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"]["hidden"], 6);
 }

@@ -38,7 +38,10 @@ async fn republish_sends_the_rows_of_the_window_unchanged() {
     assert!(setup.bus.delivered().is_empty());
 
     let lines = setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
-    assert_eq!(lines[15], "17 events in the window: 15 messages sent, 0 refused, 0 unreadable, 0 gone");
+    assert_eq!(
+        lines[15],
+        "17 events in the window: 15 messages sent, 0 rejected by the bus, 0 unreadable, 0 no longer exist"
+    );
     let mut rows = Vec::new();
     for aggregate in ["account/1", "todo/1", "todo/2"] {
         rows.extend(setup.outbox(aggregate).await);
@@ -66,7 +69,7 @@ async fn window_includes_its_beginning_and_not_its_end() {
     let setup = setup().await;
     let times: Vec<Timestamp> =
         setup.outbox("todo/2").await.iter().map(|row| row.occurred_at.parse().unwrap()).collect();
-    // All of it was decided at once.
+    // One batch of commands wrote all of it.
     let (at, after) = (times[0], times[0] + jiff::SignedDuration::from_millis(1));
     let window = |from: Timestamp, to: Timestamp| format!("republish --from {from} --to {to} --aggregate todo/2");
     let count = async |line: String| setup.daybook(&line).await.expect(Exit::Clean).len() - 1;
@@ -96,7 +99,7 @@ async fn events_of_a_removed_type_are_found_by_its_name() {
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
     setup.table.put(row).await;
     let count = async |more: &str| setup.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
-    // Not even the event after it is taken to have announced more than it has.
+    // The event after it is not reported either: its count is correct.
     assert_eq!(count("--aggregate todo/1").await, 11);
     assert_eq!(count("--aggregate todo/1 --event-type TodoRetitled").await, 12);
 }
@@ -142,7 +145,10 @@ async fn republish_reports_events_whose_rows_no_longer_exist() {
     for gone in ["todo/1 event 1", "todo/1 event 2", "todo/1 event 3", "todo/1 event 7", "account/1 event 3"] {
         assert!(lines.contains(&format!("gone {gone}: 1 of 1 messages no longer exist")), "{lines:?}");
     }
-    assert_eq!(lines.last().unwrap(), "17 events in the window: 10 messages sent, 0 refused, 0 unreadable, 5 gone");
+    assert_eq!(
+        lines.last().unwrap(),
+        "17 events in the window: 10 messages sent, 0 rejected by the bus, 0 unreadable, 5 no longer exist"
+    );
     assert_eq!(setup.sent().len(), 10);
 }
 
@@ -158,7 +164,7 @@ async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_prece
     let from = first + jiff::SignedDuration::from_millis(1);
     let line = format!("republish --from {from} --to 2100-01-01T00:00:00Z");
     let lines = setup.daybook(&line).await.expect(Exit::Findings);
-    assert_eq!(lines[0], "gone todo/1 event 3: 1 of 1 messages");
+    assert_eq!(lines[0], "gone todo/1 event 3: 1 of 1 messages no longer exist");
     let operations = setup.table.operations();
     assert_eq!(operations.iter().filter(|operation| *operation == "GetItem").count(), 1);
 }
@@ -172,8 +178,11 @@ async fn unreadable_row_is_reported_and_the_others_are_sent() {
     let lines = setup.daybook(&format!("{ALWAYS} --aggregate todo/2 --yes")).await.expect(Exit::Findings);
     assert!(lines[0].starts_with("unreadable todo/2 OUTBOX#000000000001#0: "), "{lines:?}");
     assert_eq!(setup.sent(), ids(&setup.outbox_of("todo/2", 2).await));
-    // It is there, so it is not gone.
-    assert_eq!(lines[2], "2 events in the window: 1 messages sent, 0 refused, 1 unreadable, 0 gone");
+    // The row exists, so it does not count as gone.
+    assert_eq!(
+        lines[2],
+        "2 events in the window: 1 messages sent, 0 rejected by the bus, 1 unreadable, 0 no longer exist"
+    );
 }
 
 #[tokio::test]
@@ -213,7 +222,10 @@ async fn messages_of_an_event_on_two_pages_are_sent_in_order() {
         setup.table.put(serde_dynamo::to_item(row).unwrap()).await;
     }
     let lines = setup.daybook(&format!("{ALWAYS} --yes")).await.expect(Exit::Clean);
-    assert_eq!(lines.last().unwrap(), "491 events in the window: 502 messages sent, 0 refused, 0 unreadable, 0 gone");
+    assert_eq!(
+        lines.last().unwrap(),
+        "491 events in the window: 502 messages sent, 0 rejected by the bus, 0 unreadable, 0 no longer exist"
+    );
     let entries = setup.bus.delivered().into_iter().filter(|entry| entry.resources == ["todo/large"]);
     let ids = entries.map(|entry| {
         let detail: Value = serde_json::from_str(&entry.detail).unwrap();
@@ -249,7 +261,7 @@ async fn republish_after_a_failed_bus_continues_with_the_cursor() {
 #[tokio::test]
 async fn republish_sends_nothing_after_an_unsent_message() {
     let setup = Setup::new().await;
-    // More than is sent together.
+    // More rows than a batch has.
     setup.todo("long", 700).await;
     setup.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException"}]}));
     let printed = setup.daybook(&format!("{ALWAYS} --yes")).await;
@@ -262,7 +274,8 @@ async fn republish_sends_nothing_after_an_unsent_message() {
 async fn republish_after_a_failed_table_continues_with_the_cursor() {
     let setup = setup().await;
     setup.todo("3", 2).await;
-    // What its second event announced is gone, and how much that was the table does not tell.
+    // The message of todo/2's second event no longer exists. To count its messages, the command reads the preceding event,
+    // and this read fails.
     let mut row = setup.rows("todo/2", "EVENT#000000000001").await.remove(0);
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoBegun".to_owned()));
     setup.table.put(row).await;
@@ -285,7 +298,7 @@ async fn republish_after_a_failed_table_continues_with_the_cursor() {
     );
 
     let lines = setup.daybook(&format!("{ALWAYS} --yes --after todo/1")).await.expect(Exit::Findings);
-    assert_eq!(lines[0], "gone todo/2 event 2: 1 of 1 messages");
+    assert_eq!(lines[0], "gone todo/2 event 2: 1 of 1 messages no longer exist");
     let mut expected = Vec::new();
     for aggregate in ["account/1", "todo/1", "todo/3"] {
         expected.extend(ids(&setup.outbox(aggregate).await));

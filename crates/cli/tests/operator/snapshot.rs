@@ -9,7 +9,7 @@ use crate::support::Setup;
 
 const REBUILD: &str = "snapshot rebuild --rate 100000 --concurrency 1";
 
-/// To-dos of five events where a snapshot is due every five, and one that is shorter.
+/// To-dos with five events, where a snapshot is due every five events, and a shorter one.
 async fn setup() -> Setup {
     let setup = Setup::with(&[("SNAPSHOT_EVERY", "5")]).await;
     for id in 1..=6 {
@@ -43,7 +43,7 @@ async fn rebuild_takes_a_snapshot_where_none_is_current() {
     let operations = setup.table.operations();
     assert!(!operations.contains(&"Scan".to_owned()), "{operations:?}");
 
-    // Of the code before: its state version is another.
+    // A snapshot of an earlier release: its state version differs.
     let mut row = setup.rows("todo/3", "#SNAPSHOT").await.remove(0);
     row.insert("stateVersion".to_owned(), AttributeValue::N("9".to_owned()));
     setup.table.put(row).await;
@@ -137,7 +137,7 @@ async fn rebuild_replaces_a_snapshot_that_is_far_behind() {
     let walk = setup.daybook(REBUILD).await.expect(Exit::Clean);
     assert_eq!(walk[0], "taken todo/1 at event 25");
     assert!(walk[1].starts_with("1 snapshots taken; 5 aggregates had a current one, 1 need none"), "{walk:?}");
-    // Its next one is not due yet, but it is asked for.
+    // Its next snapshot is not due yet, but the operator names the aggregate.
     let named = setup.daybook("snapshot rebuild --aggregate todo/3").await.expect(Exit::Clean);
     assert_eq!(named[0], "taken todo/3 at event 9");
     setup.daybook("verify").await.expect(Exit::Clean);
@@ -165,10 +165,10 @@ async fn rebuild_continues_where_it_was_interrupted() {
     }
     assert_eq!(runs, 4);
     assert_eq!(taken, (1..=6).map(|id| format!("taken todo/{id} at event 5")).collect::<Vec<_>>());
-    // Nothing was looked at twice.
+    // No aggregate was read twice.
     let puts = setup.table.operations().into_iter().filter(|operation| operation == "PutItem").count();
     assert_eq!(puts, 6);
-    // Without the cursor it finds out by itself.
+    // Without the cursor, the command skips current snapshots.
     let lines = setup.daybook(REBUILD).await.expect(Exit::Clean);
     assert!(lines[0].starts_with("0 snapshots taken; 6 aggregates had a current one"), "{lines:?}");
 }
@@ -193,7 +193,7 @@ async fn rebuild_of_a_named_aggregate_without_events_reports_it_missing() {
         assert_eq!(lines[0], "missing todo/nope: it has no events");
         assert!(lines[1].ends_with("0 cannot be read, 1 have no events"), "{lines:?}");
     }
-    // Its metadata is lost, its events are not.
+    // Its metadata is lost; its events still exist.
     setup.delete("todo/1", "#METADATA").await;
     let lines = setup.daybook("snapshot rebuild --aggregate todo/1").await.expect(Exit::Clean);
     assert_eq!(lines[0], "taken todo/1 at event 5");
@@ -207,6 +207,6 @@ async fn rebuild_of_an_aggregate_with_lost_events_reports_a_failure() {
     for force in ["", " --force"] {
         let lines =
             setup.daybook(&format!("snapshot rebuild --aggregate todo/one{force}")).await.expect(Exit::Findings);
-        assert_eq!(lines[0], "failed todo/one: event 1 is missing, the metadata says that the last is 1");
+        assert_eq!(lines[0], "failed todo/one: event 1 is missing; the last event in the metadata is 1");
     }
 }

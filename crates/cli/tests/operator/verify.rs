@@ -84,7 +84,9 @@ async fn verify_of_an_unknown_aggregate_type_or_cursor_reports_it() {
     let lines = setup.daybook("verify todo/3").await.expect(Exit::Findings);
     assert_eq!(lines[0], "todo/3 * missing: it does not exist");
     let ended = setup.daybook("verify ghost/1").await.ended;
-    assert!(matches!(&ended, Err(OperatorError::Usage(text)) if text.contains("there are ") && text.contains("todo")));
+    assert!(
+        matches!(&ended, Err(OperatorError::Usage(text)) if text.contains("registered types: ") && text.contains("todo"))
+    );
     let ended = setup.daybook("verify --after OrderPlaced#7/01M7XZT6Q0G6DHYB4P1612VGXF").await.ended;
     assert!(matches!(ended, Err(OperatorError::Usage(_))));
 }

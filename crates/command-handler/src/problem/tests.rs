@@ -25,8 +25,8 @@ fn problems() -> Vec<Problem> {
         CommandError::Missing,
         CommandError::Exists,
         CommandError::Deleted,
-        CommandError::CreatedTwice { position: 2 },
-        CommandError::AfterDeletion { position: 2 },
+        CommandError::CreatedTwice { nth: 2 },
+        CommandError::AfterDeletion { nth: 2 },
         CommandError::Unwritable { event: text(), reason: text() },
     ];
     let of_store = [

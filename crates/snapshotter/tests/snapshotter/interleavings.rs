@@ -165,14 +165,14 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
             }
         }
         let now = assert_right(&setup, &key, &past).await;
-        assert!(now >= newest, "the snapshot was of event {newest} and is of {now}");
-        newest = now;
+        assert!(now >= latest, "the snapshot was of event {latest} and is of {now}");
+        latest = now;
     }
     for mut run in runs {
         while !run.advance(&setup).await {
             let now = assert_right(&setup, &key, &past).await;
-            assert!(now >= newest, "the snapshot was of event {newest} and is of {now}");
-            newest = now;
+            assert!(now >= latest, "the snapshot was of event {latest} and is of {now}");
+            latest = now;
         }
     }
 
