@@ -31,7 +31,7 @@ pub struct Suite {
 
 /// A response of the API.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -42,7 +42,7 @@ pub struct Answer {
     pub text: String,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Reads a response.
     ///
     /// # Panics
@@ -129,7 +129,7 @@ impl Suite {
     /// # Panics
     ///
     /// When there is no response, or the OpenAPI document does not contain it.
-    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> ApiResponse {
         let mut request = self.client.request(method.clone(), format!("{}{path}", self.stack.api_url()));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -139,22 +139,22 @@ impl Suite {
         }
         let response = request.send().await.expect("the API answers");
         let (status, headers) = (response.status(), response.headers().clone());
-        let answer = Answer::new(status, headers, &response.bytes().await.expect("the answer has a body"));
+        let answer = ApiResponse::new(status, headers, &response.bytes().await.expect("the answer has a body"));
         if path.starts_with("/_dev/") { answer } else { answer.expect_documented(&method, path) }
     }
 
     /// `GET`.
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> ApiResponse {
         self.send(Method::GET, path, &[], None).await
     }
 
     /// `POST` with a JSON body.
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub async fn post(&self, path: &str, body: &Value) -> ApiResponse {
         self.post_if_match(path, body, None).await
     }
 
     /// `POST` with a JSON body and an optional `If-Match`.
-    pub async fn post_if_match(&self, path: &str, body: &Value, if_match: Option<&str>) -> Answer {
+    pub async fn post_if_match(&self, path: &str, body: &Value, if_match: Option<&str>) -> ApiResponse {
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(if_match.map(|version| ("if-match", version)));
         self.send(Method::POST, path, &headers, Some(&body.to_string())).await

@@ -10,8 +10,8 @@ use crate::database::Database;
 use crate::ledger::plain;
 use crate::log::Log;
 use crate::services::Effect;
-use crate::stream::{Content, Kind, Message, Stream, message};
-use crate::writers::{Attempt, Verdict};
+use crate::stream::{CampaignMessage, Content, MessageKind, Stream, message};
+use crate::writers::{Attempt, WriteResult};
 
 /// Every outcome that a writer received is true, and every event stream is complete.
 pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: &[Attempt], log: &Log) {
@@ -33,9 +33,9 @@ pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: 
             });
             let stored: BTreeSet<bool> = events.chain(messages).collect();
             let right = match attempt.told {
-                Verdict::Stored => stored == BTreeSet::from([true]),
-                Verdict::NotStored => stored == BTreeSet::from([false]),
-                Verdict::Nothing => stored.len() == 1,
+                WriteResult::Stored => stored == BTreeSet::from([true]),
+                WriteResult::NotStored => stored == BTreeSet::from([false]),
+                WriteResult::Nothing => stored.len() == 1,
             };
             log.expect(right, || format!("{key}: {attempt:?}, and stored is {stored:?}"));
         }
@@ -88,7 +88,7 @@ pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, pro
             Effect::ParkedRaw(record) | Effect::DiscardedRaw(record) => is_record_of(record, message),
         });
         log.expect(kept, || format!("message {} of {} is lost", message.seq, message.pk));
-        let may = message.kind == Kind::Sound || !delivered.contains(&index);
+        let may = message.kind == MessageKind::Sound || !delivered.contains(&index);
         log.expect(may, || format!("message {} of {} cannot have been delivered", message.seq, message.pk));
     }
     let poison = stream.shards.iter().flat_map(|shard| &shard.records).filter_map(|(_, entry)| match &entry.content {
@@ -115,9 +115,9 @@ fn index_of_delivered(effect: &Effect) -> Option<usize> {
 }
 
 /// A damaged row is identified by its keys, because its id may be damaged.
-fn is_record_of(record: &Value, of: &Message) -> bool {
+fn is_record_of(record: &Value, of: &CampaignMessage) -> bool {
     let image = &record["dynamodb"]["NewImage"];
-    of.kind == Kind::Unreadable && *image == of.image && message_keys(image) == message_keys(&of.image)
+    of.kind == MessageKind::Unreadable && *image == of.image && message_keys(image) == message_keys(&of.image)
 }
 
 fn message_keys(image: &Value) -> [&Value; 2] {
@@ -148,7 +148,7 @@ fn check_bytes(stream: &Stream, effects: &[Effect], bus: &Bus, log: &Log) {
 }
 
 /// First deliveries are in the order of `messageSeq`, except after a message that was dead-lettered or discarded before.
-fn check_order(messages: &[Message], effects: &[Effect], log: &Log) {
+fn check_order(messages: &[CampaignMessage], effects: &[Effect], log: &Log) {
     // By aggregate, the first result of each message, in the order of the results.
     let mut first: BTreeMap<usize, usize> = BTreeMap::new();
     for (at, effect) in effects.iter().enumerate() {
@@ -192,7 +192,7 @@ pub(crate) fn check_commits(recorded: &[Value], attempts: &[Attempt], log: &Log)
         log.expect(same, || format!("nobody decided {message:?}"));
     }
     let ids: BTreeSet<_> = in_stream.iter().map(|message| message.id.as_str()).collect();
-    for attempt in attempts.iter().filter(|attempt| attempt.told == Verdict::Stored) {
+    for attempt in attempts.iter().filter(|attempt| attempt.told == WriteResult::Stored) {
         let there = attempt.messages.iter().all(|message| ids.contains(message.message_id.to_string().as_str()));
         log.expect(there, || format!("{attempt:?} was acknowledged, and its messages are not in the stream"));
     }

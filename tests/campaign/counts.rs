@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::clock::in_virtual_time;
 use crate::dice::Dice;
-use crate::wire::{self, Call, Lost, Reply, Service};
+use crate::wire::{self, AwsCall, Lost, Reply, Service};
 
 const RECORDS: usize = 10_000;
 const AGGREGATES: usize = 1_000;
@@ -32,7 +32,7 @@ struct Counts {
 }
 
 impl Service for Counting {
-    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
         let this = self.clone();
         async move {
             assert_eq!(call.operation, "PutEvents");

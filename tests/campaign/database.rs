@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::log::Log;
 use crate::process::Life;
-use crate::wire::{self, Call, Lost, Reply, Service};
+use crate::wire::{self, AwsCall, Lost, Reply, Service};
 
 pub(crate) const TABLE: &str = "daybook-campaign";
 
@@ -166,7 +166,7 @@ struct Connection {
 }
 
 impl Service for Connection {
-    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
         let (database, life) = (Arc::clone(&self.database.0), Arc::clone(&self.life));
         async move {
             let (dies_before, dies_after) = life.call();
@@ -250,18 +250,18 @@ impl Inner {
     }
 
     /// One of a transaction's items.
-    fn pick(&self, call: &Call) -> usize {
+    fn pick(&self, call: &AwsCall) -> usize {
         let items = items(call);
         self.state.lock().unwrap().dice.size(0..=items - 1)
     }
 }
 
-fn items(call: &Call) -> usize {
+fn items(call: &AwsCall) -> usize {
     let request: Value = serde_json::from_str(&call.body).unwrap();
     request["TransactItems"].as_array().map_or(1, Vec::len)
 }
 
-fn cancelled(call: &Call, code: &str, at: usize) -> Reply {
+fn cancelled(call: &AwsCall, code: &str, at: usize) -> Reply {
     let reasons = (0..items(call)).map(|index| json!({"Code": if index == at { code } else { "None" }}));
     refusal(400, "TransactionCanceledException", Some(reasons.collect()))
 }

@@ -12,7 +12,7 @@ use crate::wire::Reply;
 
 /// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum ServiceFault {
     /// Some entries fail with a transient error.
     SomeEntries,
     /// One entry fails with a code that is not documented.
@@ -53,44 +53,44 @@ pub(crate) enum Fault {
     Slow,
 }
 
-const FAULTS: [Fault; 19] = [
-    Fault::SomeEntries,
-    Fault::AnUnknownCode,
-    Fault::ARefusal,
-    Fault::ADenial,
-    Fault::Throttled,
-    Fault::FailedBefore,
-    Fault::FailedAfter,
-    Fault::Denied,
-    Fault::Invalid,
-    Fault::LostBefore,
-    Fault::LostAfter,
-    Fault::HangsBefore,
-    Fault::HangsAfter,
-    Fault::Late,
-    Fault::WrongCount,
-    Fault::MissingResults,
-    Fault::EmptyResults,
-    Fault::Garbage,
-    Fault::Slow,
+const FAULTS: [ServiceFault; 19] = [
+    ServiceFault::SomeEntries,
+    ServiceFault::AnUnknownCode,
+    ServiceFault::ARefusal,
+    ServiceFault::ADenial,
+    ServiceFault::Throttled,
+    ServiceFault::FailedBefore,
+    ServiceFault::FailedAfter,
+    ServiceFault::Denied,
+    ServiceFault::Invalid,
+    ServiceFault::LostBefore,
+    ServiceFault::LostAfter,
+    ServiceFault::HangsBefore,
+    ServiceFault::HangsAfter,
+    ServiceFault::Late,
+    ServiceFault::WrongCount,
+    ServiceFault::MissingResults,
+    ServiceFault::EmptyResults,
+    ServiceFault::Garbage,
+    ServiceFault::Slow,
 ];
 
 /// The faults of `SendMessage`.
-const FAULTS_OF_PARKING: [Fault; 11] = [
-    Fault::Throttled,
-    Fault::FailedBefore,
-    Fault::FailedAfter,
-    Fault::Denied,
-    Fault::LostBefore,
-    Fault::LostAfter,
-    Fault::HangsBefore,
-    Fault::HangsAfter,
-    Fault::Late,
-    Fault::Garbage,
-    Fault::Slow,
+const FAULTS_OF_PARKING: [ServiceFault; 11] = [
+    ServiceFault::Throttled,
+    ServiceFault::FailedBefore,
+    ServiceFault::FailedAfter,
+    ServiceFault::Denied,
+    ServiceFault::LostBefore,
+    ServiceFault::LostAfter,
+    ServiceFault::HangsBefore,
+    ServiceFault::HangsAfter,
+    ServiceFault::Late,
+    ServiceFault::Garbage,
+    ServiceFault::Slow,
 ];
 
-impl Fault {
+impl ServiceFault {
     /// The response if the call is not executed.
     pub(crate) fn refusal(self, dice: &mut Dice) -> Option<Reply> {
         let codes: &[(u16, &str)] = match self {
@@ -160,11 +160,11 @@ impl Fault {
 }
 
 /// The durations of the request and of the response.
-pub(crate) fn latency(fault: Option<Fault>, dice: &mut Dice) -> (Duration, Duration) {
+pub(crate) fn latency(fault: Option<ServiceFault>, dice: &mut Dice) -> (Duration, Duration) {
     match fault {
-        Some(Fault::Slow) => (dice.milliseconds(1..=2_400), dice.milliseconds(1..=2_400)),
+        Some(ServiceFault::Slow) => (dice.milliseconds(1..=2_400), dice.milliseconds(1..=2_400)),
         // The time-out of a client is 5 s.
-        Some(Fault::Late) => (dice.milliseconds(100..=60_000), Duration::ZERO),
+        Some(ServiceFault::Late) => (dice.milliseconds(100..=60_000), Duration::ZERO),
         _ => (dice.milliseconds(2..=20), dice.milliseconds(2..=20)),
     }
 }
@@ -178,14 +178,14 @@ pub(crate) fn refusal(status: u16, code: &str) -> Reply {
 pub(crate) struct Illness {
     pub(crate) until: Option<Instant>,
     /// The percentage of bus calls with a fault, and the faults.
-    bus: (f64, Vec<Fault>),
-    queue: (f64, Vec<Fault>),
+    bus: (f64, Vec<ServiceFault>),
+    queue: (f64, Vec<ServiceFault>),
 }
 
 impl Illness {
     /// A random selection of the faults.
     pub(crate) fn draw(dice: &mut Dice, until: Instant) -> Self {
-        let mut some_of = |faults: &[Fault]| {
+        let mut some_of = |faults: &[ServiceFault]| {
             let mut faults = faults.to_vec();
             dice.shuffle(&mut faults);
             faults.truncate(dice.size(1..=faults.len()));
@@ -199,7 +199,7 @@ impl Illness {
     }
 
     /// The fault of the next call.
-    pub(crate) fn strike(&self, operation: &str, dice: &mut Dice) -> Option<Fault> {
+    pub(crate) fn strike(&self, operation: &str, dice: &mut Dice) -> Option<ServiceFault> {
         if self.passed() {
             return None;
         }

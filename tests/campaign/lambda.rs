@@ -14,7 +14,7 @@ use crate::ledger::{Delivery, Ledger, MARGIN};
 use crate::log::Log;
 use crate::process::{Crash, Life, until_poll};
 use crate::services::Services;
-use crate::stream::Message;
+use crate::stream::CampaignMessage;
 
 /// The function.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub(crate) struct Function(Arc<Inner>);
 struct Inner {
     services: Services,
     log: Arc<Log>,
-    messages: Arc<Vec<Message>>,
+    messages: Arc<Vec<CampaignMessage>>,
     illness: Illness,
     /// The percentage of invocations with their own fault.
     rate: f64,
@@ -63,7 +63,7 @@ impl Function {
         seed: u64,
         services: Services,
         log: Arc<Log>,
-        messages: Arc<Vec<Message>>,
+        messages: Arc<Vec<CampaignMessage>>,
         illness: Illness,
         splits: bool,
     ) -> Self {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::log::Log;
-use crate::stream::{Content, Kind, Message};
+use crate::stream::{CampaignMessage, Content, MessageKind};
 
 /// Maximum attempts of the relay for a message that fails with an undocumented code.
 const ATTEMPTS_AT_THE_UNKNOWN: usize = 5;
@@ -28,7 +28,7 @@ pub(crate) struct Delivery {
 pub(crate) struct Ledger {
     invocation: u64,
     log: Arc<Log>,
-    messages: Arc<Vec<Message>>,
+    messages: Arc<Vec<CampaignMessage>>,
     /// The latest time for the relay's response.
     cutoff: Instant,
     things: Vec<Thing>,
@@ -92,7 +92,7 @@ impl Ledger {
     pub(crate) fn open(
         invocation: u64,
         log: Arc<Log>,
-        messages: Arc<Vec<Message>>,
+        messages: Arc<Vec<CampaignMessage>>,
         records: &[Delivery],
         cutoff: Instant,
     ) -> Self {
@@ -109,7 +109,7 @@ impl Ledger {
             Content::SomethingElse => return,
             Content::Message(index) => {
                 let message = &self.messages[*index];
-                let readable = message.kind != Kind::Unreadable;
+                let readable = message.kind != MessageKind::Unreadable;
                 let what = if readable { What::Message(*index) } else { What::Raw(json.clone()) };
                 (what, Some(message.pk.clone()), if readable { message.seq } else { 0 })
             }
@@ -244,7 +244,7 @@ impl Ledger {
     fn may_park(&self, thing: &Thing, code: &str) -> bool {
         match &thing.what {
             What::Raw(_) => code == "UnreadableRecord",
-            What::Message(index) if thing.sent == 0 => self.messages[*index].kind == Kind::Unsendable,
+            What::Message(index) if thing.sent == 0 => self.messages[*index].kind == MessageKind::Unsendable,
             What::Message(_) => thing.refused.last().is_some_and(|(last, alone)| {
                 last == code
                     && match meaning(code) {

@@ -10,12 +10,12 @@ use crate::clock::Clock;
 pub(crate) struct Log {
     clock: Clock,
     verbose: bool,
-    state: Mutex<Told>,
+    state: Mutex<LogContents>,
 }
 
 /// The content of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct LogContents {
     /// Broken guarantees.
     pub(crate) violations: Vec<String>,
     /// The number of occurrences of each kind.
@@ -64,7 +64,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn told(&self) -> LogContents {
         self.state.lock().unwrap().clone()
     }
 }

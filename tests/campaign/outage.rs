@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::clock::{Clock, in_virtual_time};
 use crate::counts::{insert, relay};
 use crate::stream::STREAM;
-use crate::wire::{self, Call, Lost, Reply, Service};
+use crate::wire::{self, AwsCall, Lost, Reply, Service};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const AGGREGATES: usize = 50;
@@ -65,7 +65,7 @@ impl Heard {
 }
 
 impl Service for Bus {
-    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
         let this = self.clone();
         async move {
             sleep(Duration::from_millis(20)).await;

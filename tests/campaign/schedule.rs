@@ -16,10 +16,10 @@ use crate::database::{Database, TABLE};
 use crate::dice::Dice;
 use crate::faults::Illness;
 use crate::lambda::Function;
-use crate::log::{Log, Told};
+use crate::log::{Log, LogContents};
 use crate::services::Services;
 use crate::shard::Poller;
-use crate::stream::{Kind, Message, Telling, tell};
+use crate::stream::{CampaignMessage, MessageKind, Telling, tell};
 use crate::writers::{Attempt, Work};
 
 /// The maximum time of a schedule after the end of all faults.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 const LONGER_THAN_ROWS_STAY: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
 /// Carries out the schedule of a seed, and tells what came of it.
-pub(crate) fn run(seed: u64, verbose: bool) -> Told {
+pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
     in_virtual_time(async {
         fastrand::seed(seed);
         let clock = Clock::start();
@@ -166,7 +166,7 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
 }
 
 /// The table deletes expired rows, and no message is sent because of it.
-async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &Arc<Vec<Message>>) {
+async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &Arc<Vec<CampaignMessage>>) {
     let Work { seed, clock, ref database, .. } = *work;
     if !dice.chance(0.2) {
         return;
@@ -227,9 +227,9 @@ fn settings(dice: &mut Dice) -> MappingSettings {
 }
 
 /// Messages that the bus permanently rejects, and the codes.
-fn doomed(dice: &mut Dice, messages: &[Message]) -> BTreeMap<usize, &'static str> {
+fn doomed(dice: &mut Dice, messages: &[CampaignMessage]) -> BTreeMap<usize, &'static str> {
     let rate = dice.one_of(&[0.0, 0.0, 0.05, 0.3]);
-    let sound = messages.iter().enumerate().filter(|(_, message)| message.kind == Kind::Sound);
+    let sound = messages.iter().enumerate().filter(|(_, message)| message.kind == MessageKind::Sound);
     let mut doomed = BTreeMap::new();
     for (index, _) in sound {
         if dice.chance(rate) {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::log::Told;
+use crate::log::LogContents;
 use crate::schedule;
 
 /// Schedules in a normal run.
@@ -98,7 +98,8 @@ fn schedules_keep_every_promise() {
                 return;
             }
             let told = catch_unwind(AssertUnwindSafe(|| schedule::run(seed, false)));
-            let told = told.unwrap_or_else(|_| Told { violations: vec!["it panics".to_owned()], ..Told::default() });
+            let told = told
+                .unwrap_or_else(|_| LogContents { violations: vec!["it panics".to_owned()], ..LogContents::default() });
             let mut met = met.lock().unwrap();
             told.met.into_iter().for_each(|(kind, times)| *met.entry(kind).or_default() += times);
             if !told.violations.is_empty() {

@@ -14,12 +14,12 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::dice::Dice;
-use crate::faults::{Fault, Illness, latency, refusal};
+use crate::faults::{Illness, ServiceFault, latency, refusal};
 use crate::ledger::Ledger;
 use crate::log::Log;
 use crate::process::Life;
-use crate::stream::{Kind, Message};
-use crate::wire::{self, Call, Lost, Reply, Service};
+use crate::stream::{CampaignMessage, MessageKind};
+use crate::wire::{self, AwsCall, Lost, Reply, Service};
 
 /// The result of a message or of an unreadable record.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ struct Inner {
     bus: Bus,
     router: Router,
     log: Arc<Log>,
-    messages: Arc<Vec<Message>>,
+    messages: Arc<Vec<CampaignMessage>>,
     by_detail: HashMap<String, usize>,
     /// The messages that the bus permanently rejects.
     rules: Vec<Rule>,
@@ -69,7 +69,7 @@ impl Services {
     pub(crate) fn new(
         seed: u64,
         log: Arc<Log>,
-        messages: Arc<Vec<Message>>,
+        messages: Arc<Vec<CampaignMessage>>,
         illness: Illness,
         doomed: &BTreeMap<usize, &'static str>,
     ) -> Self {
@@ -126,11 +126,11 @@ struct Sent {
     life: Arc<Life>,
     ledger: Arc<Mutex<Option<Ledger>>>,
     dies_after: bool,
-    fault: Option<Fault>,
+    fault: Option<ServiceFault>,
 }
 
 impl Service for Connection {
-    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
         let services = Arc::clone(&self.services.0);
         let (life, ledger) = (Arc::clone(&self.life), Arc::clone(&self.ledger));
         async move {
@@ -151,7 +151,7 @@ impl Service for Connection {
 }
 
 impl Sent {
-    async fn put_events(self, call: Call) -> Result<Reply, Lost> {
+    async fn put_events(self, call: AwsCall) -> Result<Reply, Lost> {
         let request: Value = serde_json::from_str(&call.body).unwrap();
         let entries = request["Entries"].as_array().unwrap();
         let known = |entry: &Value| self.services.by_detail.get(entry["Detail"].as_str()?).copied();
@@ -195,7 +195,7 @@ impl Sent {
         Ok(reply)
     }
 
-    async fn send_message(self, call: Call) -> Result<Reply, Lost> {
+    async fn send_message(self, call: AwsCall) -> Result<Reply, Lost> {
         let request: Value = serde_json::from_str(&call.body).unwrap();
         let letter: Value = serde_json::from_str(request["MessageBody"].as_str().unwrap()).unwrap();
         let about = self.with_ledger(|ledger| ledger.parks(&letter)).flatten();
@@ -205,7 +205,7 @@ impl Sent {
         let effect = async move {
             let reply = services.arrive("AmazonSQS.SendMessage", call.body, None)?;
             let of_row = services.messages.iter().position(|message| {
-                message.kind != Kind::Unreadable && letter["message"]["messageId"] == message.id.as_str()
+                message.kind != MessageKind::Unreadable && letter["message"]["messageId"] == message.id.as_str()
             });
             let parked = of_row.map_or_else(|| Effect::ParkedRaw(letter["record"].clone()), Effect::Parked);
             services.log.tell(|| format!("the queue responds {}: {parked:?}", reply.status));
@@ -217,7 +217,7 @@ impl Sent {
             Ok(reply)
         };
         let reply = self.travel(effect).await?;
-        if self.fault == Some(Fault::Garbage) {
+        if self.fault == Some(ServiceFault::Garbage) {
             return Ok(Reply { body: "{\"MessageId\"".to_owned(), ..reply });
         }
         if reply.status == 200
@@ -236,14 +236,14 @@ impl Sent {
     async fn travel(&self, effect: impl Future<Output = Result<Reply, Lost>> + Send + 'static) -> Result<Reply, Lost> {
         let (there, back) = self.services.with_dice(|dice| latency(self.fault, dice));
         match self.fault {
-            Some(Fault::LostBefore) => {
+            Some(ServiceFault::LostBefore) => {
                 sleep(there).await;
                 return Err(Lost);
             }
-            Some(Fault::HangsBefore) => return std::future::pending().await,
+            Some(ServiceFault::HangsBefore) => return std::future::pending().await,
             _ => {}
         }
-        let refusal_of = |fault: Fault| self.services.with_dice(|dice| fault.refusal(dice));
+        let refusal_of = |fault: ServiceFault| self.services.with_dice(|dice| fault.refusal(dice));
         if let Some(refusal) = self.fault.and_then(refusal_of) {
             sleep(there + back).await;
             return Ok(refusal);
@@ -252,7 +252,7 @@ impl Sent {
             sleep(there).await;
             effect.await
         });
-        if self.fault == Some(Fault::Late) {
+        if self.fault == Some(ServiceFault::Late) {
             return std::future::pending().await;
         }
         let reply = effect.await.map_err(|_| Lost)??;
@@ -261,11 +261,11 @@ impl Sent {
         }
         sleep(back).await;
         match self.fault {
-            Some(Fault::FailedAfter) => {
+            Some(ServiceFault::FailedAfter) => {
                 Ok(refusal(self.services.with_dice(|dice| dice.one_of(&[500, 502])), "InternalFailure"))
             }
-            Some(Fault::LostAfter) => Err(Lost),
-            Some(Fault::HangsAfter) => std::future::pending().await,
+            Some(ServiceFault::LostAfter) => Err(Lost),
+            Some(ServiceFault::HangsAfter) => std::future::pending().await,
             _ => Ok(reply),
         }
     }
@@ -309,7 +309,7 @@ impl Inner {
         act(&mut self.state.lock().unwrap().dice)
     }
 
-    fn draw(&self, operation: &str) -> Option<Fault> {
+    fn draw(&self, operation: &str) -> Option<ServiceFault> {
         let mut state = self.state.lock().unwrap();
         let State { dice, illness, .. } = &mut *state;
         let fault = illness.strike(operation, dice)?;

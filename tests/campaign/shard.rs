@@ -15,7 +15,7 @@ use crate::lambda::Function;
 use crate::ledger::Delivery;
 use crate::log::Log;
 use crate::services::{Effect, Services};
-use crate::stream::{Content, Entry, Kind, Message, Shard};
+use crate::stream::{CampaignMessage, Content, MessageKind, Shard, ShardRecord};
 
 /// The parts that a shard needs.
 pub(crate) struct Poller {
@@ -24,7 +24,7 @@ pub(crate) struct Poller {
     pub(crate) function: Function,
     pub(crate) services: Services,
     pub(crate) settings: MappingSettings,
-    pub(crate) messages: Arc<Vec<Message>>,
+    pub(crate) messages: Arc<Vec<CampaignMessage>>,
     pub(crate) dice: Dice,
     /// The times at which pollers start over: either at the mapping's position or at the first record.
     pub(crate) restarts: Vec<Duration>,
@@ -35,7 +35,7 @@ pub(crate) struct Poller {
 impl Poller {
     /// Delivers all records of the shard until all are settled.
     pub(crate) async fn run(mut self, shard: Arc<Shard>) {
-        let entries: HashMap<String, Arc<Entry>> = shard
+        let entries: HashMap<String, Arc<ShardRecord>> = shard
             .records
             .iter()
             .map(|(_, entry)| (entry.record.sequence_number().to_string(), Arc::clone(entry)))
@@ -92,7 +92,7 @@ impl Poller {
     fn invoke(
         &self,
         batch: Batch,
-        entries: &HashMap<String, Arc<Entry>>,
+        entries: &HashMap<String, Arc<ShardRecord>>,
     ) -> BoxFuture<'static, (Batch, InvocationOutcome)> {
         let deliveries = batch.records().iter().map(|record| Delivery {
             content: entries[&record.sequence_number().to_string()].content.clone(),
@@ -106,10 +106,10 @@ impl Poller {
         })
     }
 
-    fn discard(&self, entry: &Entry) {
+    fn discard(&self, entry: &ShardRecord) {
         match &entry.content {
             Content::SomethingElse => {}
-            Content::Message(index) if self.messages[*index].kind != Kind::Unreadable => {
+            Content::Message(index) if self.messages[*index].kind != MessageKind::Unreadable => {
                 self.services.note(Effect::Discarded(*index));
             }
             Content::Message(_) | Content::Poison(_) => {

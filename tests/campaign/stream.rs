@@ -15,18 +15,18 @@ pub(crate) const STREAM: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/d
 
 /// A message in the stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct CampaignMessage {
     pub(crate) id: String,
     pub(crate) pk: String,
     pub(crate) seq: u64,
     /// The row, in DynamoDB's JSON.
     pub(crate) image: Value,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MessageKind,
 }
 
 /// The condition of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     /// The message can be sent.
     Sound,
     /// Its row can be read, but the bus always rejects it.
@@ -49,12 +49,12 @@ pub(crate) enum Content {
 /// A shard's records in order, each with the time of its arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    pub(crate) records: Vec<(Duration, Arc<Entry>)>,
+    pub(crate) records: Vec<(Duration, Arc<ShardRecord>)>,
 }
 
 /// A record and its meaning.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ShardRecord {
     pub(crate) record: Record,
     pub(crate) content: Content,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Telling {
 /// The stream, ready to be delivered.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Vec<CampaignMessage>,
     pub(crate) shards: Vec<Arc<Shard>>,
 }
 
@@ -123,37 +123,37 @@ pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log:
         record["dynamodb"]["SequenceNumber"] = numbers[shard].to_string().into();
         record["dynamodb"]["ApproximateCreationDateTime"] = arrival.as_secs_f64().into();
         let record = Record::from_stream(record, STREAM).unwrap();
-        shards[shard].records.push((arrival, Arc::new(Entry { record, content })));
+        shards[shard].records.push((arrival, Arc::new(ShardRecord { record, content })));
     }
     Stream { messages, shards: shards.into_iter().map(Arc::new).collect() }
 }
 
 /// The message of a record, if it is a new outbox row.
-pub(crate) fn message(record: &Value) -> Option<Message> {
+pub(crate) fn message(record: &Value) -> Option<CampaignMessage> {
     let change = &record["dynamodb"];
     let is_row = change["Keys"]["sk"]["S"].as_str()?.starts_with("OUTBOX#") && record["eventName"] == "INSERT";
     let image = &change["NewImage"];
-    is_row.then(|| Message {
+    is_row.then(|| CampaignMessage {
         id: image["messageId"]["S"].as_str().unwrap().to_owned(),
         pk: image["pk"]["S"].as_str().unwrap().to_owned(),
         seq: image["messageSeq"]["N"].as_str().unwrap().parse().unwrap(),
         image: image.clone(),
-        kind: Kind::Sound,
+        kind: MessageKind::Sound,
     })
 }
 
 /// Damages the row of a message.
-fn damage(message: &mut Message, dice: &mut Dice, log: &Log) {
+fn damage(message: &mut CampaignMessage, dice: &mut Dice, log: &Log) {
     let (kind, name, value) = match dice.number(0..=6) {
-        0 => (Kind::Unreadable, "messageSeq", json!({"S": "three"})),
-        1 => (Kind::Unreadable, "messageId", json!({"NULL": true})),
-        2 => (Kind::Unreadable, "occurredAt", json!({"S": "yesterday"})),
-        3 => (Kind::Unreadable, "detail", json!({"?": "{}"})),
-        4 => (Kind::Unsendable, "messageType", json!({"S": "x".repeat(129)})),
-        5 => (Kind::Unsendable, "messageType", json!({"S": ""})),
+        0 => (MessageKind::Unreadable, "messageSeq", json!({"S": "three"})),
+        1 => (MessageKind::Unreadable, "messageId", json!({"NULL": true})),
+        2 => (MessageKind::Unreadable, "occurredAt", json!({"S": "yesterday"})),
+        3 => (MessageKind::Unreadable, "detail", json!({"?": "{}"})),
+        4 => (MessageKind::Unsendable, "messageType", json!({"S": "x".repeat(129)})),
+        5 => (MessageKind::Unsendable, "messageType", json!({"S": ""})),
         _ => {
             let detail = message.image["detail"]["S"].as_str().unwrap();
-            (Kind::Unsendable, "detail", json!({"S": detail[..detail.len() - 1]}))
+            (MessageKind::Unsendable, "detail", json!({"S": detail[..detail.len() - 1]}))
         }
     };
     log.met(&format!("damaged row {kind:?}"));

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 
 /// A call that was sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct AwsCall {
     /// `TransactWriteItems`, `PutEvents`, …
     pub(crate) operation: String,
     /// JSON.
@@ -33,7 +33,7 @@ pub(crate) struct Lost;
 
 /// The service that receives the calls.
 pub(crate) trait Service: Debug + Send + Sync + 'static {
-    fn serve(&self, call: Call) -> BoxFuture<'static, Result<Reply, Lost>>;
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>>;
 }
 
 /// The configuration of clients whose calls all go to `service`.
@@ -51,7 +51,7 @@ impl HttpConnector for Line {
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let body = request.body().bytes().unwrap_or_default();
-        let call = Call { operation, body: String::from_utf8(body.to_vec()).expect("JSON is UTF-8") };
+        let call = AwsCall { operation, body: String::from_utf8(body.to_vec()).expect("JSON is UTF-8") };
         let reply = self.0.serve(call);
         HttpConnectorFuture::new(async move {
             let Reply { status, body } =

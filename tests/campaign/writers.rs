@@ -24,12 +24,12 @@ pub(crate) struct Attempt {
     /// Number and id of each event.
     pub(crate) events: Vec<(u64, String)>,
     pub(crate) messages: Vec<OutboxMessage>,
-    pub(crate) told: Verdict,
+    pub(crate) told: WriteResult,
 }
 
 /// The outcome that the writer received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum WriteResult {
     /// The append is stored.
     Stored,
     /// The append is not stored.
@@ -221,13 +221,13 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
         let at = remember(&attempts, key, &decided);
         let outcome = store.append(model, key, before.version(), &decided, None, deadline).await;
         let told = match &outcome {
-            Ok(_) => Verdict::Stored,
-            Err(AppendError::Store(StoreError::Unavailable { .. })) => Verdict::Nothing,
+            Ok(_) => WriteResult::Stored,
+            Err(AppendError::Store(StoreError::Unavailable { .. })) => WriteResult::Nothing,
             Err(AppendError::Store(StoreError::Corrupt { .. })) => {
                 work.log.violation(format!("an append to {key}: {outcome:?}"));
-                Verdict::NotStored
+                WriteResult::NotStored
             }
-            Err(_) => Verdict::NotStored,
+            Err(_) => WriteResult::NotStored,
         };
         work.log.met(&format!("append {told:?}"));
         work.log.tell(|| {
@@ -252,7 +252,7 @@ fn remember(attempts: &Attempts, key: &AggregateKey, decided: &Decided) -> usize
         key: key.clone(),
         events: decided.events.iter().map(|event| (event.seq_num, event.event_id.to_string())).collect(),
         messages: decided.messages.clone(),
-        told: Verdict::Nothing,
+        told: WriteResult::Nothing,
     };
     let mut attempts = attempts.lock().unwrap();
     attempts.push(attempt);

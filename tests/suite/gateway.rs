@@ -32,15 +32,15 @@ fn event(path: &str, query: &str) -> Value {
 }
 
 /// Status, headers and body.
-type Answer = (u64, Value, String);
+type GatewayResponse = (u64, Value, String);
 
-async fn through_the_gateway(instance: &Instance, event: &Value) -> Answer {
+async fn through_the_gateway(instance: &Instance, event: &Value) -> GatewayResponse {
     let answer = call_api(&instance.router, &event.to_string()).await;
     let body = answer["body"].as_str().unwrap_or_default().to_owned();
     (answer["statusCode"].as_u64().unwrap(), answer["headers"].clone(), body)
 }
 
-async fn over_http(instance: &Instance, path_and_query: &str) -> Answer {
+async fn over_http(instance: &Instance, path_and_query: &str) -> GatewayResponse {
     let request = Request::get(path_and_query).header("x-correlation-id", "here").body(Body::empty()).unwrap();
     let answer = whole(answer(&instance.router, request).await).await;
     let headers = answer.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
@@ -85,8 +85,9 @@ fn path_through_the_gateway_gets_the_same_response_as_over_http() {
         });
         if got.0 == 404 || path.split('/').any(|segment| segment == "." || segment == "..") {
             // The detail of a problem contains these paths unchanged.
-            let slug =
-                |(status, _, body): Answer| (status, serde_json::from_str::<Value>(&body).unwrap()["type"].take());
+            let slug = |(status, _, body): GatewayResponse| {
+                (status, serde_json::from_str::<Value>(&body).unwrap()["type"].take())
+            };
             assert_eq!(slug(got), slug(expected), "{path:?}");
         } else {
             assert_eq!(got, expected, "{path:?}");

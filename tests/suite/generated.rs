@@ -15,7 +15,7 @@ use daybook_local_aws::messaging::Server;
 use reqwest::Method;
 use serde_json::Value;
 use suite_tests::document::Document;
-use suite_tests::{Answer, Suite};
+use suite_tests::{ApiResponse, Suite};
 use ulid::Ulid;
 
 use self::requests::{Made, Requests};
@@ -29,7 +29,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// The version in a response.
-fn version(answer: &Answer) -> Option<usize> {
+fn version(answer: &ApiResponse) -> Option<usize> {
     answer.header("etag").trim_matches('"').parse().ok()
 }
 
@@ -44,17 +44,17 @@ impl Endpoint {
         Self { url: url.to_owned(), client: reqwest::Client::new() }
     }
 
-    async fn send(&self, made: &Made) -> Answer {
+    async fn send(&self, made: &Made) -> ApiResponse {
         let mut request = self.client.request(made.method.clone(), format!("{}{}", self.url, made.path));
         for (name, value) in &made.headers {
             request = request.header(*name, value);
         }
         let answer = request.body(made.body.clone()).send().await.unwrap();
         let (status, headers) = (answer.status(), answer.headers().clone());
-        Answer::new(status, headers, &answer.bytes().await.unwrap())
+        ApiResponse::new(status, headers, &answer.bytes().await.unwrap())
     }
 
-    async fn get(&self, path: String) -> Answer {
+    async fn get(&self, path: String) -> ApiResponse {
         self.send(&Made { method: Method::GET, path, headers: Vec::new(), body: String::new() }).await
     }
 }
@@ -64,7 +64,7 @@ impl Endpoint {
 struct Acknowledged(BTreeMap<String, Vec<Option<Value>>>);
 
 impl Acknowledged {
-    fn note(&mut self, made: &Made, answer: &Answer) {
+    fn note(&mut self, made: &Made, answer: &ApiResponse) {
         if made.method == Method::GET || made.method == Method::HEAD {
             return;
         }

@@ -10,11 +10,11 @@ use lambda_http::RequestExt;
 use lambda_http::request::RequestContext;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Answer, Suite};
+use suite_tests::{ApiResponse, Suite};
 
 use crate::instance::{Instance, ask, request, send};
 
-async fn post(suite: &Suite, path: &str, key: &str, body: &Value) -> Answer {
+async fn post(suite: &Suite, path: &str, key: &str, body: &Value) -> ApiResponse {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
     suite.send(Method::POST, path, &headers, Some(&body.to_string())).await
 }

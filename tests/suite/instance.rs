@@ -11,7 +11,7 @@ use daybook_settings::Environment;
 use daybook_test_support::table::{TABLE, TestTable};
 use lambda_http::{Context, RequestExt};
 use serde_json::Value;
-use suite_tests::Answer;
+use suite_tests::ApiResponse;
 use suite_tests::document::Document;
 use tower::ServiceExt;
 
@@ -65,15 +65,15 @@ impl Instance {
         router(Api::new(aggregates::registry().unwrap(), self.table.direct_store(), settings()))
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
         send(&self.router, Method::GET, path, &[], None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> ApiResponse {
         send(&self.router, Method::POST, path, &[], Some(body)).await
     }
 
-    pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn ask(&self, request: Request<Body>) -> ApiResponse {
         ask(&self.router, request).await
     }
 }
@@ -92,21 +92,21 @@ pub(crate) async fn send(
     path: &str,
     headers: &[(&str, &str)],
     body: Option<Value>,
-) -> Answer {
+) -> ApiResponse {
     ask(router, request(method, path, headers, body)).await
 }
 
 /// The response. Asserts that the OpenAPI document contains it, if it contains the path.
-pub(crate) async fn ask(router: &axum::Router, request: Request<Body>) -> Answer {
+pub(crate) async fn ask(router: &axum::Router, request: Request<Body>) -> ApiResponse {
     let (method, path) = (request.method().clone(), request.uri().to_string());
     let answer = whole(answer(router, request).await).await;
     if Document::get().path(&path).is_some() { answer.expect_documented(&method, &path) } else { answer }
 }
 
 /// The complete response.
-pub(crate) async fn whole(answer: Response<Body>) -> Answer {
+pub(crate) async fn whole(answer: Response<Body>) -> ApiResponse {
     let (parts, body) = answer.into_parts();
-    Answer::new(parts.status, parts.headers, &to_bytes(body, usize::MAX).await.unwrap())
+    ApiResponse::new(parts.status, parts.headers, &to_bytes(body, usize::MAX).await.unwrap())
 }
 
 /// The response to a request with unlimited time unless it sets a limit, so that no test fails on a slow machine.

@@ -5,7 +5,7 @@ use daybook_decider::Registry;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_test_support::notebook::Notebook;
 use serde_json::json;
-use suite_tests::Answer;
+use suite_tests::ApiResponse;
 
 use crate::instance::{Instance, send, settings};
 
@@ -16,7 +16,7 @@ async fn notebook() -> Instance {
     instance
 }
 
-async fn write(instance: &Instance, key: Option<&str>, lines: &[String]) -> Answer {
+async fn write(instance: &Instance, key: Option<&str>, lines: &[String]) -> ApiResponse {
     let key: Vec<_> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
     send(&instance.router, Method::POST, "/notebook/1", &key, Some(json!({ "lines": lines }))).await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::document::Document;
-use suite_tests::{Answer, Suite, workspace};
+use suite_tests::{ApiResponse, Suite, workspace};
 
 use crate::counter::Counter;
 use crate::instance::{Instance, settings};
@@ -70,7 +70,7 @@ fn jq(filter: &str, input: &Value) -> Vec<Value> {
 }
 
 /// Runs a command as curl would.
-async fn curl(suite: &Suite, words: &[String]) -> Answer {
+async fn curl(suite: &Suite, words: &[String]) -> ApiResponse {
     let (mut headers, mut body, mut path, mut method) = (Vec::new(), None, None, None);
     let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {
@@ -90,7 +90,7 @@ async fn curl(suite: &Suite, words: &[String]) -> Answer {
 }
 
 /// Whether an answer is the one that is shown.
-fn is_as_printed(command: &Command, answer: &Answer) -> bool {
+fn is_as_printed(command: &Command, answer: &ApiResponse) -> bool {
     let mut head = command.head.iter();
     let status = head.next().is_none_or(|line| line == &format!("HTTP/1.1 {}", answer.status));
     let mut headers = head.map(|line| line.split_once(": ").unwrap());

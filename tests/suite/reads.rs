@@ -7,7 +7,7 @@ use daybook_local_aws::dynamodb::LocalDynamoDb;
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Answer, Suite};
+use suite_tests::{ApiResponse, Suite};
 
 use crate::instance::{Instance, sharded};
 
@@ -15,7 +15,7 @@ fn transaction(amount: i64) -> Value {
     json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}})
 }
 
-async fn head(suite: &Suite, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn head(suite: &Suite, path: &str, headers: &[(&str, &str)]) -> ApiResponse {
     suite.send(Method::HEAD, path, headers, None).await
 }
 

@@ -2,16 +2,16 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Answer, Suite};
+use suite_tests::{ApiResponse, Suite};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-async fn send(suite: &Suite, path: &str, body: &str) -> Answer {
+async fn send(suite: &Suite, path: &str, body: &str) -> ApiResponse {
     suite.send(Method::POST, path, &[JSON], Some(body)).await
 }
 
 /// All copies of a to-do's message: in the response, the state, the events, and on the bus.
-async fn told(suite: &Suite, id: &str, created: &Answer) -> Vec<Value> {
+async fn told(suite: &Suite, id: &str, created: &ApiResponse) -> Vec<Value> {
     let path = format!("/todo/{id}");
     let state = suite.get(&path).await.expect(200).body["state"].take();
     let rebuilt = suite.get(&format!("{path}?rebuild=true")).await.expect(200).body["state"].take();

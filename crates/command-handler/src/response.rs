@@ -54,23 +54,23 @@ pub(crate) fn write_response(transacted: Transacted, key: &AggregateKey) -> Resu
     Ok(response)
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct WriteResponse<'a> {
     /// The aggregate's id.
     pub(crate) id: &'a str,
-    /// How many events it has now; also the `ETag`.
+    /// The number of its events after the write; also the `ETag`.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
-    /// The state after them. Left out where it would make the answer larger than 6 MB or, under an `Idempotency-Key`,
-    /// larger than can be kept: the write is done all the same.
+    /// The state after the write. Omitted if the response would be larger than 6 MB or, with an `Idempotency-Key`, too
+    /// large to be stored; the write is executed all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'a Json>,
-    /// What the write appended; empty when there was nothing to do. Left out, with `messages`, where the answer could not
-    /// be kept under an `Idempotency-Key` even without `state`: they can be read at `/events`.
+    /// The appended events; empty if there was nothing to do. Omitted together with `messages` if the response is too large
+    /// to be stored under an `Idempotency-Key` even without `state`; the events can be read at `/events`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) events: Option<Vec<EventJson<'a>>>,
-    /// What the world will be told of these events.
+    /// The messages that will be published about these events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages: Option<Vec<MessageJson<'a>>>,
 }
@@ -78,11 +78,11 @@ pub(crate) struct WriteResponse<'a> {
 /// The pattern of a ULID.
 pub(crate) const ULID: &str = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$";
 
-/// An event as it stands in the stream.
+/// A stored event.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EventJson<'a> {
-    /// Its place in the stream, counted from 1 without a gap.
+    /// The number of the event within its aggregate, from 1 without a gap.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     seq_num: u64,
     /// A ULID: unique, and sorting by time.
@@ -90,13 +90,13 @@ pub(crate) struct EventJson<'a> {
     event_id: String,
     /// Its name.
     event_type: &'a str,
-    /// The version of the form that its data is stored in.
+    /// The version of the event's stored form.
     event_version: u32,
     /// What happened.
     data: &'a Json,
-    /// Where it came from.
+    /// The origin of the command.
     meta: &'a Meta,
-    /// When it was decided: RFC 3339 in UTC, with milliseconds.
+    /// The time of the decision: RFC 3339 in UTC, with milliseconds.
     #[schemars(extend("format" = "date-time"))]
     occurred_at: String,
 }
@@ -115,7 +115,7 @@ impl<'a> From<&'a RecordedEvent> for EventJson<'a> {
     }
 }
 
-/// A message that is on its way to the bus.
+/// A message that will be published.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MessageJson<'a> {
@@ -124,13 +124,13 @@ pub(crate) struct MessageJson<'a> {
     message_id: String,
     /// Its name, the `detail-type` on the bus.
     message_type: &'a str,
-    /// Its place among the aggregate's messages, counted from 1 without a gap.
+    /// The number of the message within its aggregate, from 1 without a gap.
     #[schemars(range(min = 1))]
     message_seq: u64,
-    /// The event that it tells of.
+    /// The number of the event that the message is about.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     seq_num: u64,
-    /// What it tells.
+    /// The data of the message.
     data: &'a Json,
 }
 

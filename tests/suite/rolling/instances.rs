@@ -15,7 +15,7 @@ use daybook_test_support::row::Item;
 use daybook_test_support::table::{TABLE, TestTable};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use suite_tests::Answer;
+use suite_tests::ApiResponse;
 
 use super::parcel::Release;
 use crate::instance::{answer, request, settings, whole};
@@ -104,13 +104,13 @@ impl Instance {
     }
 
     /// Sends a request to the command handler of this release.
-    pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn ask(&self, request: Request<Body>) -> ApiResponse {
         let store = EventStore::new(&aws_config_at(&self.url), store_settings());
         let router = router(Api::new(self.release.registry(), store, settings()));
         whole(answer(&router, request).await).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
         self.ask(request(Method::GET, path, &[], None)).await
     }
 }

@@ -21,10 +21,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "command",
     command: None,
     summary: "Send commands",
-    description: "One command, or an array of them that is carried out all or not at all. A refusal of one drops what \
-                  the others would have done; what the refusal itself records is appended, and the `ETag` then tells \
-                  the version after it. An array that creates twice comes to 409, one that goes on after the deletion \
-                  to 410. `data` may be left out where it would be empty.",
+    description: "One command, or an array of commands that are all executed or none. If one command is rejected, \
+                  the events of the others are dropped; the events that record the rejection are appended, and the \
+                  `ETag` is the version after them. An array that creates the aggregate twice returns 409, one that \
+                  continues after its deletion returns 410. Empty `data` may be omitted.",
     query: WRITE_QUERY,
     request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
     request_body: Some(RequestBody::Commands),

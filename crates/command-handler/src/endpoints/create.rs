@@ -27,9 +27,9 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "create",
     command: Some(|commands| Some(commands.create)),
     summary: "Create one",
-    description: "The body is the data of the create command. With an `id` the aggregate gets that one; without, it \
-                  gets one that follows from the `Idempotency-Key`, or else a new ULID. An id is used once, also after \
-                  a deletion. What is new has no version yet, so there is no `If-Match`.",
+    description: "The body is the data of the create command, and optionally the `id` of the aggregate. Without it, \
+                  the id is derived from the `Idempotency-Key`, or is a new ULID. An id can be used only once, even \
+                  after a deletion. A new aggregate has no version yet, so `If-Match` is not accepted.",
     query: WRITE_QUERY,
     request_headers: &[WRITE_HEADERS],
     request_body: Some(RequestBody::CreateData),

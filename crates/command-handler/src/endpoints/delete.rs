@@ -21,8 +21,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "delete",
     command: Some(|commands| commands.delete),
     summary: "Delete it",
-    description: "Without a body. From then on it answers 410; its events and its earlier versions can be read, and \
-                  its id is not used again.",
+    description: "The request has no body. A deleted aggregate returns 410; its events and its earlier versions can \
+                  still be read, and its id cannot be used again.",
     query: WRITE_QUERY,
     request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
     request_body: None,

@@ -24,7 +24,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "describe",
     command: None,
     summary: "Read this document",
-    description: "OpenAPI 3.1, made from the code that answers.",
+    description: "The OpenAPI 3.1 document, generated from the code of the API.",
     query: None,
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,

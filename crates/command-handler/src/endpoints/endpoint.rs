@@ -81,14 +81,12 @@ impl Success {
         match self {
             Self::Created => {
                 let headers = &[(ETag, true), (Location, true), (IdempotencyReplayed, false)];
-                (StatusCode::CREATED, "It is created; what that came to.", headers)
+                (StatusCode::CREATED, "The aggregate was created.", headers)
             }
-            Self::Changed => {
-                (StatusCode::OK, "It is done; what it came to.", &[(ETag, true), (IdempotencyReplayed, false)])
-            }
+            Self::Changed => (StatusCode::OK, "The write was executed.", &[(ETag, true), (IdempotencyReplayed, false)]),
             Self::State => (StatusCode::OK, "The state.", &[(ETag, true)]),
             Self::NotModified => {
-                (StatusCode::NOT_MODIFIED, "The version is one that `If-None-Match` names.", &[(ETag, true)])
+                (StatusCode::NOT_MODIFIED, "The current version is one of those in `If-None-Match`.", &[(ETag, true)])
             }
             Self::EventPage | Self::AggregatePage | Self::FeedPage => (StatusCode::OK, "A page.", &[(Link, false)]),
             Self::OpenApi => (StatusCode::OK, "The document.", &[]),

@@ -23,8 +23,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "eventsOf",
     command: None,
     summary: "Read its events",
-    description: "In order, from the first or after a number, as they were stored; those of a deleted aggregate too. \
-                  `Link` leads to the next page, and is missing on the last.",
+    description: "The stored events in order, from the first event or after a number; also those of a deleted \
+                  aggregate. `Link` is the next page; the last page has none.",
     query: Some(|| schema_for!(EventsQuery)),
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
@@ -44,7 +44,7 @@ struct EventsQuery {
     /// The `seqNum` that the page comes after.
     #[serde(default)]
     after: u64,
-    /// How many at most; a page has fewer where entries are large.
+    /// The maximum number of entries; a page of large entries has fewer.
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
     limit: usize,
@@ -55,7 +55,7 @@ struct EventsQuery {
 pub(crate) struct EventPage<'a> {
     /// The aggregate's id.
     pub(crate) id: &'a str,
-    /// Those of this page.
+    /// The entries of this page.
     pub(crate) events: Vec<EventJson<'a>>,
 }
 

@@ -23,10 +23,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "listEvents",
     command: None,
     summary: "Read the events of a type, across all aggregates",
-    description: "By time. Events are found by the name that they were stored under: what has another name today, or \
-                  means nothing any more, by the one that it had. The feed follows a write within moments, and an \
-                  event can appear behind a cursor of the same second: it is for looking back, the bus for keeping up. \
-                  `Link` leads to the next page, and is missing on the last.",
+    description: "The events in order of time. An event is found by the name under which it was stored, even if the \
+                  name has changed since or the event is not used any more. A new event appears within moments, \
+                  possibly before a cursor of the same second: use this list to look back, and the bus to follow new \
+                  events. `Link` is the next page; the last page has none.",
     query: Some(|| schema_for!(FeedQuery)),
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
@@ -39,10 +39,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
 struct FeedQuery {
     /// The event type.
     r#type: String,
-    /// A cursor from the `Link` of the page before.
+    /// A cursor, from the `Link` of the previous page.
     #[schemars(regex(pattern = ULID))]
     after: Option<String>,
-    /// How many at most; a page has fewer where entries are large.
+    /// The maximum number of entries; a page of large entries has fewer.
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
     limit: usize,
@@ -51,7 +51,7 @@ struct FeedQuery {
 /// Events of one type, by time.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FeedPage<'a> {
-    /// Those of this page, each with the aggregate that it belongs to.
+    /// The entries of this page, each with its aggregate.
     pub(crate) events: Vec<FeedEventJson<'a>>,
 }
 

@@ -25,8 +25,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "get",
     command: None,
     summary: "Get the state",
-    description: "As it is, every write before the call included; or as it was, with `version`. An earlier version of \
-                  a deleted aggregate can still be read.",
+    description: "The current state, which includes every write before the call, or with `version` an earlier state. \
+                  Earlier versions of a deleted aggregate can still be read.",
     query: Some(|| schema_for!(StateQuery)),
     request_headers: &[&[&IF_NONE_MATCH, &READ_CORRELATION_ID]],
     request_body: None,
@@ -50,7 +50,7 @@ struct StateQuery {
     /// The state after this many events.
     #[schemars(range(min = 1))]
     version: Option<u64>,
-    /// Folded from the first event, whatever caches and snapshots hold.
+    /// Whether to fold the state from the first event, without caches and snapshots.
     #[serde(default)]
     rebuild: bool,
 }
@@ -60,7 +60,7 @@ struct StateQuery {
 pub(crate) struct StateResponse<'a> {
     /// The aggregate's id.
     pub(crate) id: &'a str,
-    /// How many events it has; also the `ETag`.
+    /// The number of its events; also the `ETag`.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
     /// The state after them.

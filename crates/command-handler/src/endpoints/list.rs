@@ -24,8 +24,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "list",
     command: None,
     summary: "List all",
-    description: "By creation, deleted ones too. The list follows a write within moments. `Link` leads to the next \
-                  page, and is missing on the last.",
+    description: "The aggregates in order of creation, including deleted ones. A new aggregate appears within \
+                  moments. `Link` is the next page; the last page has none.",
     query: Some(|| schema_for!(ListQuery)),
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
@@ -36,10 +36,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListQuery {
-    /// A cursor from the `Link` of the page before.
+    /// A cursor, from the `Link` of the previous page.
     #[schemars(regex(pattern = ULID))]
     after: Option<String>,
-    /// How many at most; a page has fewer where entries are large.
+    /// The maximum number of entries; a page of large entries has fewer.
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
     limit: usize,
@@ -48,11 +48,11 @@ struct ListQuery {
 /// Aggregates of one type, by creation; deleted ones too.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct AggregatePage<'a> {
-    /// Those of this page.
+    /// The entries of this page.
     pub(crate) aggregates: Vec<ListedAggregate<'a>>,
 }
 
-/// That an aggregate was created.
+/// An aggregate of the list.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "AggregateEntry")]

@@ -22,10 +22,10 @@ const VISIBLE_TEXT: fn() -> Value = || json!({"type": "string", "pattern": "^[!-
 pub(super) const IF_MATCH: RequestHeader = RequestHeader {
     component: "IfMatch",
     name: "If-Match",
-    description: "The version that the caller saw, as the `ETag` told it; the quotes are optional. The write happens \
-                  on this version or not at all. Without it, or with `*`, a lost race is decided again on fresh state. \
-                  An aggregate that does not exist is at version 0. A write takes no `If-None-Match`: a creation never \
-                  overwrites.",
+    description: "The version that the caller saw, from the `ETag`; the quotes are optional. The write is executed \
+                  on this version or fails. Without the header, or with `*`, a write that loses a race is decided \
+                  again on the new state. An aggregate that does not exist has version 0. A write does not accept \
+                  `If-None-Match`: a creation never overwrites.",
     example: "\"3\"",
     schema: || json!({"type": "string", "pattern": r#"^("[0-9]{1,19}"|[0-9]{1,19}|\*)$"#}),
 };
@@ -33,7 +33,7 @@ pub(super) const IF_MATCH: RequestHeader = RequestHeader {
 pub(super) const IF_NONE_MATCH: RequestHeader = RequestHeader {
     component: "IfNoneMatch",
     name: "If-None-Match",
-    description: "Versions that the caller has: an `ETag`, several with commas in between, or `*`.",
+    description: "The versions that the caller has: one `ETag`, several separated by commas, or `*`.",
     example: "\"3\"",
     schema: ANY_TEXT,
 };
@@ -53,8 +53,8 @@ const IDEMPOTENCY_KEY: RequestHeader = RequestHeader {
 const CORRELATION_ID: RequestHeader = RequestHeader {
     component: "XCorrelationId",
     name: "X-Correlation-Id",
-    description: "What the request belongs to. It is kept with the events and told with the messages; a new one is \
-                  made where there is none.",
+    description: "The id of the business transaction that the request belongs to. It is stored with the events and \
+                  sent with the messages. Without the header, a new id is generated.",
     example: "01KDVDNA000000000000000000",
     schema: VISIBLE_TEXT,
 };
@@ -63,8 +63,8 @@ const CORRELATION_ID: RequestHeader = RequestHeader {
 pub(super) const READ_CORRELATION_ID: RequestHeader = RequestHeader {
     component: "ReadCorrelationId",
     name: "X-Correlation-Id",
-    description: "What the request belongs to. The answer tells it again, or a new one in the place of none and of one \
-                  that is not 1 to 128 visible characters.",
+    description: "The id of the business transaction that the request belongs to. The response repeats it. If the \
+                  header is missing, or is not 1 to 128 visible characters, the response has a new id.",
     example: "01KDVDNA000000000000000000",
     schema: ANY_TEXT,
 };
@@ -72,7 +72,8 @@ pub(super) const READ_CORRELATION_ID: RequestHeader = RequestHeader {
 const CAUSATION_ID: RequestHeader = RequestHeader {
     component: "XCausationId",
     name: "X-Causation-Id",
-    description: "The message or request that caused this one. It is kept with the events and told with the messages.",
+    description: "The id of the message or request that caused this one. It is stored with the events and sent with \
+                  the messages.",
     example: "01KDVDNA000000000000000002",
     schema: VISIBLE_TEXT,
 };
@@ -80,8 +81,8 @@ const CAUSATION_ID: RequestHeader = RequestHeader {
 const TRACEPARENT: RequestHeader = RequestHeader {
     component: "Traceparent",
     name: "traceparent",
-    description: "The trace that the request belongs to, by W3C trace context. It is kept with the events and told \
-                  with the messages. One that is not of that form is ignored.",
+    description: "The trace that the request belongs to, in the format of W3C Trace Context. It is stored with the \
+                  events and sent with the messages. A value of another format is ignored.",
     example: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     schema: ANY_TEXT,
 };
@@ -89,9 +90,9 @@ const TRACEPARENT: RequestHeader = RequestHeader {
 const AMZN_TRACE_ID: RequestHeader = RequestHeader {
     component: "XAmznTraceId",
     name: "X-Amzn-Trace-Id",
-    description: "The same by AWS X-Ray, which Lambda sets by itself where it runs the API. It is kept with the \
-                  events, told with the messages, and handed to the bus, which goes on from it. One that is not of \
-                  that form is ignored.",
+    description: "The AWS X-Ray trace, which Lambda sets when it runs the API. It is stored with the events, sent \
+                  with the messages, and passed to the bus, which continues the trace. A value of another format is \
+                  ignored.",
     example: "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1",
     schema: ANY_TEXT,
 };

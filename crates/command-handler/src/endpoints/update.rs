@@ -21,8 +21,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "update",
     command: Some(|commands| commands.update),
     summary: "Update it",
-    description: "The body is the data of the update command. Where nothing changes, nothing is appended and the \
-                  `ETag` stays.",
+    description: "The body is the data of the update command. If nothing changes, no event is appended and the \
+                  `ETag` stays the same.",
     query: WRITE_QUERY,
     request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
     request_body: Some(RequestBody::UpdateData),

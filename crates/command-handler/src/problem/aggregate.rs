@@ -36,7 +36,7 @@ pub(crate) const VERSION_CONFLICT: ProblemType = ProblemType {
     slug: "version-conflict",
     status: StatusCode::CONFLICT,
     title: "Version conflict",
-    description: "the aggregate is at another version than `If-Match` says; load it, merge and try again",
+    description: "the aggregate has another version than `If-Match`; load it, merge and try again",
     example: |_| version_conflict(EXAMPLE_VERSION - 1, EXAMPLE_VERSION),
 };
 
@@ -78,7 +78,7 @@ pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
     slug: "refused",
     status: StatusCode::UNPROCESSABLE_ENTITY,
     title: "Refused",
-    description: "the rules of the aggregate refuse; `rejection` says which",
+    description: "a rule of the aggregate rejects the command; `rejection` is the name of the rejection",
     example: |_| {
         let detail = "the balance would be -1001, it may not go below -1000".to_owned();
         command_rejected(DomainRejection { name: "InsufficientFunds", detail }, EXAMPLE_VERSION)

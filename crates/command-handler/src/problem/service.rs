@@ -8,7 +8,7 @@ pub(crate) const INTERNAL: ProblemType = ProblemType {
     slug: "internal",
     status: StatusCode::INTERNAL_SERVER_ERROR,
     title: "Internal error",
-    description: "a fault of the service",
+    description: "an error of the service",
     example: |_| internal("an example"),
 };
 
@@ -34,8 +34,8 @@ pub(crate) const NEWER_RELEASE: ProblemType = ProblemType {
     slug: "newer-release",
     status: StatusCode::SERVICE_UNAVAILABLE,
     title: "Newer release",
-    description: "while a new release of the service is put live, an instance of the old one met what the new one \
-                  wrote; nothing was written",
+    description: "during the deployment of a new release, an instance of the old release read an event that the new \
+                  release wrote; nothing was written",
     example: |_| newer_release("an example"),
 };
 
