@@ -225,9 +225,9 @@ fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error:
 /// The snapshotter's settings, and how the index is partitioned.
 fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
     let settings = daybook_snapshotter::store_settings(environment)?;
-    let shards = settings.event_type_shards;
-    let event_type_shards = environment.number("EVENT_TYPE_SHARDS", shards, StoreSettings::EVENT_TYPE_SHARDS)?;
-    Ok(StoreSettings { event_type_shards, ..settings })
+    let shards =
+        environment.number("EVENT_TYPE_SHARDS", settings.event_type_shards, StoreSettings::EVENT_TYPE_SHARDS)?;
+    Ok(StoreSettings { event_type_shards: shards, ..settings })
 }
 
 #[cfg(test)]
