@@ -14,7 +14,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), lambda_http::Error> {
     let environment = Environment::of_process();
     let settings = ApiSettings::read(&environment)?;
-    let config = daybook_function_runtime::aws_config_in_lambda(&environment).await;
+    let config = daybook_function_runtime::aws_config_in_lambda(&environment).await?;
     let store = EventStore::new(&config, store_settings(&environment)?);
     daybook_function_runtime::log_failed_warm_up(store.warm().await);
     let api = Api::new(aggregates::registry()?, store, settings);
