@@ -140,7 +140,7 @@ fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
 
 #[tokio::test]
 async fn filter_of_the_relay_passes_exactly_the_records_that_it_processes() {
-    let bus = Bus::new();
+    let bus = Bus::with("daybook", "daybook-dlq");
     let server = Server::start(bus.router()).await.unwrap();
     let config = aws_config_at(server.url());
     let clients = (daybook_stream_relay::clients::eventbridge(&config), daybook_stream_relay::clients::sqs(&config));
@@ -184,7 +184,7 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
         &["EVENT_TYPE_SHARDS", "IDEMPOTENCY_TTL_HOURS", "OUTBOX_TTL_DAYS", "REQUIRE_IF_MATCH", "SNAPSHOT_EVERY"],
     ),
     ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
-    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &[]),
+    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &["MAX_MESSAGE_AGE_MINUTES"]),
 ];
 
 /// The variables of logs, metrics and the AWS SDK. `sam local` replaces only endpoints that are declared.
@@ -283,8 +283,9 @@ fn parameters_accept_the_same_values_as_the_settings() {
         for name in optional {
             let parameter = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
             let parameter = &template["Parameters"][parameter];
-            let mut all: BTreeMap<&str, String> =
-                [("TABLE_NAME", "deployed".to_owned()), ("EVENT_SOURCE", "deployed".to_owned())].into();
+            let mut all: BTreeMap<&str, String> = ["TABLE_NAME", "EVENT_SOURCE", "EVENT_BUS_NAME", "DLQ_URL"]
+                .map(|name| (name, "deployed".to_owned()))
+                .into();
             let mut read = |value: String| {
                 all.insert(name, value);
                 read_settings(id, &all.iter().map(|(name, value)| (*name, value.clone())).collect())

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use self::window::{AggregateEvents, WindowArgs, cannot_read};
 use crate::operator::progress::ProgressLine;
-use crate::operator::target::{BusArgs, SETTINGS_TO_FIND, STACK_HELP, TableArgs};
+use crate::operator::target::{BusArgs, SETTINGS_TO_FIND, STACK_HELP, TableArgs, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -77,10 +77,13 @@ struct RepublishCounts {
 ///
 /// # Errors
 ///
-/// When the table cannot be read, or the bus accepts no more messages.
+/// When the table cannot be read, or the bus does not exist or accepts no more messages.
 pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let store = args.table.connect(&context.environment, SETTINGS_TO_FIND).await?;
     let resend = args.bus.connect(&context.environment, args.rate).await?;
+    if args.yes {
+        check_bus(&resend).await?;
+    }
     let events = args.window.find_events(&store, &context.registry, &context.interrupt).await?;
     let republish = Republish {
         args: &args,

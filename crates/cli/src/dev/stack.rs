@@ -11,7 +11,7 @@ use daybook_event_store::EventStore;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::Relay;
+use daybook_stream_relay::{Relay, RelaySettings, clients};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
@@ -52,7 +52,7 @@ impl Stack {
         let store = create_table(&services, &api_environment).await?;
         let table_name = api_environment.required("TABLE_NAME")?;
         let discarded = DiscardedRecords::default();
-        let workers = start_stream_functions(&template, &services, &table_name, &discarded).await?;
+        let workers = start_stream_functions(&template, &services, &bus, &table_name, &discarded).await?;
 
         let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
         let router = daybook_command_handler::router(api).merge(endpoints::router(bus.clone(), discarded));
@@ -128,15 +128,18 @@ async fn create_table(services: &Services, environment: &Environment) -> Result<
 async fn start_stream_functions(
     template: &Template,
     services: &Services,
+    bus: &Bus,
     table_name: &str,
     discarded: &DiscardedRecords,
 ) -> Result<JoinSet<()>, DevError> {
     let (relay, environment) = environment::function(template, "stream-relay", &services.sqs)?;
-    let relay_function = Relay::new(
-        daybook_stream_relay::clients::eventbridge(&services.eventbridge),
-        daybook_stream_relay::clients::sqs(&services.sqs),
-        daybook_stream_relay::RelaySettings::read(&environment)?,
-    );
+    let settings = RelaySettings::read(&environment)?;
+    bus.create_event_bus(&settings.event_bus_name);
+    bus.create_queue(&settings.dlq_url);
+    let eventbridge = clients::eventbridge(&services.eventbridge);
+    // Only an external service may not have the bus.
+    clients::warm(&eventbridge, &settings).await?;
+    let relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;
     let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(&services.dynamodb, settings));

@@ -13,7 +13,7 @@ use clap::Args;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_settings::{Environment, SettingError};
-use daybook_stream_relay::{RelaySettings, Resend};
+use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
 
 use super::dead_letter_queue::DeadLetterQueue;
 use super::error::OperatorError;
@@ -144,6 +144,24 @@ impl BusArgs {
         let settings = self.settings(environment)?;
         let aws = aws_config(environment, EVENTBRIDGE_ENDPOINT).await?;
         Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
+    }
+}
+
+/// Checks that the bus exists, before anything is sent or deleted: EventBridge returns event ids for messages to a bus that
+/// does not exist. Without the permission for the check, the command goes on.
+///
+/// # Errors
+///
+/// When the bus does not exist, or the check has no result.
+pub(crate) async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
+    match resend.check_bus().await {
+        BusCheck::Exists => Ok(()),
+        BusCheck::Missing(missing) => Err(OperatorError::NoSuchBus(missing)),
+        BusCheck::Failed(reason) => Err(OperatorError::BusNotChecked { reason }),
+        BusCheck::NotAllowed(reason) => {
+            tracing::warn!(reason, "whether the event bus exists was not checked");
+            Ok(())
+        }
     }
 }
 

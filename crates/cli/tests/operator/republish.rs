@@ -346,3 +346,13 @@ impl Setup {
         rows.into_iter().map(|row| serde_dynamo::from_item(row).unwrap()).collect()
     }
 }
+
+#[tokio::test]
+async fn republish_to_a_bus_that_does_not_exist_sends_nothing() {
+    let setup = setup().await;
+    let printed = setup.daybook(&format!("{ALWAYS} --yes --event-bus nope")).await;
+    assert_eq!(printed.lines, [""; 0]);
+    let error = printed.ended.unwrap_err();
+    assert!(error.to_string().starts_with("the event bus \"nope\" does not exist"), "{error}");
+    assert!(setup.bus.put_events_calls().is_empty());
+}

@@ -58,7 +58,7 @@ impl Setup {
 
     /// A test table whose writers have these settings.
     pub(crate) async fn with(settings: &[(&'static str, &str)]) -> Self {
-        let bus = Bus::new();
+        let bus = Bus::with("main", "dlq");
         let server = Server::start(bus.router()).await.unwrap();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);

@@ -1,5 +1,6 @@
 //! The accepted entries and messages, and the recorded calls.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::messaging::faults::Faults;
 use crate::messaging::sqs::{QueueMessage, Queues};
 
-/// An event bus and its queues. A clone is the same bus.
+/// The event buses and queues of an account. A clone is the same account.
 #[derive(Clone, Default)]
 pub struct Bus(Arc<Mutex<State>>);
 
@@ -17,6 +18,8 @@ pub(crate) struct State {
     pub(crate) delivered: Vec<Delivered>,
     pub(crate) dead_letters: Vec<QueueMessage>,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
+    /// The names of the event buses, besides `default`.
+    event_buses: BTreeSet<String>,
     pub(crate) queues: Queues,
     pub(crate) faults: Faults,
     subscribers: Vec<UnboundedSender<Delivered>>,
@@ -59,10 +62,10 @@ pub struct PutEventsCall {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct PutEventsResultEntry {
-    /// The id of a delivered entry.
+    /// The id of an accepted entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// The error code of an entry that was not delivered.
+    /// The error code of an entry that was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
     /// The text for the code.
@@ -71,7 +74,7 @@ pub struct PutEventsResultEntry {
 }
 
 impl PutEventsResultEntry {
-    pub(crate) fn delivered(event_id: String) -> Self {
+    pub(crate) fn accepted(event_id: String) -> Self {
         Self { event_id: Some(event_id), ..Self::default() }
     }
 
@@ -81,12 +84,30 @@ impl PutEventsResultEntry {
 }
 
 impl Bus {
-    /// An empty bus without faults.
+    /// An account with the event bus `default`, without queues and faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Every entry that was accepted, in order of arrival.
+    /// An account with a further event bus and a queue.
+    pub fn with(event_bus: &str, queue: &str) -> Self {
+        let this = Self::new();
+        this.create_event_bus(event_bus);
+        this.create_queue(queue);
+        this
+    }
+
+    /// Creates an event bus, unless it exists, by its name or ARN.
+    pub fn create_event_bus(&self, name: &str) {
+        self.state().event_buses.insert(event_bus_name(name).to_owned());
+    }
+
+    /// Creates a queue, unless it exists, by its name or URL.
+    pub fn create_queue(&self, name: &str) {
+        self.state().queues.create(name);
+    }
+
+    /// Every entry that reached an event bus, in order of arrival.
     pub fn delivered(&self) -> Vec<Delivered> {
         self.state().delivered.clone()
     }
@@ -123,7 +144,18 @@ impl Bus {
     }
 }
 
+/// The name of an event bus in its name or ARN.
+pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
+    name_or_arn.split_once(":event-bus/").map_or(name_or_arn, |(_, name)| name)
+}
+
 impl State {
+    /// Whether there is an event bus of this name or ARN.
+    pub(crate) fn has_event_bus(&self, name: &str) -> bool {
+        let name = event_bus_name(name);
+        name == "default" || self.event_buses.contains(name)
+    }
+
     pub(crate) fn deliver(&mut self, entry: Delivered) {
         self.subscribers.retain(|subscriber| subscriber.send(entry.clone()).is_ok());
         self.delivered.push(entry);
