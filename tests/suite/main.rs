@@ -6,6 +6,7 @@ mod account;
 mod architecture;
 mod bad_input;
 mod budgets;
+mod bus_failures;
 mod caches;
 mod connections;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]

@@ -297,6 +297,6 @@ async fn queue_that_does_not_exist_is_reported() {
     let setup = Setup::new().await;
     for command in ["list", "redrive", "redrive --yes"] {
         let error = setup.daybook(&format!("dlq {command} --dlq-url {}x", setup.queue_url())).await.ended.unwrap_err();
-        assert!(error.to_string().contains("AWS.SimpleQueueService.NonExistentQueue"), "{error}");
+        assert!(error.to_string().contains("QueueDoesNotExist: The specified queue does not exist."), "{error}");
     }
 }
