@@ -7,6 +7,7 @@ mod architecture;
 mod bad_input;
 mod budgets;
 mod caches;
+mod callers;
 mod connections;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;

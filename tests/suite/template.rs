@@ -181,7 +181,15 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
     (
         "CommandHandler",
         &["TABLE_NAME"],
-        &["EVENT_TYPE_SHARDS", "IDEMPOTENCY_TTL_HOURS", "OUTBOX_TTL_DAYS", "REQUIRE_IF_MATCH", "SNAPSHOT_EVERY"],
+        &[
+            "EVENT_TYPE_SHARDS",
+            "IDEMPOTENCY_TTL_HOURS",
+            "JWT_ISSUER",
+            "OUTBOX_TTL_DAYS",
+            "RECORD_SOURCE_IP",
+            "REQUIRE_IF_MATCH",
+            "SNAPSHOT_EVERY",
+        ],
     ),
     ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
     ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &[]),

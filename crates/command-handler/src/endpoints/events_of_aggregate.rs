@@ -7,12 +7,13 @@ use axum::routing::on;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use super::authorization::require_events;
 use super::endpoint::{Endpoint, Success};
 use super::page::{MAX_LIMIT, checked_limit, default_limit, page};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters};
+use crate::request::{PathParameters, QueryParameters, RequestCaller};
 use crate::response::EventJson;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -32,9 +33,11 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     problems: &[&[
         &problem::BAD_ID,
         &problem::BAD_QUERY,
+        &problem::FORBIDDEN,
         &problem::NOT_FOUND,
         &problem::INTERNAL,
         &problem::UNAVAILABLE,
+        &problem::NEWER_RELEASE,
     ]],
 };
 
@@ -63,14 +66,17 @@ async fn events_of_aggregate(
     State(api): State<Api>,
     PathParameters((type_name, id)): PathParameters<(String, String)>,
     QueryParameters(query): QueryParameters<EventsQuery>,
+    RequestCaller(caller): RequestCaller,
 ) -> Result<Response, Problem> {
-    let (_, key) = api.aggregate(&type_name, &id)?;
+    let (model, key) = api.aggregate(&type_name, &id)?;
     let limit = checked_limit(query.limit)?;
+    let shows_meta = require_events(&api.store, model, &key, &caller).await?;
     let found = api.store.events(&key, query.after, limit).await?;
     // No events after `after` is a page too, but only of an aggregate that exists.
     if found.items.is_empty() && (query.after == 0 || api.store.events(&key, 0, 1).await?.items.is_empty()) {
         return Err(problem::not_found());
     }
-    let body = EventPage { id: &key.id, events: found.items.iter().map(Into::into).collect() };
+    let events = found.items.iter().map(|event| EventJson::of(event, shows_meta));
+    let body = EventPage { id: &key.id, events: events.collect() };
     page(&body, found.next.map(|after| format!("/{key}/events?after={after}&limit={limit}")))
 }

@@ -4,16 +4,18 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
+use daybook_decider::Access;
 use daybook_decider::record::timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use super::authorization::require;
 use super::endpoint::{Endpoint, Success};
 use super::page::{MAX_LIMIT, checked_limit, cursor, default_limit, page};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters};
+use crate::request::{PathParameters, QueryParameters, RequestCaller};
 use crate::response::ULID;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -30,7 +32,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
     successes: &[Success::AggregatePage],
-    problems: &[&[&problem::BAD_QUERY, &problem::INTERNAL, &problem::UNAVAILABLE]],
+    problems: &[&[&problem::BAD_QUERY, &problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE]],
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -69,8 +71,10 @@ async fn list(
     State(api): State<Api>,
     PathParameters(type_name): PathParameters<String>,
     QueryParameters(query): QueryParameters<ListQuery>,
+    RequestCaller(caller): RequestCaller,
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
+    require(model, &caller, Access::List, None)?;
     let limit = checked_limit(query.limit)?;
     let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit).await?;
     // An event of that name may also occur later in a stream.

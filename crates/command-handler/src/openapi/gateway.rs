@@ -56,6 +56,21 @@ pub(super) fn response(status: StatusCode, schema: &Value) -> Value {
     response
 }
 
+/// The response of a status that is a problem or the gateway's response.
+pub(super) fn beside(problem: &Value, of_gateway: &Value) -> Value {
+    let mut response = problem.clone();
+    let text = |response: &Value| response["description"].as_str().unwrap_or_default().to_owned();
+    response["description"] = format!("{}\n\n{}", text(problem), text(of_gateway)).into();
+    for (media_type, content) in of_gateway["content"].as_object().into_iter().flatten() {
+        response["content"][media_type] = content.clone();
+    }
+    // The gateway sends no header of the API.
+    for header in response["headers"].as_object_mut().into_iter().flat_map(|headers| headers.values_mut()) {
+        header["required"] = false.into();
+    }
+    response
+}
+
 /// How callers identify themselves, as the template offers it.
 pub(super) fn security_schemes() -> Value {
     json!({
