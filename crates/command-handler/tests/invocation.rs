@@ -1,5 +1,7 @@
 //! Invocations of the function's process, with a server in place of Lambda's runtime API.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command};

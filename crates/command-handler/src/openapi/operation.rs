@@ -79,9 +79,10 @@ impl Operations {
         for (status, types) in problems::by_status(endpoint.problems) {
             let name = format!("{}{}", endpoint.name, component::reason(status));
             responses.push((status, component::reference("responses", &name)));
-            let of_gateway = self.responses.get(&component::reason(status));
-            let response = problems::response(status, &types);
-            let response = of_gateway.map_or_else(|| response.clone(), |other| gateway::beside(&response, other));
+            let mut response = problems::response(status, &types);
+            if let Some(of_gateway) = self.responses.get(&component::reason(status)) {
+                gateway::add_to(&mut response, of_gateway);
+            }
             self.responses.insert(name, response);
         }
         responses.into_iter().map(|(status, response)| (status.as_str().to_owned(), response)).collect()

@@ -45,9 +45,11 @@ fn identify(authorizer: &ApiGatewayRequestAuthorizer, issuer: Option<&str>) -> C
         }
         None => (authorizer.fields.clone().into_iter().collect::<Map<_, _>>(), Vec::new()),
     };
-    if scopes.is_empty() {
-        let scope = claims.get("scope").and_then(Value::as_str).unwrap_or_default();
-        scopes.extend(scope.split_ascii_whitespace().map(str::to_owned));
+    let claimed: Vec<_> = ["scope", "scp"].into_iter().filter_map(|claim| claims.get(claim)).flat_map(list).collect();
+    for scope in claimed.iter().flat_map(|claim| claim.split_ascii_whitespace()) {
+        if !scopes.iter().any(|known| known == scope) {
+            scopes.push(scope.to_owned());
+        }
     }
     let principal = match (iam, &authorizer.jwt) {
         (Some(iam), _) => iam_principal(iam),
@@ -161,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_those_of_the_gateway_or_of_the_claim() {
+    fn scopes_are_those_of_the_gateway_and_of_the_claims() {
         let of = |scopes: Value| caller(json!({"jwt": {"claims": {"scope": "a b"}, "scopes": scopes}}));
-        assert_eq!(of(json!(["c"])).scopes, ["c"]);
+        assert_eq!(of(json!(["c", "a"])).scopes, ["c", "a", "b"]);
         assert_eq!(of(Value::Null).scopes, ["a", "b"]);
         assert!(of(Value::Null).has_scope("a") && !of(Value::Null).has_scope("a b"));
-        assert_eq!(caller(json!({"lambda": {"scope": "a b"}})).scopes, ["a", "b"]);
+        assert_eq!(caller(json!({"lambda": {"scope": "a b", "scp": ["c"]}})).scopes, ["a", "b", "c"]);
     }
 
     #[test]
