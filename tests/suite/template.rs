@@ -183,6 +183,7 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
         &["TABLE_NAME"],
         &[
             "EVENT_TYPE_SHARDS",
+            "FEED_DELAY_MS",
             "IDEMPOTENCY_TTL_HOURS",
             "JWT_ISSUER",
             "OUTBOX_TTL_DAYS",
@@ -198,7 +199,7 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
 /// The variables of logs, metrics and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
     match id {
-        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "RUST_LOG"],
+        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
         "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
         "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
         other => panic!("no function is called {other}"),
