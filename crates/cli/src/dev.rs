@@ -11,9 +11,11 @@
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
 //! - `stream`: the table's stream, shard by shard.
+//! - `caller`: the caller that a request names, in a header that only the local stack reads.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 
 mod args;
+mod caller;
 mod endpoints;
 mod environment;
 mod error;

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::args::DevArgs;
+use super::caller::identify;
 use super::error::DevError;
 use super::functions::StreamFunction;
 use super::mapping_worker::{DiscardedRecords, MappingWorker};
@@ -55,7 +56,8 @@ impl Stack {
         let workers = start_stream_functions(&template, &services, &bus, &table_name, &discarded).await?;
 
         let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
-        let router = daybook_command_handler::router(api).merge(endpoints::router(bus.clone(), discarded));
+        let api = daybook_command_handler::router(api).layer(middleware::from_fn(identify));
+        let router = api.merge(endpoints::router(bus.clone(), discarded));
         let router = router.layer(middleware::from_fn(read_whole));
         let api_url = servers.serve(args.port, "--port", router).await?;
         Ok(Self { api_url, table_name, bus, messages, services, servers, workers })
