@@ -181,7 +181,14 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
     (
         "CommandHandler",
         &["TABLE_NAME"],
-        &["EVENT_TYPE_SHARDS", "IDEMPOTENCY_TTL_HOURS", "OUTBOX_TTL_DAYS", "REQUIRE_IF_MATCH", "SNAPSHOT_EVERY"],
+        &[
+            "BASE_PATH",
+            "EVENT_TYPE_SHARDS",
+            "IDEMPOTENCY_TTL_HOURS",
+            "OUTBOX_TTL_DAYS",
+            "REQUIRE_IF_MATCH",
+            "SNAPSHOT_EVERY",
+        ],
     ),
     ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
     ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &[]),

@@ -6,6 +6,9 @@
 //! exceptions are an encoded slash, which is a slash like any other by the time it comes here, and an encoded question
 //! mark, at which API Gateway is said to end the path.
 
+mod event;
+mod headers;
+
 use std::convert::Infallible;
 
 use axum::Router;
@@ -15,6 +18,8 @@ use lambda_http::tower::{Service, ServiceExt};
 use lambda_http::{Adapter, LambdaEvent};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
+
+pub use self::event::ApiEvent;
 
 /// What stands for itself in a segment of a path is what [`daybook_table::keys::is_id`] knows, and nothing else.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
@@ -29,15 +34,20 @@ const MAX: usize = 65_000;
 /// The router as a Lambda function.
 pub fn function(
     router: Router,
-) -> impl Service<LambdaEvent<LambdaRequest>, Response: Serialize, Error = Infallible, Future: Send> {
-    Adapter::from(router)
-        .map_request(|LambdaEvent { payload, context, .. }| LambdaEvent::new(encoded(payload), context))
+) -> impl Service<LambdaEvent<ApiEvent>, Response: Serialize, Error = Infallible, Future: Send> {
+    Adapter::from(router).map_request(|LambdaEvent { payload: ApiEvent(request), context, .. }| {
+        LambdaEvent::new(encoded(request), context)
+    })
 }
 
 /// The request as one that HTTP allows, whatever it asks for.
 pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
     if let LambdaRequest::ApiGatewayV2(request) = &mut request {
-        let mut path = path(request.raw_path.as_deref().unwrap_or_default());
+        // Not every host that a client can name is one that a URL has, and nothing else asks for it.
+        let domain = request.request_context.domain_name.take().unwrap_or_default();
+        let stage = request.request_context.stage.take().unwrap_or_default();
+        let raw_path = request.raw_path.as_deref().unwrap_or_default();
+        let mut path = path(without_stage(raw_path, &stage, &domain));
         let mut query = query(request.raw_query_string.as_deref().unwrap_or_default());
         if path.len() + query.len() > MAX {
             // No route is there.
@@ -45,11 +55,17 @@ pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
         }
         request.raw_path = Some(path);
         request.raw_query_string = Some(query);
-        // Nothing asks for the host, and not every host that a client can name is one that a URL has.
         request.headers.remove(HOST);
-        request.request_context.domain_name = None;
     }
     request
+}
+
+/// The path without the stage. A path has a named stage where the API is called by its own domain; by a custom domain, it
+/// has the key of the API mapping instead, which is the base path of the settings.
+fn without_stage<'a>(path: &'a str, stage: &str, domain: &str) -> &'a str {
+    let rest = path.strip_prefix('/').and_then(|path| path.strip_prefix(stage));
+    let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    rest.filter(|_| !stage.is_empty() && domain.contains(".execute-api.")).unwrap_or(path)
 }
 
 /// A path, given literally. Where a URL is read, a segment of `.` or `..` is one even when its dots are encoded, so it

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use daybook_event_store::StoreSettings;
 use daybook_settings::{Environment, SettingError};
+use daybook_table::keys::is_id;
 
 /// Settings of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,10 +13,13 @@ pub struct ApiSettings {
     pub require_if_match: bool,
     /// How long a response is stored under its idempotency key.
     pub idempotency_ttl: Duration,
+    /// The path below which clients find the API, such as `/v1`; empty for none.
+    pub base_path: String,
 }
 
 impl ApiSettings {
-    /// From `REQUIRE_IF_MATCH` (`true` or `false`; false) and `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24).
+    /// From `REQUIRE_IF_MATCH` (`true` or `false`; false), `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24) and `BASE_PATH` (a
+    /// path; empty).
     ///
     /// # Errors
     ///
@@ -25,8 +29,20 @@ impl ApiSettings {
         Ok(Self {
             require_if_match: environment.flag("REQUIRE_IF_MATCH")?,
             idempotency_ttl: Duration::from_secs(u64::from(hours) * 60 * 60),
+            base_path: base_path(environment)?,
         })
     }
+}
+
+fn base_path(environment: &Environment) -> Result<String, SettingError> {
+    let path = environment.optional("BASE_PATH").unwrap_or_default();
+    // Its segments have the form of ids, so that they are the same in every encoding.
+    let is_path = path.strip_prefix('/').is_some_and(|segments| segments.split('/').all(is_id));
+    if path.is_empty() || is_path {
+        return Ok(path);
+    }
+    let expected = "a path such as /v1, without a slash at its end, or nothing".to_owned();
+    Err(SettingError::Bad { name: "BASE_PATH", value: path, expected })
 }
 
 /// The store's settings, as far as appending and reading need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100),

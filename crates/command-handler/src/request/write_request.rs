@@ -14,11 +14,12 @@ use super::headers::{if_match, is_json, visible_text};
 use super::idempotency::RequestIdentity;
 use super::query::QueryParameters;
 use super::{body, caller, trace};
+use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
 pub(crate) struct WriteRequest {
-    /// The version that the caller saw.
-    pub(crate) if_match: Option<u64>,
+    /// The condition on the version of the aggregate.
+    pub(crate) if_match: Option<IfMatch>,
     /// Whether to decide on a state that is folded from the first event.
     pub(crate) rebuild: bool,
     /// Who sent it and what it belongs to.
@@ -57,12 +58,12 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
         let bytes = read.map_err(|rejection| body::problem_of(&rejection))?;
         let body = if bytes.is_empty() {
             Json::empty_object()
-        } else if is_json(&parts.headers) {
+        } else if is_json(&parts.headers)? {
             body::read(&bytes)?
         } else {
             return Err(problem::not_json());
         };
-        let identity = RequestIdentity::read(&parts, caller::principal(&parts), &body)?;
+        let identity = RequestIdentity::read(&parts, if_match, caller::principal(&parts), &body)?;
         Ok(Self { if_match, rebuild, meta, deadline: bounds.append_until(), identity, body })
     }
 }
