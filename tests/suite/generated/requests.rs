@@ -168,7 +168,7 @@ impl Requests {
             }
             "array" => {
                 let least = usize::try_from(schema["minItems"].as_u64().unwrap_or_default()).unwrap();
-                let length = if self.one_in(12) { 120 } else { self.chance.usize(least..4) };
+                let length = if self.one_in(25) { 120 } else { self.chance.usize(least..4) };
                 (0..length).map(|_| self.value(&schema["items"])).collect()
             }
             "string" => self.text().into(),
@@ -186,7 +186,7 @@ impl Requests {
             3 => "日本語 🦀 é\u{301}".to_owned(),
             4 => "long ".repeat(self.chance.usize(..1_000)),
             5 => {
-                if self.one_in(10) {
+                if self.one_in(3) {
                     "x".repeat(500_000)
                 } else {
                     "y".to_owned()
