@@ -114,7 +114,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             history_bytes += self.events.iter().map(|event| event.data.text().len()).sum::<usize>();
         }
         let (version, message_seq) = (self.version(), self.message_seq());
-        let after = Folded { version, message_seq, history_bytes, state: Arc::new(self.after) };
+        let last_event = self.events.last().map(Into::into).or(self.before.last_event);
+        let after = Folded { version, message_seq, history_bytes, last_event, state: Arc::new(self.after) };
         Decided { events: self.events, messages: self.messages, after, rejection }
     }
 }

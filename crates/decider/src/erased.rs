@@ -70,12 +70,12 @@ impl<A: Aggregate> Model for ModelOf<A> {
 
     fn before_first_event(&self) -> Folded {
         let state = AggregateState::<A>::new(A::State::default());
-        Folded { version: 0, message_seq: 0, history_bytes: 0, state: Arc::new(state) }
+        Folded { version: 0, message_seq: 0, history_bytes: 0, last_event: None, state: Arc::new(state) }
     }
 
     fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, serde_json::Error> {
         let state = AggregateState::<A>::new(state.read()?);
-        Ok(Folded { version, message_seq, history_bytes: 0, state: Arc::new(state) })
+        Ok(Folded { version, message_seq, history_bytes: 0, last_event: None, state: Arc::new(state) })
     }
 
     fn read(&self, event: &RecordedEvent) -> Result<Vec<(String, Json)>, UnreadableEvent> {
@@ -86,7 +86,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
     }
 
     fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, UnreadableEvent> {
-        let Folded { mut version, mut message_seq, mut history_bytes, state } = onto;
+        let Folded { mut version, mut message_seq, mut history_bytes, last_event, state } = onto;
         let mut state = Arc::unwrap_or_clone(state.downcast::<AggregateState<A>>().expect(OWN_STATE));
         for event in events {
             if event.seq_num != version + 1 {
@@ -102,7 +102,8 @@ impl<A: Aggregate> Model for ModelOf<A> {
                 history_bytes += event.data.text().len();
             }
         }
-        Ok(Folded { version, message_seq, history_bytes, state: Arc::new(state) })
+        let last_event = events.last().map(Into::into).or(last_event);
+        Ok(Folded { version, message_seq, history_bytes, last_event, state: Arc::new(state) })
     }
 
     fn state(&self, folded: &Folded) -> Result<Json, serde_json::Error> {
@@ -121,6 +122,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
         input: &DecisionInput,
     ) -> Result<Decided, CommandError> {
         let commands = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
+        let input = &input.after(before);
         let ids = Ids::from_seed(input.seed);
         let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
         for (nth, (command, creates)) in (1..).zip(commands) {

@@ -9,7 +9,8 @@
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
-//!   decision in progress, `reading` reads commands and stored events.
+//!   decision in progress, `last_event` keeps its time and ids after those of the event before it, `reading` reads
+//!   commands and stored events.
 //! - [`registry`]: the registration of aggregates by hand, and its checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
@@ -21,6 +22,7 @@ mod draft;
 mod erased;
 pub mod given;
 pub mod json;
+mod last_event;
 pub mod model;
 mod reading;
 pub mod record;
@@ -28,6 +30,7 @@ pub mod registry;
 
 pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 pub use json::Json;
+pub use last_event::LastEvent;
 pub use model::{
     CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, UnreadableEvent,
     UnreadableKind,
