@@ -34,6 +34,7 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
     &problem::UNAVAILABLE,
     &problem::NEWER_RELEASE,
     &problem::CONTENDED,
+    &problem::OUTCOME_UNKNOWN,
 ];
 /// The problems of a write to an aggregate that should exist.
 pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
@@ -60,7 +61,8 @@ pub(super) async fn execute(
         deadline: request.deadline,
     };
     let write = RequestedWrite { model, key: &key, commands: &commands, meta: &request.meta };
-    write_response(api.store.transact(model, &key, &write, &options).await?, &key)
+    let transacted = api.store.transact(model, &key, &write, &options).await;
+    write_response(transacted.map_err(|error| Problem::of_write(error, &key))?, &key)
 }
 
 /// The commands of one request, and how they are answered.

@@ -45,8 +45,10 @@ pub(crate) struct Problem {
     pub(crate) version: Option<u64>,
     /// The methods that the resource takes, for `Allow`, where the router does not know them.
     pub(crate) allow: Option<String>,
+    /// Whether the request can be repeated as it is if the service failed, so that the answer has a `Retry-After`.
+    pub(crate) is_repeatable: bool,
     /// The cause of a failure of the service. It is logged, and the caller never reads it.
-    pub(crate) cause: Option<String>,
+    pub(crate) cause: Option<Box<str>>,
 }
 
 /// The members that a problem has beyond those of the standard.
@@ -60,7 +62,7 @@ pub(crate) enum ExtensionMembers {
 impl Problem {
     pub(crate) fn new(problem_type: &'static ProblemType, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { problem_type, detail, extension: None, version: None, allow: None, cause: None }
+        Self { problem_type, detail, extension: None, version: None, allow: None, is_repeatable: true, cause: None }
     }
 
     /// The body of the answer.
@@ -109,7 +111,7 @@ impl IntoResponse for Problem {
         let version = self.version.filter(|&version| version > 0);
         headers.extend(version.map(|version| (header::ETAG, etag(version))));
         headers.extend(self.allow.and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if status == StatusCode::SERVICE_UNAVAILABLE && self.is_repeatable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response
