@@ -103,14 +103,11 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     packages().iter().map(|package| (name(package), of(package))).collect()
 }
 
-/// The root file of each library of the workspace.
-fn library_roots() -> Vec<PathBuf> {
-    let root = |package: &Value| {
-        let targets = package["targets"].as_array().unwrap();
-        let library = targets.iter().find(|target| target["kind"][0] == "lib")?;
-        Some(PathBuf::from(library["src_path"].as_str().unwrap()))
-    };
-    packages().iter().filter_map(root).collect()
+/// The root files of the workspace's targets, each with the kind of the target: `lib`, `bin` or `test`.
+fn target_roots() -> Vec<(String, PathBuf)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let targets = packages().into_iter().flat_map(|package| package["targets"].as_array().unwrap().clone());
+    targets.map(|target| (text(&target["kind"][0]), PathBuf::from(text(&target["src_path"])))).collect()
 }
 
 #[test]
@@ -130,11 +127,32 @@ fn crates_depend_only_on_the_allowed_crates() {
 
 #[test]
 fn imports_between_the_files_of_a_crate_have_no_circle() {
-    let crates: Vec<_> = library_roots().iter().map(|root| Imported::read(root)).collect();
+    let libraries = target_roots().into_iter().filter(|(kind, _)| kind == "lib");
+    let crates: Vec<_> = libraries.map(|(_, root)| Imported::read(&root)).collect();
     let circles: Vec<_> = crates.iter().flat_map(Imported::circles).collect();
     assert!(circles.is_empty(), "files that import from each other: {circles:#?}");
     let imports: usize = crates.iter().map(Imported::count).sum();
     assert!(imports > 100, "only {imports} imports were found: the reader misses some");
+}
+
+/// Cargo and rustc silently ignore other files, and the tests in them.
+#[test]
+fn each_file_is_a_target_or_a_module() {
+    let roots: BTreeSet<_> = target_roots().into_iter().map(|(_, root)| root).collect();
+    for file in walk(&workspace().join("crates")).into_iter().chain(walk(&workspace().join("tests"))) {
+        if roots.contains(&file) {
+            continue;
+        }
+        let folder = file.parent().unwrap();
+        let mut parents = roots.iter().filter(|root| root.parent() == Some(folder)).cloned().collect::<Vec<_>>();
+        parents.push(folder.with_extension("rs"));
+        let declaration = format!("mod {};", file.file_stem().unwrap().to_string_lossy());
+        let declares = |parent: &PathBuf| {
+            let text = std::fs::read_to_string(parent).unwrap_or_default();
+            text.lines().any(|line| line.trim_start_matches("pub ").trim_start_matches("pub(crate) ") == declaration)
+        };
+        assert!(parents.iter().any(declares), "no file declares {}", file.display());
+    }
 }
 
 #[test]

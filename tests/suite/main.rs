@@ -11,6 +11,7 @@ mod connections;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
 mod evolution;
+mod feeds;
 mod fixtures;
 mod gateway;
 mod generated;

@@ -153,6 +153,25 @@ async fn answer_as_printed(page: &str) {
 }
 
 #[test]
+fn the_api_page_describes_each_operation_of_the_document() {
+    let page = std::fs::read_to_string(workspace().join("docs/api.md")).unwrap();
+    for (path, operations) in Document::get().json()["paths"].as_object().unwrap() {
+        let segments: Vec<_> = path.split('/').skip(1).collect();
+        let path = match segments[..] {
+            ["events" | "openapi.json"] => path.clone(),
+            // Each aggregate type has paths of its own.
+            [_] => "/{type}".to_owned(),
+            [_, "{id}", ref rest @ ..] => [&["/{type}", "{id}"], rest].concat().join("/"),
+            _ => panic!("{path}"),
+        };
+        for method in ["get", "put", "post", "delete"] {
+            let described = page.contains(&format!("`{} {path}", method.to_uppercase()));
+            assert!(operations.get(method).is_none() || described, "docs/api.md has no `{method} {path}`");
+        }
+    }
+}
+
+#[test]
 fn the_api_page_lists_the_problems_of_the_document_with_their_statuses() {
     let schemas = Document::get().json()["components"]["schemas"].as_object().unwrap();
     let documented: BTreeSet<_> = schemas

@@ -181,7 +181,14 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
     (
         "CommandHandler",
         &["TABLE_NAME"],
-        &["EVENT_TYPE_SHARDS", "IDEMPOTENCY_TTL_HOURS", "OUTBOX_TTL_DAYS", "REQUIRE_IF_MATCH", "SNAPSHOT_EVERY"],
+        &[
+            "EVENT_TYPE_SHARDS",
+            "FEED_DELAY_MS",
+            "IDEMPOTENCY_TTL_HOURS",
+            "OUTBOX_TTL_DAYS",
+            "REQUIRE_IF_MATCH",
+            "SNAPSHOT_EVERY",
+        ],
     ),
     ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
     ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &[]),
@@ -190,24 +197,24 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
 /// The variables of logs, metrics and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
     match id {
-        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "RUST_LOG"],
+        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
         "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
         "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
         other => panic!("no function is called {other}"),
     }
 }
 
-/// Reads the settings that a function's `main` reads.
-fn read_settings(id: &str, environment: &Environment) -> Result<(), SettingError> {
-    match id {
+/// Reads the settings that a function's `main` reads, and prints them.
+fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingError> {
+    Ok(match id {
         "CommandHandler" => {
-            daybook_command_handler::store_settings(environment)?;
-            daybook_command_handler::ApiSettings::read(environment).map(drop)
+            let store = daybook_command_handler::store_settings(environment)?;
+            format!("{store:?} {:?}", daybook_command_handler::ApiSettings::read(environment)?)
         }
-        "Snapshotter" => daybook_snapshotter::store_settings(environment).map(drop),
-        "StreamRelay" => daybook_stream_relay::RelaySettings::read(environment).map(drop),
+        "Snapshotter" => format!("{:?}", daybook_snapshotter::store_settings(environment)?),
+        "StreamRelay" => format!("{:?}", daybook_stream_relay::RelaySettings::read(environment)?),
         other => panic!("no function is called {other}"),
-    }
+    })
 }
 
 #[test]
@@ -230,13 +237,13 @@ fn template_sets_the_variables_that_the_functions_read() {
                 .chain(value.map(|it| (name.into(), it.into())))
                 .collect()
         };
-        assert_eq!(read_settings(id, &with("", None)), Ok(()), "{id}");
+        read_settings(id, &with("", None)).unwrap();
         for name in required {
             let error = read_settings(id, &with(name, None)).unwrap_err();
             assert_eq!(error.to_string(), format!("environment variable {name} is missing"), "{id}");
         }
         for name in optional {
-            assert_eq!(read_settings(id, &with(name, None)), Ok(()), "{id} without {name}");
+            read_settings(id, &with(name, None)).unwrap();
             let error = read_settings(id, &with(name, Some("odd"))).unwrap_err();
             assert!(error.to_string().starts_with(&format!("environment variable {name} is \"odd\"")), "{error}");
         }
@@ -258,7 +265,7 @@ fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
             assert!(of_aws || function.environment.contains_key(name), "{id}: SAM would not pass {name}");
             assert!(!value.contains("://") || value.starts_with("http://host.docker.internal:800"), "{id}: {value}");
         }
-        assert_eq!(read_settings(&id, &fixtures::environment(&id)), Ok(()), "{id}");
+        read_settings(&id, &fixtures::environment(&id)).unwrap();
     }
 }
 
@@ -277,29 +284,29 @@ fn each_variable_that_a_function_reads_is_set() {
 }
 
 #[test]
-fn parameters_accept_the_same_values_as_the_settings() {
+fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
     let template = plain(&text());
     for (id, _, optional) in VARIABLES {
         for name in optional {
             let parameter = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
             let parameter = &template["Parameters"][parameter];
-            let mut all: BTreeMap<&str, String> =
-                [("TABLE_NAME", "deployed".to_owned()), ("EVENT_SOURCE", "deployed".to_owned())].into();
-            let mut read = |value: String| {
-                all.insert(name, value);
-                read_settings(id, &all.iter().map(|(name, value)| (*name, value.clone())).collect())
+            let required = [("TABLE_NAME", "deployed"), ("EVENT_SOURCE", "deployed")];
+            let read = |value: &str| {
+                let variables = required.into_iter().chain([(*name, value)]);
+                read_settings(id, &variables.collect())
             };
-            for bound in ["Default", "MinValue", "MaxValue"] {
-                let Some(value) = parameter.get(bound) else { continue };
-                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                assert_eq!(read(value), Ok(()), "{id}: {name} at its {bound}");
+            let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            // An empty variable counts as missing.
+            assert_eq!(read(&value(&parameter["Default"])), read(""), "{id}: the default of {name}");
+            if parameter["Type"] == "Number" {
+                for (bound, outwards) in [("MinValue", -1), ("MaxValue", 1)] {
+                    let limit = parameter[bound].as_i64().unwrap_or_else(|| panic!("{id}: {name} has no {bound}"));
+                    read(&limit.to_string()).unwrap();
+                    read(&(limit + outwards).to_string()).unwrap_err();
+                }
             }
-            for (bound, step) in [("MinValue", -1), ("MaxValue", 1)] {
-                let Some(limit) = parameter.get(bound).and_then(Value::as_i64) else { continue };
-                read((limit + step).to_string()).unwrap_err();
-            }
-            for value in parameter["AllowedValues"].as_array().into_iter().flatten() {
-                assert_eq!(read(value.as_str().unwrap().to_owned()), Ok(()), "{id}: {name}");
+            for allowed in parameter["AllowedValues"].as_array().into_iter().flatten() {
+                read(&value(allowed)).unwrap();
             }
         }
     }

@@ -184,7 +184,7 @@ impl Requests {
             3 => "日本語 🦀 é\u{301}".to_owned(),
             4 => "long ".repeat(self.chance.usize(..1_000)),
             5 => {
-                if self.one_in(10) {
+                if self.one_in(3) {
                     "x".repeat(500_000)
                 } else {
                     "y".to_owned()

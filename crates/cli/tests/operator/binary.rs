@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
+use crate::documents::operator_commands;
 use crate::support::Setup;
 
 pub(crate) const DEV: [&str; 9] = [
@@ -19,7 +20,7 @@ pub(crate) const DEV: [&str; 9] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml"),
 ];
 
-async fn daybook(setup: Option<&Setup>, words: &'static [&'static str]) -> Output {
+async fn daybook<W: AsRef<std::ffi::OsStr>>(setup: Option<&Setup>, words: impl IntoIterator<Item = W>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
     command.args(words).env_clear();
     if let Some(setup) = setup {
@@ -65,12 +66,18 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
     for (words, missing, option) in [
         (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&window, "FEED_DELAY_MS", ""),
         (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
     ] {
-        let all =
-            [("TABLE_NAME", "daybook"), ("EVENT_TYPE_SHARDS", "4"), ("SNAPSHOT_EVERY", "9"), ("SNAPSHOT_KEEP", "3")];
+        let all = [
+            ("TABLE_NAME", "daybook"),
+            ("EVENT_TYPE_SHARDS", "4"),
+            ("FEED_DELAY_MS", "10000"),
+            ("SNAPSHOT_EVERY", "9"),
+            ("SNAPSHOT_KEEP", "3"),
+        ];
         let output = Command::new(env!("CARGO_BIN_EXE_daybook"))
             .args(words)
             .env_clear()
@@ -182,16 +189,8 @@ fn local_stack_with_an_external_service_prints_the_variable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn help_of_each_operator_command_explains_stack_and_exit_status() {
-    let commands: [&[&str]; 6] = [
-        &["verify", "--help"],
-        &["dlq", "list", "--help"],
-        &["dlq", "show", "--help"],
-        &["dlq", "redrive", "--help"],
-        &["republish", "--help"],
-        &["snapshot", "rebuild", "--help"],
-    ];
-    for words in commands {
-        let help = text(&daybook(None, words).await.stdout);
+    for words in operator_commands() {
+        let help = text(&daybook(None, words.iter().map(String::as_str).chain(["--help"])).await.stdout);
         for expected in [
             "AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000",
             "in another shell",

@@ -1,22 +1,57 @@
-//! Every command in the documents can be parsed.
+//! The documents and the command line agree: the documents list every operator command, and every command in them can be
+//! parsed.
 
 use std::path::Path;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use daybook_cli::commands::DaybookArgs;
 
-const OPERATOR_COMMANDS: [&str; 4] = ["verify", "dlq", "republish", "snapshot"];
+/// The operator commands in words, such as `["dlq", "list"]`.
+pub(crate) fn operator_commands() -> Vec<Vec<String>> {
+    let daybook = DaybookArgs::command();
+    let commands = daybook.get_subcommands().filter(|command| !["dev", "openapi"].contains(&command.get_name()));
+    commands
+        .flat_map(|command| {
+            let name = command.get_name().to_owned();
+            let mut nested = command.get_subcommands().map(|nested| nested.get_name().to_owned()).peekable();
+            if nested.peek().is_none() {
+                return vec![vec![name]];
+            }
+            nested.map(|nested| vec![name.clone(), nested]).collect()
+        })
+        .collect()
+}
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)).unwrap()
+}
+
+#[test]
+fn documents_list_each_operator_command() {
+    let operating = read("docs/operating.md");
+    let (commands, permissions) = operating.split_once("### Permissions").unwrap();
+    let readme = read("README.md");
+    let tables = [("README.md", &*readme), ("docs/operating.md", commands), ("its permissions", permissions)];
+    for words in operator_commands() {
+        let command = words.join(" ");
+        for (name, text) in tables {
+            let mut cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+            assert!(cells.any(|cell| cell.contains(&command)), "no table of {name} has `{command}`");
+        }
+    }
+}
 
 /// The texts between backquotes, and the lines of code blocks.
 fn commands(page: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = read(page);
+    let operator_commands = operator_commands();
     let spans = text.split('`').map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
     let lines = text.lines().map(|line| line.trim().trim_start_matches("$ ").to_owned());
     let command = |text: &String| {
         let mut words = text.split(' ');
-        words.next() == Some("daybook") && words.next().is_some_and(|name| OPERATOR_COMMANDS.contains(&name))
+        words.next() == Some("daybook")
+            && words.next().is_some_and(|name| operator_commands.iter().any(|words| words[0] == name))
     };
     spans.chain(lines).filter(|text| !text.contains('`')).filter(command).collect()
 }
