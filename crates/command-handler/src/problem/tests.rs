@@ -74,7 +74,7 @@ fn the_types_of_endpoints_have_slugs_of_their_own_and_examples_of_themselves() {
         assert!(taken.is_none_or(|taken| taken == problem_type.description), "{}", problem_type.slug);
         assert_eq!((problem_type.example)(&registry).problem_type.slug, problem_type.slug);
     }
-    assert_eq!(titles.len(), 23, "{titles:?}");
+    assert_eq!(titles.len(), 25, "{titles:?}");
 }
 
 #[test]
