@@ -68,8 +68,10 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
         results.push(match checked {
             Ok(entry) => {
                 let event_id = state.new_id();
-                state.deliver(Delivered { event_id: event_id.clone(), ..entry });
-                PutEventsResultEntry::delivered(event_id)
+                match state.deliver(Delivered { event_id: event_id.clone(), ..entry }) {
+                    Ok(()) => PutEventsResultEntry::delivered(event_id),
+                    Err(error) => PutEventsResultEntry::failed("InternalFailure", &error.to_string()),
+                }
             }
             Err(failed) => failed,
         });

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::messaging::protocol::CallError;
 
 /// A message that a queue accepted.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueMessage {
     /// The id that the queue assigned.
     pub message_id: String,
@@ -46,8 +47,13 @@ impl Queued {
         self.hidden_until.is_some_and(|until| Instant::now() < until)
     }
 
+    /// Whether it is in this queue. Only the paths are compared: after a restart, the queue may be on another port.
+    fn is_in(&self, queue_url: &str) -> bool {
+        path(&self.message.queue_url) == path(queue_url)
+    }
+
     fn has(&self, queue_url: &str, handle: &str) -> bool {
-        self.message.queue_url == queue_url && self.handle.as_deref() == Some(handle)
+        self.is_in(queue_url) && self.handle.as_deref() == Some(handle)
     }
 }
 
@@ -64,7 +70,7 @@ impl Queues {
 
     /// Receives a maximum of `most` messages, and hides them for a duration.
     pub(crate) fn receive(&mut self, queue_url: &str, most: usize, hide: Duration) -> Vec<&Queued> {
-        let is_visible = |queued: &&mut Queued| queued.message.queue_url == queue_url && !queued.is_hidden();
+        let is_visible = |queued: &&mut Queued| queued.is_in(queue_url) && !queued.is_hidden();
         let mut received = Vec::new();
         for queued in self.queued.iter_mut().filter(is_visible).take(most) {
             queued.receives += 1;
@@ -89,12 +95,12 @@ impl Queues {
         (self.of_queue(queue_url).count() - hidden, hidden)
     }
 
-    /// Deletes the message of a receipt. An older receipt of a message and a receipt of a deleted message delete nothing; both
-    /// calls succeed.
-    pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
+    /// Deletes the message of a receipt, and returns it. An older receipt of a message and a receipt of a deleted message
+    /// delete nothing; both calls succeed.
+    pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<Option<QueueMessage>, CallError> {
         check_handle(handle)?;
-        self.queued.retain(|queued| !queued.has(queue_url, handle));
-        Ok(())
+        let position = self.queued.iter().position(|queued| queued.has(queue_url, handle));
+        Ok(position.map(|position| self.queued.remove(position).message))
     }
 
     /// Hides the message of a receipt for a duration from now on; 0 makes it visible at once.
@@ -110,8 +116,14 @@ impl Queues {
     }
 
     fn of_queue(&self, queue_url: &str) -> impl Iterator<Item = &Queued> {
-        self.queued.iter().filter(move |queued| queued.message.queue_url == queue_url)
+        self.queued.iter().filter(move |queued| queued.is_in(queue_url))
     }
+}
+
+/// The path of a queue's URL: `000000000000/daybook-dlq`.
+fn path(queue_url: &str) -> &str {
+    let path = queue_url.split_once("://").and_then(|(_, after_scheme)| after_scheme.split_once('/'));
+    path.map_or(queue_url, |(_, path)| path)
 }
 
 /// Checks the form of a receipt handle: a message id and the number of the receive.
