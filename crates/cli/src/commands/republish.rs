@@ -63,7 +63,9 @@ pub struct RepublishArgs {
 
 /// The number of messages by outcome.
 #[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct RepublishCounts {
+    dry_run: bool,
     events: usize,
     messages: usize,
     sent: usize,
@@ -89,7 +91,7 @@ pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> R
         context,
         progress: ProgressLine::of_count(events.len()),
         batch: Vec::new(),
-        counts: RepublishCounts::default(),
+        counts: RepublishCounts { dry_run: !args.yes, ..RepublishCounts::default() },
         unsent: UnsentMessages::default(),
         settled: None,
         current: None,
@@ -268,7 +270,7 @@ impl Republish<'_> {
     /// Prints the summary, and returns how the command ended.
     fn summarize(self, read_error: Option<StoreError>) -> Result<Exit, OperatorError> {
         drop(self.progress);
-        let RepublishCounts { events, messages, sent, refused, unreadable, gone } = self.counts;
+        let RepublishCounts { events, messages, sent, refused, unreadable, gone, .. } = self.counts;
         let (sending, end) = if self.args.yes {
             (format!("{sent} messages sent, {refused} rejected by the bus"), "")
         } else {

@@ -31,6 +31,19 @@ pub enum OperatorError {
         /// Why it failed.
         source: StoreError,
     },
+    /// The table does not exist.
+    #[error(
+        "the table {table:?} does not exist in the region {region}, at {endpoint}; check TABLE_NAME or --table, AWS_REGION and \
+         AWS_ENDPOINT_URL_DYNAMODB"
+    )]
+    MissingTable {
+        /// Its name.
+        table: String,
+        /// The region of the calls.
+        region: String,
+        /// The endpoint of the calls.
+        endpoint: String,
+    },
     /// A call of the queue fails.
     #[error("cannot {doing}: {cause}")]
     Queue {
@@ -57,7 +70,12 @@ impl OperatorError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Setting { .. } => 2,
-            Self::Registration(_) | Self::Store { .. } | Self::Queue { .. } | Self::Bus { .. } | Self::Output(_) => 3,
+            Self::Registration(_)
+            | Self::Store { .. }
+            | Self::MissingTable { .. }
+            | Self::Queue { .. }
+            | Self::Bus { .. }
+            | Self::Output(_) => 3,
         }
     }
 }
