@@ -16,6 +16,9 @@ use crate::process::{Crash, Life, until_poll};
 use crate::services::Services;
 use crate::stream::CampaignMessage;
 
+/// The time for which the relay counts rejections of earlier invocations.
+const MAX_MESSAGE_AGE: Duration = Duration::from_secs(60);
+
 /// The function.
 #[derive(Clone)]
 pub(crate) struct Function(Arc<Inner>);
@@ -164,6 +167,7 @@ impl Inner {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "http://in.process/1/dlq".into(),
+            max_message_age: MAX_MESSAGE_AGE,
             retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);

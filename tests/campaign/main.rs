@@ -17,7 +17,7 @@
 //! - If the stream keeps only the order per item, as DynamoDB guarantees, or batches are concurrent, the order holds within each
 //!   batch: no message is sent while an earlier message of its aggregate in the batch is unsettled.
 //! - The schedule ends after the faults of the bus and the queue have ended. This needs a mapping that splits batches, as the
-//!   template's does, or time enough for a whole batch: if the stream is out of order, a batch that is never finished has its
+//!   template's does, or time enough for a whole batch, without messages that the bus always rejects: if the stream is out of order, a batch that is never finished has its
 //!   checkpoint at a message that is late in its aggregate's order, and begins with the same messages each time.
 //! - In each invocation no settled message is sent again, messages are dead-lettered only for permanent errors, no message is sent
 //!   after the bus has rejected the deployment or the time is up, and the response contains the lowest unsettled sequence number.

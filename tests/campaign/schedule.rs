@@ -112,6 +112,7 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
         in_order: dice.chance(0.5),
         shards: dice.size(1..=2),
         damage: dice.one_of(&[0.0, 0.0, 0.05, 0.3]),
+        malformed: settings.bisect_batch_on_function_error,
         noise: dice.one_of(&[0, 4, 12]),
         spread: dice.one_of(&[Duration::ZERO, Duration::from_secs(2), Duration::from_secs(60)]),
     };
@@ -127,7 +128,9 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
 
     let ill_for = dice.one_of(&[0, 1, 5, 20, 60, 120]);
     let illness = Illness::draw(dice, Instant::now() + Duration::from_secs(ill_for));
-    let doomed = doomed(dice, &messages);
+    // A batch of nothing but rejected messages looks like a bus that rejects everything, until the mapping splits it.
+    let rejects = settings.bisect_batch_on_function_error;
+    let doomed = if rejects { doomed(dice, &messages) } else { BTreeMap::new() };
     let services = Services::new(seed, Arc::clone(log), Arc::clone(&messages), illness.clone(), &doomed);
     let splits = settings.bisect_batch_on_function_error;
     let function = Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(&messages), illness, splits);
@@ -180,7 +183,8 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
     let removals: Vec<_> = database.stream().into_iter().skip(before).collect();
     log.expect(removals.len() == swept, || format!("{} removals of {swept} rows", removals.len()));
 
-    let telling = Telling { in_order: true, shards: 1, damage: 0.0, noise: 0, spread: Duration::ZERO };
+    let telling =
+        Telling { in_order: true, shards: 1, damage: 0.0, malformed: false, noise: 0, spread: Duration::ZERO };
     let stream = tell(removals, telling, dice, log, clock.now());
     let services = Services::new(seed, Arc::clone(log), Arc::clone(messages), Illness::default(), &BTreeMap::new());
     let poller = Poller {

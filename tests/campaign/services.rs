@@ -73,7 +73,7 @@ impl Services {
         illness: Illness,
         doomed: &BTreeMap<usize, &'static str>,
     ) -> Self {
-        let bus = Bus::new();
+        let bus = Bus::with("main", "dlq");
         let by_detail = messages.iter().enumerate();
         let by_detail =
             by_detail.filter_map(|(index, message)| Some((message.image["detail"]["S"].as_str()?.to_owned(), index)));

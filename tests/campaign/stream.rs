@@ -67,6 +67,8 @@ pub(crate) struct Telling {
     pub(crate) shards: usize,
     /// The percentage of damaged rows.
     pub(crate) damage: f64,
+    /// Whether the damage may be a malformed detail, which only the bus detects.
+    pub(crate) malformed: bool,
     /// The maximum number of other records between them.
     pub(crate) noise: usize,
     /// The time during which they arrive.
@@ -88,7 +90,7 @@ pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log:
         let content = match message(&record) {
             Some(mut message) => {
                 if dice.chance(telling.damage) {
-                    damage(&mut message, dice, log);
+                    damage(&mut message, telling.malformed, dice, log);
                     record["dynamodb"]["NewImage"] = message.image.clone();
                 }
                 messages.push(message);
@@ -143,8 +145,8 @@ pub(crate) fn message(record: &Value) -> Option<CampaignMessage> {
 }
 
 /// Damages the row of a message.
-fn damage(message: &mut CampaignMessage, dice: &mut Dice, log: &Log) {
-    let (kind, name, value) = match dice.number(0..=6) {
+fn damage(message: &mut CampaignMessage, malformed: bool, dice: &mut Dice, log: &Log) {
+    let (kind, name, value) = match dice.number(0..=if malformed { 6 } else { 5 }) {
         0 => (MessageKind::Unreadable, "messageSeq", json!({"S": "three"})),
         1 => (MessageKind::Unreadable, "messageId", json!({"NULL": true})),
         2 => (MessageKind::Unreadable, "occurredAt", json!({"S": "yesterday"})),

@@ -7,6 +7,7 @@
 mod requests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use daybook_command_handler::Api;
 use daybook_decider::{Json, Meta, Model, RecordedEvent, Registry};
@@ -177,7 +178,7 @@ async fn generated_requests_cause_no_server_error_and_store_only_acknowledged_ev
         compare(&api, &registry, path, stream).await;
     }
     // A new instance has an empty cache.
-    let of_store = StoreSettings::new(suite.stack.table_name());
+    let of_store = StoreSettings { feed_delay: Duration::ZERO, ..StoreSettings::new(suite.stack.table_name()) };
     let store = EventStore::new(&daybook_function_runtime::aws_config_at(suite.stack.dynamodb_url()), of_store);
     let router = daybook_command_handler::router(Api::new(aggregates::registry().unwrap(), store, settings()));
     let server = Server::start(router).await.unwrap();

@@ -48,13 +48,15 @@ impl Instance {
         Self::with_environment(engine, registry, settings, &[]).await
     }
 
-    async fn with_environment(
+    pub(crate) async fn with_environment(
         engine: LocalDynamoDb,
         registry: Registry,
         settings: ApiSettings,
         environment: &[(&str, &str)],
     ) -> Self {
-        let environment = [("TABLE_NAME", TABLE)].iter().chain(environment).copied().collect();
+        // Like the local stack: a test reads what it has just written.
+        let defaults = [("TABLE_NAME", TABLE), ("FEED_DELAY_MS", "0")];
+        let environment = defaults.iter().chain(environment).copied().collect();
         let of_store = daybook_command_handler::store_settings(&environment).unwrap();
         let table = TestTable::over(engine, of_store).await;
         Self { router: router(Api::new(registry, table.store(), settings)), table }

@@ -6,11 +6,13 @@ mod account;
 mod architecture;
 mod bad_input;
 mod budgets;
+mod bus_failures;
 mod caches;
 mod connections;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
 mod evolution;
+mod feeds;
 mod fixtures;
 mod gateway;
 mod generated;

@@ -343,13 +343,14 @@ async fn stored_response_of_one_release_is_returned_by_the_other() {
 
 /// The entries that a relay sends for these outbox rows: detail types with details.
 async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
-    let bus = Bus::new();
+    let bus = Bus::with("main", "dlq");
     let server = Server::start(bus.router()).await.unwrap();
     let config = daybook_function_runtime::aws_config_at(server.url());
     let settings = daybook_stream_relay::RelaySettings {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),
+        max_message_age: Duration::from_secs(900),
         retry: RetryPolicy::default(),
     };
     let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);

@@ -140,7 +140,7 @@ fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
 
 #[tokio::test]
 async fn filter_of_the_relay_passes_exactly_the_records_that_it_processes() {
-    let bus = Bus::new();
+    let bus = Bus::with("daybook", "daybook-dlq");
     let server = Server::start(bus.router()).await.unwrap();
     let config = aws_config_at(server.url());
     let clients = (daybook_stream_relay::clients::eventbridge(&config), daybook_stream_relay::clients::sqs(&config));
@@ -181,16 +181,23 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
     (
         "CommandHandler",
         &["TABLE_NAME"],
-        &["EVENT_TYPE_SHARDS", "IDEMPOTENCY_TTL_HOURS", "OUTBOX_TTL_DAYS", "REQUIRE_IF_MATCH", "SNAPSHOT_EVERY"],
+        &[
+            "EVENT_TYPE_SHARDS",
+            "FEED_DELAY_MS",
+            "IDEMPOTENCY_TTL_HOURS",
+            "OUTBOX_TTL_DAYS",
+            "REQUIRE_IF_MATCH",
+            "SNAPSHOT_EVERY",
+        ],
     ),
     ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
-    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &[]),
+    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &["MAX_MESSAGE_AGE_MINUTES"]),
 ];
 
 /// The variables of logs, metrics and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
     match id {
-        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "RUST_LOG"],
+        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
         "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
         "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
         other => panic!("no function is called {other}"),
@@ -283,7 +290,7 @@ fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
         for name in optional {
             let parameter = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
             let parameter = &template["Parameters"][parameter];
-            let required = [("TABLE_NAME", "deployed"), ("EVENT_SOURCE", "deployed")];
+            let required = ["TABLE_NAME", "EVENT_SOURCE", "EVENT_BUS_NAME", "DLQ_URL"].map(|name| (name, "deployed"));
             let read = |value: &str| {
                 let variables = required.into_iter().chain([(*name, value)]);
                 read_settings(id, &variables.collect())

@@ -9,6 +9,7 @@ use daybook_table::keys::is_id;
 
 use crate::problem::{self, Problem};
 use crate::settings::ApiSettings;
+use crate::signals;
 
 /// The aggregates of the API, the store that they are in, and the settings.
 #[derive(Clone)]
@@ -23,6 +24,7 @@ pub struct Api {
 impl Api {
     /// The API of these aggregates over that store.
     pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
+        signals::describe();
         Self { registry: Arc::new(registry), store: Arc::new(store), settings, document: Arc::default() }
     }
 

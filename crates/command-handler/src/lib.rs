@@ -17,7 +17,7 @@
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: versions as entity tags.
-//! - `api`: what the endpoints share. [`settings`]: the environment variables.
+//! - `api`: what the endpoints share. [`settings`]: the environment variables. `signals`: metrics, and their log lines.
 
 mod api;
 mod endpoints;
@@ -29,7 +29,8 @@ mod request;
 mod response;
 mod router;
 pub mod settings;
+mod signals;
 
 pub use api::Api;
 pub use router::router;
-pub use settings::{ApiSettings, store_settings};
+pub use settings::{ApiSettings, feed_delay, store_settings};

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use daybook_command_handler::{Api, ApiSettings, gateway, router, store_settings};
 use daybook_event_store::EventStore;
+use daybook_function_runtime::Metrics;
 use daybook_settings::Environment;
+use lambda_http::tower::ServiceExt;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -13,10 +15,15 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), lambda_http::Error> {
     let environment = Environment::of_process();
+    let metrics = Metrics::collect(&environment);
     let settings = ApiSettings::read(&environment)?;
-    let config = daybook_function_runtime::aws_config_in_lambda(&environment).await;
+    let config = daybook_function_runtime::aws_config_in_lambda(&environment).await?;
     let store = EventStore::new(&config, store_settings(&environment)?);
     daybook_function_runtime::log_failed_warm_up(store.warm().await);
     let api = Api::new(aggregates::registry()?, store, settings);
-    lambda_http::lambda_runtime::run(gateway::function(router(api))).await
+    let function = gateway::function(router(api)).map_response(move |response| {
+        metrics.write();
+        response
+    });
+    lambda_http::lambda_runtime::run(function).await
 }

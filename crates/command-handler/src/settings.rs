@@ -30,7 +30,7 @@ impl ApiSettings {
 }
 
 /// The store's settings, as far as appending and reading need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100),
-/// `OUTBOX_TTL_DAYS` (2 to 365; 7) and `EVENT_TYPE_SHARDS` (1 to 64; 1).
+/// `OUTBOX_TTL_DAYS` (2 to 365; 7), `EVENT_TYPE_SHARDS` (1 to 64; 1) and `FEED_DELAY_MS` (0 to 600,000; 10,000).
 ///
 /// # Errors
 ///
@@ -49,6 +49,17 @@ pub fn store_settings(environment: &Environment) -> Result<StoreSettings, Settin
             settings.event_type_shards,
             StoreSettings::EVENT_TYPE_SHARDS,
         )?,
+        feed_delay: feed_delay(environment)?,
         ..settings
     })
+}
+
+/// The time for which feeds hold back an event, from `FEED_DELAY_MS`.
+///
+/// # Errors
+///
+/// When it is out of its range.
+pub fn feed_delay(environment: &Environment) -> Result<Duration, SettingError> {
+    let default = u64::try_from(StoreSettings::DEFAULT_FEED_DELAY.as_millis()).unwrap_or(u64::MAX);
+    environment.number("FEED_DELAY_MS", default, StoreSettings::FEED_DELAY_MS).map(Duration::from_millis)
 }

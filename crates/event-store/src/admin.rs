@@ -21,7 +21,7 @@ mod verify;
 
 pub use self::handle::Admin;
 pub use self::index::{IndexEntry, IndexPartition};
-pub use self::outbox::{OutboxPage, UnreadableRow};
-pub use self::partitions::ScanKey;
+pub use self::outbox::OutboxPage;
+pub use self::partitions::{PartitionPage, ScanKey};
 pub use self::progress::{AggregateProgress, SnapshotProgress};
 pub use self::verify::{Discrepancy, Finding, Verified};

@@ -1,27 +1,19 @@
 //! Feeds: the events of one aggregate in order, and the events of one type across all aggregates by time.
+//!
+//! Invariant: a reader of the events of a type who follows the cursors sees every event exactly once. An event takes its
+//! place by the time of its decision, and becomes visible later, so a feed ends before the time from which on events may
+//! still appear: `settled_up_to`.
 
-use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use daybook_decider::{Meta, RecordedEvent};
-use daybook_table::{AggregateKey, keys};
+use daybook_table::{AggregateKey, EventItem, attributes, keys};
 use futures_util::future::try_join_all;
+use jiff::Timestamp;
 use ulid::Ulid;
 
-use crate::error::StoreError;
-use crate::item::{Item, event_item};
+use crate::error::{Cause, StoreError};
+use crate::item::{Item, text};
+use crate::page::{Page, Slice};
 use crate::store::EventStore;
-
-/// Maximum bytes of a page's data. With its envelopes, and with every quote escaped, a page fits a Lambda response of
-/// 6 MB.
-const MAX_PAGE: usize = 2 * 1024 * 1024;
-
-/// One page of a feed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Page<T, C> {
-    /// The items in order; fewer than requested when events are large.
-    pub items: Vec<T>,
-    /// The cursor of the next page; `None` when this was the last page.
-    pub next: Option<C>,
-}
 
 /// An event with the aggregate that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,22 +37,32 @@ impl EventStore {
         limit: usize,
     ) -> Result<Page<RecordedEvent, u64>, StoreError> {
         if after >= keys::MAX_SEQ_NUM {
-            return Ok(Page { items: Vec::new(), next: None });
+            return Ok(Page::empty(after));
         }
         let query = self.rows_between(key, keys::event_sk(after + 1), keys::event_sk(keys::MAX_SEQ_NUM));
-        let mut slice = Slice::read(query, limit).await?.map(|item| Ok(event_item(item)?.into_event()?))?;
+        let seq_num = |item: &Item| keys::event_seq_num(text(item, attributes::SK));
+        let mut slice = Slice::read("read a feed", query, limit, seq_num, event).await?;
         // A query during a transaction may return some of its rows and not others. The page ends before the first
         // missing event, so that the next page does not skip it.
-        let following = (after + 1..).zip(&slice.items).take_while(|(next, event)| event.seq_num == *next).count();
-        slice.more |= following < slice.items.len();
-        slice.items.truncate(following);
-        Ok(slice.into_page(limit, |event| event, |event| event.seq_num))
+        let following = (after + 1..).zip(&slice.rows).take_while(|(next, (seq_num, _))| seq_num == next).count();
+        slice.more |= following < slice.rows.len();
+        slice.rows.truncate(following);
+        Ok(slice.into_page(limit, after, weight))
     }
 
-    /// Up to `limit` events of a type after the event `after`, by the time of their ids.
+    /// The time before which every event is visible in the index, read at `now`: the hold-back of the settings before
+    /// it, in whole milliseconds like the times of events.
+    pub fn settled_up_to(&self, now: Timestamp) -> Timestamp {
+        let delay = i64::try_from(self.settings.feed_delay.as_millis()).unwrap_or(i64::MAX);
+        let settled = now.as_millisecond().saturating_sub(delay);
+        Timestamp::from_millisecond(settled).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// Up to `limit` events of a type after the event `after` and before the time `settled_up_to`, by their ids and so
+    /// by time. [`settled_up_to`](Self::settled_up_to) computes that time.
     ///
-    /// The index lags behind the table for moments, and writers' clocks differ: an event can appear before a cursor
-    /// that was returned within the same second. The bus misses no event; this feed is for reading the past.
+    /// A cursor that is not before `settled_up_to`, from a reader whose clock is ahead, leads to an empty page with the
+    /// same cursor until that time is settled too.
     ///
     /// # Errors
     ///
@@ -70,8 +72,9 @@ impl EventStore {
         event_type: &str,
         after: Option<Ulid>,
         limit: usize,
+        settled_up_to: Timestamp,
     ) -> Result<Page<FeedEvent, Ulid>, StoreError> {
-        self.merged_feed(&[event_type], after, limit).await
+        self.merged_feed(&[event_type], after, limit, settled_up_to).await
     }
 
     /// Like [`feed`](Self::feed), for several types together: for an event that was stored under other names before.
@@ -84,86 +87,59 @@ impl EventStore {
         event_types: &[&str],
         after: Option<Ulid>,
         limit: usize,
+        settled_up_to: Timestamp,
     ) -> Result<Page<FeedEvent, Ulid>, StoreError> {
-        let Ok(first) = after.map_or(Ok(Ulid::nil()), |after| after.increment()) else {
-            return Ok(Page { items: Vec::new(), next: None });
-        };
+        let cursor = after.unwrap_or(Ulid::nil());
+        let first = after.map_or(Some(Ulid::nil()), keys::id_after);
+        let (Some(first), Some(last)) = (first, last_before(settled_up_to)) else { return Ok(Page::empty(cursor)) };
+        // DynamoDB rejects a range whose end is before its beginning.
+        if first > last {
+            return Ok(Page::empty(cursor));
+        }
         let shards = self.settings.event_type_shards;
         let partitions: Vec<_> = event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).collect();
         // Each shard of a type is read for twice its share of a page; when a shard has more events than that, the page
         // is shorter.
         let share = limit.min(limit.saturating_mul(2 * event_types.len()).div_ceil(partitions.len().max(1)));
-        let queries = partitions.into_iter().map(|partition| self.index_between(partition, first, Ulid::max()));
-        let read = queries.map(|query| Slice::read(query, share));
-        let mut merged = Slice { items: Vec::new(), more: false };
+        let event_id = |item: &Item| keys::gsi1sk_event_id(text(item, attributes::GSI1SK));
+        let read = partitions.into_iter().map(|partition| {
+            let query = self.index_between(partition, first, last);
+            Slice::read("read a feed", query, share, event_id, feed_event)
+        });
+        let mut merged = Slice { rows: Vec::new(), unplaced: Vec::new(), more: false };
         // After the end of a slice that has more events, the merged order is incomplete: the events that are missing
         // from that slice may come first.
         let mut horizon = None;
         for slice in try_join_all(read).await? {
-            let slice = slice.map(feed_event)?;
             if slice.more {
-                let end = slice.items.last().map(|found| found.event.event_id);
+                let end = slice.rows.last().map(|(event_id, _)| *event_id);
                 horizon = end.min(horizon.or(end));
                 merged.more = true;
             }
-            merged.items.extend(slice.items);
+            merged.rows.extend(slice.rows);
+            merged.unplaced.extend(slice.unplaced);
         }
-        merged.items.sort_by_key(|found| found.event.event_id);
-        merged.items.retain(|found| horizon.is_none_or(|horizon| found.event.event_id <= horizon));
-        Ok(merged.into_page(limit, |found| &found.event, |found| found.event.event_id))
+        merged.rows.sort_by_key(|(event_id, _)| *event_id);
+        merged.rows.retain(|(event_id, _)| horizon.is_none_or(|horizon| *event_id <= horizon));
+        Ok(merged.into_page(limit, cursor, |found| weight(&found.event)))
     }
 }
 
-fn feed_event(item: Item) -> Result<FeedEvent, StoreError> {
-    let item = event_item(item)?;
-    let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| StoreError::Corrupt {
-        item: item.pk.clone(),
-        source: "the partition key of an event is not that of an aggregate".into(),
-    })?;
-    Ok(FeedEvent { aggregate, event: item.into_event()? })
+/// The last id that an event before a time can have. Ids have whole milliseconds, so an event of the millisecond of that
+/// time may have been decided after it.
+fn last_before(time: Timestamp) -> Option<Ulid> {
+    let last = u64::try_from(time.as_millisecond()).ok()?.checked_sub(1)?;
+    Some(Ulid::from_parts(last, u128::MAX))
 }
 
-/// The result of one query, and whether more items follow.
-struct Slice<T> {
-    items: Vec<T>,
-    more: bool,
+fn feed_event(item: Item) -> Result<FeedEvent, Cause> {
+    let aggregate = AggregateKey::from_pk(text(&item, attributes::PK));
+    let aggregate = aggregate.ok_or("the partition key of an event is not that of an aggregate")?;
+    Ok(FeedEvent { aggregate, event: event(item)? })
 }
 
-impl Slice<Item> {
-    /// The first items of a query: a maximum of `limit` plus one, or 1 MB.
-    async fn read(query: QueryFluentBuilder, limit: usize) -> Result<Self, StoreError> {
-        // The extra item shows whether there are more.
-        let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
-        let page = query.send().await.map_err(|error| StoreError::of_call("read a feed", error))?;
-        Ok(Self { items: page.items.unwrap_or_default(), more: page.last_evaluated_key.is_some() })
-    }
-}
-
-impl<T> Slice<T> {
-    fn map<U>(self, read: impl Fn(T) -> Result<U, StoreError>) -> Result<Slice<U>, StoreError> {
-        Ok(Slice { items: self.items.into_iter().map(read).collect::<Result<_, _>>()?, more: self.more })
-    }
-
-    /// Truncates to `limit` items and [`MAX_PAGE`] bytes.
-    fn into_page<C>(
-        mut self,
-        limit: usize,
-        event: impl Fn(&T) -> &RecordedEvent,
-        cursor: impl Fn(&T) -> C,
-    ) -> Page<T, C> {
-        let mut bytes_left = MAX_PAGE;
-        let fitting = self.items.iter().take_while(|item| {
-            let bytes = weight(event(item));
-            let fits = bytes <= bytes_left;
-            bytes_left = bytes_left.saturating_sub(bytes);
-            fits
-        });
-        let count = fitting.count().min(limit);
-        let more = self.more || count < self.items.len();
-        self.items.truncate(count);
-        let next = self.items.last().filter(|_| more).map(cursor);
-        Page { items: self.items, next }
-    }
+fn event(item: Item) -> Result<RecordedEvent, Cause> {
+    Ok(serde_dynamo::from_item::<_, EventItem>(item)?.into_event()?)
 }
 
 /// The approximate bytes of an event in a response.

@@ -15,7 +15,8 @@
 //! - `append`: the transaction, and the meaning of its failures.
 //! - `idempotency`: responses that are stored in the transaction of their command.
 //! - `snapshot`: taking and reading snapshots.
-//! - `feed`: events of one aggregate, events of a type.
+//! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
+//!   out.
 //!
 //! [`admin`] has the calls for operator commands, the local stack and tests only.
 //!
@@ -36,16 +37,20 @@ pub mod limits;
 mod load;
 mod loaded;
 mod packing;
+mod page;
 mod snapshot;
 mod store;
 mod transact;
+mod unreadable_row;
 
 pub use append::AppendError;
 pub use error::{Cause, StoreError};
-pub use feed::{FeedEvent, Page};
+pub use feed::FeedEvent;
 pub use idempotency::{CommandResponse, IdempotencyKey, ResponseToStore, StoredResponse};
 pub use load::{LoadOptions, LoadPolicy};
 pub use loaded::Loaded;
+pub use page::Page;
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted};
+pub use unreadable_row::UnreadableRow;

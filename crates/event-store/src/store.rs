@@ -26,6 +26,15 @@ const READ_BACKOFF: Duration = Duration::from_millis(50);
 /// Time limit of one attempt: DynamoDB responds in milliseconds, so a call that takes this long is better repeated.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The longest time from the decision of an event until its rows are in the table.
+const SETTLE_WRITES: Duration = Duration::from_secs(5);
+
+/// The difference that the clocks of writers and readers may have. Those of Lambda differ by milliseconds.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(2);
+
+/// The time that the index may lag behind the table. It is usually less than a second.
+const INDEX_LAG: Duration = Duration::from_secs(3);
+
 /// Time limit of the warm-up: initialization must not wait for a service that does not respond.
 const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -116,6 +125,9 @@ pub struct StoreSettings {
     pub outbox_ttl_days: i64,
     /// The number of index partitions over which the events of one type are spread.
     pub event_type_shards: u32,
+    /// The time for which feeds hold back an event: from its decision until it is visible to every reader, with the
+    /// difference between clocks.
+    pub feed_delay: Duration,
 }
 
 impl StoreSettings {
@@ -132,8 +144,15 @@ impl StoreSettings {
     /// The allowed values of [`event_type_shards`](Self::event_type_shards).
     pub const EVENT_TYPE_SHARDS: RangeInclusive<u32> = 1..=64;
 
+    /// The allowed values of [`feed_delay`](Self::feed_delay), in milliseconds. With less than the default, a reader can
+    /// miss an event, unless one process with one clock writes and reads.
+    pub const FEED_DELAY_MS: RangeInclusive<u64> = 0..=600_000;
+
+    /// The default of [`feed_delay`](Self::feed_delay).
+    pub const DEFAULT_FEED_DELAY: Duration = SETTLE_WRITES.saturating_add(CLOCK_DIFFERENCE).saturating_add(INDEX_LAG);
+
     /// The default settings for this table: a snapshot every 100 events, no older ones kept, outbox rows for 7 days,
-    /// one index partition for each event type.
+    /// one index partition for each event type, feeds that hold back events for 10 seconds.
     pub fn new(table_name: impl Into<String>) -> Self {
         Self {
             table_name: table_name.into(),
@@ -141,6 +160,7 @@ impl StoreSettings {
             snapshot_keep: 0,
             outbox_ttl_days: 7,
             event_type_shards: 1,
+            feed_delay: Self::DEFAULT_FEED_DELAY,
         }
     }
 }

@@ -7,8 +7,13 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use daybook_settings::{Environment, SettingError};
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 
-use daybook_settings::Environment;
+/// The variable for a file of root certificates, as other AWS SDKs and the AWS CLI read it.
+const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
 
 /// The root certificates for AWS: all five that <https://www.amazontrust.com/repository> lists for trust stores.
 /// Reading the more than one hundred roots of a platform would take most of a function's initialization.
@@ -21,14 +26,19 @@ const OTHER_AUTHORITIES: [&str; 4] = ["cn-", "eusc-", "us-iso", "eu-iso"];
 /// The configuration for a function in Lambda: region, credentials and endpoints come from the environment variables
 /// that Lambda sets.
 ///
-/// It trusts the roots of Amazon Trust Services. If `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, it trusts those of that
-/// file or folder instead. In regions where AWS has other authorities, it trusts those of the platform.
-pub async fn aws_config_in_lambda(environment: &Environment) -> SdkConfig {
-    loader(trust_store(environment))
+/// It trusts the roots of Amazon Trust Services. If `AWS_CA_BUNDLE`, `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, it trusts
+/// those of that file or folder instead; the first of them decides. In regions where AWS has other authorities, it trusts
+/// those of the platform.
+///
+/// # Errors
+///
+/// When the file of `AWS_CA_BUNDLE` cannot be read or does not contain certificates: without a root, every call would
+/// fail.
+pub async fn aws_config_in_lambda(environment: &Environment) -> Result<SdkConfig, SettingError> {
+    let loader = loader(trust_store(environment)?)
         .region(EnvironmentVariableRegionProvider::new())
-        .credentials_provider(EnvironmentVariableCredentialsProvider::new())
-        .load()
-        .await
+        .credentials_provider(EnvironmentVariableCredentialsProvider::new());
+    Ok(loader.load().await)
 }
 
 /// The configuration for an operator's machine: region, credentials and endpoints from wherever the SDK finds them,
@@ -60,12 +70,31 @@ fn loader(trusted: TrustStore) -> ConfigLoader {
     aws_config::defaults(BehaviorVersion::latest()).http_client(http)
 }
 
-fn trust_store(environment: &Environment) -> TrustStore {
-    if trusts_platform_roots(environment) {
-        TrustStore::default() // reads both variables
+fn trust_store(environment: &Environment) -> Result<TrustStore, SettingError> {
+    if let Some(file) = environment.optional(CA_BUNDLE) {
+        let roots = read_roots(&file).map_err(|reason| SettingError::Bad {
+            name: CA_BUNDLE,
+            value: file,
+            expected: format!("a PEM file of root certificates: {reason}"),
+        })?;
+        return Ok(TrustStore::empty().with_pem_certificate(roots));
+    }
+    Ok(if trusts_platform_roots(environment) {
+        TrustStore::default() // reads the SSL variables
     } else {
         TrustStore::empty().with_pem_certificate(AMAZON_ROOTS)
+    })
+}
+
+/// The contents of a PEM file, if every certificate in it can be a root and there is at least one.
+fn read_roots(file: &str) -> Result<Vec<u8>, String> {
+    let pem = std::fs::read(file).map_err(|error| error.to_string())?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        roots.add(certificate).map_err(|error| error.to_string())?;
     }
+    if roots.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(pem) }
 }
 
 fn trusts_platform_roots(environment: &Environment) -> bool {
@@ -76,8 +105,6 @@ fn trusts_platform_roots(environment: &Environment) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rustls_pki_types::CertificateDer;
-    use rustls_pki_types::pem::PemObject;
     use sha2::{Digest, Sha256};
 
     use super::*;
@@ -111,5 +138,31 @@ mod tests {
         for region in ["cn-north-1", "eusc-de-east-1", "us-iso-east-1", "us-isob-east-1", "eu-isoe-west-1"] {
             assert!(platform(&[("AWS_REGION", region)]), "{region}");
         }
+    }
+
+    #[test]
+    fn ca_bundle_is_a_readable_file_of_certificates() {
+        let read = |file: &str| {
+            let environment = [("AWS_REGION", "eu-central-1"), (CA_BUNDLE, file)].into_iter().collect();
+            trust_store(&environment).map(drop).map_err(|error| error.to_string())
+        };
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+        assert_eq!(read(&format!("{folder}roots/amazon.pem")), Ok(()));
+        for (file, reason) in [
+            ("roots/none.pem", "No such file or directory"),
+            ("roots", "Is a directory"),
+            ("Cargo.toml", "it contains no certificate"),
+        ] {
+            let error = read(&format!("{folder}{file}")).unwrap_err();
+            let expected = format!(
+                "environment variable AWS_CA_BUNDLE is \"{folder}{file}\", expected a PEM file of root certificates: {reason}"
+            );
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        let damaged = std::env::temp_dir().join(format!("daybook-damaged-{}.pem", std::process::id()));
+        std::fs::write(&damaged, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+        let error = read(damaged.to_str().unwrap());
+        std::fs::remove_file(damaged).unwrap();
+        assert!(error.unwrap_err().contains("invalid peer certificate: BadEncoding"));
     }
 }

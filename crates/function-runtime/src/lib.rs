@@ -9,7 +9,7 @@ mod process;
 
 pub use aws::{aws_config, aws_config_at, aws_config_in_lambda};
 pub use aws_config::SdkConfig;
-pub use errors::with_causes;
+pub use errors::{tls_error, with_causes};
 pub use lambda_runtime::Error;
 pub use metrics::Metrics;
 pub use process::{handle_invocations, log_failed_warm_up, run};

@@ -12,7 +12,7 @@ struct Client {
 }
 
 async fn client(faults: Value) -> Client {
-    let bus = Bus::new();
+    let bus = Bus::with("main", "dlq");
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
     Client { bus, server, http: reqwest::Client::new() }
@@ -47,7 +47,7 @@ impl Client {
         let request = json!({ "QueueUrl": "http://localhost/1/dlq", "MessageBody": body });
         let (status, headers, body) = self.call("AmazonSQS.SendMessage", &request.to_string()).await.unwrap();
         assert!(headers.starts_with("application/x-amz-json-1.0"), "{headers}");
-        json!([status, body["__type"]])
+        json!([status, body["__type"].as_str().map(|name| name.trim_start_matches("com.amazonaws.sqs#"))])
     }
 }
 
@@ -116,13 +116,60 @@ async fn put_events_checks_the_limits_of_the_request() {
     let validation = json!([400, "ValidationException"]);
     assert_eq!(client.failed_put_events(&[]).await, validation);
     assert_eq!(client.failed_put_events(&vec![entry("{}"); 11]).await, validation);
-    assert_eq!(client.failed_put_events(&[json!({}), with("Detail", Value::Null)]).await, validation);
+    // An entry without required members fails alone, even if there is no other.
+    let response = client.put_events(&[json!({}), with("Detail", Value::Null)]).await;
+    assert_eq!((codes(&response), &response["FailedEntryCount"]), (vec!["InvalidArgument"; 2], &json!(2)));
 
     let detail = |bytes: usize| format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8));
     let overhead = "daybook".len() + "TodoCreated".len();
     client.put_events(&[entry(&detail(1024 * 1024 - overhead - 1))]).await;
     assert_eq!(client.failed_put_events(&[entry(&detail(1024 * 1024 - overhead))]).await, validation);
     assert_eq!(client.bus.put_events_calls().last().map(|call| call.bytes), Some(1024 * 1024));
+}
+
+#[tokio::test]
+async fn entry_for_an_unknown_bus_gets_an_id_and_is_dropped() {
+    let client = client(json!({})).await;
+    let arn = |name: &str| format!("arn:aws:events:us-east-1:000000000000:event-bus/{name}");
+    let entries = ["nope", &arn("nope"), &arn("main"), "default"].map(|bus| with("EventBusName", json!(bus)));
+    let response = client.put_events(&entries).await;
+    assert_eq!((codes(&response), &response["FailedEntryCount"]), (vec!["-"; 4], &json!(0)));
+    let ids = response["Entries"].as_array().unwrap().iter();
+    assert!(ids.clone().all(|entry| entry["EventId"].is_string()));
+    let arrived: Vec<_> = client.bus.delivered().into_iter().map(|entry| entry.event_bus_name).collect();
+    assert_eq!(arrived, [arn("main"), "default".to_owned()]);
+}
+
+#[tokio::test]
+async fn describe_event_bus_returns_existing_buses_only() {
+    let client = client(json!({"describeEventBus": [{"http": 500}]})).await;
+    let describe = async |request: Value| {
+        let (status, _, body) = client.call("AWSEvents.DescribeEventBus", &request.to_string()).await.unwrap();
+        let answer = body.get("Name").or(body.get("__type")).unwrap().clone();
+        (status, answer, body["message"].clone())
+    };
+    assert_eq!(describe(json!({})).await.0, 500);
+    assert_eq!(describe(json!({})).await, (200, json!("default"), Value::Null));
+    assert_eq!(describe(json!({"Name": "main"})).await, (200, json!("main"), Value::Null));
+    let arn = "arn:aws:events:us-east-1:000000000000:event-bus/main";
+    assert_eq!(describe(json!({"Name": arn})).await, (200, json!("main"), Value::Null));
+    let missing = (400, json!("ResourceNotFoundException"), json!("Event bus nope does not exist."));
+    assert_eq!(describe(json!({"Name": "nope"})).await, missing);
+}
+
+#[tokio::test]
+async fn unreadable_answers_can_be_injected() {
+    let client = client(json!({"putEvents": [
+        {"http": 408, "body": ""},
+        {"body": "<html>", "acceptThenDrop": true},
+    ]}))
+    .await;
+    for (status, text, delivered) in [(408, "", 0), (200, "<html>", 1)] {
+        let request = client.http.post(client.server.url()).header("x-amz-target", "AWSEvents.PutEvents");
+        let response = request.body(json!({"Entries": [entry("{}")]}).to_string()).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (status, text));
+        assert_eq!(client.bus.delivered().len(), delivered);
+    }
 }
 
 #[tokio::test]
@@ -147,8 +194,8 @@ async fn send_message_accepts_up_to_1_mib_of_text() {
     assert_eq!((message.body.as_str(), message.attributes["code"].as_str()), ("{}", "MalformedDetail"));
 
     assert_eq!(client.send_message(&"x".repeat(1024 * 1024)).await, json!([200, null]));
-    assert_eq!(client.send_message(&"x".repeat(1024 * 1024 + 1)).await, json!([400, "InvalidParameterValue"]));
-    assert_eq!(client.send_message("").await, json!([400, "MissingParameter"]));
+    assert_eq!(client.send_message(&"x".repeat(1024 * 1024 + 1)).await, json!([400, "InvalidParameterValueException"]));
+    assert_eq!(client.send_message("").await, json!([400, "MissingRequiredParameterException"]));
     assert_eq!(client.send_message("\u{FFFF}").await, json!([400, "InvalidMessageContents"]));
     assert_eq!(client.bus.dead_letters().len(), 2);
 }

@@ -15,7 +15,7 @@ struct Client {
 
 /// A queue with these messages.
 async fn client(bodies: &[&str]) -> Client {
-    let bus = Bus::new();
+    let bus = Bus::with("main", "dlq");
     let server = Server::start(bus.router()).await.unwrap();
     let client = Client { bus, server, http: reqwest::Client::new() };
     for body in bodies {
@@ -40,10 +40,21 @@ impl Client {
         answer
     }
 
-    async fn error(&self, operation: &str, request: Value) -> String {
-        let (status, answer) = self.try_call(operation, request).await.unwrap();
-        assert_eq!(status, 400, "{answer}");
-        answer["__type"].as_str().unwrap().to_owned()
+    /// The code that SDKs report. The body has the name of the error.
+    async fn error(&self, operation: &str, mut request: Value) -> String {
+        if request["QueueUrl"].is_null() {
+            request["QueueUrl"] = QUEUE.into();
+        }
+        let call = self.http.post(self.server.url()).header("x-amz-target", format!("AmazonSQS.{operation}"));
+        let response = call.body(request.to_string()).send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 400);
+        let header = response.headers().get("x-amzn-query-error").unwrap().to_str().unwrap().to_owned();
+        let answer: Value = response.json().await.unwrap();
+        let name = answer["__type"].as_str().unwrap().strip_prefix("com.amazonaws.sqs#").unwrap();
+        let code = header.strip_suffix(";Sender").unwrap();
+        let simple = code.trim_start_matches("AWS.SimpleQueueService.");
+        assert!(name.starts_with(simple) || ["QueueDoesNotExist", "MissingRequiredParameterException"].contains(&name));
+        code.to_owned()
     }
 
     /// Bodies and receipt handles.
@@ -77,15 +88,21 @@ async fn received_message_is_hidden_until_shown_or_deleted() {
     let show = json!({"ReceiptHandle": first[0].1, "VisibilityTimeout": 0});
     client.call("ChangeMessageVisibility", show.clone()).await;
     assert_eq!(client.counts().await, json!(["1", "2"]));
-    assert_eq!(client.error("ChangeMessageVisibility", show).await, "MessageNotInflight");
+    // The latest receipt can hide the message again, although it is visible.
+    client.call("ChangeMessageVisibility", json!({"ReceiptHandle": first[0].1, "VisibilityTimeout": 60})).await;
+    assert_eq!(client.counts().await, json!(["0", "3"]));
+    client.call("ChangeMessageVisibility", show.clone()).await;
 
     let again = client.receive(json!({})).await;
     assert_eq!(again[0].0, "a");
     // An older receipt deletes nothing and is not an error.
     client.call("DeleteMessage", json!({"ReceiptHandle": first[0].1})).await;
     assert_eq!(client.bus.queued().len(), 3);
+    assert_eq!(client.error("ChangeMessageVisibility", show).await, "InvalidParameterValue");
     client.call("DeleteMessage", json!({"ReceiptHandle": again[0].1})).await;
     client.call("DeleteMessage", json!({"ReceiptHandle": again[0].1})).await;
+    let hide = json!({"ReceiptHandle": again[0].1, "VisibilityTimeout": 60});
+    assert_eq!(client.error("ChangeMessageVisibility", hide).await, "InvalidParameterValue");
     let left: Vec<_> = client.bus.queued().into_iter().map(|message| message.body).collect();
     assert_eq!(left, ["b", "c"]);
     assert_eq!(client.bus.dead_letters().len(), 3);
@@ -119,8 +136,35 @@ async fn hidden_message_shows_again_after_its_timeout() {
     assert_eq!(client.bodies(json!({"WaitTimeSeconds": 20})).await, ["a"]);
     assert_eq!(
         client.error("ChangeMessageVisibility", json!({"ReceiptHandle": receipt, "VisibilityTimeout": 9})).await,
-        "MessageNotInflight"
+        "InvalidParameterValue"
     );
+}
+
+#[tokio::test]
+async fn every_operation_on_an_unknown_queue_is_an_error() {
+    let client = client(&["a"]).await;
+    let handle = client.receive(json!({})).await.remove(0).1;
+    let entries = json!([{"Id": "1", "ReceiptHandle": handle, "VisibilityTimeout": 0}]);
+    for (operation, mut request) in [
+        ("SendMessage", json!({"MessageBody": "b"})),
+        ("ReceiveMessage", json!({})),
+        ("DeleteMessage", json!({"ReceiptHandle": handle})),
+        ("DeleteMessageBatch", json!({ "Entries": entries })),
+        ("ChangeMessageVisibility", json!({"ReceiptHandle": handle, "VisibilityTimeout": 0})),
+        ("ChangeMessageVisibilityBatch", json!({ "Entries": entries })),
+        ("GetQueueAttributes", json!({"AttributeNames": ["All"]})),
+    ] {
+        request["QueueUrl"] = "http://localhost/1/other".into();
+        let code = client.error(operation, request).await;
+        assert_eq!(code, "AWS.SimpleQueueService.NonExistentQueue", "{operation}");
+    }
+    assert_eq!((client.bus.queued().len(), client.bus.dead_letters().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn queue_is_the_same_at_every_host() {
+    let client = client(&["a"]).await;
+    assert_eq!(client.bodies(json!({"QueueUrl": "http://host.docker.internal:8001/000000000000/dlq"})).await, ["a"]);
 }
 
 #[tokio::test]
@@ -134,6 +178,7 @@ async fn waiting_receive_message_returns_a_message_when_it_is_sent() {
 #[tokio::test]
 async fn receive_message_returns_messages_of_its_queue_only() {
     let client = client(&["a"]).await;
+    client.bus.create_queue("other");
     assert_eq!(client.bodies(json!({"QueueUrl": "http://localhost/1/other"})).await, [""; 0]);
     assert_eq!(client.bodies(json!({})).await, ["a"]);
 }
@@ -182,10 +227,13 @@ async fn queue_operations_check_their_limits() {
         json!({ "Entries": entries })
     };
     for (ids, code) in [
-        (vec![], "EmptyBatchRequest"),
-        (vec!["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"], "TooManyEntriesInBatchRequest"),
-        (vec!["0", "0"], "BatchEntryIdsNotDistinct"),
-        (vec!["a b"], "InvalidBatchEntryId"),
+        (vec![], "AWS.SimpleQueueService.EmptyBatchRequest"),
+        (
+            vec!["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"],
+            "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
+        ),
+        (vec!["0", "0"], "AWS.SimpleQueueService.BatchEntryIdsNotDistinct"),
+        (vec!["a b"], "AWS.SimpleQueueService.InvalidBatchEntryId"),
     ] {
         assert_eq!(client.error("DeleteMessageBatch", entries(&ids)).await, code);
     }

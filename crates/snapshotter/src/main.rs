@@ -16,7 +16,7 @@ async fn run() -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
     let settings = store_settings(&environment)?;
-    let store = EventStore::new(&aws_config_in_lambda(&environment).await, settings);
+    let store = EventStore::new(&aws_config_in_lambda(&environment).await?, settings);
     log_failed_warm_up(store.warm().await);
     let snapshotter = Snapshotter::new(aggregates::registry()?, store);
     handle_invocations(metrics, async |batch: StreamBatch, deadline| snapshotter.handle(batch, deadline).await).await

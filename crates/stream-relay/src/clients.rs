@@ -6,6 +6,9 @@ use aws_sdk_eventbridge::config::retry::RetryConfig;
 use aws_sdk_eventbridge::config::timeout::TimeoutConfig;
 use aws_types::SdkConfig;
 
+use crate::bus_check::{BusCheck, NoSuchBus, check_bus};
+use crate::settings::RelaySettings;
+
 /// Time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Time limit for a call, from the first byte to the last. EventBridge and SQS respond within tenths of a second; a
@@ -24,12 +27,22 @@ pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
     aws_sdk_sqs::Client::new(&without_retries(config))
 }
 
-/// Resolves credentials and opens a connection to the bus, so that the first batch does not have to. It sends a
-/// request without entries, which the bus rejects at no cost. Any response will do; without one, the first batch meets
-/// the failure.
-pub async fn warm(bus: &aws_sdk_eventbridge::Client) {
-    let call = bus.put_events().set_entries(Some(Vec::new())).send();
-    let _ = tokio::time::timeout(WARM, call).await;
+/// Checks that the bus of a function exists. The call also resolves credentials and opens a connection, so that the
+/// first batch does not have to. Only a bus that certainly does not exist is an error: a missing permission or a bus that
+/// does not respond must not stop a relay that could work.
+///
+/// # Errors
+///
+/// When the bus does not exist.
+pub async fn warm(bus: &aws_sdk_eventbridge::Client, settings: &RelaySettings) -> Result<(), NoSuchBus> {
+    match check_bus(bus, &settings.event_bus_name, WARM).await {
+        BusCheck::Exists => {}
+        BusCheck::Missing(missing) => return Err(missing),
+        BusCheck::NotAllowed(reason) | BusCheck::Failed(reason) => {
+            tracing::warn!(reason, "the event bus could not be checked");
+        }
+    }
+    Ok(())
 }
 
 fn without_retries(config: &SdkConfig) -> SdkConfig {

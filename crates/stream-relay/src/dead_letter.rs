@@ -119,6 +119,7 @@ mod tests {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "dlq".into(),
+            max_message_age: std::time::Duration::MAX,
             retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - A record is settled when EventBridge returned an event id for its message, or the dead-letter queue accepted the
 //!   whole message. Unsettled records are retried: the response contains the lowest sequence number among them.
+//! - Only a failure of a single message sends it to the dead-letter queue; a failure of the bus stops the invocation.
 //! - A message is never in flight while an earlier message of its aggregate in the batch is unsettled.
 //! - Details are opaque: this code depends on no aggregate, and never parses or reformats a detail.
 //!
@@ -11,13 +12,16 @@
 //! - `record`: reads one stream record: a message, something else, or unreadable.
 //! - `message`: a message as an entry for EventBridge, and its state while it is published.
 //! - `publisher`: makes the calls, until everything is settled or a limit is reached. `limits`: deadline, rate, and
-//!   how long failures are tolerated.
+//!   how long failures are tolerated. `breaker`: whether failures are about single messages or about the bus.
 //! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
 //! - `put_events`: the result of each entry, from a response of EventBridge.
+//! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
 //! - `published`: the result of publishing. `signals`: its logs and metrics.
 //! - [`clients`], [`settings`]: configuration.
 
+mod breaker;
+mod bus_check;
 pub mod clients;
 mod dead_letter;
 mod limits;
@@ -32,6 +36,7 @@ pub mod resend;
 pub mod settings;
 mod signals;
 
+pub use bus_check::{BusCheck, NoSuchBus, check_bus};
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 pub use dead_letter::DeadLetter;
 pub use message::EntryError;

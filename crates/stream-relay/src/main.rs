@@ -15,9 +15,9 @@ async fn run() -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
     let settings = RelaySettings::read(&environment)?;
-    let config = aws_config_in_lambda(&environment).await;
+    let config = aws_config_in_lambda(&environment).await?;
     let bus = clients::eventbridge(&config);
-    clients::warm(&bus).await;
+    clients::warm(&bus, &settings).await?;
     let relay = Relay::new(bus, clients::sqs(&config), settings);
     handle_invocations(metrics, async |batch: StreamBatch, deadline| relay.handle(batch, deadline).await).await
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use daybook_table::OutboxItem;
@@ -136,6 +137,14 @@ impl PendingMessage {
             Body::Row { entry, .. } => Some(entry),
             Body::Record { .. } => None,
         }
+    }
+
+    /// The time since its row was written: by DynamoDB's clock, which is the same for all writers, or else since its event
+    /// occurred. `None` for a row that is sent again, whose age means nothing.
+    pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
+        let occurred = || SystemTime::try_from(*self.entry()?.time()?).ok();
+        let since = self.records.first()?.created_at.or_else(occurred)?;
+        now.duration_since(since).ok()
     }
 
     /// The message id, or the event id of a record that cannot be read.

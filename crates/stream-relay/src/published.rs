@@ -21,6 +21,10 @@ pub(crate) struct Published {
     pub(crate) last_failed: Option<usize>,
     /// The first error of the deployment, after which sending stopped.
     pub(crate) deployment_error: Option<EntryError>,
+    /// An error with which the bus rejected several messages and accepted none, so that sending stopped.
+    pub(crate) breaker_error: Option<EntryError>,
+    /// Requests for which no TLS connection was made.
+    pub(crate) tls_failures: usize,
 }
 
 impl Published {

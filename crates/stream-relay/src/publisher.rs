@@ -2,15 +2,17 @@
 //! reached.
 
 use std::pin::pin;
+use std::time::{Duration, SystemTime};
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use crate::breaker::{Breaker, BusMemory};
 use crate::dead_letter::{self, DeadLetterQueue};
 use crate::limits::Limits;
 use crate::message::{EntryError, PendingMessage};
 use crate::published::Published;
-use crate::put_events::{Failure, FailureKind, entry_results};
+use crate::put_events::{Failure, FailureKind, NextStep, entry_results, is_tls_failure};
 use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RetryPolicy;
 
@@ -23,11 +25,15 @@ pub(crate) struct Publisher {
     /// The queue for messages that can never be sent: such a message is unsettled until the queue accepted it. Without
     /// a queue it counts as settled, and the caller reports it.
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
+    /// The age from which a message can be given up. See [`breaker`](crate::breaker).
+    pub(crate) max_message_age: Duration,
+    /// The evidence about the bus from earlier batches.
+    pub(crate) memory: BusMemory,
 }
 
 impl Publisher {
     /// Settles as many of the messages as the limits allow. After `stop`, an error of the deployment, or too long a
-    /// time with nothing but failures, no new call starts, and those in flight are awaited.
+    /// time with nothing but failures, and while the breaker is open, no new call starts, and those in flight are awaited.
     pub(crate) async fn publish(
         &self,
         messages: Vec<PendingMessage>,
@@ -38,13 +44,14 @@ impl Publisher {
             publisher: self,
             limits,
             queues: AggregateQueues::new(messages.iter().map(PendingMessage::queue_item)),
+            breaker: Breaker::new(self.memory.clone(), self.max_message_age),
             calls: JoinSet::new(),
             stopped: false,
             failing_since: None,
             published: Published { messages, ..Published::default() },
         };
         publishing.run(stop).await;
-        Published { unsettled: publishing.queues.unsettled().collect(), ..publishing.published }
+        publishing.end()
     }
 }
 
@@ -53,6 +60,7 @@ struct Publishing<'a> {
     publisher: &'a Publisher,
     limits: &'a mut Limits,
     queues: AggregateQueues,
+    breaker: Breaker,
     calls: JoinSet<FinishedCall>,
     /// Whether no new call may start.
     stopped: bool,
@@ -77,6 +85,7 @@ impl Publishing<'_> {
             if cutoff.is_some_and(|cutoff| now >= cutoff) {
                 break;
             }
+            self.judge_held();
             self.start_calls(now);
             let next_start = self.next_start(now);
             if self.calls.is_empty() && next_start.is_none() {
@@ -97,8 +106,21 @@ impl Publishing<'_> {
         }
     }
 
+    /// Makes the held messages unsendable as soon as their rejections are known to be about single messages.
+    fn judge_held(&mut self) {
+        if self.queues.has_held()
+            && (self.breaker.has_accepted() || (self.queues.is_quiet() && !self.breaker.is_open()))
+        {
+            self.queues.release_held();
+        }
+    }
+
+    fn may_start(&self) -> bool {
+        !self.stopped && !self.breaker.is_open()
+    }
+
     fn start_calls(&mut self, now: Instant) {
-        while !self.stopped
+        while self.may_start()
             && self.limits.next_request_at.is_none_or(|at| at <= now)
             && let Some(step) = self.queues.next(now)
         {
@@ -112,8 +134,8 @@ impl Publishing<'_> {
     /// The time at which a call may start next if none in flight finishes before; `None` if never.
     fn next_start(&self, now: Instant) -> Option<Instant> {
         let rate_allows_at = self.limits.next_request_at.filter(|&at| at > now && !self.queues.is_idle());
-        let at = rate_allows_at.or_else(|| self.queues.next_attempt_at());
-        at.filter(|&at| !self.stopped && self.limits.cutoff.is_none_or(|cutoff| at < cutoff))
+        let at = rate_allows_at.or_else(|| self.queues.next_attempt_at(now));
+        at.filter(|&at| self.may_start() && self.limits.cutoff.is_none_or(|cutoff| at < cutoff))
     }
 
     fn send(&mut self, request: Vec<usize>) {
@@ -157,18 +179,20 @@ impl Publishing<'_> {
         let attempts = request.iter().map(|&index| self.queues.attempts(index)).max().unwrap_or_default();
         let retry_at = Instant::now() + self.publisher.retry.wait(attempts);
 
+        self.published.tls_failures += usize::from(results.iter().any(is_tls_failure));
         let mut dispositions = Vec::with_capacity(request.len());
         for (&index, result) in request.iter().zip(results) {
             let disposition = match result {
                 Ok(()) => {
                     self.published.count_sent(index);
+                    self.breaker.accepted(self.published.messages[index].id());
                     Disposition::Sent
                 }
                 Err(failure) => self.failed(index, failure, retry_at),
             };
             dispositions.push((index, disposition));
         }
-        let settles = |disposition| matches!(disposition, Disposition::Sent | Disposition::Unsendable);
+        let settles = |disposition| matches!(disposition, Disposition::Sent | Disposition::Held);
         if dispositions.iter().any(|&(_, disposition)| settles(disposition)) {
             self.failing_since = None;
         } else {
@@ -185,14 +209,46 @@ impl Publishing<'_> {
         }
         let message = &mut self.published.messages[index];
         message.unknown_failures += u32::from(failure.kind == FailureKind::Unknown);
-        let disposition = failure.disposition(message.unknown_failures, retry_at);
-        if disposition == Disposition::Unsendable {
+        self.breaker.failed(index, &failure.error.code);
+        let next_step = match failure.next_step(message.unknown_failures) {
+            NextStep::Retry if failure.kind == FailureKind::Transient && self.is_given_up(index, &failure) => {
+                NextStep::Reject
+            }
+            next_step => next_step,
+        };
+        let message = &mut self.published.messages[index];
+        if next_step == NextStep::Reject {
+            if self.publisher.dead_letter_queue.is_some() {
+                self.breaker.rejected(index, message.id(), &failure.error.code, Instant::now());
+            }
             message.permanent_error = Some(failure.error);
-        } else {
-            message.last_error = Some(failure.error);
-            self.published.last_failed = Some(index);
+            return Disposition::Held;
         }
-        disposition
+        message.last_error = Some(failure.error);
+        self.published.last_failed = Some(index);
+        if next_step == NextStep::RetryAlone { Disposition::RetryAlone } else { Disposition::RetryAt(retry_at) }
+    }
+
+    /// Whether a message that failed transiently is too old to be retried while the bus accepts others.
+    fn is_given_up(&self, index: usize, failure: &Failure) -> bool {
+        let message = &self.published.messages[index];
+        let (attempts, age) = (self.queues.attempts(index), message.age(SystemTime::now()));
+        self.breaker.is_given_up(message.id(), &failure.error.code, attempts, age)
+    }
+
+    /// The result, after the last call.
+    fn end(mut self) -> Published {
+        self.published.unsettled = self.queues.unsettled().collect();
+        for &index in &self.published.unsettled {
+            let message = &self.published.messages[index];
+            if let (Some(error), None) = (&message.last_error, &message.permanent_error) {
+                self.breaker.remember_unsettled(message.id(), &error.code);
+            }
+        }
+        if let Some(index) = self.breaker.rejected_by_the_bus() {
+            self.published.breaker_error = self.published.messages[index].permanent_error.clone();
+        }
+        self.published
     }
 
     fn finish_dead_letter(&mut self, index: usize, result: Result<(), String>) {

@@ -2,19 +2,26 @@
 //!
 //! Errors of a message are distinguished from errors of the deployment. A message that cannot be sent goes to the
 //! dead-letter queue, and its aggregate continues. An error of the deployment fails every message: sending them all to
-//! the dead-letter queue would drain the stream into it. So publishing stops, and the records stay in the stream.
+//! the dead-letter queue would drain the stream into it. So publishing stops, and the records stay in the stream. A code
+//! alone does not prove that an error is about the message; [`breaker`](crate::breaker) has the rule.
+//!
+//! An answer that cannot be read, such as an HTML page of a proxy or a response that breaks off, contains no decision of
+//! the bus. It is transient, whatever its status.
 
+use aws_sdk_eventbridge::config::http::HttpResponse;
 use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_events::{PutEventsError, PutEventsOutput};
 use aws_sdk_eventbridge::types::PutEventsResultEntry;
-use daybook_function_runtime::with_causes;
-use tokio::time::Instant;
+use daybook_function_runtime::{tls_error, with_causes};
 
 use crate::message::EntryError;
-use crate::queues::Disposition;
 
 /// A message that failed this often with undocumented codes counts as unsendable.
 const MAX_UNKNOWN_FAILURES: u32 = 5;
+/// The code of a connection that failed in TLS: a certificate that is not trusted, or a server that speaks no TLS.
+const TLS_FAILURE: &str = "TlsFailure";
+/// Maximum characters of an unreadable answer in a log line.
+const MAX_EXCERPT: usize = 100;
 
 /// The kinds of failures, by what to do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +31,22 @@ pub(crate) enum FailureKind {
     /// An undocumented code of one entry. The entry is sent again a few times and then counts as unsendable: permanent
     /// retries would block the shard for one message, and no retry would lose patience with a transient error.
     Unknown,
-    /// The message can never be sent: it goes to the dead-letter queue.
+    /// The bus rejects the entry: it is not sent again.
     Permanent,
     /// The request was rejected for the contents of one of its entries: each is sent alone to find out which.
     Suspect,
     /// An error of permissions, credentials, the bus or its policy: sending stops, and an alarm is raised.
     Deployment,
+}
+
+/// The next step for an entry that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextStep {
+    Retry,
+    /// Retry it in a request of its own.
+    RetryAlone,
+    /// Do not retry it.
+    Reject,
 }
 
 /// The failure of an entry.
@@ -46,14 +63,19 @@ impl Failure {
 
     /// The next step for the entry, which has failed with undocumented codes `unknown_failures` times, including this
     /// failure.
-    pub(crate) fn disposition(&self, unknown_failures: u32, retry_at: Instant) -> Disposition {
+    pub(crate) fn next_step(&self, unknown_failures: u32) -> NextStep {
         match self.kind {
-            FailureKind::Transient | FailureKind::Deployment => Disposition::RetryAt(retry_at),
-            FailureKind::Unknown if unknown_failures < MAX_UNKNOWN_FAILURES => Disposition::RetryAt(retry_at),
-            FailureKind::Unknown | FailureKind::Permanent => Disposition::Unsendable,
-            FailureKind::Suspect => Disposition::RetryAlone,
+            FailureKind::Transient | FailureKind::Deployment => NextStep::Retry,
+            FailureKind::Unknown if unknown_failures < MAX_UNKNOWN_FAILURES => NextStep::Retry,
+            FailureKind::Unknown | FailureKind::Permanent => NextStep::Reject,
+            FailureKind::Suspect => NextStep::RetryAlone,
         }
     }
+}
+
+/// Whether a request failed because there was no TLS connection.
+pub(crate) fn is_tls_failure(result: &Result<(), Failure>) -> bool {
+    result.as_ref().is_err_and(|failure| failure.error.code == TLS_FAILURE)
 }
 
 /// The result of each of the `sent` entries.
@@ -99,11 +121,23 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
         SdkError::ConstructionFailure(_) => {
             return Failure::new(FailureKind::Deployment, "ConstructionFailure", with_causes(error));
         }
-        // There was no connection, it was lost, or no readable response arrived in time.
-        _ => return Failure::new(FailureKind::Transient, "NoAnswer", with_causes(error)),
+        SdkError::ResponseError(response) => {
+            let text = format!("{}: {}", with_causes(error), excerpt(response.raw()));
+            return Failure::new(FailureKind::Transient, "UnreadableAnswer", text);
+        }
+        // There was no connection, it was lost, or no response arrived in time.
+        _ => {
+            let tls = tls_error(error);
+            let code = if tls.is_some() { TLS_FAILURE } else { "NoAnswer" };
+            return Failure::new(FailureKind::Transient, code, tls.unwrap_or_else(|| with_causes(error)));
+        }
     };
     let status = service.raw().status().as_u16();
-    let code = service.err().code().unwrap_or("UnknownError");
+    let code = match (service.err().code(), status) {
+        (Some(code), _) => code,
+        (None, 413) => "OversizedEntry",
+        (None, _) => return Failure::new(FailureKind::Transient, "UnreadableAnswer", excerpt(service.raw())),
+    };
     let kind = match of_status(status).or_else(|| of_code(code)) {
         Some(FailureKind::Permanent) if sent > 1 => FailureKind::Suspect,
         Some(kind) => kind,
@@ -114,10 +148,19 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
     Failure::new(kind, code, service.err().message().map_or_else(|| format!("status {status}"), str::to_owned))
 }
 
+/// The status and the beginning of an answer that cannot be read.
+fn excerpt(answer: &HttpResponse) -> String {
+    let body = String::from_utf8_lossy(answer.body().bytes().unwrap_or_default())
+        .chars()
+        .take(MAX_EXCERPT)
+        .collect::<String>();
+    format!("status {}, {body:?}", answer.status())
+}
+
 /// The kind of failure that a status means on its own, whatever the code.
 fn of_status(status: u16) -> Option<FailureKind> {
     match status {
-        429 | 500.. => Some(FailureKind::Transient),
+        408 | 429 | 500.. => Some(FailureKind::Transient),
         401 | 403 => Some(FailureKind::Deployment),
         413 => Some(FailureKind::Permanent),
         _ => None,
@@ -246,6 +289,7 @@ mod tests {
             (400, "InternalException", Some(FailureKind::Transient)),
             (400, "ValidationException", Some(FailureKind::Permanent)),
             (413, "", Some(FailureKind::Permanent)),
+            (408, "", Some(FailureKind::Transient)),
             (400, "AccessDeniedException", Some(FailureKind::Deployment)),
             (400, "ResourceNotFoundException", Some(FailureKind::Deployment)),
             (400, "ExpiredTokenException", Some(FailureKind::Deployment)),

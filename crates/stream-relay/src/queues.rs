@@ -1,14 +1,16 @@
 //! Per-aggregate queues: the messages that may be sent now, and their requests. No I/O and no clock.
 //!
 //! Each aggregate has a queue in order of `messageSeq`, and only the first message of a queue makes progress: it is
-//! ready, in flight, waiting for its next attempt, or on its way to the dead-letter queue. So one request never
-//! contains two messages of an aggregate.
+//! ready, in flight, waiting for its next attempt, held after a rejection, or on its way to the dead-letter queue. So one
+//! request never contains two messages of an aggregate.
 //!
-//! A request is sent when it is full, or when no message in flight could fill it, that is, has a successor in its
-//! queue. That way messages of n distinct aggregates take ⌈n/10⌉ requests. Requests do not wait for messages on their
-//! way to the dead-letter queue: a dead-letter queue that does not respond delays no other aggregate.
+//! A request is sent when it is full, when no message in flight could fill it, that is, has a successor in its queue, or
+//! when it has waited long enough for these. That way messages of n distinct aggregates take ⌈n/10⌉ requests, and a slow
+//! request holds only its own messages. Requests do not wait for messages on their way to the dead-letter queue: a
+//! dead-letter queue that does not respond delays no other aggregate.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -19,6 +21,13 @@ pub(crate) const REQUEST_BYTES: usize = 1024 * 1024;
 /// Maximum concurrent requests. At some 20 ms each they send 4,000 messages a second for one shard, below the smallest
 /// quotas of EventBridge (400 requests a second).
 const MAX_REQUESTS: usize = 8;
+/// A request that takes longer than this does not count as one of them, so that a few slow requests do not delay the others.
+const SLOW: Duration = Duration::from_millis(500);
+/// Maximum concurrent requests, with slow ones.
+const MAX_SLOW_REQUESTS: usize = 32;
+/// The maximum time that a partly filled request waits for messages that could fill it. Most responses arrive within it; a
+/// slower request delays no message of another aggregate.
+const FILL_TIME: Duration = Duration::from_millis(50);
 /// Maximum messages that are sent to the dead-letter queue concurrently.
 const MAX_DEAD_LETTERS: usize = 8;
 
@@ -52,8 +61,8 @@ pub(crate) enum Disposition {
     RetryAt(Instant),
     /// It is sent again at once, from now on in a request of its own.
     RetryAlone,
-    /// It can never be sent.
-    Unsendable,
+    /// It is held, until [`AggregateQueues::release_held`] makes it unsendable.
+    Held,
 }
 
 /// The queues of all messages that are published together.
@@ -67,7 +76,12 @@ pub(crate) struct AggregateQueues {
     unsendable: VecDeque<usize>,
     /// First messages that wait for their next attempt.
     waiting: BTreeSet<(Instant, usize)>,
-    requests_in_flight: usize,
+    /// First messages that were rejected.
+    held: Vec<usize>,
+    /// Since when a partly filled request waits for messages that could fill it.
+    filling_since: Option<Instant>,
+    /// The requests in flight: the first message of each, and when it was sent.
+    requests: Vec<(usize, Instant)>,
     dead_letters_in_flight: usize,
     /// Messages in flight whose queue holds further messages.
     in_flight_with_successor: usize,
@@ -117,22 +131,48 @@ impl AggregateQueues {
             return Some(Step::DeadLetter(index));
         }
         let (count, full) = self.packed();
-        let fillable = !full && self.in_flight_with_successor > 0;
-        if count == 0 || self.requests_in_flight == MAX_REQUESTS || fillable {
+        if count == 0 || self.is_busy(now) {
             return None;
         }
+        let fillable = !full && self.in_flight_with_successor > 0;
+        if fillable && now < *self.filling_since.get_or_insert(now) + FILL_TIME {
+            return None;
+        }
+        self.filling_since = None;
         let request: Vec<usize> = self.ready.drain(..count).collect();
         for &index in &request {
             self.states[index].attempts += 1;
             self.in_flight_with_successor += usize::from(self.has_successor(index));
         }
-        self.requests_in_flight += 1;
+        self.requests.push((request[0], now));
         Some(Step::Send(request))
     }
 
-    /// When the next attempt of a waiting message is due.
-    pub(crate) fn next_attempt_at(&self) -> Option<Instant> {
-        self.waiting.first().map(|(at, _)| *at)
+    /// When the next request can be sent, even if none in flight finishes before.
+    pub(crate) fn next_attempt_at(&self, now: Instant) -> Option<Instant> {
+        let of_ready = if self.ready.is_empty() || self.requests.len() == MAX_SLOW_REQUESTS {
+            None
+        } else if self.is_busy(now) {
+            self.requests.iter().map(|(_, sent)| *sent + SLOW).filter(|slow_at| now < *slow_at).min()
+        } else {
+            self.filling_since.map(|since| since + FILL_TIME)
+        };
+        self.waiting.first().map(|(at, _)| *at).into_iter().chain(of_ready).min()
+    }
+
+    /// Whether no request is in flight, and none could be sent now.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.requests.is_empty() && self.ready.is_empty()
+    }
+
+    /// Whether messages are held.
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Makes the held messages unsendable.
+    pub(crate) fn release_held(&mut self) {
+        self.unsendable.extend(self.held.drain(..));
     }
 
     /// Whether no message can move unless something in flight finishes.
@@ -142,8 +182,8 @@ impl AggregateQueues {
 
     /// Records what happens to the entries of a finished request.
     pub(crate) fn request_finished(&mut self, dispositions: impl IntoIterator<Item = (usize, Disposition)>) {
-        self.requests_in_flight -= 1;
         for (index, disposition) in dispositions {
+            self.requests.retain(|(first, _)| *first != index);
             self.in_flight_with_successor -= usize::from(self.has_successor(index));
             match disposition {
                 Disposition::Sent => self.settle(index),
@@ -154,7 +194,7 @@ impl AggregateQueues {
                     self.states[index].alone = true;
                     self.ready.push_back(index);
                 }
-                Disposition::Unsendable => self.unsendable.push_back(index),
+                Disposition::Held => self.held.push(index),
             }
         }
     }
@@ -192,6 +232,12 @@ impl AggregateQueues {
             let next = if self.states[first].bytes.is_some() { &mut self.ready } else { &mut self.unsendable };
             next.push_back(first);
         }
+    }
+
+    /// Whether no further request may start now.
+    fn is_busy(&self, now: Instant) -> bool {
+        let slow = self.requests.iter().filter(|(_, sent)| *sent + SLOW <= now).count();
+        self.requests.len() - slow >= MAX_REQUESTS || self.requests.len() >= MAX_SLOW_REQUESTS
     }
 
     /// The number of ready messages that fit one request, and whether they fill it.

@@ -2,6 +2,8 @@
 //!
 //! The mapping's filter passes only inserts of outbox rows, but it is configuration, so everything is checked again.
 
+use std::time::{Duration, SystemTime};
+
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
 use daybook_stream_batch::SequenceNumber;
 use daybook_table::trace::is_trace_header;
@@ -19,6 +21,9 @@ pub(crate) struct Coordinates {
     #[serde(rename = "eventID")]
     pub(crate) event_id: Option<String>,
     pub(crate) sequence_number: Option<SequenceNumber>,
+    /// When the row was written, to the second or better.
+    #[serde(skip)]
+    pub(crate) created_at: Option<SystemTime>,
 }
 
 /// The contents of a record, as far as the relay needs them.
@@ -76,7 +81,12 @@ fn coordinates(record: &Value) -> Coordinates {
         event_source_arn: text(&record["eventSourceARN"]),
         event_id: text(&record["eventID"]),
         sequence_number: record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse),
+        created_at: record["dynamodb"]["ApproximateCreationDateTime"].as_f64().and_then(seconds_since_1970),
     }
+}
+
+fn seconds_since_1970(seconds: f64) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
 }
 
 /// Whether the record is certainly not a new outbox row.

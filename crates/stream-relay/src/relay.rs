@@ -5,6 +5,7 @@ use std::future::pending;
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::time::Instant;
 
+use crate::breaker::BusMemory;
 use crate::dead_letter::DeadLetterQueue;
 use crate::limits::Limits;
 use crate::message::gather;
@@ -13,7 +14,7 @@ use crate::publisher::Publisher;
 use crate::settings::RelaySettings;
 use crate::signals;
 
-/// The relay of one function instance.
+/// The relay of one function instance. A clone is the same relay: it shares the evidence about the bus.
 #[derive(Clone, Debug)]
 pub struct Relay {
     publisher: Publisher,
@@ -36,8 +37,9 @@ impl Relay {
     pub fn new(bus: aws_sdk_eventbridge::Client, queue: aws_sdk_sqs::Client, settings: RelaySettings) -> Self {
         signals::describe();
         let retry = settings.retry;
-        let dead_letter_queue = DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry };
-        Self { publisher: Publisher { bus, retry, dead_letter_queue: Some(dead_letter_queue) }, settings }
+        let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
+        let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
+        Self { publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory }, settings }
     }
 
     /// Settles as much of a batch as the time until `deadline` allows. Messages in flight at that time count as

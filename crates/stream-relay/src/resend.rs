@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use daybook_table::OutboxItem;
 
+use crate::breaker::BusMemory;
+use crate::bus_check::{BusCheck, check_bus};
 use crate::limits::Limits;
 use crate::message::{EntryError, PendingMessage};
 use crate::published::Published;
@@ -15,6 +17,8 @@ use crate::settings::RelaySettings;
 
 /// The time after which sending ends when the bus has returned nothing but failures.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the check of the bus.
+const CHECK_LIMIT: Duration = Duration::from_secs(10);
 
 /// The result of sending a row again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +43,15 @@ impl Resend {
     /// A sender with a maximum of `per_second` messages a second, over a client that does not retry by itself, such as
     /// that of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, settings: RelaySettings, per_second: NonZeroU32) -> Self {
-        let publisher = Publisher { bus, retry: settings.retry, dead_letter_queue: None };
+        let (retry, max_message_age, memory) = (settings.retry, settings.max_message_age, BusMemory::default());
+        let publisher = Publisher { bus, retry, dead_letter_queue: None, max_message_age, memory };
         let limits = Limits { rate: Some(per_second), patience: Some(PATIENCE), ..Limits::default() };
         Self { publisher, settings, limits }
+    }
+
+    /// Checks that the bus exists. A message to a bus that does not exist would count as sent.
+    pub async fn check_bus(&self) -> BusCheck {
+        check_bus(&self.publisher.bus, &self.settings.event_bus_name, CHECK_LIMIT).await
     }
 
     /// Sets the time after which sending ends when the bus has returned nothing but failures; a minute by default.

@@ -1,8 +1,15 @@
 //! The configuration of the relay.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use daybook_settings::{Environment, SettingError};
+
+/// In minutes. The alarm on late messages needs six, and then somebody has some minutes to look; most disturbances of a
+/// service are over. A longer time delays every other message of the shard longer.
+const DEFAULT_MAX_MESSAGE_AGE: u32 = 15;
+/// In minutes, up to the 23 hours after which the mapping discards records.
+const MAX_MESSAGE_AGE: RangeInclusive<u32> = 1..=23 * 60;
 
 /// The destinations of messages, and the retry policy.
 #[derive(Clone, Debug)]
@@ -13,6 +20,9 @@ pub struct RelaySettings {
     pub event_source: String,
     /// `DLQ_URL`: the queue for messages that cannot be sent.
     pub dlq_url: String,
+    /// `MAX_MESSAGE_AGE_MINUTES`: the age from which a message that fails transiently while others succeed is sent to the
+    /// dead-letter queue.
+    pub max_message_age: Duration,
     /// The retry policy, which is not read from the environment.
     pub retry: RetryPolicy,
 }
@@ -33,11 +43,13 @@ impl RelaySettings {
     ///
     /// # Errors
     ///
-    /// When a variable is missing, the source or bus is not a valid name, or the source is one that EventBridge
+    /// When a variable is missing or out of its range, the source or bus is not a valid name, or the source is one that EventBridge
     /// reserves for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;
-        Ok(Self { dlq_url, ..Self::read_bus(environment)? })
+        let minutes = environment.number("MAX_MESSAGE_AGE_MINUTES", DEFAULT_MAX_MESSAGE_AGE, MAX_MESSAGE_AGE)?;
+        let max_message_age = Duration::from_secs(60 * u64::from(minutes));
+        Ok(Self { dlq_url, max_message_age, ..Self::read_bus(environment)? })
     }
 
     /// Reads the settings of the bus only; `dlq_url` stays empty.
@@ -68,7 +80,8 @@ impl RelaySettings {
                 expected: "the name of a bus, of A-Z a-z 0-9 . _ - /, or its ARN".to_owned(),
             });
         }
-        Ok(Self { event_bus_name, event_source, dlq_url: String::new(), retry: RetryPolicy::default() })
+        let retry = RetryPolicy::default();
+        Ok(Self { event_bus_name, event_source, dlq_url: String::new(), max_message_age: Duration::MAX, retry })
     }
 }
 
@@ -111,6 +124,16 @@ mod tests {
             let error = RelaySettings::read(&environment).unwrap_err();
             assert_eq!(error.to_string(), format!("environment variable {missing} is missing"));
         }
+    }
+
+    #[test]
+    fn maximum_message_age_has_a_default_and_a_range() {
+        let read = |minutes| {
+            RelaySettings::read(&ALL.into_iter().chain([("MAX_MESSAGE_AGE_MINUTES", minutes)]).collect())
+                .map(|settings| settings.max_message_age.as_secs() / 60)
+        };
+        assert_eq!((read(""), read("1"), read("1380")), (Ok(15), Ok(1), Ok(1380)));
+        assert!(read("0").is_err() && read("1381").is_err());
     }
 
     #[test]

@@ -16,7 +16,15 @@ const VALUES: usize = 100;
 
 /// Registers the units of the metrics.
 pub(crate) fn describe() {
-    for name in ["BatchSize", "MessagesSent", "MessagesRetried", "MessagesDeadLettered", "MessagesUnsettled"] {
+    for name in [
+        "BatchSize",
+        "MessagesSent",
+        "MessagesRetried",
+        "MessagesDeadLettered",
+        "MessagesUnsettled",
+        "BreakerOpened",
+        "TlsFailures",
+    ] {
         describe_counter!(name, Unit::Count, "");
     }
     describe_histogram!("Lag", Unit::Milliseconds, "");
@@ -31,6 +39,12 @@ pub(crate) fn report(records: usize, published: &Published) {
     };
     if let Some(EntryError { code, text }) = &published.deployment_error {
         tracing::error!(%code, %text, "the bus rejects this deployment, stopped sending");
+    }
+    if let Some(EntryError { code, text }) = &published.breaker_error {
+        tracing::error!(%code, %text, "the bus rejects several messages and accepts none, stopped sending");
+    }
+    if published.tls_failures > 0 {
+        tracing::error!(requests = published.tls_failures, "no TLS connection to the bus");
     }
     let relevant: usize = messages.iter().map(|message| message.records.len()).sum();
     let (calls, sent, dead_lettered) = (published.calls, published.lags.len(), published.dead_lettered);
@@ -52,6 +66,8 @@ pub(crate) fn report(records: usize, published: &Published) {
         ("MessagesRetried", retried),
         ("MessagesDeadLettered", dead_lettered),
         ("MessagesUnsettled", left),
+        ("BreakerOpened", usize::from(published.breaker_error.is_some())),
+        ("TlsFailures", published.tls_failures),
     ] {
         counter!(name).increment(count as u64);
     }

@@ -22,7 +22,7 @@ async fn setup(faults: Value) -> Setup {
 }
 
 async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
-    let bus = Bus::new();
+    let bus = Bus::with("main", "dlq");
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
     let retry = RetryPolicy {
@@ -30,8 +30,13 @@ async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
         longest_wait: Duration::from_millis(4),
         ..RetryPolicy::default()
     };
-    let settings =
-        RelaySettings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), retry };
+    let settings = RelaySettings {
+        event_bus_name: "main".into(),
+        event_source: "daybook".into(),
+        dlq_url: String::new(),
+        max_message_age: Duration::MAX,
+        retry,
+    };
     let client = clients::eventbridge(&daybook_function_runtime::aws_config_at(server.url()));
     let resend = Resend::new(client, settings, NonZeroU32::new(per_second).unwrap());
     Setup { bus, resend, _server: server }

@@ -74,6 +74,12 @@ pub fn event_sk(seq_num: u64) -> String {
     format!("{EVENT_PREFIX}{seq_num:012}")
 }
 
+/// The number of the event with a sort key; `None` when the sort key is not that of an event.
+pub fn event_seq_num(sk: &str) -> Option<u64> {
+    let seq_num = sk.strip_prefix(EVENT_PREFIX)?.parse().ok()?;
+    ((1..=MAX_SEQ_NUM).contains(&seq_num) && event_sk(seq_num) == sk).then_some(seq_num)
+}
+
 /// The sort key of the message `index` of event `seq_num`.
 pub fn outbox_sk(seq_num: u64, index: usize) -> String {
     format!("{OUTBOX_PREFIX}{seq_num:012}#{index}")
@@ -98,6 +104,18 @@ pub fn idempotency_sk(idempotency_key: &str) -> String {
 /// The index's sort key of an event.
 pub fn gsi1sk(event_id: Ulid) -> String {
     format!("{EVENT_PREFIX}{event_id}")
+}
+
+/// The event id in a sort key of the index; `None` when the sort key is not that of an event.
+pub fn gsi1sk_event_id(gsi1sk: &str) -> Option<Ulid> {
+    let event_id = Ulid::from_string(gsi1sk.strip_prefix(EVENT_PREFIX)?).ok()?;
+    (self::gsi1sk(event_id) == gsi1sk).then_some(event_id)
+}
+
+/// The lowest id after an event's; `None` after the last id that there can be.
+pub fn id_after(event_id: Ulid) -> Option<Ulid> {
+    // `Ulid::increment` stays within the millisecond.
+    u128::from(event_id).checked_add(1).map(Ulid::from)
 }
 
 /// The index partition of an event. With one shard its name is the event type alone.
@@ -138,6 +156,14 @@ mod tests {
             assert!(event_sk(smaller) < event_sk(larger));
         }
         assert_eq!(event_sk(1), "EVENT#000000000001");
+        assert_eq!(event_seq_num("EVENT#000000000001"), Some(1));
+        for wrong in ["EVENT#1", "EVENT#+00000000001", "EVENT#000000000000", "EVENT#1000000000000", "000000000001"] {
+            assert_eq!(event_seq_num(wrong), None, "{wrong}");
+        }
+        assert_eq!(gsi1sk_event_id(&gsi1sk(Ulid::from(7_u128))), Some(Ulid::from(7_u128)));
+        for wrong in ["EVENT#01", "EVENT#01kxzt6q0g6dhyb4p1612vgxf0", "01M7XZT6Q0G6DHYB4P1612VGXF"] {
+            assert_eq!(gsi1sk_event_id(wrong), None, "{wrong}");
+        }
         assert_eq!(outbox_sk(42, 0), "OUTBOX#000000000042#0");
         assert_eq!(kept_snapshot_sk(MAX_SEQ_NUM), "SNAPSHOT#999999999999");
         assert!(outbox_sk(42, 0) < outbox_end(42) && outbox_sk(42, 98) < outbox_end(42));

@@ -8,7 +8,7 @@ use daybook_event_store::{AppendError, EventStore, Loaded, SnapshotOutcome, Stor
 use daybook_function_runtime::aws_config_at;
 use daybook_snapshotter::Snapshotter;
 use daybook_table::AggregateKey;
-use daybook_test_support::clock::next_input;
+use daybook_test_support::clock::TestClock;
 use daybook_test_support::commands::{deadline, requests};
 use daybook_test_support::fault_proxy::RecordedCall;
 use daybook_test_support::row::Item;
@@ -19,6 +19,9 @@ use suite_tests::ApiResponse;
 
 use super::parcel::Release;
 use crate::instance::{answer, request, settings, whole};
+
+/// A clock in the past, so that feeds do not hold the events back.
+static CLOCK: TestClock = TestClock::starting_at(1_767_225_600_000);
 
 /// The number of events between due snapshots.
 pub(crate) const EVERY: u64 = 10;
@@ -87,7 +90,7 @@ impl Instance {
                 Some(known) => known,
                 None => self.store.load(model, &key).await?,
             };
-            let decided = model.decide(&before.folded, id, &requests, &next_input()).unwrap();
+            let decided = model.decide(&before.folded, id, &requests, &CLOCK.next_input()).unwrap();
             match self.store.append(model, &key, before.version(), &decided, None, deadline()).await {
                 Err(AppendError::Conflict { .. }) => {}
                 appended => return Ok(appended.map_err(|error| panic!("{error}")).unwrap()),

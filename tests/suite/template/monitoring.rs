@@ -40,13 +40,13 @@ fn nested_stack_gets_each_parameter_that_it_declares() {
         // A default would hide a missing value.
         assert!(parameter.get("Default").is_none(), "{name} has a default");
     }
-    let namespaces = ["StreamRelay", "Snapshotter"].map(|id| {
+    let namespaces = ["CommandHandler", "StreamRelay", "Snapshotter"].map(|id| {
         outer["Resources"][id]["Properties"]["Environment"]["Variables"]["METRICS_NAMESPACE"].as_str().unwrap()
     });
     for (name, value) in passed {
         match name {
             "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
-            "MetricsNamespace" => assert_eq!(namespaces, [value, value]),
+            "MetricsNamespace" => assert_eq!(namespaces, [value, value, value]),
             // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
         }
@@ -212,7 +212,9 @@ fn each_monitored_metric_is_emitted() {
         .chain(alarmed.map(|alarm| alarm["Properties"]["MetricName"].as_str().unwrap().to_owned()))
         .filter(|name| name != "Maximum")
         .collect();
-    let code = ["crates/stream-relay/src/signals.rs", "crates/snapshotter/src/handler.rs"].map(read).concat();
+    let code = ["command-handler/src/signals.rs", "stream-relay/src/signals.rs", "snapshotter/src/handler.rs"]
+        .map(|file| read(&format!("crates/{file}")))
+        .concat();
     // Metrics of the filters on the log groups.
     let counted = |name: &str| name == "ErrorsLogged" || code.contains(&format!("\"{name}\""));
     assert!(watched.len() > 5 && watched.iter().all(|name| counted(name)), "{watched:?}");

@@ -58,6 +58,7 @@ const GRANTS: [(&str, &[&str]); 3] = [
             "dynamodb:GetRecords on Table.StreamArn",
             "dynamodb:GetShardIterator on Table.StreamArn",
             "dynamodb:ListStreams on *",
+            "events:DescribeEventBus on EventBus.Arn",
             "events:PutEvents on EventBus.Arn",
             "logs:CreateLogStream on StreamRelayLogs.Arn",
             "logs:PutLogEvents on StreamRelayLogs.Arn",

@@ -11,15 +11,16 @@ use std::io::Write;
 use std::num::NonZeroU32;
 
 use clap::Args;
-use daybook_event_store::{EventStore, StoreError};
+use daybook_decider::record::timestamp;
+use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_stream_relay::{Resend, ResendOutcome};
 use daybook_table::{AggregateKey, OutboxItem, keys};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::window::{AggregateEvents, WindowArgs, cannot_read};
+use self::window::{AggregateEvents, WindowArgs, WindowEvents, cannot_read};
 use crate::operator::progress::ProgressLine;
-use crate::operator::target::{BusArgs, SETTINGS_TO_FIND, STACK_HELP, TableArgs};
+use crate::operator::target::{BusArgs, SETTINGS_TO_REPUBLISH, STACK_HELP, TableArgs, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -38,6 +39,8 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// The events of the window are found in the index, by the time in their ids; the table is not scanned. Clocks of writers
 /// differ, so let the window begin a little earlier and end a little later. The messages of an aggregate are sent in their order,
 /// those of different aggregates concurrently. Messages whose rows no longer exist are counted, and their events are printed.
+/// So are rows that cannot be read. The summary says from when on events of the window may still be missing, because their
+/// commands may not be complete.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct RepublishArgs {
@@ -73,23 +76,29 @@ struct RepublishCounts {
     unreadable: usize,
     /// Published by an event, and no longer in the table.
     gone: usize,
+    /// The time from which on events of the window may be missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unsettled_from: Option<String>,
 }
 
 /// Sends the messages, or lists them.
 ///
 /// # Errors
 ///
-/// When the table cannot be read, or the bus accepts no more messages.
+/// When the table cannot be read, or the bus does not exist or accepts no more messages.
 pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let store = args.table.connect(&context.environment, SETTINGS_TO_FIND).await?;
+    let store = args.table.connect(&context.environment, SETTINGS_TO_REPUBLISH).await?;
     let resend = args.bus.connect(&context.environment, args.rate).await?;
+    if args.yes {
+        check_bus(&resend).await?;
+    }
     let events = args.window.find_events(&store, &context.registry, &context.interrupt).await?;
     let republish = Republish {
         args: &args,
         store,
         resend,
         context,
-        progress: ProgressLine::of_count(events.len()),
+        progress: ProgressLine::of_count(events.by_aggregate.len()),
         batch: Vec::new(),
         counts: RepublishCounts { dry_run: !args.yes, ..RepublishCounts::default() },
         unsent: UnsentMessages::default(),
@@ -119,8 +128,11 @@ struct Republish<'a> {
 
 impl Republish<'_> {
     /// Sends the messages of these events, until Ctrl-C or an error of the table or the bus.
-    async fn run(mut self, events: BTreeMap<AggregateKey, AggregateEvents>) -> Result<Exit, OperatorError> {
+    async fn run(mut self, window: WindowEvents) -> Result<Exit, OperatorError> {
+        let WindowEvents { by_aggregate: events, unreadable, unsettled_from } = window;
         self.counts.events = events.values().map(AggregateEvents::len).sum();
+        self.counts.unsettled_from = unsettled_from.map(timestamp);
+        unreadable.iter().try_for_each(|row| self.print_unreadable(row))?;
         let (mut read, mut read_error) = (None, None);
         for (key, events) in events {
             if self.context.interrupt.is_set() || self.unsent.any() {
@@ -160,10 +172,7 @@ impl Republish<'_> {
                     Some(seq_num) => *found.entry(seq_num).or_default() += 1,
                     None => {}
                 }
-                self.counts.unreadable += 1;
-                let text = format!("{key} {}: {}", row.sk, row.reason);
-                let json = json!({"aggregate": key.to_string(), "item": row.sk, "why": row.reason});
-                self.print("unreadable", &text, json)?;
+                self.print_unreadable(&row)?;
             }
             after = page.next;
             let at_the_end = after.as_deref().and_then(event_of);
@@ -270,14 +279,17 @@ impl Republish<'_> {
     /// Prints the summary, and returns how the command ended.
     fn summarize(self, read_error: Option<StoreError>) -> Result<Exit, OperatorError> {
         drop(self.progress);
-        let RepublishCounts { events, messages, sent, refused, unreadable, gone, .. } = self.counts;
+        let RepublishCounts { events, messages, sent, refused, unreadable, gone, unsettled_from, .. } = &self.counts;
         let (sending, end) = if self.args.yes {
             (format!("{sent} messages sent, {refused} rejected by the bus"), "")
         } else {
             (format!("{messages} messages would be sent"), "; this was a dry run, --yes sends them")
         };
-        let text =
-            format!("{events} events in the window: {sending}, {unreadable} unreadable, {gone} no longer exist{end}");
+        let unsettled =
+            unsettled_from.as_ref().map(|from| format!("; events from {from} on may be missing")).unwrap_or_default();
+        let text = format!(
+            "{events} events in the window: {sending}, {unreadable} unreadable, {gone} no longer exist{unsettled}{end}"
+        );
         let next = match self.settled {
             Some(key) if self.args.yes => format!("go on with --after {key}"),
             _ => "run it again".to_owned(),
@@ -293,6 +305,14 @@ impl Republish<'_> {
         }
         self.unsent.into_result(next)?;
         Ok(if refused + unreadable + gone == 0 { Exit::Clean } else { Exit::Findings })
+    }
+
+    fn print_unreadable(&mut self, row: &UnreadableRow) -> Result<(), OperatorError> {
+        self.counts.unreadable += 1;
+        let UnreadableRow { pk, sk, reason } = row;
+        let aggregate = row.aggregate().map_or_else(|| pk.clone(), |key| key.to_string());
+        let text = format!("{aggregate} {sk}: {reason}");
+        self.print("unreadable", &text, json!({"aggregate": aggregate, "item": sk, "why": reason}))
     }
 
     fn print_row(&mut self, outcome: &str, (key, row): &Row, why: Option<String>) -> Result<(), OperatorError> {

@@ -79,7 +79,7 @@ enum RebuildOutcome {
     },
     /// It has no events.
     Missing,
-    /// Its events cannot be read, or some of them are missing.
+    /// Its events cannot be read, or some of them are missing; or a row of the index cannot be read.
     Failed(String),
 }
 
@@ -108,6 +108,9 @@ pub(super) async fn rebuild(args: SnapshotRebuildArgs, context: &mut OperatorCon
     let min_events = args.min_events.unwrap_or(if named { 1 } else { store.snapshot_every() });
     let pacer = Pacer::new(args.rate, context.interrupt.clone());
     let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| match (&aggregate.key, model) {
+        _ if let Some(row) = &aggregate.unreadable => {
+            Some(Ok(RebuildOutcome::Failed(format!("{}: {}", row.sk, row.reason))))
+        }
         (Some(_), Some(model)) if model.full_history() && !named => Some(Ok(RebuildOutcome::Short)),
         (Some(key), Some(model)) => {
             pacer.turn().await?;

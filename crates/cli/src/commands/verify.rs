@@ -83,7 +83,7 @@ pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Resu
         pacer.turn().await?;
         Some(match (model, &aggregate.key) {
             (Some(model), Some(key)) => store.admin().verify(model, key, Timestamp::now()).await.map(Some),
-            // The type is not registered, or the rows belong to no aggregate.
+            // The type is not registered, the rows belong to no aggregate, or a row of the index cannot be read.
             _ => Ok(None),
         })
     };
@@ -108,6 +108,9 @@ fn lines(aggregate: &ListedAggregate, verified: Option<&Verified>, named: bool, 
         let json = json!({"aggregate": aggregate.name, "item": item, "kind": kind, "what": what});
         output_line(as_json, json, format!("{} {item} {kind}: {what}", aggregate.name))
     };
+    if let Some(row) = &aggregate.unreadable {
+        return vec![line(&row.sk, "unreadable", row.reason.clone())];
+    }
     match verified {
         None => vec![line("*", "unregistered", "no aggregate of this type is registered".to_owned())],
         Some(verified) if verified.rows == 0 && named => vec![line("*", "missing", "it does not exist".to_owned())],

@@ -11,7 +11,7 @@ use super::error::DevError;
 const TABLE_NAME: &str = "daybook-dev";
 
 /// The function of a template that a binary is built for, and its environment. A variable of this process overrides the
-/// template's.
+/// template's. Feeds hold nothing back: the stack has one clock.
 pub(super) fn function<'a>(
     template: &'a Template,
     binary: &'static str,
@@ -22,13 +22,14 @@ pub(super) fn function<'a>(
     let process = Environment::of_process();
     let variable = |(name, setting): (&String, &Setting)| {
         let of_template = if let Setting::Known(value) = setting { Some(value.clone()) } else { None };
+        let of_local_stack = (name == "FEED_DELAY_MS").then(|| "0".to_owned());
         let of_stack = match name.as_str() {
             "TABLE_NAME" => Some(TABLE_NAME.to_owned()),
             "EVENT_BUS_NAME" => Some("daybook".to_owned()),
             "DLQ_URL" => Some(format!("{}/000000000000/daybook-dlq", sqs.endpoint_url().unwrap_or_default())),
             _ => None,
         };
-        Some((name.clone(), process.optional(name).or(of_template).or(of_stack)?))
+        Some((name.clone(), process.optional(name).or(of_local_stack).or(of_template).or(of_stack)?))
     };
     Ok((function, function.environment.iter().filter_map(variable).collect()))
 }

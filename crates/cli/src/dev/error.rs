@@ -7,6 +7,7 @@ use daybook_decider::RegistrationError;
 use daybook_event_source_mapping::template::TemplateError;
 use daybook_event_store::StoreError;
 use daybook_settings::SettingError;
+use daybook_stream_relay::NoSuchBus;
 
 use crate::aws::DYNAMODB_ENDPOINT;
 
@@ -63,6 +64,9 @@ pub enum DevError {
         /// Why.
         source: StoreError,
     },
+    /// The bus does not exist at the endpoint that the environment names.
+    #[error(transparent)]
+    Bus(#[from] NoSuchBus),
     /// The handlers of Ctrl-C and SIGTERM cannot be installed.
     #[error("cannot handle Ctrl-C")]
     Signals(#[source] io::Error),

@@ -14,7 +14,7 @@ use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::Relay;
+use daybook_stream_relay::{Relay, RelaySettings, clients};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -148,11 +148,13 @@ async fn start_stream_functions(
     stop: &StopSignal,
 ) -> Result<JoinSet<()>, DevError> {
     let (relay, environment) = environment::function(template, "stream-relay", &services.sqs)?;
-    let relay_function = Relay::new(
-        daybook_stream_relay::clients::eventbridge(&services.eventbridge),
-        daybook_stream_relay::clients::sqs(&services.sqs),
-        daybook_stream_relay::RelaySettings::read(&environment)?,
-    );
+    let settings = RelaySettings::read(&environment)?;
+    services.bus.create_event_bus(&settings.event_bus_name);
+    services.bus.create_queue(&settings.dlq_url);
+    let eventbridge = clients::eventbridge(&services.eventbridge);
+    // Only an external service may not have the bus.
+    clients::warm(&eventbridge, &settings).await?;
+    let relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;
     let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(&services.dynamodb, settings));

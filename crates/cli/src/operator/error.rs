@@ -5,6 +5,7 @@ use std::io;
 use daybook_decider::RegistrationError;
 use daybook_event_store::StoreError;
 use daybook_settings::SettingError;
+use daybook_stream_relay::NoSuchBus;
 
 /// Why an operator command failed. The message is for the person who ran it.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,15 @@ pub enum OperatorError {
         /// The error that it returned.
         cause: String,
     },
+    /// The bus does not exist.
+    #[error("{0}; nothing was sent")]
+    NoSuchBus(NoSuchBus),
+    /// Whether the bus exists is unknown.
+    #[error("cannot check that the event bus exists: {reason}; nothing was sent, run it again")]
+    BusNotChecked {
+        /// Why it could not be checked.
+        reason: String,
+    },
     /// The bus accepts no more messages.
     #[error("the bus accepts no more messages: {cause}; {next}")]
     Bus {
@@ -74,6 +84,8 @@ impl OperatorError {
             | Self::Store { .. }
             | Self::MissingTable { .. }
             | Self::Queue { .. }
+            | Self::NoSuchBus(_)
+            | Self::BusNotChecked { .. }
             | Self::Bus { .. }
             | Self::Output(_) => 3,
         }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use daybook_event_store::admin::{IndexPartition, ScanKey};
-use daybook_event_store::{EventStore, StoreError};
-use daybook_table::AggregateKey;
+use daybook_event_store::{EventStore, StoreError, UnreadableRow};
+use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 use ulid::Ulid;
 
@@ -55,11 +55,19 @@ pub(crate) struct ListedAggregate {
     pub(crate) cursor: Option<Cursor>,
     /// The estimated fraction of the listing before it, from 0 to 1.
     pub(crate) fraction: f64,
+    /// In place of an aggregate, a row of the index that cannot be read. It may be the first event of an aggregate, which is
+    /// then not listed.
+    pub(crate) unreadable: Option<UnreadableRow>,
 }
 
 impl ListedAggregate {
     pub(crate) fn new(key: AggregateKey) -> Self {
-        Self { name: key.to_string(), key: Some(key), cursor: None, fraction: 0.0 }
+        Self { key: Some(key.clone()), ..Self::unknown(key.to_string()) }
+    }
+
+    /// An entry that belongs to no aggregate.
+    fn unknown(name: String) -> Self {
+        Self { key: None, name, cursor: None, fraction: 0.0, unreadable: None }
     }
 }
 
@@ -114,7 +122,7 @@ impl<'a> Listing<'a> {
                     "the cursor {cursor} is of another listing; use the same options as the run that printed it"
                 ))
             })?;
-            first = cursor.after.increment().unwrap_or(Ulid::max());
+            first = keys::id_after(cursor.after).unwrap_or(Ulid::max());
         }
         Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
     }
@@ -155,8 +163,13 @@ impl IndexListing<'_> {
             fraction: fraction(entry.event_id),
             ..ListedAggregate::new(entry.aggregate)
         });
-        let listed = listed.collect();
-        match page.next.and_then(|last| last.increment().ok()) {
+        let unreadable = page.unreadable.into_iter().map(|row| {
+            let name = row.aggregate().map_or_else(|| row.pk.clone(), |key| key.to_string());
+            let fraction = self.at as f64 / self.partitions.len() as f64;
+            ListedAggregate { fraction, unreadable: Some(row), ..ListedAggregate::unknown(name) }
+        });
+        let listed = unreadable.chain(listed).collect();
+        match keys::id_after(page.cursor).filter(|_| page.more) {
             Some(first) => (self.first, self.began_at) = (first, began_at),
             None => (self.at, self.first, self.began_at) = (self.at + 1, Ulid::nil(), None),
         }
@@ -169,17 +182,17 @@ impl ScanListing<'_> {
         if self.ended {
             return Ok(None);
         }
-        let mut page = self.store.admin().partitions(self.after.take()).await?;
-        self.ended = page.next.is_none();
-        self.after = page.next;
-        if self.last_pk.is_some() && page.items.first() == self.last_pk.as_ref() {
-            page.items.drain(..1);
+        let (mut pks, next) = self.store.admin().partitions(self.after.take()).await?;
+        self.ended = next.is_none();
+        self.after = next;
+        if self.last_pk.is_some() && pks.first() == self.last_pk.as_ref() {
+            pks.drain(..1);
         }
-        self.last_pk = page.items.last().cloned().or(self.last_pk.take());
+        self.last_pk = pks.last().cloned().or(self.last_pk.take());
         let listed = |pk: String| match AggregateKey::from_pk(&pk) {
             Some(key) => ListedAggregate::new(key),
-            None => ListedAggregate { key: None, name: pk, cursor: None, fraction: 0.0 },
+            None => ListedAggregate::unknown(pk),
         };
-        Ok(Some(page.items.into_iter().map(listed).collect()))
+        Ok(Some(pks.into_iter().map(listed).collect()))
     }
 }

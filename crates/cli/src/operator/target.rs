@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use aws_sdk_sqs::config::ProvideCredentials;
 use axum::http::Uri;
@@ -13,7 +14,7 @@ use clap::Args;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_settings::{Environment, SettingError};
-use daybook_stream_relay::{RelaySettings, Resend};
+use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
 
 use super::dead_letter_queue::DeadLetterQueue;
 use super::error::OperatorError;
@@ -31,7 +32,7 @@ To select the stack:
     export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
-  There, other settings have the defaults of the functions.
+  There, other settings have the defaults of the functions, but FEED_DELAY_MS is 0.
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
 setting, or no region or credentials; 3 AWS did not allow or complete the operation, or the output could not be written;
@@ -76,6 +77,9 @@ pub type SettingNames = &'static [&'static str];
 /// The settings that decide which aggregates and messages a command finds.
 pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 
+/// The settings that also decide which part of a time window is settled.
+pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DELAY_MS"];
+
 /// The settings that also decide which snapshots a command takes, and how many older snapshots stay.
 pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
 
@@ -98,9 +102,11 @@ impl TableArgs {
             TargetOption { flag: "--event-type-shards", name: "EVENT_TYPE_SHARDS", value: &self.event_type_shards },
         ];
         read_settings(environment, &options, |given| {
-            let settings = store_settings(given)?;
+            let mut settings = store_settings(given)?;
             if !is_local(environment, DYNAMODB_ENDPOINT) {
                 required.iter().try_for_each(|name| given.required(name).map(drop))?;
+            } else if given.optional("FEED_DELAY_MS").is_none() {
+                settings.feed_delay = Duration::ZERO;
             }
             Ok(settings)
         })
@@ -160,6 +166,24 @@ impl BusArgs {
     }
 }
 
+/// Checks that the bus exists, before anything is sent or deleted: EventBridge returns event ids for messages to a bus that
+/// does not exist. Without the permission for the check, the command goes on.
+///
+/// # Errors
+///
+/// When the bus does not exist, or the check has no result.
+pub(crate) async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
+    match resend.check_bus().await {
+        BusCheck::Exists => Ok(()),
+        BusCheck::Missing(missing) => Err(OperatorError::NoSuchBus(missing)),
+        BusCheck::Failed(reason) => Err(OperatorError::BusNotChecked { reason }),
+        BusCheck::NotAllowed(reason) => {
+            tracing::warn!(reason, "whether the event bus exists was not checked");
+            Ok(())
+        }
+    }
+}
+
 impl QueueArgs {
     /// The queue's URL.
     ///
@@ -189,7 +213,7 @@ fn read_settings<T>(
     read: impl FnOnce(&Environment) -> Result<T, SettingError>,
 ) -> Result<T, OperatorError> {
     let given = options.iter().map(|option| (option.name, option.value.clone()));
-    let all = given.chain(["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"].map(|name| (name, None)));
+    let all = given.chain(["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "FEED_DELAY_MS"].map(|name| (name, None)));
     let all = all.filter_map(|(name, value)| Some((name, value.or_else(|| environment.optional(name))?)));
     read(&all.collect()).map_err(|error| setting_error(environment, options, error))
 }
@@ -235,12 +259,13 @@ fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error:
     OperatorError::Setting { or_give, error }
 }
 
-/// The snapshotter's settings, and how the index is partitioned.
+/// The snapshotter's settings, how the index is partitioned, and when its events are settled.
 fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
     let settings = daybook_snapshotter::store_settings(environment)?;
     let shards =
         environment.number("EVENT_TYPE_SHARDS", settings.event_type_shards, StoreSettings::EVENT_TYPE_SHARDS)?;
-    Ok(StoreSettings { event_type_shards: shards, ..settings })
+    let feed_delay = daybook_command_handler::feed_delay(environment)?;
+    Ok(StoreSettings { event_type_shards: shards, feed_delay, ..settings })
 }
 
 #[cfg(test)]

@@ -66,12 +66,18 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
     for (words, missing, option) in [
         (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&window, "FEED_DELAY_MS", ""),
         (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
     ] {
-        let all =
-            [("TABLE_NAME", "daybook"), ("EVENT_TYPE_SHARDS", "4"), ("SNAPSHOT_EVERY", "9"), ("SNAPSHOT_KEEP", "3")];
+        let all = [
+            ("TABLE_NAME", "daybook"),
+            ("EVENT_TYPE_SHARDS", "4"),
+            ("FEED_DELAY_MS", "10000"),
+            ("SNAPSHOT_EVERY", "9"),
+            ("SNAPSHOT_KEEP", "3"),
+        ];
         let output = Command::new(env!("CARGO_BIN_EXE_daybook"))
             .args(words)
             .env_clear()

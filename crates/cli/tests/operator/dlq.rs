@@ -260,3 +260,43 @@ async fn queue_that_rejects_a_call_is_reported_in_one_line() {
         assert!(!text.contains("StatusCode") && !text.contains('\n'), "{text}");
     }
 }
+
+#[tokio::test]
+async fn redrive_to_a_bus_that_does_not_exist_sends_and_deletes_nothing() {
+    let (setup, ..) = setup().await;
+    let printed = setup.daybook("dlq redrive --yes --event-bus nope").await;
+    assert_eq!(printed.lines, [""; 0]);
+    let error = printed.ended.unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.exit_code()),
+        (
+            "the event bus \"nope\" does not exist, and EventBridge would drop every message to it: create the bus, or correct \
+             EVENT_BUS_NAME; nothing was sent",
+            3
+        )
+    );
+    assert_eq!((setup.bus.put_events_calls().len(), setup.bus.queued().len()), (0, 6));
+    assert!(all_are_visible(&setup).await);
+}
+
+#[tokio::test]
+async fn redrive_needs_a_result_of_the_check_unless_it_is_not_permitted() {
+    let (setup, ..) = setup().await;
+    setup.fail(json!({"describeEventBus": [{"code": "ThrottlingException"}]}));
+    let error = setup.daybook("dlq redrive --yes").await.ended.unwrap_err();
+    assert!(error.to_string().starts_with("cannot check that the event bus exists: ThrottlingException"), "{error}");
+    assert_eq!((setup.sent().len(), setup.bus.queued().len()), (0, 6));
+
+    setup.fail(json!({"describeEventBus": [{"http": 403, "code": "AccessDeniedException"}]}));
+    setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Findings);
+    assert_eq!((setup.sent().len(), setup.bus.queued().len()), (5, 1));
+}
+
+#[tokio::test]
+async fn queue_that_does_not_exist_is_reported() {
+    let setup = Setup::new().await;
+    for command in ["list", "redrive", "redrive --yes"] {
+        let error = setup.daybook(&format!("dlq {command} --dlq-url {}x", setup.queue_url())).await.ended.unwrap_err();
+        assert!(error.to_string().contains("QueueDoesNotExist: The specified queue does not exist."), "{error}");
+    }
+}

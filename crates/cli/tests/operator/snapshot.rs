@@ -185,6 +185,15 @@ async fn rebuild_reports_an_unreadable_aggregate_and_continues() {
 }
 
 #[tokio::test]
+async fn rebuild_reports_an_unreadable_row_of_the_index_and_continues() {
+    let setup = setup().await;
+    setup.stray_row("TodoCreated").await;
+    let lines = setup.daybook(REBUILD).await.expect(Exit::Findings);
+    assert_eq!(lines[0], "failed STRAY: ROW: its keys are not those of an event");
+    assert!(lines[7].starts_with("6 snapshots taken") && lines[7].ends_with("1 cannot be read"), "{lines:?}");
+}
+
+#[tokio::test]
 async fn rebuild_of_a_named_aggregate_without_events_reports_it_missing() {
     let setup = setup().await;
     for force in ["", " --force"] {

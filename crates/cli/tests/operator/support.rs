@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
 use daybook_cli::commands::OperatorCommand;
 use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
@@ -58,7 +59,7 @@ impl Setup {
 
     /// A test table whose writers have these settings.
     pub(crate) async fn with(settings: &[(&'static str, &str)]) -> Self {
-        let bus = Bus::new();
+        let bus = Bus::with("main", "dlq");
         let server = Server::start(bus.router()).await.unwrap();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
@@ -145,6 +146,17 @@ impl Setup {
     /// The rows of an aggregate whose sort keys begin with `prefix`.
     pub(crate) async fn rows(&self, aggregate: &str, prefix: &str) -> Vec<Item> {
         self.table.rows(&key(aggregate), prefix).await
+    }
+
+    /// Puts a row that is no event into the index, between the first and the last event of a type.
+    pub(crate) async fn stray_row(&self, event_type: &str) {
+        let row = [
+            ("pk", "STRAY"),
+            ("sk", "ROW"),
+            ("gsi1pk", &format!("EVENT_TYPE#{event_type}")),
+            ("gsi1sk", "EVENT#01M7XZT6Q0G6DHYB4P1612VGXF"),
+        ];
+        self.table.put(row.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into()).await;
     }
 
     pub(crate) async fn outbox(&self, aggregate: &str) -> Vec<OutboxItem> {

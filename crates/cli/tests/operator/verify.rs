@@ -73,6 +73,21 @@ async fn scan_finds_an_aggregate_without_its_first_event() {
 }
 
 #[tokio::test]
+async fn verify_reports_an_unreadable_row_of_the_index_and_checks_the_others() {
+    let setup = setup().await;
+    setup.stray_row("TodoCreated").await;
+    for line in ["verify", "verify --type todo"] {
+        let lines = setup.daybook(line).await.expect(Exit::Findings);
+        assert_eq!(lines[0], "STRAY ROW unreadable: its keys are not those of an event");
+        assert!(lines[1].ends_with("; 1 findings in 1 aggregates"), "{lines:?}");
+    }
+    let lines = setup.daybook("verify --json").await.expect(Exit::Findings);
+    let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["aggregate"], &lines[0]["kind"]), (&json!("STRAY"), &json!("unreadable")));
+    assert_eq!((&lines[1]["summary"]["events"], &lines[1]["summary"]["findings"]), (&json!(7), &json!(1)));
+}
+
+#[tokio::test]
 async fn scan_of_an_empty_table_finds_nothing() {
     let lines = Setup::new().await.daybook("verify --scan").await.expect(Exit::Clean);
     assert!(lines[0].starts_with("verified 0 aggregates"), "{lines:?}");

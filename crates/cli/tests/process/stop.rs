@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::daybook::{Daybook, files, template};
 
-const LONG_POLL: &str = r#"{"QueueUrl": "http://localhost/000000000000/none", "WaitTimeSeconds": 20}"#;
+const LONG_POLL: &str = r#"{"QueueUrl": "http://localhost/000000000000/daybook-dlq", "WaitTimeSeconds": 20}"#;
 
 /// A request of which the client never sends the rest.
 fn send_half_a_request(url: &str) -> TcpStream {

@@ -4,11 +4,13 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
+use daybook_decider::RecordedEvent;
+use daybook_event_store::Page;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::{Endpoint, Success};
-use super::page::{MAX_LIMIT, checked_limit, default_limit, page};
+use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, default_limit, page, report_unreadable};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
@@ -24,7 +26,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     command: None,
     summary: "Read its events",
     description: "The stored events in order, from the first event or after a number; also those of a deleted \
-                  aggregate. `Link` is the next page; the last page has none.",
+                  aggregate. They include every write before the call. `Link` is the next page, if there is one already; \
+                  request later events with `cursor` as `after`.",
     query: Some(|| schema_for!(EventsQuery)),
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
@@ -57,6 +60,11 @@ pub(crate) struct EventPage<'a> {
     pub(crate) id: &'a str,
     /// The entries of this page.
     pub(crate) events: Vec<EventJson<'a>>,
+    /// The `after` of the next page; on the last page, too.
+    pub(crate) cursor: u64,
+    /// The rows of this page that cannot be read; omitted if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unreadable: Vec<UnreadableJson>,
 }
 
 async fn events_of_aggregate(
@@ -68,9 +76,15 @@ async fn events_of_aggregate(
     let limit = checked_limit(query.limit)?;
     let found = api.store.events(&key, query.after, limit).await?;
     // No events after `after` is a page too, but only of an aggregate that exists.
-    if found.items.is_empty() && (query.after == 0 || api.store.events(&key, 0, 1).await?.items.is_empty()) {
+    let is_empty = |page: &Page<RecordedEvent, u64>| page.items.is_empty() && page.unreadable.is_empty();
+    if is_empty(&found) && (query.after == 0 || is_empty(&api.store.events(&key, 0, 1).await?)) {
         return Err(problem::not_found());
     }
-    let body = EventPage { id: &key.id, events: found.items.iter().map(Into::into).collect() };
-    page(&body, found.next.map(|after| format!("/{key}/events?after={after}&limit={limit}")))
+    let body = EventPage {
+        id: &key.id,
+        events: found.items.iter().map(Into::into).collect(),
+        cursor: found.cursor,
+        unreadable: report_unreadable(&found.unreadable),
+    };
+    page(&body, found.more.then(|| format!("/{key}/events?after={}&limit={limit}", found.cursor)))
 }

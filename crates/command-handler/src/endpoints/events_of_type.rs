@@ -4,11 +4,13 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
+use daybook_decider::record::timestamp;
+use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::{Endpoint, Success};
-use super::page::{MAX_LIMIT, checked_limit, cursor, default_limit, page};
+use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
@@ -24,9 +26,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     command: None,
     summary: "Read the events of a type, across all aggregates",
     description: "The events in order of time. An event is found by the name under which it was stored, even if the \
-                  name has changed since or the event is not used any more. A new event appears within moments, \
-                  possibly before a cursor of the same second: use this list to look back, and the bus to follow new \
-                  events. `Link` is the next page; the last page has none.",
+                  name has changed since or the event is not used any more. The feed contains every event before \
+                  `settledUpTo`, which is some seconds ago, and none after it: a reader who requests the next page \
+                  with `cursor` as `after`, again and again, gets every event exactly once. `Link` is the next page, \
+                  if there is one already.",
     query: Some(|| schema_for!(FeedQuery)),
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
@@ -39,7 +42,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
 struct FeedQuery {
     /// The event type.
     r#type: String,
-    /// A cursor, from the `Link` of the previous page.
+    /// The `cursor` of the previous page.
     #[schemars(regex(pattern = ULID))]
     after: Option<String>,
     /// The maximum number of entries; a page of large entries has fewer.
@@ -50,9 +53,20 @@ struct FeedQuery {
 
 /// Events of one type, by time.
 #[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct FeedPage<'a> {
     /// The entries of this page, each with its aggregate.
     pub(crate) events: Vec<FeedEventJson<'a>>,
+    /// The `after` of the next page; on the last page, too.
+    #[schemars(regex(pattern = ULID))]
+    pub(crate) cursor: String,
+    /// The time up to which every event is in the feed: RFC 3339 in UTC, with milliseconds. Later events are on later
+    /// pages.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) settled_up_to: String,
+    /// The rows of this page that cannot be read; omitted if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unreadable: Vec<UnreadableJson>,
 }
 
 /// An event with the aggregate that it belongs to.
@@ -75,12 +89,18 @@ async fn events_of_type(
         return Err(problem::unknown_event_type(&query.r#type));
     }
     let limit = checked_limit(query.limit)?;
-    let found = api.store.feed(&query.r#type, cursor(query.after)?, limit).await?;
+    let settled_up_to = api.store.settled_up_to(Timestamp::now());
+    let found = api.store.feed(&query.r#type, cursor(query.after)?, limit, settled_up_to).await?;
     let events = found.items.iter().map(|found| FeedEventJson {
         aggregate_type: &found.aggregate.aggregate_type,
         aggregate_id: &found.aggregate.id,
         event: (&found.event).into(),
     });
-    let body = FeedPage { events: events.collect() };
-    page(&body, found.next.map(|after| format!("/events?type={}&after={after}&limit={limit}", query.r#type)))
+    let body = FeedPage {
+        events: events.collect(),
+        cursor: found.cursor.to_string(),
+        settled_up_to: timestamp(settled_up_to),
+        unreadable: report_unreadable(&found.unreadable),
+    };
+    page(&body, found.more.then(|| format!("/events?type={}&after={}&limit={limit}", query.r#type, found.cursor)))
 }

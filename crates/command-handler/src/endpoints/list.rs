@@ -5,11 +5,12 @@ use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::record::timestamp;
+use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::{Endpoint, Success};
-use super::page::{MAX_LIMIT, checked_limit, cursor, default_limit, page};
+use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
@@ -24,8 +25,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "list",
     command: None,
     summary: "List all",
-    description: "The aggregates in order of creation, including deleted ones. A new aggregate appears within \
-                  moments. `Link` is the next page; the last page has none.",
+    description: "The aggregates in order of creation, including deleted ones. The list contains every aggregate that \
+                  was created before `settledUpTo`, which is some seconds ago, and none that was created after it: a \
+                  reader who requests the next page with `cursor` as `after`, again and again, gets every aggregate \
+                  exactly once. `Link` is the next page, if there is one already.",
     query: Some(|| schema_for!(ListQuery)),
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
@@ -36,7 +39,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListQuery {
-    /// A cursor, from the `Link` of the previous page.
+    /// The `cursor` of the previous page.
     #[schemars(regex(pattern = ULID))]
     after: Option<String>,
     /// The maximum number of entries; a page of large entries has fewer.
@@ -47,9 +50,20 @@ struct ListQuery {
 
 /// Aggregates of one type, by creation; deleted ones too.
 #[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct AggregatePage<'a> {
     /// The entries of this page.
     pub(crate) aggregates: Vec<ListedAggregate<'a>>,
+    /// The `after` of the next page; on the last page, too.
+    #[schemars(regex(pattern = ULID))]
+    pub(crate) cursor: String,
+    /// The time up to which every aggregate is in the list: RFC 3339 in UTC, with milliseconds. Those that were created later
+    /// are on later pages.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) settled_up_to: String,
+    /// The rows of this page that cannot be read; omitted if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unreadable: Vec<UnreadableJson>,
 }
 
 /// An aggregate of the list.
@@ -72,11 +86,17 @@ async fn list(
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     let limit = checked_limit(query.limit)?;
-    let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit).await?;
+    let settled_up_to = api.store.settled_up_to(Timestamp::now());
+    let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit, settled_up_to).await?;
     // An event of that name may also occur later in a stream.
     let openings = found.items.iter().filter(|found| found.event.seq_num == 1);
     let aggregates = openings
         .map(|found| ListedAggregate { id: &found.aggregate.id, created_at: timestamp(found.event.occurred_at) });
-    let body = AggregatePage { aggregates: aggregates.collect() };
-    page(&body, found.next.map(|after| format!("/{type_name}?after={after}&limit={limit}")))
+    let body = AggregatePage {
+        aggregates: aggregates.collect(),
+        cursor: found.cursor.to_string(),
+        settled_up_to: timestamp(settled_up_to),
+        unreadable: report_unreadable(&found.unreadable),
+    };
+    page(&body, found.more.then(|| format!("/{type_name}?after={}&limit={limit}", found.cursor)))
 }

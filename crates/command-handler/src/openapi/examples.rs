@@ -5,7 +5,7 @@ use daybook_decider::{CommandRequest, DecisionInput, Folded, Json, Meta, Model, 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::sample::{ID, NOW, sample, ulid};
+use super::sample::{ID, NOW, SETTLED, sample, ulid};
 use crate::endpoints::endpoint::{RequestBody, Success};
 use crate::endpoints::events_of_aggregate::EventPage;
 use crate::endpoints::events_of_type::{FeedEventJson, FeedPage};
@@ -110,23 +110,35 @@ impl<'a> Examples<'a> {
     /// The events of the creation.
     pub(super) fn events(&self) -> Value {
         self.of_creation(|created| {
-            json_of(&EventPage { id: ID, events: created.events.iter().map(Into::into).collect() })
+            let events = created.events.iter().map(Into::into).collect();
+            json_of(&EventPage { id: ID, events, cursor: created.after.version(), unreadable: Vec::new() })
         })
     }
 
     pub(super) fn list(&self) -> Value {
         self.of_creation(|created| {
-            let created_at = timestamp(created.events.first()?.occurred_at);
-            json_of(&AggregatePage { aggregates: vec![ListedAggregate { id: ID, created_at }] })
+            let created = created.events.first()?;
+            json_of(&AggregatePage {
+                aggregates: vec![ListedAggregate { id: ID, created_at: timestamp(created.occurred_at) }],
+                cursor: created.event_id.to_string(),
+                settled_up_to: timestamp(SETTLED),
+                unreadable: Vec::new(),
+            })
         })
     }
 
     /// A page of the feed of the event that opens a stream.
     pub(super) fn feed(&self) -> Value {
         self.of_creation(|created| {
-            let event = created.events.first()?.into();
-            let event = FeedEventJson { aggregate_type: self.model.type_name(), aggregate_id: ID, event };
-            json_of(&FeedPage { events: vec![event] })
+            let created = created.events.first()?;
+            let event =
+                FeedEventJson { aggregate_type: self.model.type_name(), aggregate_id: ID, event: created.into() };
+            json_of(&FeedPage {
+                events: vec![event],
+                cursor: created.event_id.to_string(),
+                settled_up_to: timestamp(SETTLED),
+                unreadable: Vec::new(),
+            })
         })
     }
 

@@ -10,6 +10,9 @@ pub(super) const ID: &str = "123";
 /// The time of all examples: 2026-01-01T00:00:00Z.
 pub(super) const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
+/// The time up to which the feeds of the examples are settled: a minute later.
+pub(super) const SETTLED: Timestamp = Timestamp::constant(1_767_225_660, 0);
+
 /// A ULID at the time of the examples: the same at every run.
 pub(super) fn ulid(random: u128) -> Ulid {
     Ulid::from_parts(u64::try_from(NOW.as_millisecond()).unwrap_or_default(), random)

@@ -7,12 +7,12 @@ use daybook_table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
 
 use super::handle::Admin;
-use crate::error::StoreError;
-use crate::feed::Page;
+use crate::error::{Cause, StoreError};
 use crate::item::{Item, number, text};
+use crate::page::{Page, Slice};
 
 /// Maximum items of a query, so that even a page of small items is returned soon.
-const PAGE: i32 = 1000;
+const PAGE: usize = 1000;
 
 /// One partition of the index: the events of a type, or a shard of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,13 +46,14 @@ impl Admin<'_> {
     }
 
     /// The events of a partition with ids from `first` to `last`, both included, ordered by id: a maximum of a
-    /// thousand or 1 MB. The next page starts at the id after `next`.
+    /// thousand or 1 MB, and the rows whose keys are not those of an event. The next page starts at the id after the
+    /// cursor.
     ///
     /// It costs the capacity of whole events, because the index holds them.
     ///
     /// # Errors
     ///
-    /// See [`StoreError`]; [`StoreError::Corrupt`] when the keys of an item are not those of an event.
+    /// See [`StoreError`]; stored data never causes one.
     pub async fn index(
         &self,
         partition: &IndexPartition,
@@ -60,33 +61,25 @@ impl Admin<'_> {
         last: Ulid,
     ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
         let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
-        let page = self
-            .store
-            .index_between(partition.0.clone(), first, last)
-            .projection_expression(wanted)
-            .limit(PAGE)
-            .send()
-            .await
-            .map_err(|error| StoreError::of_call("read the index", error))?;
-        let more = page.last_evaluated_key.is_some();
-        let items = page.items.unwrap_or_default().into_iter().map(index_entry).collect::<Result<Vec<_>, _>>()?;
-        let next = items.last().filter(|_| more).map(|entry| entry.event_id);
-        Ok(Page { items, next })
+        let query = self.store.index_between(partition.0.clone(), first, last).projection_expression(wanted);
+        let slice = Slice::read("read the index", query, PAGE - 1, event_id, index_entry).await?;
+        Ok(slice.into_page(PAGE, first, |_| 0))
     }
 }
 
-fn index_entry(item: Item) -> Result<IndexEntry, StoreError> {
-    let [pk, sk, gsi1sk] = [attributes::PK, attributes::SK, attributes::GSI1SK].map(|name| text(&item, name));
+fn event_id(item: &Item) -> Option<Ulid> {
+    keys::gsi1sk_event_id(text(item, attributes::GSI1SK))
+}
+
+fn index_entry(item: Item) -> Result<IndexEntry, Cause> {
+    let [pk, sk] = [attributes::PK, attributes::SK].map(|name| text(&item, name));
     let read = || {
         Some(IndexEntry {
             aggregate: AggregateKey::from_pk(pk)?,
-            seq_num: sk.strip_prefix(keys::EVENT_PREFIX)?.parse().ok()?,
-            event_id: Ulid::from_string(gsi1sk.strip_prefix(keys::EVENT_PREFIX)?).ok()?,
+            seq_num: keys::event_seq_num(sk)?,
+            event_id: event_id(&item)?,
             message_seq: number(&item, attributes::MESSAGE_SEQ),
         })
     };
-    read().ok_or_else(|| StoreError::Corrupt {
-        item: format!("item {pk} {sk}"),
-        source: format!("its keys are not those of an event; its index sort key is {gsi1sk:?}").into(),
-    })
+    read().ok_or_else(|| "its keys are not those of an event".into())
 }

@@ -6,6 +6,7 @@ use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use super::handle::Admin;
 use crate::error::StoreError;
 use crate::item::{Item, number, row_key, text};
+use crate::unreadable_row::UnreadableRow;
 
 /// One page of the outbox rows of an aggregate.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,15 +17,6 @@ pub struct OutboxPage {
     pub unreadable: Vec<UnreadableRow>,
     /// The sort key after which the next page starts; `None` when this was the last page.
     pub next: Option<String>,
-}
-
-/// An outbox row that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnreadableRow {
-    /// Its sort key.
-    pub sk: String,
-    /// The reason.
-    pub reason: String,
 }
 
 impl Admin<'_> {
@@ -47,13 +39,13 @@ impl Admin<'_> {
             .send()
             .await
             .map_err(|error| StoreError::of_call("read outbox rows", error))?;
-        let sk = |item: &Item| text(item, attributes::SK).to_owned();
-        let mut found = OutboxPage { next: page.last_evaluated_key.as_ref().map(sk), ..OutboxPage::default() };
+        let next = page.last_evaluated_key.map(|last| text(&last, attributes::SK).to_owned());
+        let mut found = OutboxPage { next, ..OutboxPage::default() };
         for item in page.items.unwrap_or_default() {
-            let sk = sk(&item);
+            let row = UnreadableRow::of(&item);
             match read(item) {
                 Ok(row) => found.rows.push(row),
-                Err(reason) => found.unreadable.push(UnreadableRow { sk, reason }),
+                Err(error) => found.unreadable.push(row.because(error)),
             }
         }
         Ok(found)
@@ -80,10 +72,10 @@ impl Admin<'_> {
     }
 }
 
-fn read(mut item: Item) -> Result<OutboxItem, String> {
+fn read(mut item: Item) -> serde_dynamo::Result<OutboxItem> {
     // An invalid trace header never prevents a message from being sent.
     if !is_trace_header(text(&item, attributes::TRACE_HEADER)) {
         item.remove(attributes::TRACE_HEADER);
     }
-    serde_dynamo::from_item(item).map_err(|error| error.to_string())
+    serde_dynamo::from_item(item)
 }

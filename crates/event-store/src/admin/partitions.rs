@@ -4,12 +4,14 @@ use daybook_table::attributes;
 
 use super::handle::Admin;
 use crate::error::StoreError;
-use crate::feed::Page;
 use crate::item::{Item, text};
 
 /// The position at which a scan continues.
 #[derive(Clone, Debug)]
 pub struct ScanKey(Item);
+
+/// Partition keys, and the position at which the scan continues; `None` at its end.
+pub type PartitionPage = (Vec<String>, Option<ScanKey>);
 
 impl Admin<'_> {
     /// The partition keys of the next megabyte of the table, each once; the first may equal the last of the page
@@ -18,7 +20,7 @@ impl Admin<'_> {
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn partitions(&self, after: Option<ScanKey>) -> Result<Page<String, ScanKey>, StoreError> {
+    pub async fn partitions(&self, after: Option<ScanKey>) -> Result<PartitionPage, StoreError> {
         let scan = self.store.client.scan().table_name(&self.store.settings.table_name);
         let page = scan
             .projection_expression(attributes::PK)
@@ -30,6 +32,6 @@ impl Admin<'_> {
         let mut pks: Vec<_> = rows.iter().map(|row| text(row, attributes::PK).to_owned()).collect();
         // A scan returns the rows of a partition one after the other.
         pks.dedup();
-        Ok(Page { items: pks, next: page.last_evaluated_key.map(ScanKey) })
+        Ok((pks, page.last_evaluated_key.map(ScanKey)))
     }
 }

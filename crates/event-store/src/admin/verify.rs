@@ -6,7 +6,7 @@
 //! In reading order:
 //! - `finding`: the possible findings; `report`: all findings of a verification.
 //! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others.
-//! - `sort_key`: the numbers in sort keys.
+//! - `sort_key`: the numbers in the sort keys of outbox rows.
 
 mod events;
 mod finding;

@@ -2,27 +2,38 @@
 
 use std::collections::BTreeSet;
 
-use daybook_event_store::{EventStore, FeedEvent, StoreSettings};
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_event_store::{EventStore, FeedEvent, Page, StoreSettings};
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::text;
 use daybook_test_support::table::{TestTable, settings};
+use jiff::Timestamp;
 use serde_json::json;
 use ulid::Ulid;
 
 use crate::support::{Subject, large_ledger, ledger};
+
+/// A time after all events of the tests.
+const SETTLED: Timestamp = Timestamp::constant(4_102_444_800, 0);
+
+/// A page of a feed that is settled up to a time after all events.
+async fn feed(store: &EventStore, event_type: &str, after: Option<Ulid>, limit: usize) -> Page<FeedEvent, Ulid> {
+    store.feed(event_type, after, limit, SETTLED).await.unwrap()
+}
 
 /// All pages of a type's feed.
 async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<FeedEvent>> {
     let mut pages = Vec::new();
     let mut after = None;
     loop {
-        let page = store.feed(event_type, after, limit).await.unwrap();
+        let page = feed(store, event_type, after, limit).await;
         assert!(page.items.len() <= limit);
-        assert!(page.next.is_none() || !page.items.is_empty(), "a page that leads on has something to tell");
+        assert!(!page.more || !page.items.is_empty(), "a page that leads on has something to tell");
+        after = page.items.last().map(|found| found.event.event_id).or(after);
+        assert_eq!(page.cursor, after.unwrap_or(Ulid::nil()));
         pages.push(page.items);
-        after = page.next;
-        if after.is_none() {
+        if !page.more {
             return pages;
         }
     }
@@ -61,17 +72,17 @@ async fn feed_returns_the_events_of_a_type_by_time_across_aggregates() {
     let store = table.store();
     let written = rounds(&store, 3, 4, "A").await;
     ledger(&store, "1", 5).await;
-    let page = store.feed("LineWritten", None, 100).await.unwrap();
+    let page = feed(&store, "LineWritten", None, 100).await;
     assert_eq!(page.items.iter().map(name).collect::<Vec<_>>(), written);
-    assert_eq!(page.next, None);
+    assert!(!page.more);
     assert!(page.items.iter().all(|found| found.event.event_type == "LineWritten"));
     assert_eq!(page.items[0].aggregate, AggregateKey::new("notebook", "n0"));
     let stored = store.events(&page.items[0].aggregate, 0, 1).await.unwrap();
     assert_eq!(page.items[0].event, stored.items[0]);
 
-    let opened = store.feed("AccountOpened", None, 100).await.unwrap();
+    let opened = feed(&store, "AccountOpened", None, 100).await;
     assert_eq!(opened.items.iter().map(name).collect::<Vec<_>>(), [("1".to_owned(), 1)]);
-    assert_eq!(store.feed("NeverHappened", None, 100).await.unwrap().items, []);
+    assert_eq!(feed(&store, "NeverHappened", None, 100).await.items, []);
 }
 
 #[tokio::test]
@@ -91,16 +102,16 @@ async fn event_appended_while_a_feed_is_paged_is_on_a_later_page() {
     let table = TestTable::new().await;
     let store = table.store();
     let mut written = rounds(&store, 2, 2, "A").await;
-    let first = store.feed("LineWritten", None, 3).await.unwrap();
+    let first = feed(&store, "LineWritten", None, 3).await;
     written.extend(rounds(&store, 2, 1, "A").await);
-    let rest = store.feed("LineWritten", first.next, 100).await.unwrap();
+    let rest = feed(&store, "LineWritten", Some(first.cursor), 100).await;
     let all = [first.items, rest.items].concat();
     assert_eq!(all.iter().map(name).collect::<Vec<_>>(), written);
     // The last cursor of all leads to what comes later.
     let last = all.last().unwrap().event.event_id;
-    assert_eq!(store.feed("LineWritten", Some(last), 100).await.unwrap().items, []);
+    assert_eq!(feed(&store, "LineWritten", Some(last), 100).await.items, []);
     let more = rounds(&store, 1, 1, "A").await;
-    let later = store.feed("LineWritten", Some(last), 100).await.unwrap();
+    let later = feed(&store, "LineWritten", Some(last), 100).await;
     assert_eq!(later.items.iter().map(name).collect::<Vec<_>>(), more);
 }
 
@@ -153,25 +164,23 @@ async fn events_of_an_aggregate_are_returned_page_by_page() {
         loop {
             let page = store.events(&account.key, after, limit).await.unwrap();
             seen.extend(page.items.iter().map(|event| event.seq_num));
-            match page.next {
-                Some(next) => {
-                    assert_eq!(page.items.len(), limit);
-                    assert_eq!(Some(&next), seen.last());
-                    after = next;
-                }
-                None => break,
+            assert_eq!(Some(&page.cursor), seen.last());
+            if !page.more {
+                break;
             }
+            assert_eq!(page.items.len(), limit);
+            after = page.cursor;
         }
         assert_eq!(seen, (1..=23).collect::<Vec<_>>(), "limit {limit}");
     }
     let numbers = async |after, limit| {
         let page = store.events(&account.key, after, limit).await.unwrap();
-        (page.items.iter().map(|event| event.seq_num).collect::<Vec<_>>(), page.next)
+        (page.items.iter().map(|event| event.seq_num).collect::<Vec<_>>(), page.cursor, page.more)
     };
-    assert_eq!(numbers(20, 2).await, (vec![21, 22], Some(22)));
-    assert_eq!(numbers(21, 2).await, (vec![22, 23], None));
+    assert_eq!(numbers(20, 2).await, (vec![21, 22], 22, true));
+    assert_eq!(numbers(21, 2).await, (vec![22, 23], 23, false));
     for after in [23, 24, keys::MAX_SEQ_NUM - 1, keys::MAX_SEQ_NUM, u64::MAX] {
-        assert_eq!(numbers(after, 10).await, (vec![], None));
+        assert_eq!(numbers(after, 10).await, (vec![], after, false));
     }
     assert_eq!(store.events(&AggregateKey::new("account", "2"), 0, 10).await.unwrap().items, []);
 }
@@ -186,7 +195,7 @@ async fn large_events_of_an_aggregate_are_returned_once_in_smaller_pages() {
         let page = store.events(&account.key, number, 100).await.unwrap();
         assert!((1..=4).contains(&page.items.len()), "a page is at most 1 MB");
         of_aggregate.extend(page.items.iter().map(|event| event.seq_num));
-        after = page.next;
+        after = page.more.then_some(page.cursor);
     }
     assert_eq!(of_aggregate, (1..=9).collect::<Vec<_>>());
 
@@ -238,12 +247,76 @@ async fn feed_accepts_the_smallest_and_largest_cursors_and_limits() {
     let table = TestTable::new().await;
     let store = table.store();
     let written = rounds(&store, 1, 3, "A").await;
-    let whole = store.feed("LineWritten", Some(Ulid::nil()), usize::MAX).await.unwrap();
-    assert_eq!((whole.items.len(), whole.next), (written.len(), None));
+    let whole = feed(&store, "LineWritten", Some(Ulid::nil()), usize::MAX).await;
+    assert_eq!((whole.items.len(), whole.more), (written.len(), false));
     let key = AggregateKey::new("notebook", "n0");
     assert_eq!(store.events(&key, 0, usize::MAX).await.unwrap().items.len(), 3);
-    assert_eq!(store.feed("LineWritten", Some(Ulid::max()), 10).await.unwrap().items, []);
+    assert_eq!(feed(&store, "LineWritten", Some(Ulid::max()), 10).await.items, []);
     // Nothing asked for, nothing given.
-    assert_eq!(store.feed("LineWritten", None, 0).await.unwrap().items, []);
+    assert_eq!(feed(&store, "LineWritten", None, 0).await.items, []);
     assert_eq!(store.events(&key, 0, 0).await.unwrap().items, []);
+}
+
+#[tokio::test]
+async fn feed_skips_an_unreadable_row_and_names_it() {
+    for shards in [1, 4] {
+        let table = TestTable::new().await;
+        let store = table.store_with(StoreSettings { event_type_shards: shards, ..settings() });
+        let written = rounds(&store, 3, 3, "A").await;
+        let row = |id: &str, seq_num: u64| (AggregateKey::new("notebook", id), keys::event_sk(seq_num));
+        let broken = [row("n1", 1), row("n2", 3)];
+        for (key, sk) in &broken {
+            table.tamper(key, sk, [("data", AttributeValue::S("{".to_owned()))]).await;
+        }
+        // A row that is no event in the middle of the feed, and one whose sort key in the index is no event's.
+        let broken_row = table.row(&broken[0].0, &broken[0].1).await.unwrap();
+        let position = Ulid::from_string(text(&broken_row, "eventId")).unwrap();
+        let after_it = keys::gsi1sk(keys::id_after(position).unwrap());
+        for (pk, gsi1sk) in [("STRAY", after_it.as_str()), ("UNPLACED", "EVENT#00x")] {
+            let row = [("pk", pk), ("sk", "ROW"), ("gsi1pk", text(&broken_row, "gsi1pk")), ("gsi1sk", gsi1sk)];
+            table.put(row.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into()).await;
+        }
+
+        for limit in [2, 3, 100] {
+            let (mut found, mut unreadable, mut after) = (Vec::new(), BTreeSet::new(), None);
+            loop {
+                let page = feed(&store, "LineWritten", after, limit).await;
+                assert!(page.items.len() + page.unreadable.len() <= limit + 1, "limit {limit}");
+                found.extend(page.items.iter().map(name));
+                unreadable.extend(page.unreadable.iter().map(|row| (row.to_string(), row.aggregate(), row.seq_num())));
+                assert!(!page.more || Some(page.cursor) > after, "the cursor leads on");
+                after = Some(page.cursor);
+                if !page.more {
+                    break;
+                }
+            }
+            let readable: Vec<_> =
+                written.iter().filter(|(id, seq_num)| !broken.contains(&row(id, *seq_num))).collect();
+            assert_eq!(found.iter().collect::<Vec<_>>(), readable, "limit {limit}");
+            let named = |(key, sk): &(AggregateKey, String)| {
+                (format!("{} {sk}", key.pk()), Some(key.clone()), keys::event_seq_num(sk))
+            };
+            let stray = ["STRAY ROW", "UNPLACED ROW"].map(|name| (name.to_owned(), None, None));
+            assert_eq!(unreadable, broken.iter().map(named).chain(stray).collect(), "limit {limit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_of_an_aggregate_skip_an_unreadable_row_and_name_it() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger(&store, "1", 5).await;
+    table.tamper(&account.key, &keys::event_sk(3), [("eventId", AttributeValue::S("three".to_owned()))]).await;
+    let numbers = async |after, limit| {
+        let page = store.events(&account.key, after, limit).await.unwrap();
+        let events: Vec<_> = page.items.iter().map(|event| event.seq_num).collect();
+        let unreadable: Vec<_> = page.unreadable.iter().map(|row| row.seq_num().unwrap()).collect();
+        (events, unreadable, page.cursor, page.more)
+    };
+    assert_eq!(numbers(0, 10).await, (vec![1, 2, 4, 5], vec![3], 5, false));
+    assert_eq!(numbers(2, 1).await, (vec![], vec![3], 3, true));
+    assert_eq!(numbers(3, 1).await, (vec![4], vec![], 4, true));
+    // The state is never the fold of the others alone.
+    assert!(table.store().load(account.model(), &account.key).await.is_err());
 }

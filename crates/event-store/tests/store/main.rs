@@ -10,6 +10,7 @@ mod kept;
 mod load;
 mod outages;
 mod properties;
+mod settled;
 mod snapshot;
 mod support;
 mod transact;

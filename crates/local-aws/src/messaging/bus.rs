@@ -1,6 +1,6 @@
 //! The accepted entries and messages, and the recorded calls.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::messaging::protocol::CallError;
 use crate::messaging::sqs::{QueueMessage, Queues};
 use crate::state::{Journal, StateError, StateFile};
 
-/// An event bus and its queues. A clone is the same bus.
+/// The event buses and queues of an account. A clone is the same account.
 #[derive(Clone, Default)]
 pub struct Bus(Arc<Mutex<State>>);
 
@@ -24,6 +24,8 @@ pub(crate) struct State {
     delivered: Vec<Delivered>,
     dead_letters: Vec<QueueMessage>,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
+    /// The names of the event buses, besides `default`.
+    event_buses: BTreeSet<String>,
     pub(crate) queues: Queues,
     pub(crate) faults: Faults,
     subscribers: Vec<UnboundedSender<Delivered>>,
@@ -66,10 +68,10 @@ pub struct PutEventsCall {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct PutEventsResultEntry {
-    /// The id of a delivered entry.
+    /// The id of an accepted entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// The error code of an entry that was not delivered.
+    /// The error code of an entry that was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
     /// The text for the code.
@@ -78,7 +80,7 @@ pub struct PutEventsResultEntry {
 }
 
 impl PutEventsResultEntry {
-    pub(crate) fn delivered(event_id: String) -> Self {
+    pub(crate) fn accepted(event_id: String) -> Self {
         Self { event_id: Some(event_id), ..Self::default() }
     }
 
@@ -88,13 +90,13 @@ impl PutEventsResultEntry {
 }
 
 impl Bus {
-    /// An empty bus without faults.
+    /// An account with the event bus `default`, without queues and faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A bus that stores accepted entries and messages in a file, and goes on with those that are already in it. Messages that
-    /// were received and not deleted are visible again. Injected faults and recorded calls are not stored.
+    /// An account that stores accepted entries and messages in a file, and goes on with those that are already in it. Messages
+    /// that were received and not deleted are visible again. Injected faults and recorded calls are not stored.
     ///
     /// # Errors
     ///
@@ -109,7 +111,25 @@ impl Bus {
         Ok(Self(Arc::new(Mutex::new(state))))
     }
 
-    /// Every entry that was accepted, in order of arrival.
+    /// An account with a further event bus and a queue.
+    pub fn with(event_bus: &str, queue: &str) -> Self {
+        let this = Self::new();
+        this.create_event_bus(event_bus);
+        this.create_queue(queue);
+        this
+    }
+
+    /// Creates an event bus, unless it exists, by its name or ARN.
+    pub fn create_event_bus(&self, name: &str) {
+        self.state().event_buses.insert(event_bus_name(name).to_owned());
+    }
+
+    /// Creates a queue, unless it exists, by its name or URL.
+    pub fn create_queue(&self, name: &str) {
+        self.state().queues.create(name);
+    }
+
+    /// Every entry that reached an event bus, in order of arrival.
     pub fn delivered(&self) -> Vec<Delivered> {
         let state = self.state();
         state.stored(Journal::Bus).unwrap_or_else(|| state.delivered.clone())
@@ -148,7 +168,18 @@ impl Bus {
     }
 }
 
+/// The name of an event bus in its name or ARN.
+pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
+    name_or_arn.split_once(":event-bus/").map_or(name_or_arn, |(_, name)| name)
+}
+
 impl State {
+    /// Whether there is an event bus of this name or ARN.
+    pub(crate) fn has_event_bus(&self, name: &str) -> bool {
+        let name = event_bus_name(name);
+        name == "default" || self.event_buses.contains(name)
+    }
+
     pub(crate) fn deliver(&mut self, entry: Delivered) -> Result<(), StateError> {
         match &self.file {
             Some(file) => file.append(Journal::Bus, &entry)?,

@@ -10,6 +10,7 @@
 //!     {"code": "ThrottlingException"},
 //!     {"acceptThenDrop": true},
 //!     {"failEntries": [{"index": 2, "code": "InternalFailure"}]},
+//!     {"http": 400, "body": "<html>"},
 //!     {},
 //!     {"delayMs": 5000, "forever": true}
 //!   ],
@@ -17,7 +18,8 @@
 //!   "sendMessage": [{"http": 503}],
 //!   "messages": [{"containing": "", "code": "AWS.SimpleQueueService.NonExistentQueue"}],
 //!   "receiveMessage": [{"http": 500}],
-//!   "deleteMessage": [{"acceptThenDrop": true}]
+//!   "deleteMessage": [{"acceptThenDrop": true}],
+//!   "describeEventBus": [{"code": "ThrottlingException"}]
 //! }
 //! # "#;
 //! # serde_json::from_str::<daybook_local_aws::messaging::Faults>(json).unwrap();
@@ -51,6 +53,8 @@ pub struct Faults {
     pub receive_message: Vec<CallFault>,
     /// A fault for each of the next calls of `DeleteMessage` and `DeleteMessageBatch`.
     pub delete_message: Vec<CallFault>,
+    /// A fault for each of the next calls of `DescribeEventBus`.
+    pub describe_event_bus: Vec<CallFault>,
 }
 
 /// The fault of one call. `{}` is no fault.
@@ -64,6 +68,9 @@ pub struct CallFault {
     /// Fail the call with this error code. If only a status is given, the code is `InternalFailure` or `ValidationException`,
     /// depending on the status.
     pub code: Option<String>,
+    /// Return this text instead of the response, with the status above or 200; only for `PutEvents`. The call is executed only
+    /// with `accept_then_drop`.
+    pub body: Option<String>,
     /// Execute the call and drop its response: the connection breaks, or the error above is returned.
     pub accept_then_drop: bool,
     /// Fail these entries and accept the others; only for `PutEvents` and `DeleteMessageBatch`.
@@ -122,7 +129,23 @@ impl CallFault {
         if !self.accept_then_drop {
             return Ok(CallResponse::Json(response));
         }
+        if let Some(text) = self.text() {
+            return Ok(text);
+        }
         self.error().map_or(Ok(CallResponse::BrokenConnection), Err)
+    }
+
+    /// The text that replaces the response of a call that is not executed.
+    pub(crate) fn text_instead(&self) -> Option<CallResponse> {
+        self.text().filter(|_| !self.accept_then_drop)
+    }
+
+    fn text(&self) -> Option<CallResponse> {
+        Some(CallResponse::Text(self.status().unwrap_or(StatusCode::OK), self.body.clone()?))
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        StatusCode::from_u16(self.http?).ok()
     }
 
     /// The error of the whole call, if the fault has one.
@@ -130,7 +153,7 @@ impl CallFault {
         if self.http.is_none() && self.code.is_none() {
             return None;
         }
-        let status = self.http.and_then(|http| StatusCode::from_u16(http).ok()).unwrap_or(StatusCode::BAD_REQUEST);
+        let status = self.status().unwrap_or(StatusCode::BAD_REQUEST);
         let code = self.code.clone().unwrap_or_else(|| {
             if status.is_server_error() { "InternalFailure" } else { "ValidationException" }.to_owned()
         });

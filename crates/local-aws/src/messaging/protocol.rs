@@ -12,6 +12,8 @@ pub(crate) enum CallResponse {
     Json(Value),
     /// The connection breaks within the response.
     BrokenConnection,
+    /// This status and text, which no service of AWS would return.
+    Text(StatusCode, String),
 }
 
 /// An error that fails a whole call.

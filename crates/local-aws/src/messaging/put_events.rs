@@ -44,6 +44,10 @@ pub(crate) async fn put_events(bus: &Bus, body: &[u8]) -> Result<CallResponse, C
     fault.delay().await;
     let PutEventsRequest { entries } = protocol::read(body)?;
     let call = PutEventsCall { entries: entries.len(), bytes: entries.iter().map(size).sum(), results: vec![] };
+    if let Some(text) = fault.text_instead() {
+        bus.state().put_events_calls.push(call);
+        return Ok(text);
+    }
     if let Err(error) = fault.fail_before().and_then(|()| check(&entries, call.bytes)) {
         bus.state().put_events_calls.push(call);
         return Err(error);
@@ -68,8 +72,11 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
         results.push(match checked {
             Ok(entry) => {
                 let event_id = state.new_id();
-                match state.deliver(Delivered { event_id: event_id.clone(), ..entry }) {
-                    Ok(()) => PutEventsResultEntry::delivered(event_id),
+                // An entry for an unknown bus gets an id too, and is dropped.
+                let is_known = state.has_event_bus(&entry.event_bus_name);
+                let entry = Delivered { event_id: event_id.clone(), ..entry };
+                match if is_known { state.deliver(entry) } else { Ok(()) } {
+                    Ok(()) => PutEventsResultEntry::accepted(event_id),
                     Err(error) => PutEventsResultEntry::failed("InternalFailure", &error.to_string()),
                 }
             }
@@ -85,14 +92,11 @@ fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallErro
     if !(1..=MAX_ENTRIES).contains(&entries.len()) {
         return invalid(
             "1 validation error detected: Value at 'entries' failed to satisfy constraint: Member must have length \
-             from 1 to 10",
+             less than or equal to 10, and greater than or equal to 1",
         );
     }
     if bytes >= REQUEST_BYTES {
         return invalid("Total size of the entries in the request is over the limit.");
-    }
-    if entries.iter().all(|entry| required(entry).is_err()) {
-        return invalid("no entry has a Source, a DetailType and a Detail");
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use axum::routing::post;
 
 use crate::json_protocol::{self, JSON_1_0, JSON_1_1};
 use crate::messaging::bus::Bus;
+use crate::messaging::describe_event_bus::describe_event_bus;
 use crate::messaging::protocol::{CallError, CallResponse};
 use crate::messaging::put_events::put_events;
 use crate::messaging::sqs;
@@ -26,6 +27,7 @@ async fn dispatch(State(bus): State<Bus>, headers: HeaderMap, body: Bytes) -> Re
     let target = json_protocol::target(&headers);
     let result = match target {
         "AWSEvents.PutEvents" => put_events(&bus, &body).await,
+        "AWSEvents.DescribeEventBus" => describe_event_bus(&bus, &body).await,
         "AmazonSQS.SendMessage" => sqs::send_message(&bus, &body).await,
         "AmazonSQS.ReceiveMessage" => sqs::receive_message(&bus, &body).await,
         "AmazonSQS.DeleteMessage" => sqs::delete_message(&bus, &body).await,
@@ -36,21 +38,34 @@ async fn dispatch(State(bus): State<Bus>, headers: HeaderMap, body: Bytes) -> Re
         _ => Err(CallError::bad_request("UnknownOperationException", "")),
     };
     let request_id = bus.state().new_id();
-    let content_type = if target.starts_with("AmazonSQS.") { JSON_1_0 } else { JSON_1_1 };
-    respond(result, content_type, &request_id)
+    if target.starts_with("AmazonSQS.") {
+        respond(result.map_err(sqs::error), JSON_1_0, &request_id)
+    } else {
+        respond(result.map_err(|error| (error, None)), JSON_1_1, &request_id)
+    }
 }
 
-fn respond(result: Result<CallResponse, CallError>, content_type: &'static str, request_id: &str) -> Response<Body> {
-    let (status, error_code, body) = match result {
-        Ok(CallResponse::Json(json)) => (StatusCode::OK, None, json.to_string().into()),
-        Ok(CallResponse::BrokenConnection) => (StatusCode::OK, None, json_protocol::broken_body()),
-        Err(CallError { status, code, message }) => {
+/// The response of a call. An error may come with the value of `x-amzn-query-error`.
+fn respond(
+    result: Result<CallResponse, (CallError, Option<String>)>,
+    content_type: &'static str,
+    request_id: &str,
+) -> Response<Body> {
+    let (status, error_code, query_error, body) = match result {
+        Ok(CallResponse::Json(json)) => (StatusCode::OK, None, None, json.to_string().into()),
+        Ok(CallResponse::BrokenConnection) => (StatusCode::OK, None, None, json_protocol::broken_body()),
+        Ok(CallResponse::Text(status, text)) => (status, None, None, text.into()),
+        Err((CallError { status, code, message }, query_error)) => {
             let body = json_protocol::error_body(&code, &message).to_string();
-            (status, Some(code), body.into())
+            (status, Some(code), query_error, body.into())
         }
     };
     let mut response = json_protocol::response(status, content_type, body);
-    let headers = [("x-amzn-errortype", error_code.as_deref()), ("x-amzn-requestid", Some(request_id))];
+    let headers = [
+        ("x-amzn-errortype", error_code.as_deref()),
+        ("x-amzn-query-error", query_error.as_deref()),
+        ("x-amzn-requestid", Some(request_id)),
+    ];
     for (name, value) in headers {
         if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
             response.headers_mut().insert(name, value);

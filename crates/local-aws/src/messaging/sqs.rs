@@ -4,7 +4,9 @@
 //! - `send_message`, `receive_message`, and `receipts`: deletes a received message, or changes how long it is hidden.
 //! - `get_queue_attributes`: the number of messages.
 //! - `limits`: limits that several operations share.
+//! - `errors`: the two codes of an error.
 
+mod errors;
 mod get_queue_attributes;
 mod limits;
 mod queues;
@@ -12,6 +14,7 @@ mod receipts;
 mod receive_message;
 mod send_message;
 
+pub(crate) use errors::error;
 pub(crate) use get_queue_attributes::get_queue_attributes;
 pub use queues::QueueMessage;
 pub(crate) use queues::Queues;

@@ -21,8 +21,11 @@ fn a_queue_advances_when_its_first_message_is_settled() {
     let now = Instant::now();
     let mut queues = AggregateQueues::new([item("b", 2, 1), item("a", 7, 1), item("b", 1, 1)]);
     assert_eq!(steps(&mut queues, now), [Step::Send(vec![2, 1])]);
-    queues.request_finished([(2, Disposition::Sent), (1, Disposition::Unsendable)]);
-    assert_eq!(steps(&mut queues, now), [Step::DeadLetter(1), Step::Send(vec![0])]);
+    queues.request_finished([(2, Disposition::Sent), (1, Disposition::Held)]);
+    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0])]);
+    assert!(queues.has_held());
+    queues.release_held();
+    assert_eq!(steps(&mut queues, now), [Step::DeadLetter(1)]);
     finish(&mut queues, &[0], Disposition::Sent);
     assert_eq!(queues.unsettled().collect::<Vec<_>>(), [1]);
     queues.dead_letter_finished(1, true);
@@ -45,6 +48,18 @@ fn a_request_waits_only_for_messages_that_could_fill_it() {
 }
 
 #[test]
+fn a_partly_filled_request_does_not_wait_for_a_slow_request() {
+    let now = Instant::now();
+    let names: Vec<_> = (0..15).map(|name| format!("{name}")).collect();
+    let items = names.iter().map(|name| item(name, 1, 1)).chain([item("0", 2, 1)]);
+    let mut queues = AggregateQueues::new(items);
+    assert_eq!(steps(&mut queues, now), [Step::Send((0..10).collect())]);
+    assert_eq!(queues.next_attempt_at(now), Some(now + FILL_TIME));
+    assert_eq!(steps(&mut queues, now + FILL_TIME), [Step::Send((10..15).collect())]);
+    assert_eq!(queues.next_attempt_at(now + FILL_TIME), None);
+}
+
+#[test]
 fn a_request_is_smaller_than_the_limit() {
     let now = Instant::now();
     let names = ["a", "b", "c", "d"];
@@ -61,8 +76,8 @@ fn a_retried_message_waits_for_its_time() {
     let mut queues = AggregateQueues::new([item("a", 1, 1), item("b", 1, 1)]);
     assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1])]);
     queues.request_finished([(0, Disposition::RetryAt(later)), (1, Disposition::Sent)]);
-    assert_eq!((steps(&mut queues, now), queues.next_attempt_at()), (vec![], Some(later)));
-    assert_eq!((steps(&mut queues, later), queues.next_attempt_at()), (vec![Step::Send(vec![0])], None));
+    assert_eq!((steps(&mut queues, now), queues.next_attempt_at(now)), (vec![], Some(later)));
+    assert_eq!((steps(&mut queues, later), queues.next_attempt_at(later)), (vec![Step::Send(vec![0])], None));
     assert_eq!(queues.attempts(0), 2);
 }
 
@@ -89,9 +104,17 @@ fn message_that_the_dead_letter_queue_rejects_blocks_only_its_own_queue() {
 
 #[test]
 fn concurrent_calls_are_limited() {
-    let names: Vec<_> = (0..200).map(|name| format!("{name}")).collect();
+    let names: Vec<_> = (0..400).map(|name| format!("{name}")).collect();
     let mut sends = AggregateQueues::new(names.iter().map(|name| item(name, 1, 1)));
-    assert_eq!(steps(&mut sends, Instant::now()).len(), MAX_REQUESTS);
+    let now = Instant::now();
+    assert_eq!(steps(&mut sends, now).len(), MAX_REQUESTS);
+    assert_eq!(sends.next_attempt_at(now), Some(now + SLOW));
+    assert_eq!(steps(&mut sends, now + SLOW).len(), MAX_REQUESTS);
+    let much_later = now + 10 * SLOW;
+    assert_eq!(steps(&mut sends, much_later).len(), MAX_REQUESTS);
+    assert_eq!(steps(&mut sends, much_later + SLOW).len(), MAX_SLOW_REQUESTS - 3 * MAX_REQUESTS);
+    assert_eq!(steps(&mut sends, much_later + 10 * SLOW), []);
+    assert_eq!(sends.next_attempt_at(much_later + 10 * SLOW), None);
     let mut unsendable =
         AggregateQueues::new(names.iter().map(|name| QueueItem { aggregate: Some(name), order: 1, bytes: None }));
     assert_eq!(steps(&mut unsendable, Instant::now()).len(), MAX_DEAD_LETTERS);
@@ -154,7 +177,7 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
         }
         let (pick, outcomes) = fates.next().cloned().unwrap_or_default();
         if steps_in_flight.is_empty() {
-            let Some(wake) = queues.next_attempt_at() else { break };
+            let Some(wake) = queues.next_attempt_at(now) else { break };
             now = wake;
             continue;
         }
@@ -169,7 +192,7 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
                     0 | 1 => (index, Disposition::Sent),
                     2 => (index, Disposition::RetryAt(now + Duration::from_millis(5))),
                     3 => (index, Disposition::RetryAlone),
-                    _ => (index, Disposition::Unsendable),
+                    _ => (index, Disposition::Held),
                 });
                 let dispositions: Vec<_> = dispositions.collect();
                 settled.extend(
@@ -179,6 +202,7 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
                         .map(|(index, _)| index),
                 );
                 queues.request_finished(dispositions);
+                queues.release_held();
             }
         }
     }

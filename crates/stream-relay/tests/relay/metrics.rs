@@ -7,8 +7,10 @@ mod support;
 
 use daybook_function_runtime::Metrics;
 use daybook_settings::Environment;
+use daybook_stream_relay::RetryPolicy;
 use serde_json::{Value, json};
 use support::{insert, setup};
+use tokio::time::{Duration, Instant};
 
 #[tokio::test]
 async fn an_invocation_is_one_line_of_embedded_metrics() {
@@ -45,6 +47,19 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     assert!(lags.iter().all(|lag| lag.as_f64().unwrap() >= 0.0));
 
     assert_eq!(lines(metrics), Vec::<Value>::new(), "a line tells what happened since the last");
+
+    // An open breaker, and requests without a TLS connection.
+    let setup = support::setup(json!({"entries": [{"containing": "", "code": "InvalidArgument"}]})).await;
+    let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "c", 1)];
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
+    assert_eq!(lines(metrics)[0]["BreakerOpened"], 1);
+    let https = setup.url().replace("http://", "https://");
+    let batch = serde_json::from_value(json!({"Records": [insert(1, "a", 1)]})).unwrap();
+    let relay = support::relay_with(&support::lambda_config(&https, &[]).await, RetryPolicy::default());
+    relay.handle(batch, Instant::now() + Duration::from_millis(1_500)).await.unwrap();
+    let written = lines(metrics);
+    assert!(written[0]["TlsFailures"].as_u64().unwrap() >= 1, "{written:?}");
+    assert_eq!(written[0].get("BreakerOpened"), None);
 
     let setup = support::setup(json!({"entries": [{"containing": "a-1", "code": "AccessDeniedException"}]})).await;
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "a", 2)]).await.as_deref(), Some("1"));

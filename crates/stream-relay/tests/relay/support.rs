@@ -1,7 +1,9 @@
 //! A relay over a local bus, and stream records for it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use aws_sdk_eventbridge::config::{Credentials, Region, SharedCredentialsProvider};
+use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_stream_relay::{BatchResponse, Relay, RelayError, RelaySettings, RetryPolicy, StreamBatch, clients};
 use daybook_test_support::{log, stream_record};
@@ -16,10 +18,12 @@ pub(crate) fn take_log() -> Vec<Value> {
 /// More than any test takes.
 const TIME: Duration = Duration::from_secs(60);
 
+const MAX_MESSAGE_AGE: Duration = Duration::from_secs(15 * 60);
+
 pub(crate) struct Setup {
     pub(crate) bus: Bus,
     relay: Relay,
-    _server: Server,
+    server: Server,
 }
 
 /// A relay in a hurry whose bus has these faults.
@@ -33,18 +37,40 @@ pub(crate) async fn setup(faults: Value) -> Setup {
 }
 
 pub(crate) async fn setup_with_retries(retry: RetryPolicy, faults: Value) -> Setup {
-    let bus = Bus::new();
+    let bus = Bus::with("main", "dlq");
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
-    let config = daybook_function_runtime::aws_config_at(server.url());
+    let relay = relay_at(server.url(), retry);
+    Setup { bus, relay, server }
+}
+
+/// A relay whose services have this URL.
+pub(crate) fn relay_at(url: &str, retry: RetryPolicy) -> Relay {
+    relay_with(&daybook_function_runtime::aws_config_at(url), retry)
+}
+
+/// The configuration that a function in Lambda has with these variables, for services at this URL.
+pub(crate) async fn lambda_config(url: &str, variables: &[(&str, &str)]) -> SdkConfig {
+    let environment = variables.iter().copied().collect();
+    let config = daybook_function_runtime::aws_config_in_lambda(&environment).await.unwrap();
+    let credentials = Credentials::new("local", "local", None, None, "tests");
+    config
+        .into_builder()
+        .endpoint_url(url)
+        .region(Region::from_static("us-east-1"))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .build()
+}
+
+pub(crate) fn relay_with(config: &SdkConfig, retry: RetryPolicy) -> Relay {
     let settings = RelaySettings {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),
+        max_message_age: MAX_MESSAGE_AGE,
         retry,
     };
-    let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
-    Setup { bus, relay, _server: server }
+    Relay::new(clients::eventbridge(config), clients::sqs(config), settings)
 }
 
 impl Setup {
@@ -66,6 +92,16 @@ impl Setup {
     /// The ids of the messages on the bus, in order of arrival.
     pub(crate) fn delivered(&self) -> Vec<String> {
         self.bus.delivered().iter().map(|entry| message_id(&entry.detail)).collect()
+    }
+
+    /// The endpoint of the bus and the queue.
+    pub(crate) fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// Replaces the faults.
+    pub(crate) fn fail(&self, faults: Value) {
+        self.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     }
 
     /// The number of entries of each call.
@@ -91,7 +127,15 @@ pub(crate) fn insert_detail(sequence_number: u64, id: &str, seq: u64, detail: &s
         "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": seq.to_string()},
         "ttl": {"N": "1800000000"},
     });
-    stream_record::insert(sequence_number, image)
+    written(stream_record::insert(sequence_number, image), 0)
+}
+
+/// The record of a row that was written so many minutes ago.
+pub(crate) fn written(mut record: Value, minutes_ago: u64) -> Value {
+    let at = SystemTime::now() - Duration::from_secs(60 * minutes_ago);
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    record["dynamodb"]["ApproximateCreationDateTime"] = json!(seconds);
+    record
 }
 
 /// A detail with spaces that a printer would not put there.

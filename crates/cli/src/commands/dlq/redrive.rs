@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::operator::dead_letter_message::{DeadLetterMessage, MessageFilterArgs};
 use crate::operator::dead_letter_queue::{DeadLetterQueue, READ_VISIBILITY_TIMEOUT};
 use crate::operator::progress::ProgressLine;
-use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP};
+use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -78,9 +78,12 @@ type Copies<'a> = &'a [DeadLetterMessage];
 ///
 /// # Errors
 ///
-/// When the queue cannot be read, or the bus accepts no more messages.
+/// When the queue cannot be read, or the bus does not exist or accepts no more messages.
 pub(super) async fn run(args: DlqRedriveArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let resend = args.bus.connect(&context.environment, args.rate).await?;
+    if args.yes {
+        check_bus(&resend).await?;
+    }
     let queue = args.queue.connect(&context.environment).await?;
     let counts = RedriveCounts { hidden: queue.counts().await?.hidden, ..RedriveCounts::default() };
     let (as_json, unsent, output_error) = (args.json, UnsentMessages::default(), None);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use daybook_decider::Registry;
-use daybook_event_store::{EventStore, StoreError};
-use daybook_table::AggregateKey;
+use daybook_event_store::{EventStore, StoreError, UnreadableRow};
+use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 use ulid::Ulid;
 
@@ -36,21 +36,33 @@ pub struct WindowArgs {
     pub after: Option<AggregateName>,
 }
 
+/// The events of a window.
+#[derive(Default)]
+pub(super) struct WindowEvents {
+    pub(super) by_aggregate: BTreeMap<AggregateKey, AggregateEvents>,
+    /// Rows of the index that cannot be read.
+    pub(super) unreadable: Vec<UnreadableRow>,
+    /// The time from which on events of the window may still appear.
+    pub(super) unsettled_from: Option<Timestamp>,
+}
+
 /// The events of an aggregate within the window, by number. The value is the count of the aggregate's messages up to and
 /// including those of the event, if the index contains it.
 pub(super) type AggregateEvents = BTreeMap<u64, Option<u64>>;
 
 impl WindowArgs {
-    /// Finds the events of the window, by aggregate; after Ctrl-C, only some of them.
+    /// Finds the events of the window; after Ctrl-C, only some of them.
     pub(super) async fn find_events(
         &self,
         store: &EventStore,
         registry: &Registry,
         interrupt: &Interrupt,
-    ) -> Result<BTreeMap<AggregateKey, AggregateEvents>, OperatorError> {
+    ) -> Result<WindowEvents, OperatorError> {
         let names = self.event_names(registry)?;
         let (first, last) = self.event_ids()?;
-        let mut found: BTreeMap<AggregateKey, AggregateEvents> = BTreeMap::new();
+        let settled_up_to = store.settled_up_to(Timestamp::now());
+        let unsettled_from = (settled_up_to < self.to).then(|| settled_up_to.max(self.from));
+        let mut found = WindowEvents { unsettled_from, ..WindowEvents::default() };
         let progress = ProgressLine::spinner();
         let mut count = 0;
         for partition in store.admin().index_partitions(&names) {
@@ -59,10 +71,14 @@ impl WindowArgs {
                 let page = store.admin().index(&partition, first, last).await.map_err(cannot_read)?;
                 for entry in page.items.into_iter().filter(|entry| self.selects(&entry.aggregate)) {
                     count += 1;
-                    found.entry(entry.aggregate).or_default().insert(entry.seq_num, entry.message_seq);
+                    let of_aggregate = found.by_aggregate.entry(entry.aggregate).or_default();
+                    of_aggregate.insert(entry.seq_num, entry.message_seq);
                 }
-                progress.set_message(format!("{count} events of {} aggregates, at {partition}", found.len()));
-                from = page.next.and_then(|last| last.increment().ok());
+                let unreadable = page.unreadable.into_iter();
+                found.unreadable.extend(unreadable.filter(|row| row.aggregate().is_none_or(|key| self.selects(&key))));
+                let aggregates = found.by_aggregate.len();
+                progress.set_message(format!("{count} events of {aggregates} aggregates, at {partition}"));
+                from = keys::id_after(page.cursor).filter(|_| page.more);
             }
         }
         Ok(found)

@@ -11,7 +11,6 @@ use ulid::Ulid;
 use super::finding::Discrepancy;
 use super::report::Report;
 use super::snapshots::Snapshots;
-use super::sort_key;
 use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
 
@@ -105,7 +104,7 @@ impl<'a> Events<'a> {
 
     pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>, report: &mut Report<'_>) {
         report.verified.events += 1;
-        let Some(seq_num) = sort_key::event(&sk) else {
+        let Some(seq_num) = keys::event_seq_num(&sk) else {
             return report.add(sk, Discrepancy::Unreadable { reason: "its sort key is not an event's".to_owned() });
         };
         self.gap(self.last() + 1, seq_num - 1, report);

@@ -1,12 +1,6 @@
-//! The numbers in sort keys.
+//! The numbers in the sort keys of outbox rows.
 
 use daybook_table::keys;
-
-/// The event number in the sort key of an event.
-pub(super) fn event(sk: &str) -> Option<u64> {
-    let seq_num = number(sk.strip_prefix(keys::EVENT_PREFIX)?)?;
-    (seq_num > 0 && keys::event_sk(seq_num) == sk).then_some(seq_num)
-}
 
 /// The event number in the sort key of an outbox row, and the index of the message among those of the event.
 pub(super) fn message(sk: &str) -> Option<(u64, usize)> {

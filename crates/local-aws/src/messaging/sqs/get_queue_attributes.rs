@@ -16,6 +16,7 @@ struct GetQueueAttributesRequest {
 
 pub(crate) fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let GetQueueAttributesRequest { queue_url, attribute_names } = protocol::read(body)?;
+    bus.state().queues.check(&queue_url)?;
     let (visible, hidden) = bus.state().queues.counts(&queue_url);
     let known = [
         ("ApproximateNumberOfMessages", visible),

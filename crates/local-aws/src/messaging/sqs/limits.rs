@@ -6,18 +6,26 @@ use crate::messaging::protocol::CallError;
 
 /// Maximum time that a message stays hidden, in seconds: twelve hours.
 const MAX_VISIBILITY_TIMEOUT: u64 = 12 * 60 * 60;
+/// Maximum time that a call waits for a message, in seconds.
+const MAX_WAIT_TIME: u64 = 20;
 
 pub(crate) fn check_visibility_timeout(seconds: u64) -> Result<(), CallError> {
     check_range("VisibilityTimeout", seconds, 0..=MAX_VISIBILITY_TIMEOUT)
 }
 
+pub(crate) fn check_wait_time(seconds: u64) -> Result<(), CallError> {
+    check("WaitTimeSeconds", seconds, 0..=MAX_WAIT_TIME, "Must be >= 0 and <= 20, if provided.")
+}
+
 pub(crate) fn check_range(parameter: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), CallError> {
+    let reason = format!("Must be between {} and {}, if provided.", range.start(), range.end());
+    check(parameter, value, range, &reason)
+}
+
+fn check(parameter: &str, value: u64, range: RangeInclusive<u64>, reason: &str) -> Result<(), CallError> {
     if range.contains(&value) {
         return Ok(());
     }
-    let (least, most) = range.into_inner();
-    let message = format!(
-        "Value {value} for parameter {parameter} is invalid. Reason: Must be between {least} and {most}, if provided."
-    );
-    Err(CallError::bad_request("InvalidParameterValue", &message))
+    let message = format!("Value {value} for parameter {parameter} is invalid. Reason: {reason}");
+    Err(CallError::bad_request("InvalidParameterValueException", &message))
 }

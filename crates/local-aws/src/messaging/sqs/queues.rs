@@ -1,6 +1,6 @@
 //! Standard queues: a received message is hidden until its visibility timeout ends or it is deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,9 +23,10 @@ pub struct QueueMessage {
     pub attributes: BTreeMap<String, String>,
 }
 
-/// All queues. A queue exists as soon as a message names it.
+/// All queues. A queue is known by the last part of its URL, whatever the host.
 #[derive(Default)]
 pub(crate) struct Queues {
+    names: BTreeSet<String>,
     queued: Vec<Queued>,
     /// Wakes waiting receivers.
     pub(crate) changed: Arc<Notify>,
@@ -47,17 +48,34 @@ impl Queued {
         self.hidden_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether it is in this queue. Only the paths are compared: after a restart, the queue may be on another port.
-    fn is_in(&self, queue_url: &str) -> bool {
-        path(&self.message.queue_url) == path(queue_url)
+    fn has(&self, queue_url: &str, handle: &str) -> bool {
+        self.is_of(queue_url) && self.handle.as_deref() == Some(handle)
     }
 
-    fn has(&self, queue_url: &str, handle: &str) -> bool {
-        self.is_in(queue_url) && self.handle.as_deref() == Some(handle)
+    fn is_of(&self, queue_url: &str) -> bool {
+        name_of(&self.message.queue_url) == name_of(queue_url)
     }
 }
 
+/// The name of a queue in its name or URL.
+fn name_of(queue: &str) -> &str {
+    queue.rsplit('/').next().unwrap_or_default()
+}
+
 impl Queues {
+    /// Creates a queue, unless it exists.
+    pub(crate) fn create(&mut self, queue: &str) {
+        self.names.insert(name_of(queue).to_owned());
+    }
+
+    /// Checks that a queue exists.
+    pub(crate) fn check(&self, queue_url: &str) -> Result<(), CallError> {
+        if self.names.contains(name_of(queue_url)) {
+            return Ok(());
+        }
+        Err(CallError::bad_request("QueueDoesNotExist", "The specified queue does not exist."))
+    }
+
     pub(crate) fn send(&mut self, message: QueueMessage) {
         let (sent, first_received) = (now(), 0);
         self.queued.push(Queued { message, sent, receives: 0, first_received, handle: None, hidden_until: None });
@@ -70,7 +88,7 @@ impl Queues {
 
     /// Receives a maximum of `most` messages, and hides them for a duration.
     pub(crate) fn receive(&mut self, queue_url: &str, most: usize, hide: Duration) -> Vec<&Queued> {
-        let is_visible = |queued: &&mut Queued| queued.is_in(queue_url) && !queued.is_hidden();
+        let is_visible = |queued: &&mut Queued| queued.is_of(queue_url) && !queued.is_hidden();
         let mut received = Vec::new();
         for queued in self.queued.iter_mut().filter(is_visible).take(most) {
             queued.receives += 1;
@@ -98,17 +116,23 @@ impl Queues {
     /// Deletes the message of a receipt, and returns it. An older receipt of a message and a receipt of a deleted message
     /// delete nothing; both calls succeed.
     pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<Option<QueueMessage>, CallError> {
+        self.check(queue_url)?;
         check_handle(handle)?;
         let position = self.queued.iter().position(|queued| queued.has(queue_url, handle));
         Ok(position.map(|position| self.queued.remove(position).message))
     }
 
-    /// Hides the message of a receipt for a duration from now on; 0 makes it visible at once.
+    /// Hides the message of its latest receipt for a duration from now on, even if it is visible again; 0 makes it visible at
+    /// once.
     pub(crate) fn hide(&mut self, queue_url: &str, handle: &str, hide: Duration) -> Result<(), CallError> {
+        self.check(queue_url)?;
         check_handle(handle)?;
-        let in_flight = self.queued.iter_mut().find(|queued| queued.has(queue_url, handle) && queued.is_hidden());
-        let Some(queued) = in_flight else {
-            return Err(CallError::bad_request("MessageNotInflight", "The specified message isn't in flight."));
+        let Some(queued) = self.queued.iter_mut().find(|queued| queued.has(queue_url, handle)) else {
+            let message = format!(
+                "Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not available for \
+                 visibility timeout change."
+            );
+            return Err(CallError::bad_request("InvalidParameterValueException", &message));
         };
         queued.hidden_until = Some(Instant::now() + hide);
         self.changed.notify_waiters();
@@ -116,22 +140,16 @@ impl Queues {
     }
 
     fn of_queue(&self, queue_url: &str) -> impl Iterator<Item = &Queued> {
-        self.queued.iter().filter(move |queued| queued.is_in(queue_url))
+        self.queued.iter().filter(move |queued| queued.is_of(queue_url))
     }
-}
-
-/// The path of a queue's URL: `000000000000/daybook-dlq`.
-fn path(queue_url: &str) -> &str {
-    let path = queue_url.split_once("://").and_then(|(_, after_scheme)| after_scheme.split_once('/'));
-    path.map_or(queue_url, |(_, path)| path)
 }
 
 /// Checks the form of a receipt handle: a message id and the number of the receive.
 fn check_handle(handle: &str) -> Result<(), CallError> {
     let is_handle =
         handle.split_once('/').is_some_and(|(id, receive)| id.len() == 36 && receive.parse::<u32>().is_ok());
-    let invalid = || CallError::bad_request("ReceiptHandleIsInvalid", "The specified receipt handle isn't valid.");
-    if is_handle { Ok(()) } else { Err(invalid()) }
+    let message = format!("The input receipt handle \"{handle}\" is not a valid receipt handle.");
+    if is_handle { Ok(()) } else { Err(CallError::bad_request("ReceiptHandleIsInvalid", &message)) }
 }
 
 /// Milliseconds since 1970.

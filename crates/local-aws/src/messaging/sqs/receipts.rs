@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::{CallFault, INJECTED};
 use crate::messaging::protocol::{self, CallError, CallResponse};
+use crate::messaging::sqs::errors::query_code;
 use crate::messaging::sqs::limits::check_visibility_timeout;
 
 /// Maximum entries per batch.
@@ -59,6 +60,7 @@ pub(crate) async fn delete_message(bus: &Bus, body: &[u8]) -> Result<CallRespons
 pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = deletion_fault(bus).await?;
     let ReceiptBatchRequest { queue_url, entries } = protocol::read(body)?;
+    bus.state().queues.check(&queue_url)?;
     fault.respond(each(entries, |index, receipt| match fault.of_entry(index) {
         Some(code) => Err(CallError::bad_request(&code, INJECTED)),
         None => bus.state().delete(&queue_url, &receipt.receipt_handle),
@@ -80,12 +82,15 @@ pub(crate) fn change_visibility(bus: &Bus, body: &[u8]) -> Result<CallResponse, 
 
 pub(crate) fn change_visibility_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let ReceiptBatchRequest { queue_url, entries } = protocol::read(body)?;
+    bus.state().queues.check(&queue_url)?;
     each(entries, |_, receipt| hide(bus, &queue_url, receipt)).map(CallResponse::Json)
 }
 
 fn hide(bus: &Bus, queue_url: &str, receipt: &Receipt) -> Result<(), CallError> {
     let message = "The request must contain the parameter VisibilityTimeout.";
-    let seconds = receipt.visibility_timeout.ok_or_else(|| CallError::bad_request("MissingParameter", message))?;
+    let seconds = receipt
+        .visibility_timeout
+        .ok_or_else(|| CallError::bad_request("MissingRequiredParameterException", message))?;
     check_visibility_timeout(seconds)?;
     bus.state().queues.hide(queue_url, &receipt.receipt_handle, Duration::from_secs(seconds))
 }
@@ -98,15 +103,20 @@ fn each(
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     let is_id = |id: &str| (1..=MAX_ENTRY_ID).contains(&id.len()) && id.bytes().all(allowed);
     let ids: HashSet<_> = entries.iter().map(|entry| &entry.id).collect();
-    let invalid = |code, message| Err(CallError::bad_request(code, message));
+    let invalid = |code, message: &str| Err(CallError::bad_request(code, message));
     if entries.is_empty() {
         return invalid("EmptyBatchRequest", "There should be at least one entry in the request.");
     }
     if entries.len() > MAX_ENTRIES {
-        return invalid("TooManyEntriesInBatchRequest", "Maximum number of entries per request are 10.");
+        let message = format!("Maximum number of entries per request are 10. You have sent {}.", entries.len());
+        return invalid("TooManyEntriesInBatchRequest", &message);
     }
     if !entries.iter().all(|entry| is_id(&entry.id)) {
-        return invalid("InvalidBatchEntryId", "A batch entry id can only contain 1 to 80 of A-Z a-z 0-9 _ -.");
+        return invalid(
+            "InvalidBatchEntryId",
+            "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 letters \
+             long.",
+        );
     }
     if ids.len() < entries.len() {
         return invalid("BatchEntryIdsNotDistinct", "Two or more batch entries have the same Id.");
@@ -117,6 +127,7 @@ fn each(
             Ok(()) => successful.push(json!({ "Id": id })),
             Err(CallError { status, code, message }) => {
                 let sender_fault = status.is_client_error();
+                let code = query_code(&code).unwrap_or(&code);
                 failed.push(json!({ "Id": id, "SenderFault": sender_fault, "Code": code, "Message": message }));
             }
         }

@@ -9,13 +9,11 @@ use tokio::time::Instant;
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::CallFault;
 use crate::messaging::protocol::{self, CallError, CallResponse};
-use crate::messaging::sqs::limits::{check_range, check_visibility_timeout};
+use crate::messaging::sqs::limits::{check_range, check_visibility_timeout, check_wait_time};
 use crate::messaging::sqs::queues::Queued;
 
 /// Maximum messages per call.
 const MAX_MESSAGES: u64 = 10;
-/// Maximum wait time of a call, in seconds.
-const MAX_WAIT: u64 = 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -52,7 +50,8 @@ pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallRespon
     fault.fail_before()?;
     check_range("MaxNumberOfMessages", request.max_number_of_messages, 1..=MAX_MESSAGES)?;
     check_visibility_timeout(request.visibility_timeout)?;
-    check_range("WaitTimeSeconds", request.wait_time_seconds, 0..=MAX_WAIT)?;
+    check_wait_time(request.wait_time_seconds)?;
+    bus.state().queues.check(&request.queue_url)?;
     let messages = receive(bus, &request).await;
     fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
 }

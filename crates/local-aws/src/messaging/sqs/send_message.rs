@@ -39,6 +39,7 @@ pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse,
     fault.fail_before()?;
     check(&request)?;
     let mut state = bus.state();
+    state.queues.check(&request.queue_url)?;
     if let Some(code) = Rule::apply(&mut state.faults.messages, &[&request.message_body]) {
         return Err(CallError::bad_request(&code, INJECTED));
     }
@@ -59,11 +60,14 @@ fn check(request: &SendMessageRequest) -> Result<(), CallError> {
     let bytes = request.message_body.len()
         + attributes.map(|(name, value)| name.len() + value.data_type.len() + value.string_value.len()).sum::<usize>();
     if request.message_body.is_empty() {
-        return Err(CallError::bad_request("MissingParameter", "The request must contain the parameter MessageBody."));
+        return Err(CallError::bad_request(
+            "MissingRequiredParameterException",
+            "The request must contain the parameter MessageBody.",
+        ));
     }
     if bytes > MAX_MESSAGE {
         return Err(CallError::bad_request(
-            "InvalidParameterValue",
+            "InvalidParameterValueException",
             "One or more parameters are invalid. Reason: Message must be shorter than 1048576 bytes.",
         ));
     }

@@ -1,0 +1,17 @@
+//! Metrics of requests, and the log lines that belong to them.
+
+use daybook_event_store::UnreadableRow;
+use metrics::{Unit, counter, describe_counter};
+
+/// Registers the units of the metrics.
+pub(crate) fn describe() {
+    describe_counter!("RowsUnreadable", Unit::Count, "");
+}
+
+/// Logs and counts the rows that a page leaves out because they cannot be read.
+pub(crate) fn report_unreadable(rows: &[UnreadableRow]) {
+    for row in rows {
+        tracing::warn!(item = %row, error = row.reason, "left out a row that cannot be read");
+    }
+    counter!("RowsUnreadable").increment(rows.len() as u64);
+}

@@ -1,0 +1,234 @@
+//! Distinguishes failures of single messages from failures of the bus. Only a failure of a single message may send the
+//! message to the dead-letter queue; a failure of the bus must not drain the stream into that queue.
+//!
+//! The rule:
+//! 1. A rejected message is held until there is evidence. The bus has accepted another message in this invocation: the
+//!    rejection is about the message itself, which goes to the dead-letter queue.
+//! 2. Nothing was accepted, and no request is in flight or ready that could change this: fewer than [`SEVERAL`] messages
+//!    with the same code count as single messages and go to the dead-letter queue. So a batch of one poison message
+//!    does not wait. Codes that are certainly about the message ([`ABOUT_THE_MESSAGE`]) are counted within the
+//!    invocation. Others can also mean a wrong setting, which rejects every message. They are counted across the
+//!    process, for `MAX_MESSAGE_AGE_MINUTES` or until the bus accepts a message: a mapping splits failing batches down to
+//!    single records, and a stack without load has batches of one.
+//! 3. [`SEVERAL`] or more: the breaker is open. No new request starts, and everything stays unsettled. A request in
+//!    flight that the bus still accepts closes it.
+//! 4. A transient failure is retried for the whole invocation. It counts as a rejection if the message is older than
+//!    `MAX_MESSAGE_AGE_MINUTES`, failed [`MIN_ATTEMPTS`] times in this invocation, few others have the same code, and the
+//!    bus accepts others: in this invocation, or in an earlier one of this process, because the mapping may meanwhile
+//!    deliver the message alone. In an outage the bus accepts nothing, so no message is given up.
+//! 5. An error of the deployment stops the invocation at once, and sends nothing to the dead-letter queue.
+//!
+//! The evidence of earlier invocations is lost when Lambda replaces the process. Then a message that is delivered alone
+//! waits until the mapping discards it, and the alarms on late messages and retried records stay on.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// From this number on, messages with the same code are not single messages.
+const SEVERAL: usize = 3;
+/// The number of attempts in an invocation before a transient failure can count as a rejection.
+const MIN_ATTEMPTS: u32 = 5;
+/// The codes that are about the message and cannot be about a setting.
+const ABOUT_THE_MESSAGE: [&str; 2] = ["MalformedDetail", "OversizedEntry"];
+/// Maximum messages that are remembered as failing while others succeeded.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// The evidence of earlier invocations of this process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BusMemory(Arc<Mutex<Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// The ids of the messages that the bus rejected since it last accepted one, by code, with the time of their first
+    /// rejection.
+    rejected: HashMap<String, HashMap<String, Instant>>,
+    /// The ids of messages that failed while the bus accepted others.
+    failed_alone: HashSet<String>,
+}
+
+/// The evidence of one invocation.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    memory: BusMemory,
+    max_message_age: Duration,
+    accepted: usize,
+    /// The messages that failed, by code.
+    failed: HashMap<String, BTreeSet<usize>>,
+    /// Those of them that were rejected.
+    rejected: HashMap<String, BTreeSet<usize>>,
+}
+
+impl Breaker {
+    pub(crate) fn new(memory: BusMemory, max_message_age: Duration) -> Self {
+        Self { memory, max_message_age, accepted: 0, failed: HashMap::new(), rejected: HashMap::new() }
+    }
+
+    /// Records that the bus accepted a message.
+    pub(crate) fn accepted(&mut self, id: &str) {
+        self.accepted += 1;
+        let mut memory = self.memory();
+        memory.rejected.clear();
+        memory.failed_alone.remove(id);
+    }
+
+    /// Records a failure of a message, of any kind.
+    pub(crate) fn failed(&mut self, index: usize, code: &str) {
+        self.failed.entry(code.to_owned()).or_default().insert(index);
+    }
+
+    /// Whether a transient failure of this message counts as a rejection.
+    pub(crate) fn is_given_up(&self, id: &str, code: &str, attempts: u32, age: Option<Duration>) -> bool {
+        let others_succeed =
+            if self.accepted > 0 { self.are_few(code) } else { self.memory().failed_alone.contains(id) };
+        attempts >= MIN_ATTEMPTS && age.is_some_and(|age| age >= self.max_message_age) && others_succeed
+    }
+
+    /// Records that a message was rejected.
+    pub(crate) fn rejected(&mut self, index: usize, id: &str, code: &str, now: Instant) {
+        self.rejected.entry(code.to_owned()).or_default().insert(index);
+        let max_age = self.max_message_age;
+        let mut memory = self.memory();
+        let rejected = memory.rejected.entry(code.to_owned()).or_default();
+        rejected.retain(|_, since| now.duration_since(*since) < max_age);
+        rejected.entry(id.to_owned()).or_insert(now);
+    }
+
+    /// Whether the bus has accepted a message in this invocation.
+    pub(crate) fn has_accepted(&self) -> bool {
+        self.accepted > 0
+    }
+
+    /// Whether the rejections are not about single messages.
+    pub(crate) fn is_open(&self) -> bool {
+        self.rejected_by_the_bus().is_some()
+    }
+
+    /// A message of this invocation that was rejected together with several others, so that the breaker is open.
+    pub(crate) fn rejected_by_the_bus(&self) -> Option<usize> {
+        let mut rejected = self.rejected.iter().filter(|_| self.accepted == 0);
+        let (_, here) = rejected.find(|(code, here)| self.count(code, here) >= SEVERAL)?;
+        here.first().copied()
+    }
+
+    /// Remembers a message that is unsettled after a transient failure, if the bus accepted others.
+    pub(crate) fn remember_unsettled(&self, id: &str, code: &str) {
+        let mut memory = self.memory();
+        if self.accepted > 0 && self.are_few(code) {
+            if memory.failed_alone.len() >= MAX_REMEMBERED {
+                memory.failed_alone.clear();
+            }
+            memory.failed_alone.insert(id.to_owned());
+        }
+    }
+
+    fn count(&self, code: &str, in_this_invocation: &BTreeSet<usize>) -> usize {
+        if ABOUT_THE_MESSAGE.contains(&code) {
+            return in_this_invocation.len();
+        }
+        let in_this_process = self.memory().rejected.get(code).map_or(0, HashMap::len);
+        in_this_process.max(in_this_invocation.len())
+    }
+
+    /// Whether few messages of this invocation failed with a code, compared with those that the bus accepted: throttling and
+    /// short disturbances hit many.
+    fn are_few(&self, code: &str) -> bool {
+        let failed = self.failed.get(code).map_or(0, BTreeSet::len);
+        failed < SEVERAL || failed * 10 <= self.accepted
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE: Duration = Duration::from_secs(900);
+    const OLD: Option<Duration> = Some(AGE);
+
+    fn breaker() -> Breaker {
+        Breaker::new(BusMemory::default(), AGE)
+    }
+
+    fn next(breaker: &Breaker) -> Breaker {
+        Breaker::new(breaker.memory.clone(), AGE)
+    }
+
+    #[test]
+    fn breaker_opens_when_several_messages_are_rejected_and_none_is_accepted() {
+        let mut breaker = breaker();
+        for (index, open) in [(0, false), (1, false), (1, false), (2, true)] {
+            breaker.rejected(index, &index.to_string(), "InvalidArgument", Instant::now());
+            assert_eq!(breaker.is_open(), open, "{index}");
+        }
+        breaker.accepted("3");
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn rejections_with_different_codes_do_not_open_the_breaker() {
+        let mut breaker = breaker();
+        for (index, code) in ["InvalidArgument", "SomethingNew", "MalformedDetail", "OversizedEntry"].iter().enumerate()
+        {
+            breaker.rejected(index, &index.to_string(), code, Instant::now());
+        }
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn rejections_of_earlier_invocations_count_for_codes_that_may_mean_a_setting() {
+        for (code, open) in [("InvalidArgument", true), ("MalformedDetail", false)] {
+            let (now, mut breaker) = (Instant::now(), breaker());
+            for id in ["a", "b", "c"] {
+                breaker = next(&breaker);
+                assert!(!breaker.is_open());
+                breaker.rejected(0, id, code, now);
+            }
+            assert_eq!(breaker.is_open(), open, "{code}");
+            let mut later = next(&breaker);
+            later.rejected(0, "c", code, now);
+            assert_eq!(later.is_open(), open, "{code}");
+            let mut much_later = next(&breaker);
+            much_later.rejected(0, "c", code, now + AGE);
+            assert!(!much_later.is_open(), "{code}");
+        }
+    }
+
+    #[test]
+    fn old_message_is_given_up_only_while_others_succeed() {
+        let mut breaker = breaker();
+        breaker.failed(0, "InternalFailure");
+        assert!(!breaker.is_given_up("a", "InternalFailure", 5, OLD), "an outage");
+        breaker.accepted("b");
+        assert!(breaker.is_given_up("a", "InternalFailure", 5, OLD));
+        assert!(!breaker.is_given_up("a", "InternalFailure", 4, OLD));
+        assert!(!breaker.is_given_up("a", "InternalFailure", 5, Some(AGE - Duration::from_secs(1))));
+        assert!(!breaker.is_given_up("a", "InternalFailure", 5, None));
+        for index in 1..SEVERAL {
+            breaker.failed(index, "InternalFailure");
+        }
+        assert!(!breaker.is_given_up("a", "InternalFailure", 5, OLD), "the failures hit many");
+        (0..30).for_each(|_| breaker.accepted("c"));
+        assert!(breaker.is_given_up("a", "InternalFailure", 5, OLD), "they hit few of many");
+    }
+
+    #[test]
+    fn message_that_failed_while_others_succeeded_can_later_be_given_up_alone() {
+        let mut breaker = breaker();
+        breaker.failed(0, "InternalFailure");
+        breaker.remember_unsettled("a", "InternalFailure");
+        assert!(!next(&breaker).is_given_up("a", "InternalFailure", 5, OLD), "the bus accepted nothing");
+        breaker.accepted("b");
+        breaker.remember_unsettled("a", "InternalFailure");
+        let mut alone = next(&breaker);
+        assert!(alone.is_given_up("a", "InternalFailure", 5, OLD));
+        assert!(!alone.is_given_up("c", "InternalFailure", 5, OLD));
+        alone.accepted("a");
+        assert!(!next(&alone).is_given_up("a", "InternalFailure", 5, OLD));
+    }
+}

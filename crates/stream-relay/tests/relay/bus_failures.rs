@@ -1,0 +1,364 @@
+//! Failures of single messages and failures of the bus: one message must not stop a shard, and a failing bus must not drain
+//! the stream into the dead-letter queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_settings::Environment;
+use daybook_stream_relay::clients::{eventbridge, warm};
+use daybook_stream_relay::{BatchResponse, RelaySettings, RetryPolicy, StreamBatch};
+use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::support::{Setup, insert, insert_detail, lambda_config, relay_with, setup, take_log, written};
+
+/// One message each of so many aggregates.
+fn messages(count: u64) -> Vec<Value> {
+    (1..=count).map(|n| insert(n, &format!("other{n}"), 1)).collect()
+}
+
+fn old(record: Value) -> Value {
+    written(record, 16)
+}
+
+async fn within(setup: &Setup, milliseconds: u64, records: &[Value]) -> Option<String> {
+    let response = setup.relay_within(Duration::from_millis(milliseconds), records).await.unwrap();
+    response.checkpoint().map(|number| number.as_str().to_owned())
+}
+
+fn codes(setup: &Setup) -> Vec<String> {
+    setup.dead_letters().iter().map(|letter| letter["error"]["code"].as_str().unwrap().to_owned()).collect()
+}
+
+// One message.
+
+#[tokio::test]
+async fn old_message_that_still_fails_while_others_succeed_is_dead_lettered() {
+    for code in ["InternalFailure", "ThrottlingException"] {
+        let setup = setup(json!({"entries": [{"containing": "p-1", "code": code}]})).await;
+        let mut records = messages(50);
+        records.insert(0, old(insert(100, "p", 1)));
+        records.push(insert(101, "p", 2));
+        assert_eq!(within(&setup, 10_000, &records).await, None, "{code}");
+        assert_eq!((setup.delivered().len(), setup.delivered().contains(&"p-2".to_owned())), (51, true));
+        let [letter] = setup.dead_letters().try_into().unwrap();
+        assert_eq!((&letter["message"]["messageId"], &letter["error"]["code"]), (&json!("p-1"), &json!(code)));
+        assert!(letter["attempts"].as_u64().unwrap() >= 5, "{letter}");
+    }
+}
+
+#[tokio::test]
+async fn young_message_that_fails_while_others_succeed_is_retried_until_the_deadline() {
+    let setup = setup(json!({"entries": [{"containing": "p-1", "code": "InternalFailure"}]})).await;
+    let mut records = messages(50);
+    records.push(written(insert(100, "p", 1), 14));
+    let start = Instant::now();
+    assert_eq!(within(&setup, 1_000, &records).await.as_deref(), Some("100"));
+    assert!(start.elapsed() >= Duration::from_millis(900), "time was left to try again");
+    assert_eq!((setup.delivered().len(), codes(&setup)), (50, vec![]));
+}
+
+#[tokio::test]
+async fn age_is_that_of_the_row_or_else_of_the_event() {
+    let setup = setup(json!({"entries": [{"containing": "p-1", "code": "InternalFailure"}]})).await;
+    let mut unknown = insert(100, "p", 1);
+    unknown["dynamodb"].as_object_mut().unwrap().remove("ApproximateCreationDateTime");
+    unknown["dynamodb"]["NewImage"]["occurredAt"]["S"] = json!("2020-01-01T00:00:00Z");
+    assert_eq!(within(&setup, 10_000, &[unknown, insert(1, "a", 1)]).await, None);
+    // The event of `insert` is old as well, but its row is new.
+    assert_eq!(within(&setup, 500, &[insert(101, "p", 1), insert(1, "b", 1)]).await.as_deref(), Some("101"));
+}
+
+#[tokio::test]
+async fn old_messages_are_not_dead_lettered_when_the_bus_accepts_nothing() {
+    for fault in [
+        json!({"entries": [{"containing": "", "code": "InternalFailure"}]}),
+        json!({"putEvents": [{"http": 503, "forever": true}]}),
+    ] {
+        let setup = setup(fault).await;
+        for records in [vec![old(insert(1, "p", 1))], messages(50).into_iter().map(old).collect()] {
+            assert_eq!(within(&setup, 500, &records).await.as_deref(), Some("1"));
+        }
+        assert_eq!((setup.delivered().len(), codes(&setup)), (0, vec![]));
+    }
+}
+
+#[tokio::test]
+async fn message_that_failed_while_others_succeeded_is_dead_lettered_later_when_it_is_alone() {
+    let setup = setup(json!({"entries": [{"containing": "p-1", "code": "InternalFailure"}]})).await;
+    let mut records = messages(10);
+    records.push(insert(100, "p", 1));
+    assert_eq!(within(&setup, 300, &records).await.as_deref(), Some("100"));
+    assert_eq!(within(&setup, 300, &[insert(100, "p", 1)]).await.as_deref(), Some("100"));
+    assert_eq!(within(&setup, 10_000, &[old(insert(100, "p", 1))]).await, None);
+    assert_eq!(codes(&setup), ["InternalFailure"]);
+}
+
+#[tokio::test]
+async fn throttled_backlog_is_not_dead_lettered() {
+    // Each message fails more often than a single message may, and then succeeds.
+    let rules: Vec<_> = (1..=40)
+        .map(|n| json!({"containing": format!("other{n}-1"), "code": "ThrottlingException", "times": 5 + n % 5}))
+        .collect();
+    let setup = setup(json!({ "entries": rules })).await;
+    let mut records: Vec<_> = messages(40).into_iter().map(old).collect();
+    records.extend((100..110).map(|n| insert(n, &n.to_string(), 1)));
+    assert_eq!(within(&setup, 30_000, &records).await, None);
+    assert_eq!((setup.delivered().len(), codes(&setup)), (50, vec![]));
+}
+
+// Every message.
+
+#[tokio::test]
+async fn code_that_hits_every_entry_sends_nothing_to_the_dead_letter_queue() {
+    for fault in [
+        json!({"entries": [{"containing": "", "code": "InvalidArgument"}]}),
+        json!({"entries": [{"containing": "", "code": "RedactionFailure"}]}),
+        json!({"entries": [{"containing": "", "code": "MalformedDetail"}]}),
+        json!({"entries": [{"containing": "", "code": "SomethingNew"}]}),
+        json!({"putEvents": [{"code": "ValidationException", "forever": true}]}),
+        json!({"putEvents": [{"http": 413, "forever": true}]}),
+    ] {
+        let setup = setup(fault.clone()).await;
+        take_log();
+        assert_eq!(within(&setup, 20_000, &messages(100)).await.as_deref(), Some("1"), "{fault}");
+        assert_eq!((setup.delivered().len(), codes(&setup)), (0, vec![]), "{fault}");
+        let expected = "the bus rejects several messages and accepts none, stopped sending";
+        assert!(take_log().iter().any(|line| line["message"] == expected && line["level"] == "ERROR"), "{fault}");
+
+        // Once the bus accepts messages again, all are sent.
+        setup.fail(json!({}));
+        assert_eq!(within(&setup, 20_000, &messages(100)).await, None, "{fault}");
+        assert_eq!((setup.delivered().len(), codes(&setup)), (100, vec![]), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn code_that_hits_every_entry_does_not_drain_batches_of_one() {
+    for code in ["InvalidArgument", "SomethingNew"] {
+        let setup = setup(json!({"entries": [{"containing": "", "code": code}]})).await;
+        let mut unsettled = 0;
+        for record in messages(30) {
+            unsettled += usize::from(setup.checkpoint(&[record]).await.is_some());
+        }
+        assert_eq!((codes(&setup).len(), unsettled), (2, 28), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn one_rejected_message_is_dead_lettered_at_once() {
+    for code in ["MalformedDetail", "InvalidArgument"] {
+        let setup = setup(json!({"entries": [{"containing": "p-1", "code": code}]})).await;
+        assert_eq!(setup.checkpoint(&[insert(1, "p", 1)]).await, None);
+        assert_eq!((setup.calls().len(), codes(&setup)), (1, vec![code.to_owned()]));
+    }
+    let setup = setup(json!({"putEvents": [{"http": 413, "body": ""}]})).await;
+    assert_eq!(setup.checkpoint(&[insert(1, "p", 1)]).await, None);
+    assert_eq!(codes(&setup), ["OversizedEntry"]);
+}
+
+#[tokio::test]
+async fn malformed_messages_in_batches_of_one_are_all_dead_lettered() {
+    let setup = setup(json!({})).await;
+    for n in 1..=10 {
+        assert_eq!(setup.checkpoint(&[insert_detail(n, &n.to_string(), 1, "{")]).await, None);
+    }
+    assert_eq!(codes(&setup), vec!["MalformedDetail"; 10]);
+}
+
+#[tokio::test]
+async fn many_rejected_messages_are_dead_lettered_while_others_succeed() {
+    let setup = setup(json!({"entries": [{"containing": "\"bad", "code": "InvalidArgument"}]})).await;
+    let mut records: Vec<_> = (1..=50).map(|n| insert(n, &format!("bad{n}"), 1)).collect();
+    records.push(insert(100, "good", 1));
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!((setup.delivered(), codes(&setup).len()), (vec!["good-1".to_owned()], 50));
+}
+
+// Answers that are none, and connections.
+
+#[tokio::test]
+async fn unreadable_answer_is_transient() {
+    for answer in [
+        json!({"http": 408, "body": ""}),
+        json!({"http": 400, "body": ""}),
+        json!({"http": 400, "body": "{\"__type\": \"Valida"}),
+        json!({"http": 403, "body": "<html>blocked</html>"}),
+        json!({"http": 502, "body": "<html>Bad Gateway</html>"}),
+        json!({"http": 302, "body": "<html>moved</html>"}),
+        json!({"body": "<html>OK</html>"}),
+        json!({"body": "{\"FailedEntryCount\": 0, \"Entr"}),
+        json!({"body": ""}),
+    ] {
+        let setup = setup(json!({"putEvents": [answer, answer]})).await;
+        take_log();
+        assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1)]).await, None, "{answer}");
+        assert_eq!((setup.calls(), setup.delivered().len(), codes(&setup).len()), (vec![2; 3], 2, 0), "{answer}");
+        assert!(take_log().iter().all(|line| line["level"] == "INFO"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn log_contains_the_beginning_of_an_unreadable_answer() {
+    let setup =
+        setup(json!({"putEvents": [{"http": 403, "body": "<html>blocked by the proxy", "forever": true}]})).await;
+    take_log();
+    assert_eq!(within(&setup, 200, &messages(1)).await.as_deref(), Some("1"));
+    let lines = take_log();
+    let line = lines.iter().find(|line| line["message"] == "unsettled, will be retried").unwrap();
+    assert_eq!(
+        (&line["code"], &line["text"]),
+        (&json!("UnreadableAnswer"), &json!("status 403, \"<html>blocked by the proxy\""))
+    );
+}
+
+async fn handle(relay: &daybook_stream_relay::Relay, records: &[Value]) -> BatchResponse {
+    let batch: StreamBatch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
+    relay.handle(batch, Instant::now() + Duration::from_millis(1_500)).await.unwrap()
+}
+
+#[tokio::test]
+async fn tls_failure_is_named_in_the_log() {
+    // The server speaks no TLS.
+    let setup = setup(json!({})).await;
+    let retry = RetryPolicy { margin: Duration::from_millis(10), ..RetryPolicy::default() };
+    let config = lambda_config(&setup.url().replace("http://", "https://"), &[]).await;
+    let relay = relay_with(&config, retry);
+    take_log();
+    assert_eq!(handle(&relay, &messages(1)).await.checkpoint().unwrap().as_str(), "1");
+    let lines = take_log();
+    assert!(lines.iter().any(|line| line["message"] == "no TLS connection to the bus"), "{lines:#?}");
+    let line = lines.iter().find(|line| line["message"] == "unsettled, will be retried").unwrap();
+    assert_eq!(line["code"], "TlsFailure", "{line}");
+}
+
+/// A server with a certificate of the root in `tests/tls/root.pem`, which forwards to the bus. Returns its URL.
+async fn tls_server(setup: &Setup) -> String {
+    let certificate = CertificateDer::from_pem_slice(include_bytes!("../tls/server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("../tls/server-key.pem")).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(vec![certificate], key).unwrap()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (url, bus) = (format!("https://{}", listener.local_addr().unwrap()), setup.url().replace("http://", ""));
+    tokio::spawn(async move {
+        while let Ok((accepted, _)) = listener.accept().await {
+            let (acceptor, bus) = (acceptor.clone(), bus.clone());
+            tokio::spawn(async move {
+                let Ok(mut client) = acceptor.accept(accepted).await else { return };
+                let mut bus = TcpStream::connect(bus).await.unwrap();
+                drop(copy_bidirectional(&mut client, &mut bus).await);
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn certificate_of_an_unknown_root_is_named_and_the_root_is_a_setting() {
+    let setup = setup(json!({})).await;
+    let url = tls_server(&setup).await;
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/root.pem");
+    let retry = RetryPolicy { margin: Duration::from_millis(10), ..RetryPolicy::default() };
+
+    take_log();
+    let relay = relay_with(&lambda_config(&url, &[]).await, retry);
+    assert_eq!(handle(&relay, &messages(1)).await.checkpoint().unwrap().as_str(), "1");
+    let lines = take_log();
+    let line = lines.iter().find(|line| line["message"] == "unsettled, will be retried").unwrap();
+    assert_eq!(
+        (&line["code"], &line["text"]),
+        (&json!("TlsFailure"), &json!("invalid peer certificate: UnknownIssuer"))
+    );
+
+    let relay = relay_with(&lambda_config(&url, &[("AWS_CA_BUNDLE", root)]).await, retry);
+    assert!(handle(&relay, &messages(1)).await.checkpoint().is_none());
+    assert_eq!(setup.delivered(), ["other1-1"]);
+}
+
+#[tokio::test]
+async fn slow_request_does_not_delay_ready_messages_of_other_aggregates() {
+    let setup = setup(json!({"putEvents": [{"delayMs": 3_000}]})).await;
+    let mut records = messages(15);
+    records.push(insert(100, "other1", 2));
+    let start = Instant::now();
+    let relaying = setup.relay(&records);
+    let others_arrive = async {
+        while setup.delivered().len() < 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        start.elapsed()
+    };
+    let (response, elapsed) = tokio::join!(relaying, others_arrive);
+    assert!(response.unwrap().checkpoint().is_none());
+    assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    assert_eq!(setup.delivered()[..5], [11, 12, 13, 14, 15].map(|n| format!("other{n}-1")));
+    assert_eq!(setup.delivered().len(), 16);
+}
+
+#[tokio::test]
+async fn as_many_slow_requests_as_may_run_at_once_do_not_delay_the_others() {
+    let setup = setup(json!({"putEvents": vec![json!({"delayMs": 4_000}); 8]})).await;
+    let start = Instant::now();
+    let records = messages(120);
+    let others_arrive = async {
+        while setup.delivered().len() < 40 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        start.elapsed()
+    };
+    let (response, elapsed) = tokio::join!(setup.relay(&records), others_arrive);
+    assert!(response.unwrap().checkpoint().is_none());
+    assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
+}
+
+// The check of the bus.
+
+async fn warmed(name: &str, faults: Value) -> Result<(), String> {
+    let bus = Bus::with("main", "dlq");
+    bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
+    let server = Server::start(bus.router()).await.unwrap();
+    let environment = [("EVENT_BUS_NAME", name), ("EVENT_SOURCE", "daybook"), ("DLQ_URL", "http://localhost/1/dlq")];
+    let settings = RelaySettings::read(&environment.into_iter().collect::<Environment>()).unwrap();
+    let client = eventbridge(&daybook_function_runtime::aws_config_at(server.url()));
+    warm(&client, &settings).await.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn relay_does_not_start_without_its_bus() {
+    assert_eq!(warmed("main", json!({})).await, Ok(()));
+    assert_eq!(
+        warmed("nope", json!({})).await,
+        Err("the event bus \"nope\" does not exist, and EventBridge would drop every message to it: create the bus, or \
+             correct EVENT_BUS_NAME"
+            .to_owned())
+    );
+}
+
+#[tokio::test]
+async fn relay_starts_when_its_bus_cannot_be_checked() {
+    for fault in [
+        json!({"http": 403, "code": "AccessDeniedException"}),
+        json!({"code": "AccessDeniedException"}),
+        json!({"code": "ThrottlingException"}),
+        json!({"http": 500}),
+        json!({"delayMs": 60_000}),
+    ] {
+        take_log();
+        assert_eq!(warmed("nope", json!({"describeEventBus": [fault]})).await, Ok(()), "{fault}");
+        let lines = take_log();
+        assert_eq!(lines[0]["message"], "the event bus could not be checked", "{fault}");
+        assert!(!lines[0]["reason"].as_str().unwrap().is_empty());
+    }
+    // EventBridge may look for the bus of another account in this one.
+    let foreign = "arn:aws:events:us-east-1:123456789012:event-bus/central";
+    assert_eq!(warmed(foreign, json!({})).await, Ok(()));
+}
