@@ -63,14 +63,18 @@ impl Daybook {
         Self { process, api, dynamodb, bus, output: Some(lines), printed: Arc::default() }
     }
 
+    /// The number of messages that the stack has printed: those that reached the bus since its start.
+    pub(crate) fn printed(&self) -> usize {
+        self.printed.load(Ordering::Relaxed)
+    }
+
     /// Waits until the stack has printed this number of messages.
     pub(crate) async fn wait_until_printed(&self, messages: usize) {
-        let printed = || self.printed.load(Ordering::Relaxed);
-        let (mut last, mut changed) = (printed(), Instant::now());
+        let (mut last, mut changed) = (self.printed(), Instant::now());
         while last < messages {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            if printed() > last {
-                (last, changed) = (printed(), Instant::now());
+            if self.printed() > last {
+                (last, changed) = (self.printed(), Instant::now());
             }
             assert!(changed.elapsed() < PATIENCE, "{last} messages were printed, expected {messages}");
         }

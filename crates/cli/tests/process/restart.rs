@@ -27,6 +27,8 @@ async fn restart_sends_only_what_was_not_sent() {
     let sent = daybook.list("/_dev/bus", 6).await;
     assert_eq!(sent[..5], first);
     assert_eq!(sent[5]["detail"]["data"]["message"], "second");
+    daybook.wait_until_printed(1).await;
+    assert_eq!(daybook.printed(), 1);
     assert_eq!(daybook.end("INT").0.code(), Some(0));
 
     // Nothing is left to send: a later message arrives next.
@@ -35,6 +37,8 @@ async fn restart_sends_only_what_was_not_sent() {
     let sent = daybook.list("/_dev/bus", 7).await;
     let ids = message_ids(&sent);
     assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), 7, "{ids:?}");
+    daybook.wait_until_printed(1).await;
+    assert_eq!(daybook.printed(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
