@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daybook_decider::{CommandRequest, Decided, DecisionInput, Json, Meta, Model, OutboxMessage, Registry};
+use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Json, Meta, Model, OutboxMessage, Registry};
 use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
 use daybook_table::AggregateKey;
 use serde_json::json;
@@ -208,6 +208,7 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
             now,
             seed: Ulid::from_parts(u64::try_from(now.as_millisecond()).unwrap(), request.dice.bits() >> 1),
             meta: Meta { actor: Some(format!("writer-{number}")), ..Meta::default() },
+            caller: Caller::anonymous(),
         };
         let Ok(decided) = model.decide(&before, &key.id, &request.commands, &circumstances) else {
             return work.log.met("command invalid");

@@ -1,6 +1,6 @@
 //! Actor, source address and trace of a command: in the event and, without the address, on the bus.
 
-use daybook_command_handler::{Api, router};
+use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::Delivered;
@@ -69,14 +69,17 @@ async fn actor_of_an_event_is_the_caller_of_the_authorizer() {
     let suite = Suite::start().await;
     let of_store = StoreSettings::new(suite.stack.table_name());
     let store = EventStore::new(&aws_config_at(suite.stack.dynamodb_url()), of_store);
-    let api = router(Api::new(aggregates::registry().unwrap(), store, settings()));
+    let settings = ApiSettings { record_source_ip: true, ..settings() };
+    let api = router(Api::new(aggregates::registry().unwrap(), store, settings));
     // Authenticated by IAM, and by a JWT.
     for (event, path, actor) in [
         ("place-order", "/order/2026-0815", "arn:aws:sts::123456789012:assumed-role/teller/jane"),
         ("create-todo", "/todo/groceries", "user-4711"),
     ] {
         run_api_event(&api, event).await;
-        let events = suite.get(&format!("{path}/events")).await.expect(200).body;
+        // The local stack reads the event as its owner does.
+        let headers = [("x-daybook-caller", actor)];
+        let events = suite.send(Method::GET, &format!("{path}/events"), &headers, None).await.expect(200).body;
         let meta = &events["events"][0]["meta"];
         assert_eq!((&meta["actor"], &meta["sourceIp"]), (&json!(actor), &json!("203.0.113.7")));
         let told = metadata(&suite.messages_of(&path[1..], 1).await[0]);

@@ -8,6 +8,7 @@ mod bad_input;
 mod budgets;
 mod bus_failures;
 mod caches;
+mod callers;
 mod connections;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;

@@ -185,6 +185,10 @@ async fn each_problem_is_returned_as_its_example() {
 
     let post = |path: &str, headers: &[(&str, &str)], body: Value| request(Method::POST, path, headers, Some(body));
     let get = |path: &str| request(Method::GET, path, &[], None);
+    let of_somebody = |request| {
+        let somebody = json!({"jwt": {"claims": {"sub": "somebody"}, "scopes": null}});
+        daybook_command_handler::gateway::with_authorizer(request, &somebody).unwrap()
+    };
     let broken = Request::post("/todo").header("content-type", "application/json").body(Body::from("{")).unwrap();
     // Two problems concern the last registered type.
     let registry = aggregates::registry().unwrap();
@@ -197,6 +201,7 @@ async fn each_problem_is_returned_as_its_example() {
         ("UnknownRoute", get("/one/two/three")),
         ("UnknownType", get("/nothing")),
         ("UnknownEventType", get("/events?type=NothingHappened")),
+        ("Forbidden", of_somebody(get("/todo"))),
         ("NotFound", get("/todo/1")),
         ("NoSuchVersion", get("/todo/123?version=4")),
         ("MethodNotAllowed", request(Method::PUT, "/events", &[], None)),
@@ -260,7 +265,17 @@ fn each_operation_documents_the_responses_of_the_gateway() {
         for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("429", "TooManyRequests")] {
             let answer = &operation["responses"][status];
             let shared = &Document::get().json()["components"]["responses"][name];
-            if method == "head" {
+            if status == "403" && path != "/openapi.json" {
+                // The API's own 403 is documented together with that of the gateway.
+                let place = format!("/paths/{}/{method}/responses/403", escaped(path));
+                let (_, both) = resolved(place);
+                let described = both["description"].as_str().unwrap();
+                assert!(described.contains(shared["description"].as_str().unwrap()), "{method} {path}");
+                assert!(described.contains("urn:daybook:problem:forbidden"), "{method} {path}");
+                let of_gateway = both["content"].get("application/json");
+                assert_eq!(of_gateway, Some(&shared["content"]["application/json"]).filter(|_| method != "head"));
+                assert_eq!(both["content"]["application/problem+json"].is_object(), method != "head");
+            } else if method == "head" {
                 assert_eq!((&answer["description"], answer.get("content")), (&shared["description"], None), "{path}");
             } else {
                 assert_eq!(answer["$ref"], format!("#/components/responses/{name}"), "{method} {path}");

@@ -2,6 +2,7 @@
 //! The tests correspond to the table of `docs/evolving-events.md`, cell by cell.
 
 mod instances;
+mod owners;
 mod parcel;
 
 use std::pin::pin;

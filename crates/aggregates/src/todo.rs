@@ -1,6 +1,9 @@
 //! A to-do, which is created, updated and deleted. It is the smallest example, and it publishes every event.
+//!
+//! A caller whom the authorizer of the API names owns the to-do that he creates: nobody else may read or change it. A
+//! to-do that was created without a name has no owner, and everybody may.
 
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
+use daybook_decider::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,9 @@ pub struct State {
     pub title: String,
     /// The whole text.
     pub message: String,
+    /// The caller who created the to-do, if the authorizer named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Whether the to-do was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
@@ -64,6 +70,9 @@ pub enum Event {
         title: String,
         /// The whole text.
         message: String,
+        /// The caller who created the to-do, if the authorizer named one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
     },
     /// The title and the text were replaced.
     #[serde(rename = "TodoUpdated")]
@@ -80,7 +89,7 @@ pub enum Event {
 
 impl Aggregate for Todo {
     const TYPE: &'static str = "todo";
-    const STATE_VERSION: u32 = 1;
+    const STATE_VERSION: u32 = 2;
     const COMMANDS: Commands =
         Commands { create: "CreateTodo", update: Some("UpdateTodo"), delete: Some("DeleteTodo") };
     const EVENTS: &'static [EventType] =
@@ -94,7 +103,8 @@ impl Aggregate for Todo {
         match command {
             Command::CreateTodo { title, message } => {
                 let title = checked_title(title)?;
-                Ok(vec![Event::Created { id: context.aggregate_id().to_owned(), title, message }])
+                let (id, owner) = (context.aggregate_id().to_owned(), context.caller().principal.clone());
+                Ok(vec![Event::Created { id, title, message, owner }])
             }
             Command::UpdateTodo { title, message } => {
                 let title = checked_title(title)?;
@@ -107,10 +117,22 @@ impl Aggregate for Todo {
 
     fn evolve(state: State, event: &Event) -> State {
         match event.clone() {
-            Event::Created { id, title, message } => State { id, title, message, deleted: false },
+            Event::Created { id, title, message, owner } => State { id, title, message, owner, deleted: false },
             Event::Updated { title, message } => State { title, message, ..state },
             Event::Deleted {} => State { deleted: true, ..state },
         }
+    }
+
+    fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
+        let is_allowed = match (access, state) {
+            (Access::Read | Access::ReadMeta | Access::Command(_), Some(State { owner: Some(owner), .. })) => {
+                caller.principal.as_ref() == Some(owner)
+            }
+            // A list and a feed show the to-dos of all owners. Without an authorizer, the API has no owners.
+            (Access::List | Access::Feed(_) | Access::ReadMeta, None) => !caller.is_authenticated,
+            _ => true,
+        };
+        is_allowed.into()
     }
 
     fn is_deleted(state: &State) -> bool {
@@ -133,7 +155,17 @@ mod tests {
     use super::*;
 
     fn created() -> Event {
-        Event::Created { id: ID.into(), title: "TODO".into(), message: "Make coffee".into() }
+        created_by(None)
+    }
+
+    fn created_by(owner: Option<&str>) -> Event {
+        let owner = owner.map(str::to_owned);
+        Event::Created { id: ID.into(), title: "TODO".into(), message: "Make coffee".into(), owner }
+    }
+
+    /// An authenticated caller whom the authorizer does not name.
+    fn nameless() -> Caller {
+        Caller { is_authenticated: true, ..Caller::anonymous() }
     }
 
     #[test]
@@ -142,6 +174,42 @@ mod tests {
             .when(Command::CreateTodo { title: "TODO".into(), message: "Make coffee".into() })
             .then([created()])
             .announces(["TodoCreated"]);
+    }
+
+    #[test]
+    fn create_by_a_named_caller_records_the_owner() {
+        let create = || Command::CreateTodo { title: "TODO".into(), message: "Make coffee".into() };
+        given::<Todo>([]).by(Caller::named("ann")).when(create()).then([created_by(Some("ann"))]);
+        given::<Todo>([]).by(nameless()).when(create()).then([created()]);
+    }
+
+    #[test]
+    fn todo_of_an_owner_is_forbidden_to_others() {
+        let of_ann = || given::<Todo>([created_by(Some("ann"))]);
+        for access in [Access::Read, Access::ReadMeta, Access::Command("UpdateTodo"), Access::Command("DeleteTodo")] {
+            of_ann().by(Caller::named("ann")).allows(access);
+            for other in [Caller::named("bob"), nameless(), Caller::anonymous()] {
+                of_ann().by(other).forbids(access);
+            }
+        }
+    }
+
+    #[test]
+    fn todo_without_an_owner_is_allowed_to_everybody() {
+        for caller in [Caller::named("bob"), nameless(), Caller::anonymous()] {
+            let owned_by_nobody = given::<Todo>([created()]).by(caller.clone());
+            owned_by_nobody.allows(Access::Read).allows(Access::ReadMeta).allows(Access::Command("UpdateTodo"));
+            given::<Todo>([]).by(caller).allows(Access::Command("CreateTodo")).allows(Access::Rebuild);
+        }
+    }
+
+    #[test]
+    fn list_and_feed_are_forbidden_to_authenticated_callers() {
+        for access in [Access::List, Access::Feed("TodoCreated")] {
+            given::<Todo>([]).by(Caller::named("ann")).forbids(access);
+            given::<Todo>([]).by(nameless()).forbids(access);
+            given::<Todo>([]).allows(access);
+        }
     }
 
     #[test]

@@ -12,9 +12,11 @@
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: how far a mapping has settled it. `discarded`: the records that
 //!   a mapping discarded.
+//! - `caller`: the caller that a request names, in a header that only the local stack reads.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 
 mod args;
+mod caller;
 mod checkpoints;
 mod discarded;
 mod endpoints;

@@ -3,6 +3,7 @@
 //! A new endpoint needs its file and its place in [`ENDPOINTS`]; the router and the OpenAPI document take it from
 //! there.
 
+mod authorization;
 mod commands;
 mod create;
 mod delete;

@@ -6,15 +6,21 @@
 //! exceptions are an encoded slash, which is a slash like any other by the time it comes here, and an encoded question
 //! mark, at which API Gateway is said to end the path.
 
+mod event;
+
 use std::convert::Infallible;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::header::HOST;
-use lambda_http::request::LambdaRequest;
+use lambda_http::request::{LambdaRequest, RequestContext};
 use lambda_http::tower::{Service, ServiceExt};
-use lambda_http::{Adapter, LambdaEvent};
+use lambda_http::{Adapter, LambdaEvent, RequestExt};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use self::event::ApiEvent;
 
 /// What stands for itself in a segment of a path is what [`daybook_table::keys::is_id`] knows, and nothing else.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
@@ -29,9 +35,26 @@ const MAX: usize = 65_000;
 /// The router as a Lambda function.
 pub fn function(
     router: Router,
-) -> impl Service<LambdaEvent<LambdaRequest>, Response: Serialize, Error = Infallible, Future: Send> {
-    Adapter::from(router)
-        .map_request(|LambdaEvent { payload, context, .. }| LambdaEvent::new(encoded(payload), context))
+) -> impl Service<LambdaEvent<ApiEvent>, Response: Serialize, Error = Infallible, Future: Send> {
+    Adapter::from(router).map_request(|LambdaEvent { payload: ApiEvent(request), context, .. }| {
+        LambdaEvent::new(encoded(request), context)
+    })
+}
+
+/// An HTTP request with this result of an authorizer, as if API Gateway had passed it on.
+///
+/// # Errors
+///
+/// When the result has not the form of one.
+pub fn with_authorizer(request: Request, authorizer: &Value) -> Result<Request, serde_json::Error> {
+    let http = json!({"method": request.method().as_str(), "path": request.uri().path()});
+    let event = json!({"requestContext": {"http": http, "authorizer": authorizer}});
+    match serde_json::from_value(event)? {
+        ApiEvent(LambdaRequest::ApiGatewayV2(event)) => {
+            Ok(request.with_request_context(RequestContext::ApiGatewayV2(event.request_context)))
+        }
+        ApiEvent(_) => Ok(request),
+    }
 }
 
 /// The request as one that HTTP allows, whatever it asks for.

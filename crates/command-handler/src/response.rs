@@ -94,22 +94,24 @@ pub(crate) struct EventJson<'a> {
     event_version: u32,
     /// What happened.
     data: &'a Json,
-    /// The origin of the command.
-    meta: &'a Meta,
+    /// The origin of the command. Omitted if the aggregate type does not show it to the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Meta>,
     /// The time of the decision: RFC 3339 in UTC, with milliseconds.
     #[schemars(extend("format" = "date-time"))]
     occurred_at: String,
 }
 
-impl<'a> From<&'a RecordedEvent> for EventJson<'a> {
-    fn from(event: &'a RecordedEvent) -> Self {
+impl<'a> EventJson<'a> {
+    /// An event, with its `meta` if the caller may see it.
+    pub(crate) fn of(event: &'a RecordedEvent, shows_meta: bool) -> Self {
         Self {
             seq_num: event.seq_num,
             event_id: event.event_id.to_string(),
             event_type: &event.event_type,
             event_version: event.event_version,
             data: &event.data,
-            meta: &event.meta,
+            meta: shows_meta.then_some(&event.meta),
             occurred_at: timestamp(event.occurred_at),
         }
     }

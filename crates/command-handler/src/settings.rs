@@ -12,10 +12,15 @@ pub struct ApiSettings {
     pub require_if_match: bool,
     /// How long a response is stored under its idempotency key.
     pub idempotency_ttl: Duration,
+    /// Whether events are recorded with the source address of their request.
+    pub record_source_ip: bool,
+    /// The issuer of the tokens that the API accepts. Subjects of other issuers are named together with their issuer.
+    pub jwt_issuer: Option<String>,
 }
 
 impl ApiSettings {
-    /// From `REQUIRE_IF_MATCH` (`true` or `false`; false) and `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24).
+    /// From `REQUIRE_IF_MATCH` and `RECORD_SOURCE_IP` (`true` or `false`; false), `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24)
+    /// and `JWT_ISSUER` (an `https://` URL; none).
     ///
     /// # Errors
     ///
@@ -25,7 +30,18 @@ impl ApiSettings {
         Ok(Self {
             require_if_match: environment.flag("REQUIRE_IF_MATCH")?,
             idempotency_ttl: Duration::from_secs(u64::from(hours) * 60 * 60),
+            record_source_ip: environment.flag("RECORD_SOURCE_IP")?,
+            jwt_issuer: jwt_issuer(environment)?,
         })
+    }
+}
+
+fn jwt_issuer(environment: &Environment) -> Result<Option<String>, SettingError> {
+    match environment.optional("JWT_ISSUER") {
+        Some(value) if !value.starts_with("https://") => {
+            Err(SettingError::Bad { name: "JWT_ISSUER", value, expected: "an https:// URL".to_owned() })
+        }
+        issuer => Ok(issuer),
     }
 }
 

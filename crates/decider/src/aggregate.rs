@@ -9,6 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ulid::Ulid;
 
+use crate::access::{Access, Authorization};
+use crate::caller::Caller;
 use crate::json::{Json, tagged};
 use crate::record::Meta;
 
@@ -73,6 +75,18 @@ pub trait Aggregate: Send + Sync + 'static {
     /// that enum here.
     fn message_schema() -> Schema {
         schema_for!(Self::Event)
+    }
+
+    /// Whether the caller may do this: by default everybody whom the API's authorizer admits.
+    ///
+    /// A command is checked on the state that it is decided on, a read on the state that it returns. `state` is `None`
+    /// where there is no state: see [`Access`]. Before the state is read for a page of events, the check is made without
+    /// one; only [`Authorization::Unrestricted`] then counts, and otherwise it is made again with the current state.
+    ///
+    /// Pure, like [`decide`](Self::decide). For an aggregate that does not exist, only its creation is checked: every
+    /// other request gets 404.
+    fn authorize(_caller: &Caller, _access: Access<'_>, _state: Option<&Self::State>) -> Authorization {
+        Authorization::Unrestricted
     }
 
     /// Whether the aggregate has been deleted. Its events stay readable, but it accepts no further command.
@@ -230,6 +244,7 @@ pub struct Context<'a, E> {
     pub(crate) aggregate_id: &'a str,
     pub(crate) now: Timestamp,
     pub(crate) meta: &'a Meta,
+    pub(crate) caller: &'a Caller,
     pub(crate) history: &'a [E],
     pub(crate) ids: &'a Ids,
 }
@@ -245,9 +260,14 @@ impl<E> Context<'_, E> {
         self.now
     }
 
-    /// The sender of the command, and its correlation and trace ids.
+    /// The metadata that the events are recorded with: the name of the sender, correlation and trace ids.
     pub fn meta(&self) -> &Meta {
         self.meta
+    }
+
+    /// The sender of the command.
+    pub fn caller(&self) -> &Caller {
+        self.caller
     }
 
     /// A new id, unique on every call and sortable by time.

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use schemars::generate::SchemaSettings;
 use schemars::schema_for;
 
+use crate::access::{Access, Authorization};
 use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids};
 use crate::aggregate_state::AggregateState;
+use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::json::{Json, tagged};
 use crate::model::{
@@ -113,6 +115,10 @@ impl<A: Aggregate> Model for ModelOf<A> {
         folded.version > 0 && A::is_deleted(&Self::state_of(folded).state)
     }
 
+    fn authorize(&self, caller: &Caller, access: Access<'_>, folded: Option<&Folded>) -> Authorization {
+        A::authorize(caller, access, folded.map(|folded| &Self::state_of(folded).state))
+    }
+
     fn decide(
         &self,
         before: &Folded,
@@ -120,10 +126,16 @@ impl<A: Aggregate> Model for ModelOf<A> {
         commands: &[CommandRequest],
         input: &DecisionInput,
     ) -> Result<Decided, CommandError> {
-        let commands = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
+        let read = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
         let ids = Ids::from_seed(input.seed);
         let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
-        for (nth, (command, creates)) in (1..).zip(commands) {
+        for ((nth, (command, creates)), request) in (1..).zip(read).zip(commands) {
+            let exists = draft.version() > 0;
+            let access = Access::Command(&request.command);
+            let state = exists.then_some(&draft.after.state);
+            if (exists || creates) && !A::authorize(&input.caller, access, state).is_allowed() {
+                return Err(CommandError::Forbidden { command: request.command.clone() });
+            }
             match (creates, draft.version()) {
                 (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { nth }),
                 (true, 1..) => return Err(CommandError::Exists),
@@ -132,8 +144,8 @@ impl<A: Aggregate> Model for ModelOf<A> {
                 (false, 0) => return Err(CommandError::Missing),
                 (true, 0) | (false, 1..) => {}
             }
-            let DecisionInput { now, ref meta, .. } = *input;
-            let context = Context { aggregate_id: id, now, meta, history: &draft.after.history, ids: &ids };
+            let DecisionInput { now, ref meta, ref caller, .. } = *input;
+            let context = Context { aggregate_id: id, now, meta, caller, history: &draft.after.history, ids: &ids };
             match A::decide(&draft.after.state, command, &context) {
                 Ok(events) if creates && events.is_empty() => return Err(created_without_event::<A>()),
                 Ok(events) => draft.extend(events)?,

@@ -5,6 +5,7 @@
 //!     .when(Command::RecordTransaction { desc: "A".into(), amount: -1 })
 //!     .then([Event::TransactionAccepted { desc: "A".into(), amount: -1 }])
 //!     .announces(["accountOverdrawn"]);
+//! given::<Todo>([created_by("ann")]).by(Caller::named("bob")).forbids(Access::Read);
 //! ```
 
 use std::fmt::Debug;
@@ -12,7 +13,9 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use ulid::Ulid;
 
+use crate::access::Access;
 use crate::aggregate::{Aggregate, Context, Decision, Ids};
+use crate::caller::Caller;
 use crate::json::Json;
 use crate::record::Meta;
 
@@ -23,22 +26,60 @@ pub const ID: &str = "given-1";
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let history: Vec<_> = events.into_iter().collect();
     let state = history.iter().fold(A::State::default(), A::evolve);
-    Given { state, history }
+    Given { state, history, caller: Caller::anonymous() }
 }
 
 /// An aggregate under test, which [`given`] returns.
 pub struct Given<A: Aggregate> {
     state: A::State,
     history: Vec<A::Event>,
+    caller: Caller,
 }
 
 impl<A: Aggregate> Given<A> {
+    /// Sets the caller, who is anonymous otherwise.
+    #[must_use]
+    pub fn by(self, caller: Caller) -> Self {
+        Self { caller, ..self }
+    }
+
+    /// Expects that the caller may do this.
+    ///
+    /// # Panics
+    ///
+    /// When it is refused.
+    #[track_caller]
+    pub fn allows(self, access: Access<'_>) -> Self {
+        assert!(self.authorizes(access), "{access:?} is refused to {:?}", self.caller);
+        self
+    }
+
+    /// Expects that the caller may not do this.
+    ///
+    /// # Panics
+    ///
+    /// When it is allowed.
+    #[track_caller]
+    pub fn forbids(self, access: Access<'_>) -> Self {
+        assert!(!self.authorizes(access), "{access:?} is allowed to {:?}", self.caller);
+        self
+    }
+
+    /// The check, without a state where the access has none and before the first event.
+    fn authorizes(&self, access: Access<'_>) -> bool {
+        let has_state = match access {
+            Access::Rebuild | Access::List | Access::Feed(_) => false,
+            Access::Read | Access::ReadMeta | Access::Command(_) => !self.history.is_empty(),
+        };
+        A::authorize(&self.caller, access, has_state.then_some(&self.state)).is_allowed()
+    }
+
     /// Decides a command.
     pub fn when(self, command: A::Command) -> TestedDecision<A> {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
         let history = if A::FULL_HISTORY { self.history.as_slice() } else { &[] };
         let (now, meta) = (Timestamp::UNIX_EPOCH, Meta::default());
-        let context = Context { aggregate_id: ID, now, meta: &meta, history, ids: &ids };
+        let context = Context { aggregate_id: ID, now, meta: &meta, caller: &self.caller, history, ids: &ids };
         let decision = A::decide(&self.state, command, &context);
         TestedDecision { state: self.state, decision }
     }

@@ -6,6 +6,7 @@
 //!
 //! In reading order:
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
+//! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do.
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
@@ -15,8 +16,10 @@
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
 //!   wrong with it.
 
+pub mod access;
 pub mod aggregate;
 mod aggregate_state;
+pub mod caller;
 mod draft;
 mod erased;
 pub mod given;
@@ -26,7 +29,9 @@ mod reading;
 pub mod record;
 pub mod registry;
 
+pub use access::{Access, Authorization};
 pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
+pub use caller::{Caller, IamIdentity, PoolUser};
 pub use json::Json;
 pub use model::{
     CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, UnreadableEvent,

@@ -9,7 +9,9 @@ use schemars::Schema;
 use serde::Deserialize;
 use ulid::Ulid;
 
+use crate::access::{Access, Authorization};
 use crate::aggregate::{Commands, EventType};
+use crate::caller::Caller;
 use crate::json::Json;
 use crate::record::{Meta, OutboxMessage, RecordedEvent};
 
@@ -80,7 +82,10 @@ pub trait Model: Send + Sync {
     /// [`Aggregate::is_deleted`](crate::Aggregate::is_deleted).
     fn is_deleted(&self, folded: &Folded) -> bool;
 
-    /// Decides `commands` one after the other, all or nothing.
+    /// [`Aggregate::authorize`](crate::Aggregate::authorize).
+    fn authorize(&self, caller: &Caller, access: Access<'_>, folded: Option<&Folded>) -> Authorization;
+
+    /// Decides `commands` one after the other, all or nothing, if the caller may send each of them.
     ///
     /// # Errors
     ///
@@ -125,8 +130,10 @@ pub struct DecisionInput {
     pub now: Timestamp,
     /// The first new id: a ULID of `now` with fresh randomness.
     pub seed: Ulid,
-    /// The sender of the commands, and their correlation and trace ids.
+    /// The metadata that the events are recorded with.
     pub meta: Meta,
+    /// The sender of the commands.
+    pub caller: Caller,
 }
 
 /// The result of deciding commands.
@@ -169,6 +176,12 @@ pub enum CommandError {
         command: String,
         /// What does not fit, and where.
         reason: String,
+    },
+    /// The caller may not send the command to the aggregate in this state.
+    #[error("the caller may not send {command}")]
+    Forbidden {
+        /// The command.
+        command: String,
     },
     /// The aggregate does not exist and the command does not create it.
     #[error("it does not exist")]

@@ -30,7 +30,7 @@ fn watching(function: &Value) -> BTreeSet<String> {
     found
 }
 
-/// The messages of the functions at level ERROR. The crate `cli` is not a function.
+/// The messages of the functions at level ERROR. The crates `cli` and `local-aws` are not deployed.
 fn error_lines() -> BTreeSet<String> {
     let mut folders = vec![workspace().join("crates")];
     let mut lines = BTreeSet::new();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use daybook_decider::{DecisionInput, Meta};
+use daybook_decider::{Caller, DecisionInput, Meta};
 use jiff::Timestamp;
 use ulid::Ulid;
 
@@ -40,7 +40,7 @@ impl TestClock {
     pub fn next_input(&self) -> DecisionInput {
         let milliseconds = self.tick();
         let seed = Ulid::from_parts(milliseconds, fastrand::u128(..));
-        DecisionInput { now: timestamp(milliseconds), seed, meta: Meta::default() }
+        DecisionInput { now: timestamp(milliseconds), seed, meta: Meta::default(), caller: Caller::anonymous() }
     }
 
     fn tick(&self) -> u64 {

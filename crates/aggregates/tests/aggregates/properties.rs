@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use aggregates::{account, order, todo};
 use daybook_decider::{
-    Aggregate, CommandRequest, DecisionInput, Folded, Json, Meta, Model, OutboxMessage, RecordedEvent, Registry,
+    Aggregate, Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, OutboxMessage, RecordedEvent, Registry,
 };
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -113,6 +113,7 @@ fn play(model: &dyn Model, commands: &[Command]) -> Vec<Step> {
             now: Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap(),
             seed: Ulid::from_parts(milliseconds, 0),
             meta: Meta::default(),
+            caller: Caller::anonymous(),
         };
         if let Ok(decided) = model.decide(&before, ID, &[request], &input) {
             let after = decided.after;
@@ -196,7 +197,7 @@ fn todo_event() -> impl Strategy<Value = (&'static str, todo::Event)> {
     (0..todo::Todo::EVENTS.len(), any::<[String; 3]>()).prop_map(|(which, [id, title, message])| {
         let name = todo::Todo::EVENTS[which].name;
         let event = match name {
-            "TodoCreated" => Created { id, title, message },
+            "TodoCreated" => Created { id, owner: (title.len() % 2 == 1).then(|| title.clone()), title, message },
             "TodoUpdated" => Updated { title, message },
             "TodoDeleted" => Deleted {},
             other => panic!("no {other} is made here yet"),

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::args::DevArgs;
+use super::caller::identify;
 use super::checkpoints::reader_of_stream;
 use super::discarded::DiscardedRecords;
 use super::error::DevError;
@@ -64,7 +65,8 @@ impl Stack {
         let workers = start_stream_functions(&template, &services, &table_name, &discarded, &stop_signal).await?;
 
         let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
-        let router = daybook_command_handler::router(api).merge(endpoints::router(services.bus.clone(), discarded));
+        let api = daybook_command_handler::router(api).layer(middleware::from_fn(identify));
+        let router = api.merge(endpoints::router(services.bus.clone(), discarded));
         let router = router.layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;

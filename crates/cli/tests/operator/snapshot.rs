@@ -29,7 +29,7 @@ async fn versions(setup: &Setup, id: &str) -> Option<(String, String)> {
 #[tokio::test]
 async fn rebuild_takes_a_snapshot_where_none_is_current() {
     let setup = setup().await;
-    let current = Some(("5".to_owned(), "1".to_owned()));
+    let current = Some(("5".to_owned(), "2".to_owned()));
     let lines = setup.daybook(REBUILD).await.expect(Exit::Clean);
     assert_eq!(lines[0], "taken todo/1 at event 5");
     assert_eq!(

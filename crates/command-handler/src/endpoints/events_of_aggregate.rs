@@ -9,12 +9,13 @@ use daybook_event_store::Page;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use super::authorization::require_events;
 use super::endpoint::{Endpoint, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, default_limit, page, report_unreadable};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters};
+use crate::request::{PathParameters, QueryParameters, RequestCaller};
 use crate::response::EventJson;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -35,9 +36,11 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     problems: &[&[
         &problem::BAD_ID,
         &problem::BAD_QUERY,
+        &problem::FORBIDDEN,
         &problem::NOT_FOUND,
         &problem::INTERNAL,
         &problem::UNAVAILABLE,
+        &problem::NEWER_RELEASE,
     ]],
 };
 
@@ -71,18 +74,21 @@ async fn events_of_aggregate(
     State(api): State<Api>,
     PathParameters((type_name, id)): PathParameters<(String, String)>,
     QueryParameters(query): QueryParameters<EventsQuery>,
+    RequestCaller(caller): RequestCaller,
 ) -> Result<Response, Problem> {
-    let (_, key) = api.aggregate(&type_name, &id)?;
+    let (model, key) = api.aggregate(&type_name, &id)?;
     let limit = checked_limit(query.limit)?;
+    let shows_meta = require_events(&api.store, model, &key, &caller).await?;
     let found = api.store.events(&key, query.after, limit).await?;
     // No events after `after` is a page too, but only of an aggregate that exists.
     let is_empty = |page: &Page<RecordedEvent, u64>| page.items.is_empty() && page.unreadable.is_empty();
     if is_empty(&found) && (query.after == 0 || is_empty(&api.store.events(&key, 0, 1).await?)) {
         return Err(problem::not_found());
     }
+    let events = found.items.iter().map(|event| EventJson::of(event, shows_meta));
     let body = EventPage {
         id: &key.id,
-        events: found.items.iter().map(Into::into).collect(),
+        events: events.collect(),
         cursor: found.cursor,
         unreadable: report_unreadable(&found.unreadable),
     };

@@ -4,17 +4,19 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
+use daybook_decider::Access;
 use daybook_decider::record::timestamp;
 use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use super::authorization::require;
 use super::endpoint::{Endpoint, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::QueryParameters;
+use crate::request::{QueryParameters, RequestCaller};
 use crate::response::{EventJson, ULID};
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -34,7 +36,13 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
     successes: &[Success::FeedPage],
-    problems: &[&[&problem::BAD_QUERY, &problem::UNKNOWN_EVENT_TYPE, &problem::INTERNAL, &problem::UNAVAILABLE]],
+    problems: &[&[
+        &problem::BAD_QUERY,
+        &problem::FORBIDDEN,
+        &problem::UNKNOWN_EVENT_TYPE,
+        &problem::INTERNAL,
+        &problem::UNAVAILABLE,
+    ]],
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -84,17 +92,19 @@ pub(crate) struct FeedEventJson<'a> {
 async fn events_of_type(
     State(api): State<Api>,
     QueryParameters(query): QueryParameters<FeedQuery>,
+    RequestCaller(caller): RequestCaller,
 ) -> Result<Response, Problem> {
-    if api.registry.with_event(&query.r#type).is_none() {
-        return Err(problem::unknown_event_type(&query.r#type));
-    }
+    let model = api.registry.with_event(&query.r#type);
+    let model = model.ok_or_else(|| problem::unknown_event_type(&query.r#type))?;
+    require(model, &caller, Access::Feed(&query.r#type), None)?;
+    let shows_meta = model.authorize(&caller, Access::ReadMeta, None).is_allowed();
     let limit = checked_limit(query.limit)?;
     let settled_up_to = api.store.settled_up_to(Timestamp::now());
     let found = api.store.feed(&query.r#type, cursor(query.after)?, limit, settled_up_to).await?;
     let events = found.items.iter().map(|found| FeedEventJson {
         aggregate_type: &found.aggregate.aggregate_type,
         aggregate_id: &found.aggregate.id,
-        event: (&found.event).into(),
+        event: EventJson::of(&found.event, shows_meta),
     });
     let body = FeedPage {
         events: events.collect(),

@@ -4,17 +4,18 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use daybook_decider::Json;
+use daybook_decider::{Access, Json};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use super::authorization::require;
 use super::endpoint::{AGGREGATE_PATH, Endpoint, Success};
 use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
 use crate::etag::{etag, is_none_match};
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters};
+use crate::request::{PathParameters, QueryParameters, RequestCaller};
 use crate::response::json_response;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -34,6 +35,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     problems: &[&[
         &problem::BAD_ID,
         &problem::BAD_QUERY,
+        &problem::FORBIDDEN,
         &problem::NOT_FOUND,
         &problem::NO_SUCH_VERSION,
         &problem::DELETED,
@@ -71,9 +73,13 @@ async fn get(
     State(api): State<Api>,
     PathParameters((type_name, id)): PathParameters<(String, String)>,
     QueryParameters(query): QueryParameters<StateQuery>,
+    RequestCaller(caller): RequestCaller,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
+    if query.rebuild {
+        require(model, &caller, Access::Rebuild, None)?;
+    }
     let store = &api.store;
     let policy = if query.rebuild { LoadPolicy::Rebuild } else { LoadPolicy::Incremental };
     let options = LoadOptions { policy, at: query.version, ..LoadOptions::default() };
@@ -82,11 +88,14 @@ async fn get(
         return Err(problem::not_found());
     }
     if let Some(asked) = query.version.filter(|&asked| asked == 0 || asked > loaded.version()) {
-        return match store.load(model, &key).await?.version() {
-            0 => Err(problem::not_found()),
-            current => Err(problem::no_such_version(asked, current)),
-        };
+        let current = store.load(model, &key).await?;
+        if current.version() == 0 {
+            return Err(problem::not_found());
+        }
+        require(model, &caller, Access::Read, Some(&current.folded))?;
+        return Err(problem::no_such_version(asked, current.version()));
     }
+    require(model, &caller, Access::Read, Some(&loaded.folded))?;
     if model.is_deleted(&loaded.folded) {
         return Err(problem::deleted());
     }

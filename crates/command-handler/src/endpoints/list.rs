@@ -4,17 +4,19 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
+use daybook_decider::Access;
 use daybook_decider::record::timestamp;
 use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use super::authorization::require;
 use super::endpoint::{Endpoint, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters};
+use crate::request::{PathParameters, QueryParameters, RequestCaller};
 use crate::response::ULID;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -33,7 +35,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
     successes: &[Success::AggregatePage],
-    problems: &[&[&problem::BAD_QUERY, &problem::INTERNAL, &problem::UNAVAILABLE]],
+    problems: &[&[&problem::BAD_QUERY, &problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE]],
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -83,8 +85,10 @@ async fn list(
     State(api): State<Api>,
     PathParameters(type_name): PathParameters<String>,
     QueryParameters(query): QueryParameters<ListQuery>,
+    RequestCaller(caller): RequestCaller,
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
+    require(model, &caller, Access::List, None)?;
     let limit = checked_limit(query.limit)?;
     let settled_up_to = api.store.settled_up_to(Timestamp::now());
     let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit, settled_up_to).await?;

@@ -5,17 +5,18 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use daybook_decider::{CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
+use daybook_decider::{Access, Caller, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
 use daybook_event_store::{CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactOptions};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use schemars::{Schema, schema_for};
 use ulid::Ulid;
 
+use super::authorization::require;
 use crate::api::Api;
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::{WriteQuery, WriteRequest};
-use crate::response::{WriteResponse, json_text, write_response};
+use crate::response::{EventJson, WriteResponse, json_text, write_response};
 
 /// The query of every write.
 pub(super) const WRITE_QUERY: Option<fn() -> Schema> = Some(|| schema_for!(WriteQuery));
@@ -26,6 +27,7 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
     &problem::BAD_ID,
     &problem::BAD_QUERY,
     &problem::BAD_HEADER,
+    &problem::FORBIDDEN,
     &problem::TOO_LARGE,
     &problem::NOT_JSON,
     &problem::COMMAND_REJECTED,
@@ -51,6 +53,9 @@ pub(super) async fn execute(
     if api.settings.require_if_match && request.if_match.is_none() && !creates {
         return Err(problem::if_match_required());
     }
+    if request.rebuild {
+        require(model, &request.caller, Access::Rebuild, None)?;
+    }
     let ttl = api.settings.idempotency_ttl;
     let options = TransactOptions {
         policy: if request.rebuild { LoadPolicy::Rebuild } else { LoadPolicy::Incremental },
@@ -59,7 +64,7 @@ pub(super) async fn execute(
         idempotency: request.identity.as_ref().map(|identity| identity.store_key(ttl)),
         deadline: request.deadline,
     };
-    let write = RequestedWrite { model, key: &key, commands: &commands, meta: &request.meta };
+    let write = RequestedWrite { model, key: &key, commands: &commands, meta: &request.meta, caller: &request.caller };
     write_response(api.store.transact(model, &key, &write, &options).await?, &key)
 }
 
@@ -69,13 +74,14 @@ struct RequestedWrite<'a> {
     key: &'a AggregateKey,
     commands: &'a [CommandRequest],
     meta: &'a Meta,
+    caller: &'a Caller,
 }
 
 impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
     fn decide(&self, before: &Folded) -> Result<Decided, Problem> {
-        let decided = self.model.decide(before, &self.key.id, self.commands, &decision_input(self.meta));
+        let decided = self.model.decide(before, &self.key.id, self.commands, &self.decision_input());
         decided.map_err(|error| Problem::of_command(&error, before.version()))
     }
 
@@ -101,11 +107,13 @@ impl RequestedWrite<'_> {
     fn body(&self, decided: &Decided, detail: ResponseDetail) -> Result<String, Problem> {
         let state = self.model.state(&decided.after).map_err(problem::internal)?;
         let lists_events = detail != ResponseDetail::VersionOnly;
+        let meta = self.model.authorize(self.caller, Access::ReadMeta, Some(&decided.after));
+        let event = |event| EventJson::of(event, meta.is_allowed());
         let mut body = WriteResponse {
             id: &self.key.id,
             version: decided.after.version(),
             state: (detail == ResponseDetail::Full).then_some(&state),
-            events: lists_events.then(|| decided.events.iter().map(Into::into).collect()),
+            events: lists_events.then(|| decided.events.iter().map(event).collect()),
             messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
         };
         if let Some(text) = json_text(&body)? {
@@ -116,11 +124,12 @@ impl RequestedWrite<'_> {
             "the events and messages are larger together than the 6 MB of an answer; send fewer commands at once";
         json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, detail))
     }
-}
 
-/// A new time and seed for each decision.
-fn decision_input(meta: &Meta) -> DecisionInput {
-    let seed = Ulid::generate();
-    let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap_or_default()).unwrap_or_default();
-    DecisionInput { now, seed, meta: meta.clone() }
+    /// A new time and seed for each decision.
+    fn decision_input(&self) -> DecisionInput {
+        let seed = Ulid::generate();
+        let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
+        let now = Timestamp::from_millisecond(now).unwrap_or_default();
+        DecisionInput { now, seed, meta: self.meta.clone(), caller: self.caller.clone() }
+    }
 }

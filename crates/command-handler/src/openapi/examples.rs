@@ -1,7 +1,7 @@
 //! Examples: each type carries out a sample of its commands, so what they show is what the code does.
 
 use daybook_decider::record::timestamp;
-use daybook_decider::{CommandRequest, DecisionInput, Folded, Json, Meta, Model, RecordedEvent};
+use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, RecordedEvent};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use crate::endpoints::events_of_aggregate::EventPage;
 use crate::endpoints::events_of_type::{FeedEventJson, FeedPage};
 use crate::endpoints::get::StateResponse;
 use crate::endpoints::list::{AggregatePage, ListedAggregate};
-use crate::response::WriteResponse;
+use crate::response::{EventJson, WriteResponse};
 
 /// The examples of a type.
 pub(super) struct Examples<'a> {
@@ -110,7 +110,7 @@ impl<'a> Examples<'a> {
     /// The events of the creation.
     pub(super) fn events(&self) -> Value {
         self.of_creation(|created| {
-            let events = created.events.iter().map(Into::into).collect();
+            let events = events_json(&created.events);
             json_of(&EventPage { id: ID, events, cursor: created.after.version(), unreadable: Vec::new() })
         })
     }
@@ -131,8 +131,11 @@ impl<'a> Examples<'a> {
     pub(super) fn feed(&self) -> Value {
         self.of_creation(|created| {
             let created = created.events.first()?;
-            let event =
-                FeedEventJson { aggregate_type: self.model.type_name(), aggregate_id: ID, event: created.into() };
+            let event = FeedEventJson {
+                aggregate_type: self.model.type_name(),
+                aggregate_id: ID,
+                event: EventJson::of(created, true),
+            };
             json_of(&FeedPage {
                 events: vec![event],
                 cursor: created.event_id.to_string(),
@@ -153,6 +156,10 @@ fn named<const N: usize>(examples: [(&str, Option<Value>); N]) -> Value {
     there.collect::<Map<_, _>>().into()
 }
 
+fn events_json(events: &[RecordedEvent]) -> Vec<EventJson<'_>> {
+    events.iter().map(|event| EventJson::of(event, true)).collect()
+}
+
 fn json_of(value: &impl Serialize) -> Option<Value> {
     serde_json::to_value(value).ok()
 }
@@ -169,7 +176,9 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<E
     // The random half of a ULID: the same at every run, and different before and after the creation.
     let seed = ulid((1 + u128::from(before.version())) << 64);
     let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
-    let decided = model.decide(before, ID, &commands, &DecisionInput { now: NOW, seed, meta }).ok()?;
+    let decided = model
+        .decide(before, ID, &commands, &DecisionInput { now: NOW, seed, meta, caller: Caller::anonymous() })
+        .ok()?;
     if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }
@@ -178,7 +187,7 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<E
         id: ID,
         version: decided.after.version(),
         state: Some(&state),
-        events: Some(decided.events.iter().map(Into::into).collect()),
+        events: Some(events_json(&decided.events)),
         messages: Some(decided.messages.iter().map(Into::into).collect()),
     })?;
     Some(ExampleOutcome { response, events: decided.events, after: decided.after })

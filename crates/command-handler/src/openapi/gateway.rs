@@ -56,6 +56,19 @@ pub(super) fn response(status: StatusCode, schema: &Value) -> Value {
     response
 }
 
+/// Adds the gateway's response to that of the API with the same status.
+pub(super) fn add_to(response: &mut Value, of_gateway: &Value) {
+    let text = |response: &Value| response["description"].as_str().unwrap_or_default().to_owned();
+    response["description"] = format!("{}\n\n{}", text(response), text(of_gateway)).into();
+    for (media_type, content) in of_gateway["content"].as_object().into_iter().flatten() {
+        response["content"][media_type] = content.clone();
+    }
+    // The gateway sends no header of the API.
+    for header in response["headers"].as_object_mut().into_iter().flat_map(|headers| headers.values_mut()) {
+        header["required"] = false.into();
+    }
+}
+
 /// How callers identify themselves, as the template offers it.
 pub(super) fn security_schemes() -> Value {
     json!({

@@ -73,14 +73,18 @@ impl Operations {
     fn responses(&mut self, endpoint: &Endpoint, subject: &impl Subject, query: &[Value]) -> Map<String, Value> {
         let success = |&success: &Success| success_response(endpoint, subject, query, success);
         let mut responses: Vec<_> = endpoint.successes.iter().map(success).collect();
+        for status in gateway::STATUSES {
+            responses.push((status, component::reference("responses", &component::reason(status))));
+        }
         for (status, types) in problems::by_status(endpoint.problems) {
             let name = format!("{}{}", endpoint.name, component::reason(status));
             responses.push((status, component::reference("responses", &name)));
-            self.responses.insert(name, problems::response(status, &types));
+            let mut response = problems::response(status, &types);
+            if let Some(of_gateway) = self.responses.get(&component::reason(status)) {
+                gateway::add_to(&mut response, of_gateway);
+            }
+            self.responses.insert(name, response);
         }
-        responses.extend(
-            gateway::STATUSES.map(|status| (status, component::reference("responses", &component::reason(status)))),
-        );
         responses.into_iter().map(|(status, response)| (status.as_str().to_owned(), response)).collect()
     }
 

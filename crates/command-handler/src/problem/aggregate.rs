@@ -20,6 +20,18 @@ pub(crate) fn not_found() -> Problem {
     Problem::new(&NOT_FOUND, "there is no such aggregate")
 }
 
+pub(crate) const FORBIDDEN: ProblemType = ProblemType {
+    slug: "forbidden",
+    status: StatusCode::FORBIDDEN,
+    title: "Forbidden",
+    description: "the rules of the aggregate type do not allow this to the caller",
+    example: |_| forbidden(),
+};
+
+pub(crate) fn forbidden() -> Problem {
+    Problem::new(&FORBIDDEN, "the caller may not do this")
+}
+
 pub(crate) const NO_SUCH_VERSION: ProblemType = ProblemType {
     slug: "no-such-version",
     status: StatusCode::NOT_FOUND,

@@ -24,6 +24,7 @@ impl Problem {
         match error {
             CommandError::Unknown { .. } => Self::new(&request::UNKNOWN_COMMAND, reason),
             CommandError::Invalid { .. } => Self::new(&request::INVALID_COMMAND, reason),
+            CommandError::Forbidden { .. } => aggregate::forbidden(),
             CommandError::Missing => aggregate::not_found(),
             CommandError::Exists => aggregate::already_exists(version),
             CommandError::Deleted => aggregate::deleted(),

@@ -1,7 +1,7 @@
 //! Problems of the request itself: it cannot be read, or asks for what no aggregate could give.
 
 use axum::http::StatusCode;
-use daybook_decider::{CommandRequest, DecisionInput, Json, Meta, Model, Registry};
+use daybook_decider::{Caller, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
 use daybook_event_store::limits::TooLarge;
 use jiff::Timestamp;
 use ulid::Ulid;
@@ -191,7 +191,12 @@ fn command_error(registry: &Registry, command: fn(&dyn Model) -> &'static str, d
         let model = registry.iter().last()?;
         let data = Json::parse(data.to_owned()).ok()?;
         let commands = [CommandRequest { command: command(model).to_owned(), data }];
-        let input = DecisionInput { now: Timestamp::UNIX_EPOCH, seed: Ulid::nil(), meta: Meta::default() };
+        let input = DecisionInput {
+            now: Timestamp::UNIX_EPOCH,
+            seed: Ulid::nil(),
+            meta: Meta::default(),
+            caller: Caller::anonymous(),
+        };
         model.decide(&model.before_first_event(), "123", &commands, &input).err()
     };
     decide().map_or_else(|| "no type is registered".to_owned(), |error| error.to_string())

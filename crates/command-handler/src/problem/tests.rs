@@ -22,6 +22,7 @@ fn problems() -> Vec<Problem> {
     let of_commands = [
         CommandError::Unknown { command: text(), known: vec![text()] },
         CommandError::Invalid { command: text(), reason: text() },
+        CommandError::Forbidden { command: text() },
         CommandError::Missing,
         CommandError::Exists,
         CommandError::Deleted,
@@ -59,7 +60,7 @@ fn the_types_of_endpoints_have_slugs_of_their_own_and_examples_of_themselves() {
         assert!(taken.is_none_or(|taken| taken == problem_type.description), "{}", problem_type.slug);
         assert_eq!((problem_type.example)(&registry).problem_type.slug, problem_type.slug);
     }
-    assert_eq!(titles.len(), 22, "{titles:?}");
+    assert_eq!(titles.len(), 23, "{titles:?}");
 }
 
 #[test]

@@ -1,29 +1,33 @@
-//! The caller, as the authorizer of the API names it.
+//! The caller, as the authorizer of the API identified it.
+//!
+//! API Gateway passes on the authorizer's result in the request context. A request without one comes from an API without
+//! an authorizer, such as the local stack.
 
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use daybook_decider::{Caller, IamIdentity, PoolUser};
 use lambda_http::RequestExt;
-use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpRequestContext;
+use lambda_http::aws_lambda_events::apigw::{
+    ApiGatewayRequestAuthorizer, ApiGatewayRequestAuthorizerIamDescription, ApiGatewayV2httpRequestContext,
+};
 use lambda_http::request::RequestContext;
+use serde_json::{Map, Value};
 
-/// The actor that events are recorded with: the ARN of an IAM caller, or the `sub` of a JWT.
-pub(crate) fn actor(parts: &Parts) -> Option<String> {
-    let authorizer = gateway_context(parts)?.authorizer.as_ref()?;
-    let iam = authorizer.iam.as_ref().and_then(|iam| iam.user_arn.clone());
-    iam.or_else(|| jwt_subject(parts))
-}
+use crate::api::Api;
 
-/// The principal that idempotency keys belong to. Of an assumed role the role, and not the session: that is another one
-/// on each machine and after each login, and a retry may come from there.
-pub(crate) fn principal(parts: &Parts) -> Option<String> {
-    let authorizer = gateway_context(parts)?.authorizer.as_ref()?;
-    let iam = authorizer.iam.as_ref().and_then(|iam| {
-        let user = iam.user_id.as_deref().map(|id| match id.split_once(':') {
-            Some((role, _session)) if role.starts_with("AROA") => role,
-            _ => id,
-        });
-        user.or(iam.user_arn.as_deref()).map(str::to_owned)
-    });
-    iam.or_else(|| jwt_subject(parts))
+/// The sender of a request.
+pub(crate) struct RequestCaller(pub(crate) Caller);
+
+impl FromRequestParts<Api> for RequestCaller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Infallible> {
+        let authorizer = gateway_context(parts).and_then(|context| context.authorizer.as_ref());
+        let caller = authorizer.map(|authorizer| identify(authorizer, api.settings.jwt_issuer.as_deref()));
+        Ok(Self(caller.unwrap_or_default()))
+    }
 }
 
 /// The address that the request came from.
@@ -31,13 +35,156 @@ pub(crate) fn source_ip(parts: &Parts) -> Option<String> {
     gateway_context(parts)?.http.source_ip.clone()
 }
 
-fn jwt_subject(parts: &Parts) -> Option<String> {
-    gateway_context(parts)?.authorizer.as_ref()?.jwt.as_ref()?.claims.get("sub").cloned()
+/// The caller whom an authorizer identified. `issuer` is the one that the API is deployed with.
+fn identify(authorizer: &ApiGatewayRequestAuthorizer, issuer: Option<&str>) -> Caller {
+    let iam = authorizer.iam.as_ref();
+    let (claims, mut scopes) = match &authorizer.jwt {
+        Some(jwt) => {
+            let claims = jwt.claims.iter().map(|(name, claim)| (name.clone(), Value::from(claim.as_str())));
+            (claims.collect(), jwt.scopes.clone().unwrap_or_default())
+        }
+        None => (authorizer.fields.clone().into_iter().collect::<Map<_, _>>(), Vec::new()),
+    };
+    let claimed: Vec<_> = ["scope", "scp"].into_iter().filter_map(|claim| claims.get(claim)).flat_map(list).collect();
+    for scope in claimed.iter().flat_map(|claim| claim.split_ascii_whitespace()) {
+        if !scopes.iter().any(|known| known == scope) {
+            scopes.push(scope.to_owned());
+        }
+    }
+    let principal = match (iam, &authorizer.jwt) {
+        (Some(iam), _) => iam_principal(iam),
+        (None, Some(_)) => jwt_principal(&claims, issuer),
+        (None, None) => name(&claims, "principalId").or_else(|| name(&claims, "sub")),
+    };
+    let groups = ["cognito:groups", "groups"].iter().find_map(|claim| claims.get(*claim));
+    Caller {
+        is_authenticated: true,
+        principal,
+        groups: groups.map(list).unwrap_or_default(),
+        claims,
+        scopes,
+        iam: iam.map(iam_identity),
+    }
+}
+
+/// The id of a user of an identity pool, or of an IAM user or role. Of an assumed role the role, and not the session: that
+/// is another one on each machine and after each login, and a retry may come from there.
+fn iam_principal(iam: &ApiGatewayRequestAuthorizerIamDescription) -> Option<String> {
+    if let Some(pool_user) = &iam.cognito_identity {
+        return pool_user.identity_id.clone().filter(|id| !id.is_empty());
+    }
+    let user = iam.user_id.as_deref().map(|id| match id.split_once(':') {
+        Some((role, _session)) if role.starts_with("AROA") => role,
+        _ => id,
+    });
+    user.or(iam.user_arn.as_deref()).filter(|user| !user.is_empty()).map(str::to_owned)
+}
+
+/// The subject of a token. Issuers name subjects independently of each other, so the subject of another issuer than the
+/// API's own is named together with the issuer, which cannot contain a `#`.
+fn jwt_principal(claims: &Map<String, Value>, own: Option<&str>) -> Option<String> {
+    let subject = name(claims, "sub")?;
+    match (name(claims, "iss"), own) {
+        (Some(issuer), Some(own)) if issuer != own => Some(format!("{issuer}#{subject}")),
+        _ => Some(subject),
+    }
+}
+
+fn iam_identity(iam: &ApiGatewayRequestAuthorizerIamDescription) -> IamIdentity {
+    let pool_user = iam.cognito_identity.as_ref().map(|user| PoolUser {
+        identity_id: user.identity_id.clone(),
+        pool_id: user.identity_pool_id.clone(),
+        methods: user.amr.clone(),
+    });
+    let (user_arn, user_id, account_id) = (iam.user_arn.clone(), iam.user_id.clone(), iam.account_id.clone());
+    IamIdentity { user_arn, user_id, account_id, pool_user }
+}
+
+/// A claim that can name somebody: a text that is not empty, or a whole number.
+fn name(claims: &Map<String, Value>, claim: &str) -> Option<String> {
+    match claims.get(claim)? {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) if !number.is_f64() => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The texts of a claim that is a list. API Gateway passes on a token's list as `[a b]`; a Lambda authorizer can return a
+/// list, or JSON in a text.
+fn list(claim: &Value) -> Vec<String> {
+    match claim {
+        Value::Array(elements) => elements.iter().filter_map(|element| element.as_str().map(str::to_owned)).collect(),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(list @ Value::Array(_)) => self::list(&list),
+            _ => match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+                Some(words) => words.split_ascii_whitespace().map(str::to_owned).collect(),
+                None => Some(text.clone()).filter(|text| !text.is_empty()).into_iter().collect(),
+            },
+        },
+        _ => Vec::new(),
+    }
 }
 
 fn gateway_context(parts: &Parts) -> Option<&ApiGatewayV2httpRequestContext> {
     match parts.request_context_ref() {
         Some(RequestContext::ApiGatewayV2(context)) => Some(context),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn caller(authorizer: Value) -> Caller {
+        identify(&serde_json::from_value(authorizer).unwrap(), None)
+    }
+
+    #[test]
+    fn groups_are_read_from_every_form_of_a_list() {
+        for (claim, groups) in [
+            (json!("[admins editors]"), &["admins", "editors"][..]),
+            (json!("[admins]"), &["admins"]),
+            (json!("[]"), &[]),
+            (json!("admins"), &["admins"]),
+            (json!("two words"), &["two words"]),
+            (json!(""), &[]),
+            (json!(r#"["admins", "two words", 1]"#), &["admins", "two words"]),
+        ] {
+            for name in ["cognito:groups", "groups"] {
+                let caller = caller(json!({"jwt": {"claims": {name: claim}, "scopes": null}}));
+                assert_eq!(caller.groups, groups, "{claim}");
+            }
+        }
+        let caller = caller(json!({"lambda": {"groups": ["admins", "two words", {}]}}));
+        assert!(caller.is_in_group("admins") && caller.is_in_group("two words") && caller.groups.len() == 2);
+    }
+
+    #[test]
+    fn scopes_are_those_of_the_gateway_and_of_the_claims() {
+        let of = |scopes: Value| caller(json!({"jwt": {"claims": {"scope": "a b"}, "scopes": scopes}}));
+        assert_eq!(of(json!(["c", "a"])).scopes, ["c", "a", "b"]);
+        assert_eq!(of(Value::Null).scopes, ["a", "b"]);
+        assert!(of(Value::Null).has_scope("a") && !of(Value::Null).has_scope("a b"));
+        assert_eq!(caller(json!({"lambda": {"scope": "a b", "scp": ["c"]}})).scopes, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn caller_has_the_claims_and_the_iam_identity() {
+        let token = caller(json!({"jwt": {"claims": {"sub": "ann", "department": "sales"}, "scopes": null}}));
+        assert_eq!((token.claim("department"), token.claim("other")), (Some("sales"), None));
+        let context = caller(json!({"lambda": {"tenant": {"id": 7}}}));
+        assert_eq!((&context.claims["tenant"]["id"], context.claim("tenant")), (&json!(7), None));
+
+        let pool_user = json!({"amr": ["unauthenticated"], "identityId": "r:1", "identityPoolId": "r:0"});
+        let guest = caller(json!({"iam": {"userArn": "arn", "userId": "AROA:x", "cognitoIdentity": pool_user}}));
+        assert_eq!(guest.principal.as_deref(), Some("r:1"));
+        let pool_user = guest.iam.unwrap().pool_user.unwrap();
+        assert_eq!((pool_user.pool_id.as_deref(), &pool_user.methods[0][..]), (Some("r:0"), "unauthenticated"));
+        // A user of a pool without an id is not the role that all users have.
+        let nobody = caller(json!({"iam": {"userArn": "arn", "userId": "AROA:x", "cognitoIdentity": {"amr": []}}}));
+        assert_eq!((nobody.principal.as_deref(), nobody.actor()), (None, None));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
-use daybook_decider::Json;
+use daybook_decider::{Caller, Json};
 use daybook_event_store::IdempotencyKey;
 use sha2::{Digest, Sha256};
 
@@ -23,8 +23,8 @@ pub(crate) struct RequestIdentity {
 }
 
 impl RequestIdentity {
-    /// The identity of a request, if it has a key. A request of another `principal` has another digest.
-    pub(crate) fn read(parts: &Parts, principal: Option<String>, body: &Json) -> Result<Option<Self>, Problem> {
+    /// The identity of a request, if it has a key. A request of another principal has another digest.
+    pub(crate) fn read(parts: &Parts, caller: &Caller, body: &Json) -> Result<Option<Self>, Problem> {
         let Some(value) = single_value(&parts.headers, "Idempotency-Key")? else { return Ok(None) };
         let key = value.to_str().unwrap_or_default();
         // The draft of the standard puts it in quotes, most clients do not.
@@ -33,10 +33,15 @@ impl RequestIdentity {
             let expected = "1 to 255 visible ASCII characters without spaces";
             return Err(problem::bad_header("Idempotency-Key", expected));
         }
+        if caller.is_authenticated && caller.principal.is_none() {
+            let expected = "left out: the authorizer names no caller, so the requests of two callers could not be \
+                            distinguished";
+            return Err(problem::bad_header("Idempotency-Key", expected));
+        }
         // Canonical, so that neither white space nor the order of members makes another request.
         let body = canonical(body).map_err(|error| Problem::new(&problem::MALFORMED_JSON, error.to_string()))?;
         let if_match = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
-        let principal = principal.unwrap_or_default();
+        let principal = caller.principal.clone().unwrap_or_default();
         let digest = digest([
             parts.method.as_str().as_bytes(),
             parts.uri.path().as_bytes(),

@@ -4,7 +4,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header;
 use axum::http::request::Parts;
-use daybook_decider::{Json, Meta};
+use daybook_decider::{Caller, Json, Meta};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -13,7 +13,8 @@ use super::bounds::Bounds;
 use super::headers::{if_match, is_json, visible_text};
 use super::idempotency::RequestIdentity;
 use super::query::QueryParameters;
-use super::{body, caller, trace};
+use super::{RequestCaller, body, caller, trace};
+use crate::api::Api;
 use crate::problem::{self, Problem};
 
 pub(crate) struct WriteRequest {
@@ -21,6 +22,7 @@ pub(crate) struct WriteRequest {
     pub(crate) if_match: Option<u64>,
     /// Whether to decide on a state that is folded from the first event.
     pub(crate) rebuild: bool,
+    pub(crate) caller: Caller,
     /// Who sent it and what it belongs to.
     pub(crate) meta: Meta,
     /// Until when its append is tried.
@@ -39,12 +41,13 @@ pub(crate) struct WriteQuery {
     rebuild: bool,
 }
 
-impl<S: Send + Sync> FromRequest<S> for WriteRequest {
+impl FromRequest<Api> for WriteRequest {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
         let (mut parts, payload) = request.into_parts();
-        let QueryParameters(WriteQuery { rebuild }) = QueryParameters::from_request_parts(&mut parts, state).await?;
+        let QueryParameters(WriteQuery { rebuild }) = QueryParameters::from_request_parts(&mut parts, api).await?;
+        let Ok(RequestCaller(caller)) = RequestCaller::from_request_parts(&mut parts, api).await;
         let if_match = if_match(&parts.headers)?;
         if parts.headers.contains_key(header::IF_NONE_MATCH) {
             let expected =
@@ -52,8 +55,8 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
             return Err(problem::bad_header("If-None-Match", expected));
         }
         let bounds = Bounds::of(&parts.extensions);
-        let meta = meta(&parts, &bounds)?;
-        let read = Bytes::from_request(Request::from_parts(parts.clone(), payload), state).await;
+        let meta = meta(&parts, &bounds, &caller, api)?;
+        let read = Bytes::from_request(Request::from_parts(parts.clone(), payload), api).await;
         let bytes = read.map_err(|rejection| body::problem_of(&rejection))?;
         let body = if bytes.is_empty() {
             Json::empty_object()
@@ -62,18 +65,18 @@ impl<S: Send + Sync> FromRequest<S> for WriteRequest {
         } else {
             return Err(problem::not_json());
         };
-        let identity = RequestIdentity::read(&parts, caller::principal(&parts), &body)?;
-        Ok(Self { if_match, rebuild, meta, deadline: bounds.append_until(), identity, body })
+        let identity = RequestIdentity::read(&parts, &caller, &body)?;
+        Ok(Self { if_match, rebuild, caller, meta, deadline: bounds.append_until(), identity, body })
     }
 }
 
 /// Who sent the request and what it belongs to, as events are recorded with it.
-fn meta(parts: &Parts, bounds: &Bounds) -> Result<Meta, Problem> {
+fn meta(parts: &Parts, bounds: &Bounds, caller: &Caller, api: &Api) -> Result<Meta, Problem> {
     // Read again for its error: what cannot be stored is refused.
     let correlation_id = visible_text(&parts.headers, "X-Correlation-Id")?;
     Ok(Meta {
-        actor: caller::actor(parts),
-        source_ip: caller::source_ip(parts),
+        actor: caller.actor().map(str::to_owned),
+        source_ip: caller::source_ip(parts).filter(|_| api.settings.record_source_ip),
         correlation_id: Some(correlation_id.unwrap_or_else(|| bounds.correlation_id.clone())),
         causation_id: visible_text(&parts.headers, "X-Causation-Id")?,
         traceparent: trace::traceparent(&parts.headers),

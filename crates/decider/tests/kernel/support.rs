@@ -2,7 +2,8 @@
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{
-    Aggregate, CommandError, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, RecordedEvent, Registry,
+    Aggregate, Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, RecordedEvent,
+    Registry,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -17,7 +18,12 @@ pub(crate) const NOW_TEXT: &str = "2026-11-21T10:00:00.123Z";
 
 pub(crate) fn at(milliseconds: u64, random: u128) -> DecisionInput {
     let now = Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap();
-    DecisionInput { now, seed: Ulid::from_parts(milliseconds, random), meta: Meta::default() }
+    DecisionInput {
+        now,
+        seed: Ulid::from_parts(milliseconds, random),
+        meta: Meta::default(),
+        caller: Caller::anonymous(),
+    }
 }
 
 pub(crate) fn decision_input() -> DecisionInput {

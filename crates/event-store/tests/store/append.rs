@@ -1,7 +1,7 @@
 //! What an append writes, and what it refuses to write.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_decider::{DecisionInput, Meta};
+use daybook_decider::{Caller, DecisionInput, Meta};
 use daybook_event_store::limits::{self, MAX_ITEM, MAX_TRANSACTION, TooLarge};
 use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
 use daybook_table::keys;
@@ -65,6 +65,7 @@ async fn appended_rows_match_the_specified_table_format() {
             traceparent: Some("00-1-2-01".into()),
             trace_header: Some("Root=1-2-3".into()),
         },
+        caller: Caller::anonymous(),
     };
     let place = json!({"customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500});
     let decided = order.decide_under(&told, &order.unborn(), &[("PlaceOrder", place)]);

@@ -50,7 +50,7 @@ async fn snapshot_contains_the_state_and_its_version() {
             "state": {"S": r#"{"id":"1","title":"A","message":"C"}"#},
             "lastSeqNum": {"N": "2"},
             "messageSeq": {"N": "2"},
-            "stateVersion": {"N": "1"},
+            "stateVersion": {"N": "2"},
             "takenAt": {"S": "2026-03-04T05:06:07.089Z"},
         })
     );

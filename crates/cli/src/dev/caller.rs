@@ -1,0 +1,68 @@
+//! The caller that a request to the local stack names, so that rules about callers can be tried without an authorizer.
+//!
+//! Only the local stack reads the header. It becomes the result of an authorizer as API Gateway passes it on, which the
+//! command handler then reads as in Lambda.
+
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use daybook_command_handler::gateway;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+const HEADER: &str = "x-daybook-caller";
+
+/// The fields of the header's JSON. Without a principal, the authorizer names nobody.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct NamedCaller {
+    principal: Option<String>,
+    groups: Vec<String>,
+    scopes: Vec<String>,
+    claims: Map<String, Value>,
+}
+
+/// Adds the result of an authorizer to a request that names a caller.
+pub(super) async fn identify(request: Request, next: Next) -> Response {
+    let Some(named) = request.headers().get(HEADER) else { return next.run(request).await };
+    let identified = authorizer(named).and_then(|authorizer| Ok(gateway::with_authorizer(request, &authorizer)?));
+    match identified {
+        Ok(request) => next.run(request).await,
+        Err(error) => bad_header(&error),
+    }
+}
+
+/// The result of an authorizer: a name is that of a token's subject, JSON has more claims of a token, or the result itself.
+fn authorizer(named: &HeaderValue) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+    let text = std::str::from_utf8(named.as_bytes())?.trim();
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    let is_json = text.starts_with(['{', '[']);
+    let named: Value = if is_json { serde_json::from_str(text)? } else { json!({ "principal": text }) };
+    if ["jwt", "iam", "lambda"].iter().any(|kind| named.get(kind).is_some()) {
+        return Ok(named);
+    }
+    if !named.is_object() {
+        return Err("it is a list".into());
+    }
+    let NamedCaller { principal, groups, scopes, mut claims } = serde_json::from_value(named)?;
+    claims.extend(principal.map(|principal| ("sub".to_owned(), principal.into())));
+    if !groups.is_empty() {
+        claims.insert("cognito:groups".to_owned(), format!("[{}]", groups.join(" ")).into());
+    }
+    Ok(json!({"jwt": {"claims": claims, "scopes": scopes}}))
+}
+
+fn bad_header(error: &dyn std::fmt::Display) -> Response {
+    let expected = "a name, JSON with principal, groups, scopes and claims, or JSON with jwt, iam or lambda";
+    let problem = json!({
+        "type": "urn:daybook:problem:bad-header",
+        "title": "Bad header",
+        "status": 400,
+        "detail": format!("X-Daybook-Caller must be {expected}: {error}"),
+    });
+    let media_type = (header::CONTENT_TYPE, "application/problem+json");
+    (StatusCode::BAD_REQUEST, [media_type], problem.to_string()).into_response()
+}

@@ -1,0 +1,50 @@
+//! What a caller asks to do, and the result of the check.
+
+/// What a caller asks to do with an aggregate or with all aggregates of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access<'a> {
+    /// Reads the state or the events of an aggregate. The state is the one that is returned, or the current one for
+    /// events.
+    Read,
+    /// Sees the `meta` of events: who sent their commands, and from where. Without it, responses leave `meta` out. There
+    /// is no state for a feed.
+    ReadMeta,
+    /// Folds a state from its first event (`?rebuild=true`), in addition to the read or the commands. It is checked
+    /// before the state is read, so there is no state.
+    Rebuild,
+    /// Lists the aggregates of the type. There is no state.
+    List,
+    /// Reads the events of this name across all aggregates. There is no state.
+    Feed(&'a str),
+    /// Sends the command of this name. The state is the one that the command is decided on; there is none for an
+    /// aggregate that does not exist.
+    Command(&'a str),
+}
+
+/// Whether a caller may do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authorization {
+    /// Allowed, whatever the state is. A check without a state that returns this needs no check with one, which saves
+    /// reading the state.
+    Unrestricted,
+    /// Allowed.
+    Allowed,
+    /// Refused: the caller gets status 403.
+    Refused,
+}
+
+impl Authorization {
+    /// Whether it is not refused.
+    pub fn is_allowed(self) -> bool {
+        match self {
+            Self::Unrestricted | Self::Allowed => true,
+            Self::Refused => false,
+        }
+    }
+}
+
+impl From<bool> for Authorization {
+    fn from(is_allowed: bool) -> Self {
+        if is_allowed { Self::Allowed } else { Self::Refused }
+    }
+}

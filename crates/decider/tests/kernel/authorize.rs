@@ -1,0 +1,110 @@
+//! Commands are checked on the state that they are decided on.
+
+use daybook_decider::{
+    Access, Aggregate, Authorization, Caller, CommandError, Commands, Context, Decision, DecisionInput, EventType,
+    IamIdentity, PoolUser,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::support::{Subject, decision_input, names};
+
+/// A thing that has one holder, who can give it to somebody else.
+struct Token;
+
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct State {
+    holder: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Take {},
+    Give { to: String },
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    Taken { by: String },
+    Given { to: String },
+}
+
+impl Aggregate for Token {
+    const TYPE: &'static str = "token";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Take", update: None, delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("Taken", 1), EventType::new("Given", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(_: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        Ok(vec![match command {
+            Command::Take {} => Event::Taken { by: context.caller().principal.clone().unwrap_or_default() },
+            Command::Give { to } => Event::Given { to },
+        }])
+    }
+
+    fn evolve(_: State, event: &Event) -> State {
+        let (Event::Taken { by: holder } | Event::Given { to: holder }) = event.clone();
+        State { holder }
+    }
+
+    fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
+        match (access, state) {
+            (Access::Command("Take"), None) => caller.is_in_group("takers").into(),
+            (_, Some(state)) => (caller.principal.as_deref() == Some(state.holder.as_str())).into(),
+            _ => Authorization::Unrestricted,
+        }
+    }
+}
+
+fn by(name: &str) -> DecisionInput {
+    let caller = Caller { groups: vec!["takers".into()], ..Caller::named(name) };
+    DecisionInput { caller, ..decision_input() }
+}
+
+#[test]
+fn command_of_a_caller_without_authorization_is_forbidden() {
+    let token = Subject::of::<Token>();
+    let give = [("Give", json!({"to": "bob"}))];
+    let forbidden = |command: &str| CommandError::Forbidden { command: command.to_owned() };
+    let stranger = DecisionInput { caller: Caller::named("eve"), ..decision_input() };
+    let taking = token.decide_under(&stranger, &token.unborn(), &[("Take", json!({}))]);
+    assert_eq!(taking.unwrap_err(), forbidden("Take"));
+    // For an aggregate that does not exist, only the creation is checked.
+    assert_eq!(token.decide_under(&stranger, &token.unborn(), &give).unwrap_err(), CommandError::Missing);
+
+    let taken = token.decide_under(&by("ann"), &token.unborn(), &[("Take", json!({}))]).unwrap().after;
+    assert_eq!(token.decide_under(&by("bob"), &taken, &give).unwrap_err(), forbidden("Give"));
+    // A stranger does not learn that the command would fail anyway.
+    let again = token.decide_under(&by("bob"), &taken, &[("Take", json!({}))]);
+    assert_eq!(again.unwrap_err(), forbidden("Take"));
+    let given = token.decide_under(&by("ann"), &taken, &give).unwrap().after;
+    assert_eq!(token.decide_under(&by("ann"), &given, &give).unwrap_err(), forbidden("Give"));
+}
+
+#[test]
+fn each_command_of_a_batch_is_checked_on_the_state_before_it() {
+    let token = Subject::of::<Token>();
+    let give = || ("Give", json!({"to": "bob"}));
+    let batch = [("Take", json!({})), give()];
+    assert_eq!(names(&token.decide_under(&by("ann"), &token.unborn(), &batch).unwrap()), ["Taken", "Given"]);
+    let error = token.decide_under(&by("ann"), &token.unborn(), &[("Take", json!({})), give(), give()]).unwrap_err();
+    assert_eq!(error, CommandError::Forbidden { command: "Give".to_owned() });
+}
+
+#[test]
+fn actor_names_the_session_of_a_role_and_the_user_of_an_identity_pool() {
+    let arn = "arn:aws:sts::123456789012:assumed-role/teller/jane";
+    let iam = IamIdentity { user_arn: Some(arn.into()), ..IamIdentity::default() };
+    let signed = Caller { iam: Some(iam.clone()), ..Caller::named("AROAIOSFODNN7EXAMPLE") };
+    assert_eq!(signed.actor(), Some(arn));
+    let iam = IamIdentity { pool_user: Some(PoolUser::default()), ..iam };
+    assert_eq!(Caller { iam: Some(iam), ..Caller::named("eu-central-1:ann") }.actor(), Some("eu-central-1:ann"));
+    assert_eq!((Caller::named("ann").actor(), Caller::anonymous().actor()), (Some("ann"), None));
+}

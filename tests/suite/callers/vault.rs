@@ -1,0 +1,67 @@
+//! An aggregate with a rule for each kind of access.
+
+use daybook_decider::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Registry};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A vault, which its holder can give to somebody else. Everybody may read it.
+struct Vault;
+
+pub(crate) fn registry() -> Registry {
+    Registry::new().with::<Vault>().unwrap()
+}
+
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct State {
+    holder: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Open {},
+    Give { to: String },
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    VaultOpened { holder: Option<String> },
+    VaultGiven { to: String },
+}
+
+impl Aggregate for Vault {
+    const TYPE: &'static str = "vault";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Open", update: Some("Give"), delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("VaultOpened", 1), EventType::new("VaultGiven", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(_: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        Ok(vec![match command {
+            Command::Open {} => Event::VaultOpened { holder: context.caller().principal.clone() },
+            Command::Give { to } => Event::VaultGiven { to },
+        }])
+    }
+
+    fn evolve(_: State, event: &Event) -> State {
+        match event.clone() {
+            Event::VaultOpened { holder } => State { holder },
+            Event::VaultGiven { to } => State { holder: Some(to) },
+        }
+    }
+
+    fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
+        match (access, state) {
+            (Access::Command("Give"), Some(state)) => (caller.principal == state.holder).into(),
+            (Access::ReadMeta, _) => caller.is_in_group("auditors").into(),
+            (Access::Rebuild, _) => caller.is_in_group("operators").into(),
+            (Access::List, _) => caller.has_scope("vault/list").into(),
+            (Access::Feed(event), _) => (caller.claim("feed") == Some(event)).into(),
+            _ => Authorization::Unrestricted,
+        }
+    }
+}
