@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
 /// How long the end of the process waits for connections and files to be closed.
-const CLOSING: Duration = Duration::from_millis(300);
+const CLOSING: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     // The engine warns of every failed condition, but a lost race is normal. A command reports missing configuration itself,

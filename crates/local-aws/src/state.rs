@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,7 +13,8 @@ use crate::dynamodb::connect;
 /// The state in a data file. A clone is the same state.
 #[derive(Clone, Debug)]
 pub struct StateFile {
-    connection: Arc<Mutex<Connection>>,
+    /// `None` after it was closed.
+    connection: Arc<Mutex<Option<Connection>>>,
     session: u32,
 }
 
@@ -42,6 +43,9 @@ pub struct Checkpoint {
 /// Why the state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
+    /// The local stack has stopped.
+    #[error("the data file is closed")]
+    Closed,
     /// SQLite cannot read or write the file.
     #[error("cannot use the data file")]
     Sqlite(#[from] rusqlite::Error),
@@ -68,7 +72,15 @@ impl StateFile {
         )?;
         let last = "SELECT COALESCE(MAX(id), 0) FROM _daybook_journal";
         let session = connection.query_row(last, [], |row| row.get(0))?;
-        Ok(Self { connection: Arc::new(Mutex::new(connection)), session })
+        Ok(Self { connection: Arc::new(Mutex::new(Some(connection))), session })
+    }
+
+    /// Closes the file. Later calls fail, also those of clones.
+    ///
+    /// SQLite merges its write-ahead log into the file when the last connection is closed, but not when two are closed at the
+    /// same time. So this one must be closed before the engine's.
+    pub fn close(&self) {
+        drop(self.lock().take());
     }
 
     /// A number that is higher than that of each earlier session that has added entries to a journal.
@@ -83,7 +95,8 @@ impl StateFile {
     /// See [`StateError`].
     pub fn append(&self, journal: Journal, entry: &impl Serialize) -> Result<(), StateError> {
         let sql = "INSERT INTO _daybook_journal (journal, entry) VALUES (?1, ?2)";
-        self.connection().prepare_cached(sql)?.execute((journal.name(), serde_json::to_string(entry)?))?;
+        let entry = serde_json::to_string(entry)?;
+        self.with_connection(|connection| connection.prepare_cached(sql)?.execute((journal.name(), entry)))?;
         Ok(())
     }
 
@@ -93,11 +106,11 @@ impl StateFile {
     ///
     /// See [`StateError`].
     pub fn entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<T>, StateError> {
-        let connection = self.connection();
         let sql = "SELECT entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
-        let mut statement = connection.prepare_cached(sql)?;
-        let texts = statement.query_map([journal.name()], |row| row.get::<_, String>(0))?;
-        texts.map(|text| Ok(serde_json::from_str(&text?)?)).collect()
+        let texts: Vec<String> = self.with_connection(|connection| {
+            connection.prepare_cached(sql)?.query_map([journal.name()], |row| row.get(0))?.collect()
+        })?;
+        texts.iter().map(|text| Ok(serde_json::from_str(text)?)).collect()
     }
 
     /// The checkpoint of a reader; `None` if it has none yet.
@@ -107,10 +120,8 @@ impl StateFile {
     /// See [`StateError`].
     pub fn checkpoint(&self, reader: &str) -> Result<Option<Checkpoint>, StateError> {
         let sql = "SELECT sequence_number, is_settled FROM _daybook_checkpoints WHERE reader = ?1";
-        let found = self
-            .connection()
-            .query_row(sql, [reader], |row| Ok(Checkpoint { sequence_number: row.get(0)?, is_settled: row.get(1)? }));
-        Ok(found.optional()?)
+        let checkpoint = |row: &Row<'_>| Ok(Checkpoint { sequence_number: row.get(0)?, is_settled: row.get(1)? });
+        self.with_connection(|connection| connection.query_row(sql, [reader], checkpoint).optional())
     }
 
     /// Replaces the checkpoint of a reader.
@@ -122,7 +133,9 @@ impl StateFile {
         let Checkpoint { sequence_number, is_settled } = checkpoint;
         let sql =
             "INSERT OR REPLACE INTO _daybook_checkpoints (reader, sequence_number, is_settled) VALUES (?1, ?2, ?3)";
-        self.connection().prepare_cached(sql)?.execute((reader, sequence_number, is_settled))?;
+        self.with_connection(|connection| {
+            connection.prepare_cached(sql)?.execute((reader, sequence_number, is_settled))
+        })?;
         Ok(())
     }
 
@@ -132,16 +145,24 @@ impl StateFile {
     ///
     /// See [`StateError`].
     pub fn retain_checkpoints(&self, is_reader: impl Fn(&str) -> bool) -> Result<(), StateError> {
-        let connection = self.connection();
-        let mut statement = connection.prepare("SELECT reader FROM _daybook_checkpoints")?;
-        let readers: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-        for reader in readers.iter().filter(|reader| !is_reader(reader)) {
-            connection.execute("DELETE FROM _daybook_checkpoints WHERE reader = ?1", [reader])?;
-        }
-        Ok(())
+        self.with_connection(|connection| {
+            let mut statement = connection.prepare("SELECT reader FROM _daybook_checkpoints")?;
+            let readers: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            for reader in readers.iter().filter(|reader| !is_reader(reader)) {
+                connection.execute("DELETE FROM _daybook_checkpoints WHERE reader = ?1", [reader])?;
+            }
+            Ok(())
+        })
     }
 
-    fn connection(&self) -> MutexGuard<'_, Connection> {
+    fn with_connection<T>(
+        &self,
+        call: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, StateError> {
+        Ok(call(self.lock().as_ref().ok_or(StateError::Closed)?)?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -73,16 +73,15 @@ impl Services {
 
     /// Ends the stack's own services.
     pub(super) async fn stop(self) {
-        let bus = async {
-            if let Some(server) = self.bus_server {
-                server.stop(GRACE).await;
-            }
-        };
-        let database = async {
-            if let Some(database) = self.database {
-                database.stop(GRACE).await;
-            }
-        };
-        tokio::join!(bus, database);
+        if let Some(server) = self.bus_server {
+            server.stop(GRACE).await;
+        }
+        // Before the database, which may be closed at any time after its server has stopped.
+        if let Some(file) = self.file {
+            file.close();
+        }
+        if let Some(database) = self.database {
+            database.stop(GRACE).await;
+        }
     }
 }
