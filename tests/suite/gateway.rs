@@ -201,5 +201,36 @@ async fn deletion_with_an_invalid_id_deletes_nothing() {
         let (status, _, body) = through_the_gateway(&instance, &event).await;
         assert!([400, 404].contains(&status), "{path}: {status} {body}");
     }
-    assert_eq!(instance.get("/todo/t9").await.header("etag"), "\"1\"");
+    assert_eq!(instance.get("/todo/t9").await.header("etag"), "\"1-1\"");
+}
+
+/// Header values as a client can send them, and API Gateway passes them on.
+#[tokio::test(flavor = "multi_thread")]
+async fn header_value_of_any_characters_never_fails_an_invocation() {
+    let instance = instance().await;
+    let values = ["J\u{fc}rgen", "\u{0}", "a\nb", "a\rb", "\u{7f}", "\u{1f980}", "\u{1}\u{e9}", "\u{feff}"];
+    for name in
+        ["user-agent", "x-name", "if-none-match", "x-correlation-id", "traceparent", "host", "X\u{e9}", "two words", ""]
+    {
+        for value in values {
+            let mut event = event("/todo/t9", "");
+            event["headers"][name] = json!(value);
+            let (status, headers, body) = through_the_gateway(&instance, &event).await;
+            assert_eq!(status, 200, "{name}: {value:?}: {body}");
+            assert_eq!(headers["etag"], "\"1-1\"");
+        }
+    }
+    // A write does not take a header for missing that it cannot read.
+    for name in ["idempotency-key", "if-match", "x-causation-id", "x-correlation-id"] {
+        for value in values {
+            let mut event: Value = serde_json::from_str(&read("command-handler/update.json")).unwrap();
+            event["rawPath"] = json!("/todo/t9");
+            event["requestContext"]["http"]["path"] = json!("/todo/t9");
+            event["body"] = json!(r#"{"title": "x", "message": "z"}"#);
+            event["headers"][name] = json!(value);
+            let (status, _, body) = through_the_gateway(&instance, &event).await;
+            assert_eq!(status, 400, "{name}: {value:?}: {body}");
+            assert!(body.contains("urn:daybook:problem:bad-header"), "{body}");
+        }
+    }
 }

@@ -31,7 +31,7 @@ fn number(variable: &str) -> Option<u64> {
 
 /// The version in a response.
 fn version(answer: &ApiResponse) -> Option<usize> {
-    answer.header("etag").trim_matches('"').parse().ok()
+    answer.header("etag").trim_matches('"').split('-').next()?.parse().ok()
 }
 
 /// The URL of the API.

@@ -38,7 +38,7 @@ async fn command_with_a_state_too_large_for_a_response_is_executed() {
     let mut left_out = 0;
     for round in 1..=3 {
         let answer = write(&instance, None, &lines).await;
-        assert_eq!((answer.status.as_u16(), answer.header("etag")), (200, &*format!("\"{}\"", 1 + round * 3)));
+        assert_eq!((answer.status.as_u16(), answer.header("etag")), (200, &*format!("\"{}-1\"", 1 + round * 3)));
         assert!(serde_json::to_string(&answer.text).unwrap().len() < LIMIT);
         left_out += usize::from(answer.body.get("state").is_none());
         assert_eq!(answer.body["events"].as_array().unwrap().len(), 3);
@@ -46,7 +46,7 @@ async fn command_with_a_state_too_large_for_a_response_is_executed() {
     assert_eq!(left_out, 2);
     // Written all the same, and under a key too.
     let keyed = write(&instance, Some("k"), &["one more".to_owned()]).await;
-    assert_eq!((keyed.status.as_u16(), keyed.header("etag"), keyed.body.get("state")), (200, "\"11\"", None));
+    assert_eq!((keyed.status.as_u16(), keyed.header("etag"), keyed.body.get("state")), (200, "\"11-1\"", None));
     let again = write(&instance, Some("k"), &["one more".to_owned()]).await;
     assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
 
@@ -57,7 +57,7 @@ async fn command_with_a_state_too_large_for_a_response_is_executed() {
     // As it was while it was small, its events, and that nothing is new: these have answers.
     instance.get("/notebook/1?version=1").await.expect(200);
     instance.get("/notebook/1/events?after=10").await.expect(200);
-    send(&instance.router, Method::GET, "/notebook/1", &[("if-none-match", "\"11\"")], None).await.expect(304);
+    send(&instance.router, Method::GET, "/notebook/1", &[("if-none-match", "\"11-1\"")], None).await.expect(304);
 
     // And the way out is open.
     let cleared = instance.post("/notebook/1/commands", json!({"command": "Clear"})).await.expect(200);
@@ -88,7 +88,7 @@ async fn command_with_events_too_large_for_a_response_appends_nothing() {
     // Each a character in the table and four in Lambda's response.
     let lines = vec!["\\".repeat(190 * 1024); 10];
     write(&instance, None, &lines).await.expect_problem(413, "too-large");
-    assert_eq!(instance.get("/notebook/1").await.header("etag"), "\"1\"");
+    assert_eq!(instance.get("/notebook/1").await.header("etag"), "\"1-1\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,15 +97,15 @@ async fn command_with_a_key_is_executed_whenever_it_is_without_one() {
     // More than can be kept, even packed; and what packs well and leaves a transaction no room for it.
     let three = [300, 301, 302].map(|kilobytes| noise(kilobytes * 1024));
     let full: Vec<_> = vec!["x".repeat(370 * 1024); 11].into_iter().chain([noise(21 * 1024)]).collect();
-    for (key, lines, version) in [("a", &three[..], "\"4\""), ("b", &full, "\"16\"")] {
+    for (key, lines, version) in [("a", &three[..], 4), ("b", &full, 16)] {
         instance.table.proxy.take_calls();
         let keyed = write(&instance, Some(key), lines).await.expect(200);
-        assert_eq!(keyed.header("etag"), version);
-        assert_eq!(keyed.text, format!(r#"{{"id":"1","version":{}}}"#, version.trim_matches('"')));
+        assert_eq!(keyed.header("etag"), format!("\"{version}-1\""));
+        assert_eq!(keyed.text, format!(r#"{{"id":"1","version":{version}}}"#));
         assert_eq!(instance.table.proxy.take_calls().len(), 1);
         let again = write(&instance, Some(key), lines).await.expect(200);
         assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
-        assert_eq!(again.header("etag"), version);
+        assert_eq!(again.header("etag"), keyed.header("etag"));
     }
     // The events are there all the same.
     let events = instance.get("/notebook/1/events?after=1&limit=3").await.body;

@@ -35,7 +35,7 @@ async fn transient_contention_and_throttling_are_retried() {
         .fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "ThrottlingException" });
     instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
     instance.ask(create("1")).await.expect(201);
-    assert_eq!(instance.get("/todo/1").await.expect(200).header("etag"), "\"1\"");
+    assert_eq!(instance.get("/todo/1").await.expect(200).header("etag"), "\"1-1\"");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn commit_with_a_lost_response_is_recognized_and_not_a_conflict() {
             }
             let update = json!({"title": "TODO", "message": "Make coffee"});
             let told = instance.ask(request(Method::POST, "/todo/1", if_match, Some(update))).await.expect(200);
-            assert_eq!(told.header("etag"), "\"2\"");
+            assert_eq!(told.header("etag"), "\"2-1\"");
             let stored = instance.get("/todo/1/events?after=1").await.body;
             let (told, stored) = (&told.body["events"], &stored["events"]);
             assert_eq!(stored, told, "the stored events are those of the response, {first:?} {if_match:?}");

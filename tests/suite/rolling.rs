@@ -340,6 +340,38 @@ async fn stored_response_of_one_release_is_returned_by_the_other() {
     }
 }
 
+#[tokio::test]
+async fn etag_of_another_release_names_another_state() {
+    let etag = |release: Release| if release == New { "\"1-2\"" } else { "\"1-1\"" };
+    for (writer, reader) in PAIRS {
+        let setup = Setup::new().await;
+        let post =
+            || request(Method::POST, "/parcel", &[("idempotency-key", "k")], Some(json!({"id": "1", "to": "Ann"})));
+        let created = setup.instance(writer).ask(post()).await.expect(201);
+        assert_eq!(created.header("etag"), etag(writer));
+        // A state that another release folded is never taken for this one's.
+        let get = request(Method::GET, "/parcel/1", &[("if-none-match", etag(writer))], None);
+        let read = setup.instance(reader).ask(get).await;
+        assert_eq!(
+            (read.status.as_u16(), read.header("etag")),
+            (if writer == reader { 304 } else { 200 }, etag(reader))
+        );
+        // A stored response contains the state of the release that stored it.
+        assert_eq!(setup.instance(reader).ask(post()).await.expect(201).header("etag"), etag(writer));
+        // Releases before stored no state version.
+        for mut row in setup.rows("1", "IDEMPOTENCY#").await {
+            assert!(row.remove("stateVersion").is_some());
+            setup.table.put(row).await;
+        }
+        let replayed = setup.instance(reader).ask(post()).await.expect(201);
+        assert_eq!((replayed.header("etag"), &replayed.body), ("\"1\"", &created.body));
+        // The version decides on a write.
+        let scan = json!({"town": "Bern", "country": "CH"});
+        let scan = request(Method::POST, "/parcel/1", &[("if-match", etag(writer))], Some(scan));
+        setup.instance(reader).ask(scan).await.expect(200);
+    }
+}
+
 // Rows.
 
 /// The entries that a relay sends for these outbox rows: detail types with details.

@@ -182,6 +182,7 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
         "CommandHandler",
         &["TABLE_NAME"],
         &[
+            "BASE_PATH",
             "EVENT_TYPE_SHARDS",
             "FEED_DELAY_MS",
             "IDEMPOTENCY_TTL_HOURS",

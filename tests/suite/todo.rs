@@ -13,21 +13,21 @@ async fn todo_can_be_created_updated_and_deleted() {
     let todo = json!({"id": ID, "title": "TODO", "message": "Make coffee"});
 
     let created = suite.post("/todo", &todo).await.expect(201);
-    assert_eq!((created.header("location"), created.header("etag")), (path.as_str(), "\"1\""));
+    assert_eq!((created.header("location"), created.header("etag")), (path.as_str(), "\"1-1\""));
     suite.post("/todo", &todo).await.expect_problem(409, "already-exists");
 
     let got = suite.get(&path).await.expect(200);
-    assert_eq!(got.header("etag"), "\"1\"");
+    assert_eq!(got.header("etag"), "\"1-1\"");
     assert_eq!(got.body["state"], json!({"id": ID, "title": "TODO", "message": "Make coffee"}));
 
     let two = json!({"title": "TODO", "message": "Make 2 coffees"});
     let updated = suite.post_if_match(&path, &two, Some("\"1\"")).await.expect(200);
-    assert_eq!((updated.header("etag"), &updated.body["state"]["message"]), ("\"2\"", &json!("Make 2 coffees")));
+    assert_eq!((updated.header("etag"), &updated.body["state"]["message"]), ("\"2-1\"", &json!("Make 2 coffees")));
 
     let stale = suite.post_if_match(&path, &json!({"title": "TODO", "message": "Make tea"}), Some("\"1\"")).await;
     let stale = stale.expect_problem(409, "version-conflict");
     assert_eq!((&stale.body["expected"], &stale.body["actual"]), (&json!(1), &json!(2)));
-    assert_eq!(stale.header("etag"), "\"2\"");
+    assert_eq!(stale.header("etag"), "\"2-1\"");
 
     suite.post("/todo/unknown", &two).await.expect_problem(404, "not-found");
     suite.send(Method::DELETE, "/todo/unknown", &[], None).await.expect_problem(404, "not-found");
@@ -54,7 +54,7 @@ async fn update_without_a_change_appends_no_event() {
     let suite = Suite::start().await;
     suite.post("/todo", &json!({"id": "1", "title": "TODO", "message": "Make coffee"})).await.expect(201);
     let same = suite.post("/todo/1", &json!({"title": "TODO", "message": "Make coffee"})).await.expect(200);
-    assert_eq!((same.header("etag"), &same.body["events"]), ("\"1\"", &json!([])));
+    assert_eq!((same.header("etag"), &same.body["events"]), ("\"1-1\"", &json!([])));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,12 +63,12 @@ async fn reads_support_head_and_if_none_match() {
     suite.post("/todo", &json!({"id": "1", "title": "TODO", "message": "Make coffee"})).await.expect(201);
 
     let head = suite.send(Method::HEAD, "/todo/1", &[], None).await.expect(200);
-    assert_eq!(head.header("etag"), "\"1\"");
-    for known in ["\"1\"", "W/\"1\"", "\"7\", \"1\"", "*"] {
+    assert_eq!(head.header("etag"), "\"1-1\"");
+    for known in ["\"1-1\"", "W/\"1-1\"", "\"7-1\", \"1-1\"", "*"] {
         let unchanged = suite.send(Method::GET, "/todo/1", &[("if-none-match", known)], None).await.expect(304);
-        assert_eq!(unchanged.header("etag"), "\"1\"");
+        assert_eq!(unchanged.header("etag"), "\"1-1\"");
     }
-    suite.send(Method::GET, "/todo/1", &[("if-none-match", "\"2\"")], None).await.expect(200);
+    suite.send(Method::GET, "/todo/1", &[("if-none-match", "\"2-1\"")], None).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

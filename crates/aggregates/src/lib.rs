@@ -4,8 +4,8 @@
 //! recorded rejections and messages of its own. [`order`] has a life cycle, and events whose stored form has changed.
 //!
 //! To add an aggregate, write `src/<name>.rs` and add a line to [`registry`]. Before you deploy it, add an example of
-//! each of its events to `golden/<type>.json`: a test then protects their stored form. `docs/evolving-events.md`
-//! describes how to change an aggregate that is in use.
+//! each of its events to `golden/<type>.json`: a test then protects their stored form, and another one the states that
+//! they are folded into. `docs/evolving-events.md` describes how to change an aggregate that is in use.
 
 pub mod account;
 pub mod order;

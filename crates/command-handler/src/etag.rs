@@ -1,21 +1,57 @@
-//! Versions as entity tags: the `ETag` of an answer, and the versions that `If-Match` and `If-None-Match` name.
+//! Entity tags: `"<version>-<state version>"`.
+//!
+//! The version of an aggregate is the number of its events. `STATE_VERSION` names the fold: another release may fold the
+//! same events into another state, which no cache may take for this one.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-/// The `ETag` of a version.
-pub(crate) fn etag(version: u64) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{version}\"")).expect("digits in quotes can stand in a header")
+/// The `ETag` of a version. A response that an earlier release stored has no state version.
+pub(crate) fn etag(version: u64, state_version: Option<u32>) -> HeaderValue {
+    let state_version = state_version.map(|state_version| format!("-{state_version}")).unwrap_or_default();
+    HeaderValue::try_from(format!("\"{version}{state_version}\"")).expect("a header may contain digits in quotes")
 }
 
-/// The version in the text of an `ETag`; the quotes are optional.
-pub(crate) fn version(etag: &str) -> Option<u64> {
-    let digits = etag.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(etag);
-    digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+/// The condition of `If-Match`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfMatch {
+    /// `*`: the aggregate exists.
+    Exists,
+    /// The aggregate is at this version.
+    Version(u64),
 }
 
-/// Whether `If-None-Match` names this version: the caller has it already.
-pub(crate) fn is_none_match(headers: &HeaderMap, version: u64) -> bool {
-    let etag = etag(version);
+impl IfMatch {
+    /// Reads the text of the header: `*`, an `ETag`, or a bare version, each with or without quotes.
+    ///
+    /// Only the version counts. The events decide whether a write is based on the latest version, whatever state they
+    /// were folded into. For the same reason a weak tag is as good as a strong one: a proxy that compresses responses
+    /// makes their tags weak.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self::Exists);
+        }
+        let unquoted = |text: &str| text.strip_prefix('"')?.strip_suffix('"').map(str::to_owned);
+        let tag = match text.strip_prefix("W/") {
+            Some(weak) => unquoted(weak)?,
+            None => unquoted(text).unwrap_or_else(|| text.to_owned()),
+        };
+        let (version, state_version) = tag.split_once('-').unwrap_or((&tag, "0"));
+        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let version = version.parse().ok().filter(|_| is_number(version) && is_number(state_version));
+        version.map(Self::Version)
+    }
+
+    /// The text that all texts of the same meaning have in common.
+    pub(crate) fn canonical(self) -> String {
+        match self {
+            Self::Exists => "*".to_owned(),
+            Self::Version(version) => format!("\"{version}\""),
+        }
+    }
+}
+
+/// Whether `If-None-Match` names this tag: the caller has the state already. A weak tag matches too.
+pub(crate) fn is_none_match(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     headers
         .get_all(header::IF_NONE_MATCH)
         .iter()

@@ -7,6 +7,7 @@
 //! mark, at which API Gateway is said to end the path.
 
 mod event;
+mod headers;
 
 use std::convert::Infallible;
 
@@ -60,7 +61,11 @@ pub fn with_authorizer(request: Request, authorizer: &Value) -> Result<Request, 
 /// The request as one that HTTP allows, whatever it asks for.
 pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
     if let LambdaRequest::ApiGatewayV2(request) = &mut request {
-        let mut path = path(request.raw_path.as_deref().unwrap_or_default());
+        // Not every host that a client can name is one that a URL has, and nothing else asks for it.
+        let domain = request.request_context.domain_name.take().unwrap_or_default();
+        let stage = request.request_context.stage.take().unwrap_or_default();
+        let raw_path = request.raw_path.as_deref().unwrap_or_default();
+        let mut path = path(without_stage(raw_path, &stage, &domain));
         let mut query = query(request.raw_query_string.as_deref().unwrap_or_default());
         if path.len() + query.len() > MAX {
             // No route is there.
@@ -68,11 +73,17 @@ pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
         }
         request.raw_path = Some(path);
         request.raw_query_string = Some(query);
-        // Nothing asks for the host, and not every host that a client can name is one that a URL has.
         request.headers.remove(HOST);
-        request.request_context.domain_name = None;
     }
     request
+}
+
+/// The path without the stage. A path has a named stage where the API is called by its own domain; by a custom domain, it
+/// has the key of the API mapping instead, which is the base path of the settings.
+fn without_stage<'a>(path: &'a str, stage: &str, domain: &str) -> &'a str {
+    let rest = path.strip_prefix('/').and_then(|path| path.strip_prefix(stage));
+    let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    rest.filter(|_| !stage.is_empty() && domain.contains(".execute-api.")).unwrap_or(path)
 }
 
 /// A path, given literally. Where a URL is read, a segment of `.` or `..` is one even when its dots are encoded, so it

@@ -16,10 +16,11 @@
 //! - `request`, `response`: what they read and answer.
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
-//! - `etag`: versions as entity tags.
+//! - `etag`: entity tags. `base_path`: the path below which clients find the API.
 //! - `api`: what the endpoints share. [`settings`]: the environment variables. `signals`: metrics, and their log lines.
 
 mod api;
+mod base_path;
 mod endpoints;
 mod etag;
 pub mod gateway;

@@ -36,7 +36,7 @@ pub(crate) fn json_text(body: &impl Serialize) -> Result<Option<String>, Problem
 
 /// The response to a write, with the headers that follow from it.
 pub(crate) fn write_response(transacted: Transacted, key: &AggregateKey) -> Result<Response, Problem> {
-    let (CommandResponse { status, version, body }, is_replayed) = match transacted {
+    let (CommandResponse { status, version, state_version, body }, is_replayed) = match transacted {
         Transacted::Decided(response) => (response, false),
         Transacted::Replayed(response) => (response, true),
     };
@@ -44,7 +44,7 @@ pub(crate) fn write_response(transacted: Transacted, key: &AggregateKey) -> Resu
     let content_type = if status.is_success() { JSON } else { PROBLEM_JSON };
     let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::ETAG, etag(version));
+    headers.insert(header::ETAG, etag(version, state_version));
     if status == StatusCode::CREATED {
         headers.insert(header::LOCATION, HeaderValue::try_from(format!("/{key}")).map_err(problem::internal)?);
     }
@@ -59,7 +59,7 @@ pub(crate) fn write_response(transacted: Transacted, key: &AggregateKey) -> Resu
 pub(crate) struct WriteResponse<'a> {
     /// The aggregate's id.
     pub(crate) id: &'a str,
-    /// The number of its events after the write; also the `ETag`.
+    /// The number of its events after the write, with which the `ETag` begins.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
     /// The state after the write. Omitted if the response would be larger than 6 MB or, with an `Idempotency-Key`, too

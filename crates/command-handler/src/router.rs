@@ -1,11 +1,16 @@
 //! The service: the same in Lambda, on one machine and under test.
 
-use axum::extract::{DefaultBodyLimit, MatchedPath, State};
-use axum::http::{Method, Uri};
+use std::collections::HashMap;
+
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::from_fn;
+use axum::response::Response;
 use axum::{Extension, Router};
+use lambda_http::tower::ServiceExt;
 
 use crate::api::Api;
+use crate::base_path;
 use crate::endpoints::ENDPOINTS;
 use crate::endpoints::document::WriteDocument;
 use crate::endpoints::endpoint::AGGREGATE_PATH;
@@ -17,23 +22,37 @@ use crate::request::{PathParameters, bounds};
 /// The routes of all endpoints, within the bounds of every request.
 pub fn router(api: Api) -> Router {
     let routes = ENDPOINTS.iter().fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.route()));
-    routes
+    let base_path = api.settings.base_path.clone();
+    let routes = routes
         .fallback(async |uri: Uri| problem::unknown_route(uri.path()))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(Extension(openapi::document as WriteDocument))
         .layer(from_fn(bounds::enforce))
-        .with_state(api)
+        .with_state(api);
+    let routes = base_path::below(&base_path, routes);
+    Router::new().fallback_service(ServiceExt::<Request>::map_response(routes, without_other_allow))
 }
 
 /// The router knows which methods a path takes, but not which an aggregate of some type does.
 async fn method_not_allowed(
     State(api): State<Api>,
     route: MatchedPath,
-    names: Result<PathParameters<(String, String)>, Problem>,
+    names: Result<PathParameters<HashMap<String, String>>, Problem>,
     method: Method,
 ) -> Problem {
-    let aggregate = names.ok().filter(|_| route.as_str() == AGGREGATE_PATH);
-    let model = aggregate.and_then(|PathParameters((type_name, _))| api.registry.get(&type_name));
-    problem::method_not_allowed(method.as_str(), model)
+    let type_name = names.ok().and_then(|PathParameters(mut names)| names.remove("type"));
+    match type_name.map(|type_name| api.model(&type_name)).transpose() {
+        // A resource that does not exist takes no other method either.
+        Err(unknown_type) => unknown_type,
+        Ok(model) => problem::method_not_allowed(method.as_str(), model.filter(|_| route.as_str() == AGGREGATE_PATH)),
+    }
+}
+
+/// Axum adds `Allow` to whatever [`method_not_allowed`] responds, and a resource that does not exist allows no method.
+fn without_other_allow(mut response: Response) -> Response {
+    if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().remove(header::ALLOW);
+    }
+    response
 }

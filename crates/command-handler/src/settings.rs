@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use daybook_event_store::StoreSettings;
 use daybook_settings::{Environment, SettingError};
+use daybook_table::keys::is_id;
 
 /// Settings of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +17,13 @@ pub struct ApiSettings {
     pub record_source_ip: bool,
     /// The issuer of the tokens that the API accepts. Subjects of other issuers are named together with their issuer.
     pub jwt_issuer: Option<String>,
+    /// The path below which clients find the API, such as `/v1`; empty for none.
+    pub base_path: String,
 }
 
 impl ApiSettings {
-    /// From `REQUIRE_IF_MATCH` and `RECORD_SOURCE_IP` (`true` or `false`; false), `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24)
-    /// and `JWT_ISSUER` (an `https://` URL; none).
+    /// From `REQUIRE_IF_MATCH` and `RECORD_SOURCE_IP` (`true` or `false`; false), `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24),
+    /// `JWT_ISSUER` (an `https://` URL; none) and `BASE_PATH` (a path; empty).
     ///
     /// # Errors
     ///
@@ -32,6 +35,7 @@ impl ApiSettings {
             idempotency_ttl: Duration::from_secs(u64::from(hours) * 60 * 60),
             record_source_ip: environment.flag("RECORD_SOURCE_IP")?,
             jwt_issuer: jwt_issuer(environment)?,
+            base_path: base_path(environment)?,
         })
     }
 }
@@ -43,6 +47,17 @@ fn jwt_issuer(environment: &Environment) -> Result<Option<String>, SettingError>
         }
         issuer => Ok(issuer),
     }
+}
+
+fn base_path(environment: &Environment) -> Result<String, SettingError> {
+    let path = environment.optional("BASE_PATH").unwrap_or_default();
+    // Its segments have the form of ids, so that they are the same in every encoding.
+    let is_path = path.strip_prefix('/').is_some_and(|segments| segments.split('/').all(is_id));
+    if path.is_empty() || is_path {
+        return Ok(path);
+    }
+    let expected = "a path such as /v1, without a slash at its end, or nothing".to_owned();
+    Err(SettingError::Bad { name: "BASE_PATH", value: path, expected })
 }
 
 /// The store's settings, as far as appending and reading need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100),

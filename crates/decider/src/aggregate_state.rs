@@ -1,6 +1,7 @@
 //! The typed state of an aggregate, which [`Folded`](crate::Folded) holds with its type erased.
 
 use crate::aggregate::Aggregate;
+use crate::panics::calling;
 
 pub(crate) struct AggregateState<A: Aggregate> {
     pub(crate) state: A::State,
@@ -13,8 +14,13 @@ impl<A: Aggregate> AggregateState<A> {
         Self { state, history: Vec::new() }
     }
 
+    pub(crate) fn is_deleted(&self) -> bool {
+        calling("is_deleted", || A::is_deleted(&self.state))
+    }
+
     pub(crate) fn apply(&mut self, event: A::Event) {
-        self.state = A::evolve(std::mem::take(&mut self.state), &event);
+        let state = std::mem::take(&mut self.state);
+        self.state = calling("evolve", || A::evolve(state, &event));
         if A::FULL_HISTORY {
             self.history.push(event);
         }

@@ -6,7 +6,8 @@ use crate::aggregate::{Aggregate, Ids, Message};
 use crate::aggregate_state::AggregateState;
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Folded};
-use crate::record::{MAX_NAME, OutboxMessage, RecordedEvent};
+use crate::panics::calling;
+use crate::record::{MAX_BYTES, MAX_NAME, MAX_RECORDS, OutboxMessage, RecordedEvent};
 
 /// The events and messages of a decision in progress.
 pub(crate) struct Draft<'a, A: Aggregate> {
@@ -17,6 +18,9 @@ pub(crate) struct Draft<'a, A: Aggregate> {
     pub(crate) after: AggregateState<A>,
     events: Vec<RecordedEvent>,
     messages: Vec<OutboxMessage>,
+    /// The events and messages so far, and the bytes of their texts.
+    records: usize,
+    bytes: usize,
 }
 
 impl<'a, A: Aggregate> Draft<'a, A> {
@@ -28,7 +32,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         input: &'a DecisionInput,
         ids: &'a Ids,
     ) -> Self {
-        Self { id, input, ids, before, after: state.clone(), events: Vec::new(), messages: Vec::new() }
+        let after = state.clone();
+        Self { id, input, ids, before, after, events: Vec::new(), messages: Vec::new(), records: 0, bytes: 0 }
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -48,15 +53,35 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             event: format!("an event of {}", A::TYPE),
             reason: error.to_string(),
         })?;
-        self.record(name.clone(), data).map_err(|reason| CommandError::Unwritable { event: name, reason })
+        self.count(&data)?;
+        let unwritable = |reason| CommandError::Unwritable { event: name.clone(), reason };
+        let (event, messages) = self.record(&name, data).map_err(unwritable)?;
+        for (index, message) in messages.into_iter().enumerate() {
+            let message = self.outbox_message(&event, index, message).map_err(unwritable)?;
+            self.count(&message.detail)?;
+            self.messages.push(message);
+        }
+        self.events.push(event);
+        Ok(())
     }
 
-    /// Adds an event and its messages.
+    /// Counts one more event or message. A draft that cannot be appended any more ends here, so that the work for a
+    /// request is bounded, whatever its commands cause.
+    fn count(&mut self, text: &Json) -> Result<(), CommandError> {
+        self.records += 1;
+        self.bytes += text.text().len();
+        if self.records > MAX_RECORDS {
+            return Err(CommandError::TooMany);
+        }
+        if self.bytes > MAX_BYTES { Err(CommandError::TooLarge) } else { Ok(()) }
+    }
+
+    /// Folds an event. Returns it with its messages.
     ///
     /// # Errors
     ///
-    /// The reason why the event or one of its messages cannot be written.
-    fn record(&mut self, name: String, data: Json) -> Result<(), String> {
+    /// The reason why the event cannot be written.
+    fn record(&mut self, name: &str, data: Json) -> Result<(RecordedEvent, Vec<Message>), String> {
         let event_type = A::EVENTS.iter().find(|event_type| event_type.name == name);
         let event_type = event_type.ok_or_else(|| "it is not one of the aggregate's EVENTS".to_owned())?;
         // The list of a type's aggregates is read from the feed of the opening event: a stream that begins with
@@ -71,29 +96,25 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         // Folds the event as it will be read later. An event that cannot be read back would make the aggregate
         // permanently unreadable, and one that reads back differently would change the state later.
         let event: A::Event =
-            tagged::join_event(&name, &data).map_err(|reason| format!("it could not be read back: {reason}"))?;
+            tagged::join_event(name, &data).map_err(|reason| format!("it could not be read back: {reason}"))?;
         let state_before = self.after.state.clone();
         self.after.apply(event.clone());
-        let announced = A::announce(&state_before, &event, &self.after.state);
+        let announced = calling("announce", || A::announce(&state_before, &event, &self.after.state));
 
         let recorded = RecordedEvent {
             seq_num: self.version() + 1,
             event_id: self.ids.next(),
-            event_type: name,
+            event_type: name.to_owned(),
             event_version: event_type.version,
             data,
             meta: self.input.meta.clone(),
             occurred_at: self.input.now,
             message_seq: self.message_seq() + announced.len() as u64,
         };
-        for (index, message) in announced.into_iter().enumerate() {
-            self.announce(&recorded, index, message)?;
-        }
-        self.events.push(recorded);
-        Ok(())
+        Ok((recorded, announced))
     }
 
-    fn announce(&mut self, event: &RecordedEvent, index: usize, message: Message) -> Result<(), String> {
+    fn outbox_message(&self, event: &RecordedEvent, index: usize, message: Message) -> Result<OutboxMessage, String> {
         let (message_type, data) = message.0?;
         if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
             return Err(format!("the message name {message_type:?} must have 1 to {MAX_NAME} characters"));
@@ -104,8 +125,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             (self.message_seq() + 1, index),
             (self.ids.next(), message_type, data),
         );
-        self.messages.push(message.map_err(|error| error.to_string())?);
-        Ok(())
+        message.map_err(|error| error.to_string())
     }
 
     pub(crate) fn finish(self, rejection: Option<DomainRejection>) -> Decided {
@@ -114,7 +134,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             history_bytes += self.events.iter().map(|event| event.data.text().len()).sum::<usize>();
         }
         let (version, message_seq) = (self.version(), self.message_seq());
-        let after = Folded { version, message_seq, history_bytes, state: Arc::new(self.after) };
+        let is_deleted = version > 0 && self.after.is_deleted();
+        let after = Folded { version, message_seq, history_bytes, is_deleted, state: Arc::new(self.after) };
         Decided { events: self.events, messages: self.messages, after, rejection }
     }
 }

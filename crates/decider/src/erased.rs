@@ -7,27 +7,32 @@ use schemars::generate::SchemaSettings;
 use schemars::schema_for;
 
 use crate::access::{Access, Authorization};
-use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids};
+use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids, Rejection};
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::draft::Draft;
 use crate::json::{Json, tagged};
 use crate::model::{
-    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, Schemas, UnreadableEvent,
-    UnreadableKind,
+    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, Schemas, StateError,
+    UnreadableEvent, UnreadableKind,
 };
-use crate::reading::{read_command, read_event, unreadable};
+use crate::panics::{AggregatePanic, calling, catch};
+use crate::reading::{read_command, read_event, tags, unreadable};
 use crate::record::RecordedEvent;
 
 /// Why the downcast of a state cannot fail.
 const OWN_STATE: &str = "a state is only passed to the model that folded it";
 
 /// The model of the aggregate `A`.
-pub(crate) struct ModelOf<A>(PhantomData<fn() -> A>);
+pub(crate) struct ModelOf<A> {
+    /// The names of the commands.
+    commands: Vec<String>,
+    aggregate: PhantomData<fn() -> A>,
+}
 
 impl<A: Aggregate> ModelOf<A> {
     pub(crate) fn new() -> Self {
-        Self(PhantomData)
+        Self { commands: tags(&schema_for!(A::Command), "command"), aggregate: PhantomData }
     }
 
     fn state_of(folded: &Folded) -> &AggregateState<A> {
@@ -72,51 +77,61 @@ impl<A: Aggregate> Model for ModelOf<A> {
 
     fn before_first_event(&self) -> Folded {
         let state = AggregateState::<A>::new(A::State::default());
-        Folded { version: 0, message_seq: 0, history_bytes: 0, state: Arc::new(state) }
+        Folded { version: 0, message_seq: 0, history_bytes: 0, is_deleted: false, state: Arc::new(state) }
     }
 
-    fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, serde_json::Error> {
-        let state = AggregateState::<A>::new(state.read()?);
-        Ok(Folded { version, message_seq, history_bytes: 0, state: Arc::new(state) })
+    fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, StateError> {
+        catch(A::TYPE, || {
+            let state = AggregateState::<A>::new(state.read()?);
+            let is_deleted = version > 0 && state.is_deleted();
+            Ok(Folded { version, message_seq, history_bytes: 0, is_deleted, state: Arc::new(state) })
+        })?
     }
 
     fn read(&self, event: &RecordedEvent) -> Result<Vec<(String, Json)>, UnreadableEvent> {
         let split = |current: &A::Event| {
             tagged::split(current).map_err(|error| unreadable(event, UnreadableKind::Corrupt, error.to_string()))
         };
-        read_event::<A>(event)?.iter().map(split).collect()
+        catch(A::TYPE, || read_event::<A>(event)?.iter().map(split).collect()).map_err(panicked_on(event))?
     }
 
     fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, UnreadableEvent> {
-        let Folded { mut version, mut message_seq, mut history_bytes, state } = onto;
-        let mut state = Arc::unwrap_or_clone(state.downcast::<AggregateState<A>>().expect(OWN_STATE));
+        let Some(last) = events.last() else { return Ok(onto) };
+        let Folded { mut version, mut message_seq, mut history_bytes, state, .. } = onto;
+        let state = state.downcast::<AggregateState<A>>().expect(OWN_STATE);
+        let mut state = catch(A::TYPE, || Arc::unwrap_or_clone(state)).map_err(panicked_on(last))?;
         for event in events {
             if event.seq_num != version + 1 {
                 let reason = format!("the event before it is {version}, so the stream has a gap");
                 return Err(unreadable(event, UnreadableKind::Corrupt, reason));
             }
-            for event in read_event::<A>(event)? {
-                state.apply(event);
-            }
+            catch(A::TYPE, || {
+                read_event::<A>(event)?.into_iter().for_each(|event| state.apply(event));
+                Ok(())
+            })
+            .map_err(panicked_on(event))??;
             version = event.seq_num;
             message_seq = event.message_seq;
             if A::FULL_HISTORY {
                 history_bytes += event.data.text().len();
             }
         }
-        Ok(Folded { version, message_seq, history_bytes, state: Arc::new(state) })
+        let is_deleted = catch(A::TYPE, || state.is_deleted()).map_err(panicked_on(last))?;
+        Ok(Folded { version, message_seq, history_bytes, is_deleted, state: Arc::new(state) })
     }
 
-    fn state(&self, folded: &Folded) -> Result<Json, serde_json::Error> {
-        Json::of(&Self::state_of(folded).state)
+    fn state(&self, folded: &Folded) -> Result<Json, StateError> {
+        Ok(catch(A::TYPE, || Json::of(&Self::state_of(folded).state))??)
     }
 
-    fn is_deleted(&self, folded: &Folded) -> bool {
-        folded.version > 0 && A::is_deleted(&Self::state_of(folded).state)
-    }
-
-    fn authorize(&self, caller: &Caller, access: Access<'_>, folded: Option<&Folded>) -> Authorization {
-        A::authorize(caller, access, folded.map(|folded| &Self::state_of(folded).state))
+    fn authorize(
+        &self,
+        caller: &Caller,
+        access: Access<'_>,
+        folded: Option<&Folded>,
+    ) -> Result<Authorization, AggregatePanic> {
+        let state = folded.map(|folded| &Self::state_of(folded).state);
+        catch(A::TYPE, || calling("authorize", || A::authorize(caller, access, state)))
     }
 
     fn decide(
@@ -126,41 +141,83 @@ impl<A: Aggregate> Model for ModelOf<A> {
         commands: &[CommandRequest],
         input: &DecisionInput,
     ) -> Result<Decided, CommandError> {
-        let read = commands.iter().map(read_command::<A>).collect::<Result<Vec<_>, _>>()?;
+        // A request to an aggregate that cannot take it gets that answer whatever its fields are.
+        let is_first = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
+        match commands.first().filter(is_first) {
+            Some(_) if before.version == 0 => Err(CommandError::Missing),
+            Some(first) if before.is_deleted => {
+                catch(A::TYPE, || require::<A>((0, first), input, Some(&Self::state_of(before).state)))??;
+                Err(CommandError::Deleted)
+            }
+            _ => catch(A::TYPE, || self.decide_each(before, id, commands, input))?,
+        }
+    }
+}
+
+impl<A: Aggregate> ModelOf<A> {
+    fn decide_each(
+        &self,
+        before: &Folded,
+        id: &str,
+        requests: &[CommandRequest],
+        input: &DecisionInput,
+    ) -> Result<Decided, CommandError> {
+        let read = requests.iter().enumerate().map(|request| read_command::<A>(request, &self.commands));
+        let commands = read.collect::<Result<Vec<_>, _>>()?;
         let ids = Ids::from_seed(input.seed);
         let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
-        for ((nth, (command, creates)), request) in (1..).zip(read).zip(commands) {
-            let exists = draft.version() > 0;
-            let access = Access::Command(&request.command);
-            let state = exists.then_some(&draft.after.state);
-            if (exists || creates) && !A::authorize(&input.caller, access, state).is_allowed() {
-                return Err(CommandError::Forbidden { command: request.command.clone() });
+        for ((index, command), request) in commands.into_iter().enumerate().zip(requests) {
+            let (creates, exists) = (creates::<A>(request), draft.version() > 0);
+            if exists || creates {
+                require::<A>((index, request), input, exists.then_some(&draft.after.state))?;
             }
             match (creates, draft.version()) {
-                (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { nth }),
-                (true, 1..) => return Err(CommandError::Exists),
-                (false, 1..) if self.is_deleted(before) => return Err(CommandError::Deleted),
-                (false, 1..) if A::is_deleted(&draft.after.state) => return Err(CommandError::AfterDeletion { nth }),
+                (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { index }),
+                (true, 1..) => return Err(CommandError::Exists { index }),
+                (false, 1..) if before.is_deleted => return Err(CommandError::Deleted),
+                (false, 1..) if draft.after.is_deleted() => return Err(CommandError::AfterDeletion { index }),
                 (false, 0) => return Err(CommandError::Missing),
                 (true, 0) | (false, 1..) => {}
             }
             let DecisionInput { now, ref meta, ref caller, .. } = *input;
             let context = Context { aggregate_id: id, now, meta, caller, history: &draft.after.history, ids: &ids };
-            match A::decide(&draft.after.state, command, &context) {
+            match calling("decide", || A::decide(&draft.after.state, command, &context)) {
                 Ok(events) if creates && events.is_empty() => return Err(created_without_event::<A>()),
                 Ok(events) => draft.extend(events)?,
-                Err(rejection) => {
+                Err(Rejection { name, detail, recorded }) => {
                     // The batch's other events are dropped: the rejection is recorded on the state before the batch.
                     let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
                     if draft.version() > 0 {
-                        draft.extend(rejection.recorded)?;
+                        draft.extend(recorded)?;
                     }
-                    return Ok(draft.finish(Some(DomainRejection { name: rejection.name, detail: rejection.detail })));
+                    return Ok(draft.finish(Some(DomainRejection { name, detail, index })));
                 }
             }
         }
         Ok(draft.finish(None))
     }
+}
+
+/// Whether it is the create command.
+fn creates<A: Aggregate>(request: &CommandRequest) -> bool {
+    request.command == A::COMMANDS.create
+}
+
+/// Refuses a command that its caller may not send.
+fn require<A: Aggregate>(
+    (index, request): (usize, &CommandRequest),
+    input: &DecisionInput,
+    state: Option<&A::State>,
+) -> Result<(), CommandError> {
+    let access = Access::Command(&request.command);
+    match calling("authorize", || A::authorize(&input.caller, access, state)) {
+        Authorization::Refused => Err(CommandError::Forbidden { index, command: request.command.clone() }),
+        Authorization::Allowed | Authorization::Unrestricted => Ok(()),
+    }
+}
+
+fn panicked_on(event: &RecordedEvent) -> impl Fn(AggregatePanic) -> UnreadableEvent {
+    move |panic| unreadable(event, UnreadableKind::Panicked, panic.to_string())
 }
 
 /// The error of a create command that decides on no event: an aggregate exists only once its stream has one.

@@ -10,7 +10,7 @@
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
-//!   decision in progress, `reading` reads commands and stored events.
+//!   decision in progress, `reading` reads commands and stored events, [`panics`] turns their panics into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
@@ -25,6 +25,7 @@ mod erased;
 pub mod given;
 pub mod json;
 pub mod model;
+pub mod panics;
 mod reading;
 pub mod record;
 pub mod registry;
@@ -34,8 +35,9 @@ pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, 
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use json::Json;
 pub use model::{
-    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, UnreadableEvent,
+    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError, UnreadableEvent,
     UnreadableKind,
 };
+pub use panics::AggregatePanic;
 pub use record::{Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};

@@ -13,7 +13,8 @@ use crate::access::{Access, Authorization};
 use crate::aggregate::{Commands, EventType};
 use crate::caller::Caller;
 use crate::json::Json;
-use crate::record::{Meta, OutboxMessage, RecordedEvent};
+use crate::panics::AggregatePanic;
+use crate::record::{MAX_BYTES, MAX_RECORDS, Meta, OutboxMessage, RecordedEvent};
 
 /// A registered aggregate type.
 pub trait Model: Send + Sync {
@@ -56,7 +57,7 @@ pub trait Model: Send + Sync {
     /// # Errors
     ///
     /// When the state does not fit this type; the snapshot should then be ignored.
-    fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, serde_json::Error>;
+    fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, StateError>;
 
     /// The names and data of the events that a stored event is read as, in the form that this code writes.
     ///
@@ -77,13 +78,24 @@ pub trait Model: Send + Sync {
     /// # Errors
     ///
     /// When the state has no JSON form.
-    fn state(&self, folded: &Folded) -> Result<Json, serde_json::Error>;
+    fn state(&self, folded: &Folded) -> Result<Json, StateError>;
 
-    /// [`Aggregate::is_deleted`](crate::Aggregate::is_deleted).
-    fn is_deleted(&self, folded: &Folded) -> bool;
+    /// [`Aggregate::is_deleted`](crate::Aggregate::is_deleted), which was called when `folded` was made.
+    fn is_deleted(&self, folded: &Folded) -> bool {
+        folded.is_deleted
+    }
 
     /// [`Aggregate::authorize`](crate::Aggregate::authorize).
-    fn authorize(&self, caller: &Caller, access: Access<'_>, folded: Option<&Folded>) -> Authorization;
+    ///
+    /// # Errors
+    ///
+    /// When it panics.
+    fn authorize(
+        &self,
+        caller: &Caller,
+        access: Access<'_>,
+        folded: Option<&Folded>,
+    ) -> Result<Authorization, AggregatePanic>;
 
     /// Decides `commands` one after the other, all or nothing, if the caller may send each of them.
     ///
@@ -156,6 +168,8 @@ pub struct DomainRejection {
     pub name: &'static str,
     /// The explanation for the caller.
     pub detail: String,
+    /// The position of the command among those that were decided, counted from 0.
+    pub index: usize,
 }
 
 /// The reason why a command cannot be decided.
@@ -164,6 +178,8 @@ pub enum CommandError {
     /// No such command.
     #[error("no command {command:?}; there are {}", known.join(", "))]
     Unknown {
+        /// Its position among the commands, counted from 0.
+        index: usize,
         /// The name in the request.
         command: String,
         /// The names of the aggregate's commands.
@@ -172,6 +188,8 @@ pub enum CommandError {
     /// The data does not fit the command.
     #[error("{command}: {reason}")]
     Invalid {
+        /// Its position among the commands, counted from 0.
+        index: usize,
         /// The command.
         command: String,
         /// What does not fit, and where.
@@ -180,6 +198,8 @@ pub enum CommandError {
     /// The caller may not send the command to the aggregate in this state.
     #[error("the caller may not send {command}")]
     Forbidden {
+        /// The position of the command, counted from 0.
+        index: usize,
         /// The command.
         command: String,
     },
@@ -188,22 +208,34 @@ pub enum CommandError {
     Missing,
     /// The command creates an aggregate that exists.
     #[error("it exists already")]
-    Exists,
+    Exists {
+        /// The position of the create command, counted from 0.
+        index: usize,
+    },
     /// The aggregate has been deleted.
     #[error("it has been deleted")]
     Deleted,
     /// The commands would create the aggregate twice.
-    #[error("command {nth} of the array creates it again")]
+    #[error("command {} of the array creates it again", index + 1)]
     CreatedTwice {
-        /// The position of the second create command in the array, counted from 1.
-        nth: usize,
+        /// The position of the second create command, counted from 0.
+        index: usize,
     },
     /// A command follows one that deleted the aggregate.
-    #[error("command {nth} of the array comes after its deletion")]
+    #[error("command {} of the array comes after its deletion", index + 1)]
     AfterDeletion {
-        /// The position of the command after the deletion in the array, counted from 1.
-        nth: usize,
+        /// The position of the command after the deletion, counted from 0.
+        index: usize,
     },
+    /// The commands cause more events and messages than can be appended at once.
+    #[error("the commands would write more than {MAX_RECORDS} events and messages, the maximum of one request")]
+    TooMany,
+    /// The events and messages are larger together than can be appended at once.
+    #[error("the commands would write more than {MAX_BYTES} bytes, the maximum of one request")]
+    TooLarge,
+    /// The aggregate's code panicked.
+    #[error(transparent)]
+    Panicked(#[from] AggregatePanic),
     /// The aggregate's code returned something that cannot be stored: an event or a message that has no JSON form, or
     /// a creation that does not begin with the opening event.
     #[error("{event} cannot be written: {reason}")]
@@ -213,6 +245,37 @@ pub enum CommandError {
         /// Why not.
         reason: String,
     },
+}
+
+impl CommandError {
+    /// The position of the command that causes the error, counted from 0; `None` when the error is not about one command.
+    pub fn index(&self) -> Option<usize> {
+        match *self {
+            Self::Unknown { index, .. }
+            | Self::Invalid { index, .. }
+            | Self::Forbidden { index, .. }
+            | Self::Exists { index }
+            | Self::CreatedTwice { index }
+            | Self::AfterDeletion { index } => Some(index),
+            Self::Missing
+            | Self::Deleted
+            | Self::TooMany
+            | Self::TooLarge
+            | Self::Panicked(_)
+            | Self::Unwritable { .. } => None,
+        }
+    }
+}
+
+/// The reason why a state cannot be converted from or to JSON.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It does not fit, or has no JSON form.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The aggregate's code panicked.
+    #[error(transparent)]
+    Panicked(#[from] AggregatePanic),
 }
 
 /// A stored event that the code cannot read.
@@ -239,6 +302,8 @@ pub enum UnreadableKind {
     /// Its data does not fit its name and version, its number does not follow the event before it, or its upcast is
     /// missing: it needs repair.
     Corrupt,
+    /// The aggregate's code panicked on it: the code needs a correction.
+    Panicked,
 }
 
 /// An aggregate at some version. Cheap to clone.
@@ -247,6 +312,7 @@ pub struct Folded {
     pub(crate) version: u64,
     pub(crate) message_seq: u64,
     pub(crate) history_bytes: usize,
+    pub(crate) is_deleted: bool,
     /// The [`AggregateState`](crate::aggregate_state::AggregateState) of the model that folded it.
     pub(crate) state: Arc<dyn Any + Send + Sync>,
 }

@@ -1,23 +1,26 @@
 //! Conversion of commands and stored events into the aggregate's own types.
 
-use schemars::{Schema, schema_for};
+use schemars::Schema;
 
 use crate::aggregate::{Aggregate, EventType, StoredEvent};
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, CommandRequest, UnreadableEvent, UnreadableKind};
+use crate::panics::calling;
 use crate::record::RecordedEvent;
 
-/// The command, and whether it is the create command.
-pub(crate) fn read_command<A: Aggregate>(request: &CommandRequest) -> Result<(A::Command, bool), CommandError> {
-    let command = tagged::join_command(&request.command, &request.data).map_err(|reason| {
-        let known = tags(&schema_for!(A::Command), "command");
-        if known.contains(&request.command) {
-            CommandError::Invalid { command: request.command.clone(), reason }
+/// The command at `index` of a batch. `known` are the names of the aggregate's commands.
+pub(crate) fn read_command<A: Aggregate>(
+    (index, request): (usize, &CommandRequest),
+    known: &[String],
+) -> Result<A::Command, CommandError> {
+    tagged::join_command(&request.command, &request.data).map_err(|reason| {
+        let command = request.command.clone();
+        if known.contains(&command) {
+            CommandError::Invalid { index, command, reason }
         } else {
-            CommandError::Unknown { command: request.command.clone(), known }
+            CommandError::Unknown { index, command, known: known.to_vec() }
         }
-    })?;
-    Ok((command, request.command == A::COMMANDS.create))
+    })
 }
 
 /// Maximum upcast steps of one event. No event has that many versions: a longer chain is a cycle.
@@ -52,7 +55,8 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
             current.push(read(&name, &data)?);
             continue;
         }
-        let step = A::upcast(stored).map_err(|error| corrupt(format!("as {name} version {version}, {error}")))?;
+        let step = calling("upcast", || A::upcast(stored))
+            .map_err(|error| corrupt(format!("as {name} version {version}, {error}")))?;
         // A step that does not change the name must approach the version that is written. For a name that is no longer
         // written, it must raise the version.
         let is_nearer = |next: &StoredEvent| match (left, distance::<A>(&next.name, next.version)) {

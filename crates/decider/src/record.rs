@@ -55,6 +55,13 @@ pub struct Meta {
 /// Maximum characters of a name: EventBridge's limit for a `DetailType`, which an event's name is by default.
 pub(crate) const MAX_NAME: usize = 128;
 
+/// Maximum events and messages of one decision. A transaction of the table holds 100 items, and one of them is the
+/// aggregate's metadata.
+pub const MAX_RECORDS: usize = 99;
+
+/// Maximum bytes of the events and messages of one decision: those of a transaction of the table.
+pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+
 /// A message of the outbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxMessage {

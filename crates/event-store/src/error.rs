@@ -37,6 +37,14 @@ pub enum StoreError {
         /// What is wrong.
         source: Cause,
     },
+    /// The aggregate's code panicked: the code needs a correction.
+    #[error("the code of {item} panicked")]
+    Panicked {
+        /// The aggregate.
+        item: String,
+        /// The panic.
+        source: Cause,
+    },
     /// DynamoDB rejects the request itself: a permission, table or index is missing, or this code has a defect.
     #[error("DynamoDB rejects the request to {doing}")]
     InvalidRequest {
@@ -78,6 +86,7 @@ impl StoreError {
         match event.kind {
             UnreadableKind::Newer => Self::Newer { item, source: event.into() },
             UnreadableKind::Corrupt => Self::Corrupt { item, source: event.into() },
+            UnreadableKind::Panicked => Self::Panicked { item, source: event.into() },
         }
     }
 }

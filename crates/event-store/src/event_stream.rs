@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use daybook_decider::{Folded, Model};
+use daybook_decider::{Folded, Model, StateError};
 use daybook_table::AggregateKey;
 
 use crate::error::{Cause, StoreError};
@@ -26,7 +26,10 @@ impl EventStore {
 impl EventStream<'_> {
     /// The folded state together with its JSON form.
     pub(crate) fn loaded(&self, folded: Folded) -> Result<Loaded, StoreError> {
-        let state = self.model.state(&folded).map_err(|error| self.corrupt_state(error))?;
+        let state = self.model.state(&folded).map_err(|error| match error {
+            StateError::Json(error) => self.corrupt_state(error),
+            StateError::Panicked(panic) => StoreError::Panicked { item: self.key.to_string(), source: panic.into() },
+        })?;
         Ok(Loaded { folded, state: Arc::new(state) })
     }
 

@@ -18,6 +18,8 @@ pub struct CommandResponse {
     pub status: u16,
     /// The version of the aggregate.
     pub version: u64,
+    /// The `STATE_VERSION` of the state in the body. Responses that an earlier release stored have none.
+    pub state_version: Option<u32>,
     /// The body.
     pub body: String,
 }
@@ -38,8 +40,17 @@ pub struct IdempotencyKey<'a> {
     pub key: &'a str,
     /// SHA-256 of the request, in hexadecimal digits.
     pub digest: &'a str,
+    /// The digest under which an earlier release stored the same request, if that is another one.
+    pub earlier_digest: Option<&'a str>,
     /// The time for which the response is stored. Afterwards the key can be used again.
     pub ttl: Duration,
+}
+
+impl IdempotencyKey<'_> {
+    /// Whether a response with this digest belongs to the same request.
+    pub(crate) fn is_of(&self, stored: &StoredResponse) -> bool {
+        self.digest == stored.digest || self.earlier_digest == Some(stored.digest.as_str())
+    }
 }
 
 /// A response to be stored, if the append succeeds.
@@ -85,6 +96,7 @@ impl EventStore {
             digest: idempotency.digest.to_owned(),
             status: response.status,
             version: response.version,
+            state_version: response.state_version,
             body: pack(&response.body).map_err(|error| unwritable(error.into()))?,
             ttl: (*now + idempotency.ttl).as_second(),
         };
@@ -110,6 +122,7 @@ pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i6
     let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
     let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|error| corrupt(error.into()))?;
     let body = unpack(item.body).map_err(|error| corrupt(error.into()))?;
-    let response = CommandResponse { status: item.status, version: item.version, body };
+    let IdempotencyItem { status, version, state_version, .. } = item;
+    let response = CommandResponse { status, version, state_version, body };
     Ok((StoredResponse { digest: item.digest, response }, item.ttl))
 }

@@ -130,6 +130,13 @@ mod tests {
     }
 
     #[test]
+    fn decision_ends_at_the_limits_of_a_transaction() {
+        use daybook_decider::record::{MAX_BYTES, MAX_RECORDS};
+        // Besides its records, a transaction has the metadata.
+        assert_eq!((MAX_RECORDS + 1, MAX_BYTES), (MAX_TRANSACTION_ITEMS, MAX_TRANSACTION));
+    }
+
+    #[test]
     fn transaction_at_the_limit_is_allowed() {
         let check = |items: &[Item]| check_transaction(items, None);
         assert_eq!(check(&[text(MAX_ITEM)]), Ok(()));

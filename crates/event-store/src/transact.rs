@@ -264,7 +264,7 @@ impl<D: Decide> Transaction<'_, D> {
 
     fn replay(&self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
         match self.options.idempotency {
-            Some(idempotency) if idempotency.digest == stored.digest => Ok(Transacted::Replayed(stored.response)),
+            Some(idempotency) if idempotency.is_of(&stored) => Ok(Transacted::Replayed(stored.response)),
             _ => Err(TransactError::KeyReused),
         }
     }

@@ -102,7 +102,7 @@ impl Snapshotter {
             Err(error @ StoreError::Newer { .. }) => {
                 tracing::warn!(aggregate = %key, error = with_causes(&error), "left to the newer release");
             }
-            Err(error @ StoreError::Corrupt { .. }) => {
+            Err(error @ (StoreError::Corrupt { .. } | StoreError::Panicked { .. })) => {
                 skip(Some(key), first, &with_causes(&error));
             }
             Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => {

@@ -9,11 +9,11 @@
 //! - No aggregate depends on its snapshot, so none delays the others: a record is retried only when the store is not
 //!   available, or when the invocation ran out of time before its turn.
 //!
-//! A snapshot that can never succeed, or that takes longer than an invocation, is **skipped**, and the shard
-//! continues. No queue is needed for that: a record only contains which aggregate is due, and everything else is in
+//! A snapshot that can never succeed, because an item is damaged or the aggregate's code panics, or that takes longer
+//! than an invocation, is **skipped**, and the shard continues. No queue is needed for that: a record only contains which aggregate is due, and everything else is in
 //! the table. A skipped record is logged at level ERROR with the aggregate, if that can be read, and the record's
-//! sequence number; it counts as `SnapshotsFailed` and raises an alarm. Once the item that the log names is repaired,
-//! `daybook snapshot rebuild` for that aggregate takes the snapshot, or its next due event does. Until then loads
+//! sequence number; it counts as `SnapshotsFailed` and raises an alarm. Once the item or the code that the log names is
+//! repaired, `daybook snapshot rebuild` for that aggregate takes the snapshot, or its next due event does. Until then loads
 //! start from the last good snapshot, or fail on the same item, as before.
 //!
 //! An event of a newer release does not count as failed: the instances of that release, or the successor of this one,

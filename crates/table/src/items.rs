@@ -204,6 +204,9 @@ pub struct IdempotencyItem {
     pub status: u16,
     /// The version in the `ETag`.
     pub version: u64,
+    /// The state version in the `ETag`. Rows of earlier releases have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_version: Option<u32>,
     /// The body.
     pub body: StoredText,
     /// Seconds since 1970. DynamoDB may delete late: an item whose TTL has passed counts as deleted.

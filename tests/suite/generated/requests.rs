@@ -132,7 +132,9 @@ impl Requests {
             "If-Match" | "If-None-Match" => match self.chance.u8(..10) {
                 0 => "*".to_owned(),
                 1 => self.chance.u64(..).to_string(),
-                2..5 => format!("\"{}\"", seen.saturating_sub(1)),
+                2..4 => format!("\"{}\"", seen.saturating_sub(1)),
+                4 => format!("W/\"{seen}-1\""),
+                5..7 => format!("\"{seen}-{}\"", self.chance.u8(1..3)),
                 _ => format!("\"{seen}\""),
             },
             "Idempotency-Key" => format!("k{}", self.chance.usize(..KEYS)),

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod commands;
 pub mod engine;
 pub mod fault_proxy;
+pub mod fragile;
 pub mod log;
 pub mod notebook;
 pub mod row;

@@ -5,3 +5,4 @@
 mod golden;
 mod properties;
 mod shape;
+mod states;

@@ -176,7 +176,7 @@ async fn rebuild_one(
         Ok(SnapshotOutcome::NotNewer) => Ok(RebuildOutcome::Current),
         Ok(SnapshotOutcome::NotNeeded) => Ok(if version == 0 { RebuildOutcome::Missing } else { lost(0) }),
         Ok(SnapshotOutcome::TooLarge { bytes }) => Ok(RebuildOutcome::TooLarge { bytes }),
-        Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => {
+        Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. } | StoreError::Panicked { .. })) => {
             Ok(RebuildOutcome::Failed(daybook_function_runtime::with_causes(&error)))
         }
         Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => Err(error),

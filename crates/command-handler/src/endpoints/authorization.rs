@@ -13,7 +13,17 @@ pub(super) fn require(
     access: Access<'_>,
     folded: Option<&Folded>,
 ) -> Result<(), Problem> {
-    if model.authorize(caller, access, folded).is_allowed() { Ok(()) } else { Err(problem::forbidden()) }
+    if is_allowed(model, caller, access, folded)? { Ok(()) } else { Err(problem::forbidden()) }
+}
+
+/// Whether the caller may do it.
+pub(super) fn is_allowed(
+    model: &dyn Model,
+    caller: &Caller,
+    access: Access<'_>,
+    folded: Option<&Folded>,
+) -> Result<bool, Problem> {
+    Ok(model.authorize(caller, access, folded).map_err(problem::internal)?.is_allowed())
 }
 
 /// Refuses the events of an aggregate if the caller may not read them. Returns whether the caller may see their `meta`.
@@ -26,8 +36,8 @@ pub(super) async fn require_events(
     key: &AggregateKey,
     caller: &Caller,
 ) -> Result<bool, Problem> {
-    let is_unrestricted = |access| model.authorize(caller, access, None) == Authorization::Unrestricted;
-    if is_unrestricted(Access::Read) && is_unrestricted(Access::ReadMeta) {
+    let without_state = |access| model.authorize(caller, access, None).map_err(problem::internal);
+    if [without_state(Access::Read)?, without_state(Access::ReadMeta)?] == [Authorization::Unrestricted; 2] {
         return Ok(true);
     }
     let loaded = store.load(model, key).await?;
@@ -36,5 +46,5 @@ pub(super) async fn require_events(
     }
     let state = Some(&loaded.folded);
     require(model, caller, Access::Read, state)?;
-    Ok(model.authorize(caller, Access::ReadMeta, state).is_allowed())
+    is_allowed(model, caller, Access::ReadMeta, state)
 }

@@ -14,7 +14,7 @@ use ulid::Ulid;
 
 use super::endpoint::{Endpoint, RequestBody, Success};
 use super::request_headers::WRITE_HEADERS;
-use super::write::{WRITE_PROBLEMS, WRITE_QUERY, execute};
+use super::write::{RequestedCommands, WRITE_PROBLEMS, WRITE_QUERY, execute};
 use crate::api::Api;
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, WriteRequest};
@@ -34,7 +34,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     request_headers: &[WRITE_HEADERS],
     request_body: Some(RequestBody::CreateData),
     successes: &[Success::Created],
-    problems: &[&[&problem::ALREADY_EXISTS, &problem::BAD_BODY, &problem::INVALID_COMMAND], WRITE_PROBLEMS],
+    problems: &[
+        &[&problem::ALREADY_EXISTS, &problem::PRECONDITION_FAILED, &problem::BAD_BODY, &problem::INVALID_COMMAND],
+        WRITE_PROBLEMS,
+    ],
 };
 
 async fn create(
@@ -44,9 +47,6 @@ async fn create(
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     let request = request?;
-    if request.if_match.is_some() {
-        return Err(problem::bad_header("If-Match", "left out of a creation: what is new has no version yet"));
-    }
     let (id, data) = split_id(&request.body)?;
     let id = id.unwrap_or_else(|| match &request.identity {
         Some(identity) => identity.derived_id(model.type_name()),
@@ -54,7 +54,7 @@ async fn create(
     });
     let (model, key) = api.aggregate(model.type_name(), &id)?;
     let command = CommandRequest { command: model.commands().create.to_owned(), data };
-    execute(&api, model, key, vec![command], request).await
+    execute(&api, model, key, RequestedCommands::One(command), request).await
 }
 
 /// Takes `id` out of the body, whose other fields are the command's data.

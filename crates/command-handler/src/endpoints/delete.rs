@@ -8,7 +8,7 @@ use daybook_decider::{CommandRequest, Json};
 
 use super::endpoint::{AGGREGATE_PATH, Endpoint, Success};
 use super::request_headers::{IF_MATCH, WRITE_HEADERS};
-use super::write::{CHANGE_PROBLEMS, WRITE_PROBLEMS, WRITE_QUERY, execute};
+use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE_PROBLEMS, WRITE_QUERY, execute};
 use crate::api::Api;
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, WriteRequest};
@@ -42,5 +42,5 @@ async fn delete(
         return Err(Problem::new(&problem::BAD_BODY, "DELETE takes no body"));
     }
     let command = CommandRequest { command, data: Json::empty_object() };
-    execute(&api, model, key, vec![command], request).await
+    execute(&api, model, key, RequestedCommands::One(command), request).await
 }

@@ -45,6 +45,12 @@ async fn document(
     Extension(write): Extension<WriteDocument>,
     _: QueryParameters<NoQuery>,
 ) -> Response {
-    let text = api.document.get_or_init(|| write(&api.registry).to_string());
+    let text = api.document.get_or_init(|| {
+        let mut document = write(&api.registry);
+        if !api.settings.base_path.is_empty() {
+            document["servers"][0]["url"] = api.settings.base_path.as_str().into();
+        }
+        document.to_string()
+    });
     ([(header::CONTENT_TYPE, JSON)], text.clone()).into_response()
 }

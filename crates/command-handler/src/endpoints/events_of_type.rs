@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::authorization::require;
+use super::authorization::{is_allowed, require};
 use super::endpoint::{Endpoint, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use super::request_headers::READ_CORRELATION_ID;
@@ -97,7 +97,7 @@ async fn events_of_type(
     let model = api.registry.with_event(&query.r#type);
     let model = model.ok_or_else(|| problem::unknown_event_type(&query.r#type))?;
     require(model, &caller, Access::Feed(&query.r#type), None)?;
-    let shows_meta = model.authorize(&caller, Access::ReadMeta, None).is_allowed();
+    let shows_meta = is_allowed(model, &caller, Access::ReadMeta, None)?;
     let limit = checked_limit(query.limit)?;
     let settled_up_to = api.store.settled_up_to(Timestamp::now());
     let found = api.store.feed(&query.r#type, cursor(query.after)?, limit, settled_up_to).await?;

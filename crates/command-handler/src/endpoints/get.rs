@@ -62,7 +62,7 @@ struct StateQuery {
 pub(crate) struct StateResponse<'a> {
     /// The aggregate's id.
     pub(crate) id: &'a str,
-    /// The number of its events; also the `ETag`.
+    /// The number of its events, with which the `ETag` begins.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
     /// The state after them.
@@ -99,8 +99,8 @@ async fn get(
     if model.is_deleted(&loaded.folded) {
         return Err(problem::deleted());
     }
-    let etag = (header::ETAG, etag(loaded.version()));
-    if is_none_match(&headers, loaded.version()) {
+    let etag = (header::ETAG, etag(loaded.version(), Some(model.state_version())));
+    if is_none_match(&headers, &etag.1) {
         return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
     }
     let body = StateResponse { id: &key.id, version: loaded.version(), state: &loaded.state };

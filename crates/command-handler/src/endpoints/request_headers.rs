@@ -22,32 +22,36 @@ const VISIBLE_TEXT: fn() -> Value = || json!({"type": "string", "pattern": "^[!-
 pub(super) const IF_MATCH: RequestHeader = RequestHeader {
     component: "IfMatch",
     name: "If-Match",
-    description: "The version that the caller saw, from the `ETag`; the quotes are optional. The write is executed \
-                  on this version or fails. Without the header, or with `*`, a write that loses a race is decided \
-                  again on the new state. An aggregate that does not exist has version 0. A write does not accept \
+    description: "The version that the caller saw: the `ETag`, or the version alone; the quotes are optional. Only \
+                  the version is compared, so a weak tag is accepted too. The write is executed on this version or \
+                  fails. `*` requires that the aggregate exists. Without the header, or with `*`, a write that loses \
+                  a race is decided again on the new state. A creation takes no `If-Match`. A write does not accept \
                   `If-None-Match`: a creation never overwrites.",
-    example: "\"3\"",
-    schema: || json!({"type": "string", "pattern": r#"^("[0-9]{1,19}"|[0-9]{1,19}|\*)$"#}),
+    example: "\"3-1\"",
+    schema: || {
+        let pattern = r#"^((W/)?"[0-9]{1,19}(-[0-9]{1,10})?"|[0-9]{1,19}(-[0-9]{1,10})?|\*)$"#;
+        json!({"type": "string", "pattern": pattern})
+    },
 };
 
 pub(super) const IF_NONE_MATCH: RequestHeader = RequestHeader {
     component: "IfNoneMatch",
     name: "If-None-Match",
-    description: "The versions that the caller has: one `ETag`, several separated by commas, or `*`.",
-    example: "\"3\"",
+    description: "The states that the caller has: one `ETag`, several separated by commas, or `*`. Weak tags match too.",
+    example: "\"3-1\"",
     schema: ANY_TEXT,
 };
 
 const IDEMPOTENCY_KEY: RequestHeader = RequestHeader {
     component: "IdempotencyKey",
     name: "Idempotency-Key",
-    description: "The caller's name for this request; quotes around it are optional. The same request under the same \
+    description: "The caller's name for this request; quotes around it are optional, unless it has a comma. The same request under the same \
                   key is carried out once and answered alike for a day, unless the operator set another time, also \
                   where it had nothing to append. What was refused without an event is decided anew. A key belongs to \
                   one aggregate; there it is an error (422) with another request, another caller's included. An answer \
                   that is too large to be kept has no `state`, or neither `state` nor `events` nor `messages`.",
     example: "8e03978e-40d5-43e8-bc93-6894a57f9324",
-    schema: || json!({"type": "string", "pattern": r#"^("[!-~]{1,255}"|[!-~]{1,255})$"#, "not": {"const": "\"\""}}),
+    schema: || json!({"type": "string", "pattern": r#"^("[!#-~]{1,255}"|[!-+\--~]{1,255})$"#, "not": {"const": "\"\""}}),
 };
 
 const CORRELATION_ID: RequestHeader = RequestHeader {

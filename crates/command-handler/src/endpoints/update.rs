@@ -8,7 +8,7 @@ use daybook_decider::CommandRequest;
 
 use super::endpoint::{AGGREGATE_PATH, Endpoint, RequestBody, Success};
 use super::request_headers::{IF_MATCH, WRITE_HEADERS};
-use super::write::{CHANGE_PROBLEMS, WRITE_PROBLEMS, WRITE_QUERY, execute};
+use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE_PROBLEMS, WRITE_QUERY, execute};
 use crate::api::Api;
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, WriteRequest};
@@ -39,5 +39,5 @@ async fn update(
     let command = model.commands().update.ok_or_else(|| problem::no_command_to("update", model))?.to_owned();
     let request = request?;
     let command = CommandRequest { command, data: request.body.clone() };
-    execute(&api, model, key, vec![command], request).await
+    execute(&api, model, key, RequestedCommands::One(command), request).await
 }

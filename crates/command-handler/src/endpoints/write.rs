@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use schemars::{Schema, schema_for};
 use ulid::Ulid;
 
-use super::authorization::require;
+use super::authorization::{is_allowed, require};
 use crate::api::Api;
+use crate::etag::IfMatch;
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::{WriteQuery, WriteRequest};
 use crate::response::{EventJson, WriteResponse, json_text, write_response};
@@ -41,18 +42,39 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
 pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
     &[&problem::NOT_FOUND, &problem::DELETED, &problem::VERSION_CONFLICT, &problem::IF_MATCH_REQUIRED];
 
+/// The commands of a request.
+pub(super) enum RequestedCommands {
+    One(CommandRequest),
+    /// At least one, all or none of which are executed. A problem with one of them names its position.
+    Batch(Vec<CommandRequest>),
+}
+
+impl RequestedCommands {
+    fn as_slice(&self) -> &[CommandRequest] {
+        match self {
+            Self::One(command) => std::slice::from_ref(command),
+            Self::Batch(commands) => commands,
+        }
+    }
+}
+
 /// Carries the commands out; a repeated request gets the response that it got before.
 pub(super) async fn execute(
     api: &Api,
     model: &dyn Model,
     key: AggregateKey,
-    commands: Vec<CommandRequest>,
+    commands: RequestedCommands,
     request: WriteRequest,
 ) -> Result<Response, Problem> {
-    let creates = commands[0].command == model.commands().create;
-    if api.settings.require_if_match && request.if_match.is_none() && !creates {
-        return Err(problem::if_match_required());
-    }
+    let creates = commands.as_slice()[0].command == model.commands().create;
+    let expected_version = match request.if_match {
+        Some(IfMatch::Exists) if creates => return Err(problem::precondition_failed()),
+        Some(IfMatch::Version(_)) if creates => {
+            return Err(problem::bad_header("If-Match", "left out of a creation: what is new has no version yet"));
+        }
+        Some(IfMatch::Version(version)) => Some(version),
+        Some(IfMatch::Exists) | None => None,
+    };
     if request.rebuild {
         require(model, &request.caller, Access::Rebuild, None)?;
     }
@@ -60,55 +82,80 @@ pub(super) async fn execute(
     let options = TransactOptions {
         policy: if request.rebuild { LoadPolicy::Rebuild } else { LoadPolicy::Incremental },
         creates,
-        expected_version: request.if_match,
+        expected_version,
         idempotency: request.identity.as_ref().map(|identity| identity.store_key(ttl)),
         deadline: request.deadline,
     };
-    let write = RequestedWrite { model, key: &key, commands: &commands, meta: &request.meta, caller: &request.caller };
-    write_response(api.store.transact(model, &key, &write, &options).await?, &key)
+    let write = RequestedWrite {
+        model,
+        key: &key,
+        commands: &commands,
+        meta: &request.meta,
+        caller: &request.caller,
+        lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
+    };
+    match api.store.transact(model, &key, &write, &options).await {
+        Ok(transacted) => write_response(transacted, &key),
+        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..error.into() }),
+    }
 }
 
 /// The commands of one request, and how they are answered.
 struct RequestedWrite<'a> {
     model: &'a dyn Model,
     key: &'a AggregateKey,
-    commands: &'a [CommandRequest],
+    commands: &'a RequestedCommands,
     meta: &'a Meta,
     caller: &'a Caller,
+    /// Whether the deployment requires `If-Match`, and the request has none.
+    lacks_if_match: bool,
 }
 
 impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
     fn decide(&self, before: &Folded) -> Result<Decided, Problem> {
-        let decided = self.model.decide(before, &self.key.id, self.commands, &self.decision_input());
-        decided.map_err(|error| Problem::of_command(&error, before.version()))
+        if self.lacks_if_match && before.version() > 0 && !self.model.is_deleted(before) {
+            return Err(problem::if_match_required());
+        }
+        self.model.decide(before, &self.key.id, self.commands.as_slice(), &self.decision_input()).map_err(|error| {
+            let problem = Problem::of_command(&error, before.version()).about(self.key);
+            Problem { index: error.index().and_then(|index| self.position(index)), ..problem }
+        })
     }
 
     fn respond(&self, before: &Folded, decided: &Decided, detail: ResponseDetail) -> Result<CommandResponse, Problem> {
         let version = decided.after.version();
+        let state_version = Some(self.model.state_version());
         if let Some(rejection) = decided.rejection.clone() {
-            let problem = problem::command_rejected(rejection, version);
+            let index = self.position(rejection.index);
+            let problem = Problem { index, ..problem::command_rejected(rejection, version) };
             if decided.events.is_empty() {
                 return Err(problem);
             }
             let status = problem.problem_type.status.as_u16();
-            return Ok(CommandResponse { status, version, body: problem.to_json() });
+            return Ok(CommandResponse { status, version, state_version, body: problem.to_json() });
         }
         let created = before.version() == 0 && version > 0;
         let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(CommandResponse { status: status.as_u16(), version, body: self.body(decided, detail)? })
+        let body = self.body(decided, detail)?;
+        Ok(CommandResponse { status: status.as_u16(), version, state_version, body })
     }
 }
 
 impl RequestedWrite<'_> {
+    /// The position of a command, where it is one of a batch.
+    fn position(&self, index: usize) -> Option<u32> {
+        u32::try_from(index).ok().filter(|_| matches!(self.commands, RequestedCommands::Batch(_)))
+    }
+
     /// The body that contains what was decided. A state that has grown too large for a response must not stop the
     /// writes that could make it smaller, so it is left out.
     fn body(&self, decided: &Decided, detail: ResponseDetail) -> Result<String, Problem> {
-        let state = self.model.state(&decided.after).map_err(problem::internal)?;
+        let state = self.model.state(&decided.after).map_err(|error| problem::internal(error).about(self.key))?;
         let lists_events = detail != ResponseDetail::VersionOnly;
-        let meta = self.model.authorize(self.caller, Access::ReadMeta, Some(&decided.after));
-        let event = |event| EventJson::of(event, meta.is_allowed());
+        let shows_meta = is_allowed(self.model, self.caller, Access::ReadMeta, Some(&decided.after))?;
+        let event = |event| EventJson::of(event, shows_meta);
         let mut body = WriteResponse {
             id: &self.key.id,
             version: decided.after.version(),

@@ -1,4 +1,4 @@
-//! The event of an invocation, and how it is read when the authorizer's result has an unexpected form.
+//! The event of an invocation, and how it is read when its headers or the authorizer's result have an unexpected form.
 //!
 //! `lambda_http` expects every claim of a token to be a text. An event with another claim would fail the invocation, so
 //! such a claim is first made a text.
@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::headers::with_any_headers;
+
 /// A request of API Gateway.
 #[derive(Debug)]
 pub struct ApiEvent(pub LambdaRequest);
@@ -18,7 +20,8 @@ pub struct ApiEvent(pub LambdaRequest);
 impl<'de> Deserialize<'de> for ApiEvent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let event = Box::<RawValue>::deserialize(deserializer)?;
-        let read = |text: &str| serde_json::from_str(text);
+        let read_plain = |text: &str| serde_json::from_str(text);
+        let read = |text: &str| read_plain(text).or_else(|_| with_any_headers(text, read_plain));
         let request = read(event.get())
             .or_else(|error| read(&with_authorizer(event.get(), plain).ok_or(error)?))
             // Values that nest too deeply are still unreadable. Then the authorizer names nobody.

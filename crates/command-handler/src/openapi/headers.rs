@@ -6,9 +6,9 @@ use super::sample::{ID, ulid};
 use crate::endpoints::endpoint::ResponseHeader;
 use crate::problem;
 
-/// A version as an `ETag`.
-pub(super) fn etag(version: u64) -> String {
-    format!("\"{version}\"")
+/// The `ETag` of a version.
+pub(super) fn etag(version: u64, state_version: u32) -> String {
+    format!("\"{version}-{state_version}\"")
 }
 
 /// The headers of an answer, each with whether it is always there, and with the examples that are its own. Every answer
@@ -29,13 +29,17 @@ fn describe(header: ResponseHeader) -> (&'static str, &'static str, Value, Value
     match header {
         ResponseHeader::ETag => (
             "ETag",
-            "The version of the aggregate, in quotes.",
-            text(r#"^"[0-9]+"$"#),
-            etag(problem::EXAMPLE_VERSION).into(),
+            "The version of the aggregate and the version of its state's form, in quotes. A response that an earlier \
+             release stored under an `Idempotency-Key` has the version alone.",
+            text(r#"^"[0-9]+(-[0-9]+)?"$"#),
+            etag(problem::EXAMPLE_VERSION, 1).into(),
         ),
-        ResponseHeader::Location => {
-            ("Location", "The path of the aggregate.", text("^/[^/]+/[^/]+$"), format!("/todo/{ID}").into())
-        }
+        ResponseHeader::Location => (
+            "Location",
+            "The path of the aggregate, with the base path of the API.",
+            text("^(/[^/]+){2,}$"),
+            format!("/todo/{ID}").into(),
+        ),
         ResponseHeader::Link => (
             "Link",
             "The next page, where there is one; follow it as it is.",

@@ -111,7 +111,7 @@ fn success_response(
     let version = shown.and_then(|shown| shown["value"]["version"].as_u64());
     let path = path(endpoint, subject).replace("{id}", sample::ID);
     let example = |header| match header {
-        ResponseHeader::ETag => version.map(headers::etag),
+        ResponseHeader::ETag => version.map(|version| headers::etag(version, subject.state_version())),
         ResponseHeader::Location => Some(format!("/{}/{}", subject.tag(), sample::ID)),
         ResponseHeader::Link => Some(next_page(&path, query)),
         _ => None,

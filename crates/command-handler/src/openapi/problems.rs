@@ -33,7 +33,7 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
         "detail": {"type": "string", "description": "What was wrong in this case, for a person."},
     });
     let version = |whose: &str| json!({"type": "integer", "minimum": 0, "description": whose});
-    match (problem_type.example)(registry).extension {
+    match (problem_type.example)(registry).extension.as_deref() {
         None => {}
         Some(ExtensionMembers::Versions { .. }) => {
             members["expected"] = version("The version that `If-Match` named.");
@@ -47,6 +47,10 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
         }
     }
     let required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    if problem::ABOUT_A_COMMAND.iter().any(|other| other.slug == problem_type.slug) {
+        let description = "The position of the command in the array, from 0; only of a request with an array.";
+        members["index"] = json!({"type": "integer", "minimum": 0, "description": description});
+    }
     json!({
         "type": "object",
         "description": problem_type.description,

@@ -18,6 +18,11 @@ pub(super) trait Subject {
     /// Whether the endpoint is one of its operations.
     fn has(&self, endpoint: &Endpoint) -> bool;
 
+    /// The state version in its `ETag`s.
+    fn state_version(&self) -> u32 {
+        1
+    }
+
     fn summary(&self, endpoint: &Endpoint) -> String {
         endpoint.summary.to_owned()
     }
@@ -65,6 +70,10 @@ impl Subject for AggregateType<'_> {
 
     fn has(&self, endpoint: &Endpoint) -> bool {
         endpoint.is_about_a_type() && endpoint.command.is_none_or(|command| command(self.model.commands()).is_some())
+    }
+
+    fn state_version(&self) -> u32 {
+        self.model.state_version()
     }
 
     /// That of the command, where the endpoint sends one.

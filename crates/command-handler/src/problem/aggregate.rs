@@ -58,7 +58,11 @@ pub(crate) fn version_conflict(expected: u64, actual: u64) -> Problem {
         _ => format!("the aggregate is at {actual}: load it, merge and try again"),
     };
     let problem = Problem::new(&VERSION_CONFLICT, format!("If-Match says version {expected}, {detail}"));
-    Problem { extension: Some(ExtensionMembers::Versions { expected, actual }), version: Some(actual), ..problem }
+    Problem {
+        extension: Some(ExtensionMembers::Versions { expected, actual }.into()),
+        version: Some(actual),
+        ..problem
+    }
 }
 
 pub(crate) const ALREADY_EXISTS: ProblemType = ProblemType {
@@ -93,12 +97,12 @@ pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
     description: "a rule of the aggregate rejects the command; `rejection` is the name of the rejection",
     example: |_| {
         let detail = "the balance would be -1001, it may not go below -1000".to_owned();
-        command_rejected(DomainRejection { name: "InsufficientFunds", detail }, EXAMPLE_VERSION)
+        command_rejected(DomainRejection { name: "InsufficientFunds", detail, index: 0 }, EXAMPLE_VERSION)
     },
 };
 
 /// `version` is the aggregate's after what the rejection recorded.
 pub(crate) fn command_rejected(rejection: DomainRejection, version: u64) -> Problem {
-    let extension = Some(ExtensionMembers::Rejection { rejection: rejection.name });
+    let extension = Some(ExtensionMembers::Rejection { rejection: rejection.name }.into());
     Problem { extension, version: Some(version), ..Problem::new(&COMMAND_REJECTED, rejection.detail) }
 }

@@ -3,8 +3,18 @@
 use daybook_decider::CommandError;
 use daybook_event_store::{StoreError, TransactError};
 
-use super::response::Problem;
+use super::response::{Problem, ProblemType};
 use super::{aggregate, request, service};
+
+/// The problems that can be about one command of a batch, which `index` then names.
+pub(crate) const ABOUT_A_COMMAND: [&ProblemType; 6] = [
+    &request::UNKNOWN_COMMAND,
+    &request::INVALID_COMMAND,
+    &aggregate::FORBIDDEN,
+    &aggregate::COMMAND_REJECTED,
+    &aggregate::ALREADY_EXISTS,
+    &aggregate::DELETED,
+];
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
@@ -12,7 +22,9 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Unavailable { .. } => service::unavailable(cause),
             StoreError::Newer { .. } => service::newer_release(cause),
-            StoreError::Corrupt { .. } | StoreError::InvalidRequest { .. } => service::internal(cause),
+            StoreError::Corrupt { .. } | StoreError::Panicked { .. } | StoreError::InvalidRequest { .. } => {
+                service::internal(cause)
+            }
         }
     }
 }
@@ -26,11 +38,12 @@ impl Problem {
             CommandError::Invalid { .. } => Self::new(&request::INVALID_COMMAND, reason),
             CommandError::Forbidden { .. } => aggregate::forbidden(),
             CommandError::Missing => aggregate::not_found(),
-            CommandError::Exists => aggregate::already_exists(version),
+            CommandError::Exists { .. } => aggregate::already_exists(version),
             CommandError::Deleted => aggregate::deleted(),
             CommandError::CreatedTwice { .. } => Self::new(&aggregate::ALREADY_EXISTS, reason),
             CommandError::AfterDeletion { .. } => Self::new(&aggregate::DELETED, reason),
-            CommandError::Unwritable { .. } => service::internal(reason),
+            CommandError::TooMany | CommandError::TooLarge => Self::new(&request::TOO_LARGE, reason),
+            CommandError::Panicked(_) | CommandError::Unwritable { .. } => service::internal(reason),
         }
     }
 }

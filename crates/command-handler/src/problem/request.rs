@@ -1,8 +1,7 @@
 //! Problems of the request itself: it cannot be read, or asks for what no aggregate could give.
 
 use axum::http::StatusCode;
-use daybook_decider::{Caller, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
-use daybook_event_store::limits::TooLarge;
+use daybook_decider::{Caller, CommandError, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
 use jiff::Timestamp;
 use ulid::Ulid;
 
@@ -42,7 +41,7 @@ pub(crate) const BAD_HEADER: ProblemType = ProblemType {
     status: StatusCode::BAD_REQUEST,
     title: "Bad header",
     description: "a header cannot be understood, comes twice or does not go with the call",
-    example: |_| bad_header("If-Match", "the ETag of one version, such as \"3\""),
+    example: |_| bad_header("If-Match", "the ETag of one version, such as \"3-1\""),
 };
 
 pub(crate) fn bad_header(name: &str, expected: &str) -> Problem {
@@ -119,7 +118,7 @@ pub(crate) const TOO_LARGE: ProblemType = ProblemType {
     title: "Too large",
     description: "the body, an event, the events together or the answer would be larger than can be stored or passed \
                   on",
-    example: |_| Problem::new(&TOO_LARGE, TooLarge::Items { items: 101 }.to_string()),
+    example: |_| Problem::new(&TOO_LARGE, CommandError::TooMany.to_string()),
 };
 
 pub(crate) const NOT_JSON: ProblemType = ProblemType {
@@ -183,6 +182,19 @@ pub(crate) const IF_MATCH_REQUIRED: ProblemType = ProblemType {
 
 pub(crate) fn if_match_required() -> Problem {
     Problem::new(&IF_MATCH_REQUIRED, "send If-Match with the ETag of the version that you saw")
+}
+
+pub(crate) const PRECONDITION_FAILED: ProblemType = ProblemType {
+    slug: "precondition-failed",
+    status: StatusCode::PRECONDITION_FAILED,
+    title: "Precondition failed",
+    description: "`If-Match: *` requires an aggregate that exists, and the command creates one",
+    example: |_| precondition_failed(),
+};
+
+pub(crate) fn precondition_failed() -> Problem {
+    let detail = "If-Match: * requires an aggregate that exists; leave it out of a creation";
+    Problem::new(&PRECONDITION_FAILED, detail)
 }
 
 /// What the last registered type answers to a command that does not reach its rules.

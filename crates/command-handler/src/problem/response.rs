@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use daybook_decider::Registry;
+use daybook_table::AggregateKey;
 use serde::Serialize;
 
 use crate::etag::etag;
@@ -40,9 +41,13 @@ pub(crate) struct Problem {
     pub(crate) problem_type: &'static ProblemType,
     /// The caller reads it.
     pub(crate) detail: String,
-    pub(crate) extension: Option<ExtensionMembers>,
+    pub(crate) extension: Option<Box<ExtensionMembers>>,
     /// The aggregate's version, for the `ETag`, where the caller can go on from it.
     pub(crate) version: Option<u64>,
+    /// The `STATE_VERSION` of the aggregate, for the `ETag`.
+    pub(crate) state_version: Option<u32>,
+    /// The position of the command in a batch, counted from 0.
+    pub(crate) index: Option<u32>,
     /// The methods that the resource takes, for `Allow`, where the router does not know them.
     pub(crate) allow: Option<String>,
     /// The cause of a failure of the service. It is logged, and the caller never reads it.
@@ -60,7 +65,14 @@ pub(crate) enum ExtensionMembers {
 impl Problem {
     pub(crate) fn new(problem_type: &'static ProblemType, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { problem_type, detail, extension: None, version: None, allow: None, cause: None }
+        let (extension, version, state_version, index, allow, cause) = Default::default();
+        Self { problem_type, detail, extension, version, state_version, index, allow, cause }
+    }
+
+    /// Adds the aggregate to the cause that is logged.
+    pub(crate) fn about(self, key: &AggregateKey) -> Self {
+        let cause = self.cause.map(|cause| format!("{key}: {cause}"));
+        Self { cause, ..self }
     }
 
     /// The body of the answer.
@@ -71,7 +83,8 @@ impl Problem {
             title,
             status: status.as_u16(),
             detail: &self.detail,
-            extension: self.extension.as_ref(),
+            index: self.index,
+            extension: self.extension.as_deref(),
         };
         serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON")
     }
@@ -96,6 +109,8 @@ struct ProblemBody<'a> {
     title: &'static str,
     status: u16,
     detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u32>,
     #[serde(flatten)]
     extension: Option<&'a ExtensionMembers>,
 }
@@ -107,7 +122,7 @@ impl IntoResponse for Problem {
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], self.to_json()).into_response();
         let headers = response.headers_mut();
         let version = self.version.filter(|&version| version > 0);
-        headers.extend(version.map(|version| (header::ETAG, etag(version))));
+        headers.extend(version.map(|version| (header::ETAG, etag(version, self.state_version))));
         headers.extend(self.allow.and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);

@@ -3,7 +3,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use axum::response::IntoResponse;
-use daybook_decider::CommandError;
+use daybook_decider::{AggregatePanic, CommandError};
 use daybook_event_store::limits::TooLarge;
 use daybook_event_store::{StoreError, TransactError};
 
@@ -20,20 +20,29 @@ fn problems() -> Vec<Problem> {
     let text = || "text".to_owned();
     let registry = aggregates::registry().unwrap();
     let of_commands = [
-        CommandError::Unknown { command: text(), known: vec![text()] },
-        CommandError::Invalid { command: text(), reason: text() },
-        CommandError::Forbidden { command: text() },
+        CommandError::Unknown { index: 0, command: text(), known: vec![text()] },
+        CommandError::Invalid { index: 0, command: text(), reason: text() },
+        CommandError::Forbidden { index: 0, command: text() },
         CommandError::Missing,
-        CommandError::Exists,
+        CommandError::Exists { index: 0 },
         CommandError::Deleted,
-        CommandError::CreatedTwice { nth: 2 },
-        CommandError::AfterDeletion { nth: 2 },
+        CommandError::CreatedTwice { index: 1 },
+        CommandError::AfterDeletion { index: 1 },
+        CommandError::TooMany,
+        CommandError::TooLarge,
+        CommandError::Panicked(AggregatePanic {
+            aggregate_type: "todo",
+            method: "decide",
+            message: text(),
+            location: text(),
+        }),
         CommandError::Unwritable { event: text(), reason: text() },
     ];
     let of_store = [
         StoreError::Unavailable { doing: "test", source: text().into() },
         StoreError::Newer { item: text(), source: text().into() },
         StoreError::Corrupt { item: text(), source: text().into() },
+        StoreError::Panicked { item: text(), source: text().into() },
         StoreError::InvalidRequest { doing: "test", source: text().into() },
     ];
     let of_transactions = [

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use daybook_decider::Json;
-use serde_json::value::RawValue;
 
 use crate::problem::{self, Problem};
 
@@ -67,42 +66,125 @@ fn check(text: &str) -> Result<(), &'static str> {
 const LONE_SURROGATE: &str = "the body has an escape for half of a character, a lone surrogate";
 
 /// The value without what makes no difference: white space, the order of members, and how characters are escaped.
-/// Numbers stay as they were written, since some do not fit any number type.
+/// Numbers stay as they were written, since some do not fit any number type. Of members with the same name, the last counts.
 ///
 /// # Errors
 ///
 /// When the value did not come from [`read`].
 pub(crate) fn canonical(body: &Json) -> Result<String, serde_json::Error> {
     let mut text = String::with_capacity(body.text().len());
-    write_canonical(&body.read::<Box<RawValue>>()?, &mut text)?;
+    Values::of(body.text()).write(0, &mut text)?;
     Ok(text)
 }
 
-fn write_canonical(value: &RawValue, into: &mut String) -> Result<(), serde_json::Error> {
-    let text = value.get();
-    match text.as_bytes().first() {
-        Some(b'{') => {
-            let members: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
-            for (index, (name, value)) in members.into_iter().enumerate() {
-                into.push(if index == 0 { '{' } else { ',' });
-                into.push_str(&serde_json::to_string(&name)?);
-                into.push(':');
-                write_canonical(value, into)?;
+/// The values of a JSON text in the order in which they begin, names of members included. They are found in one pass, and
+/// each is written once: the work does not depend on how deep they nest.
+struct Values<'a> {
+    text: &'a str,
+    values: Vec<Span>,
+}
+
+/// The place of a value. Bodies are smaller than 4 GB.
+struct Span {
+    start: u32,
+    /// Its end in the text; of an array or an object, that of its opening bracket.
+    end: u32,
+    /// The position of the first value that is not within it.
+    next: u32,
+}
+
+impl<'a> Values<'a> {
+    /// The values of a well-formed text.
+    fn of(text: &'a str) -> Self {
+        let position = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+        let mut values: Vec<Span> = Vec::new();
+        let mut open = Vec::new();
+        let mut at = 0;
+        while let Some(&byte) = text.as_bytes().get(at) {
+            let end = match byte {
+                b'"' => at + text_length(&text.as_bytes()[at..]),
+                b'{' | b'[' => at + 1,
+                b'}' | b']' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => {
+                    if let Some(container) = matches!(byte, b'}' | b']').then(|| open.pop()).flatten() {
+                        let next = position(values.len());
+                        let container: &mut Span = &mut values[container];
+                        container.next = next;
+                    }
+                    at += 1;
+                    continue;
+                }
+                _ => at + scalar_length(&text.as_bytes()[at..]),
+            };
+            if matches!(byte, b'{' | b'[') {
+                open.push(values.len());
             }
-            into.push('}');
+            values.push(Span { start: position(at), end: position(end), next: position(values.len() + 1) });
+            at = end;
         }
-        Some(b'[') => {
-            let elements: Vec<&RawValue> = serde_json::from_str(text)?;
-            for (index, value) in elements.into_iter().enumerate() {
-                into.push(if index == 0 { '[' } else { ',' });
-                write_canonical(value, into)?;
-            }
-            into.push(']');
-        }
-        Some(b'"') => into.push_str(&serde_json::to_string(&serde_json::from_str::<String>(text)?)?),
-        _ => into.push_str(text),
+        Self { text, values }
     }
-    Ok(())
+
+    fn text(&self, index: usize) -> &'a str {
+        let Span { start, end, .. } = self.values[index];
+        &self.text[start as usize..end as usize]
+    }
+
+    /// The positions of the elements of an array, or of the names and values of an object.
+    fn within(&self, index: usize) -> impl Iterator<Item = usize> {
+        let end = self.values[index].next as usize;
+        let first = Some(index + 1).filter(|&first| first < end);
+        std::iter::successors(first, move |&at| Some(self.values[at].next as usize).filter(|&next| next < end))
+    }
+
+    /// Writes a value. The opening bracket stands before the first element only, so an empty array is `]`: digests of this
+    /// text are stored, so it never changes.
+    fn write(&self, index: usize, into: &mut String) -> Result<(), serde_json::Error> {
+        match self.text(index) {
+            "{" => {
+                let mut names_and_values = self.within(index);
+                let mut members = BTreeMap::new();
+                while let Some((name, value)) = names_and_values.next().zip(names_and_values.next()) {
+                    members.insert(serde_json::from_str::<String>(self.text(name))?, value);
+                }
+                for (nth, (name, value)) in members.into_iter().enumerate() {
+                    into.push(if nth == 0 { '{' } else { ',' });
+                    into.push_str(&serde_json::to_string(&name)?);
+                    into.push(':');
+                    self.write(value, into)?;
+                }
+                into.push('}');
+            }
+            "[" => {
+                for (nth, element) in self.within(index).enumerate() {
+                    into.push(if nth == 0 { '[' } else { ',' });
+                    self.write(element, into)?;
+                }
+                into.push(']');
+            }
+            text if text.starts_with('"') => {
+                into.push_str(&serde_json::to_string(&serde_json::from_str::<String>(text)?)?);
+            }
+            scalar => into.push_str(scalar),
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of the text in quotes that `bytes` begin with.
+fn text_length(bytes: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let closes = |byte: &u8| {
+        let closes = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        closes
+    };
+    bytes[1..].iter().position(closes).map_or(bytes.len(), |last| last + 2)
+}
+
+/// The bytes of the number or word that `bytes` begin with.
+fn scalar_length(bytes: &[u8]) -> usize {
+    let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\n' | b'\r');
+    bytes.iter().position(ends).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]
@@ -169,6 +251,37 @@ mod tests {
     fn same(one: &str, other: &str) -> bool {
         let [one, other] = [one, other].map(|text| canonical(&read(text.as_bytes()).unwrap()).unwrap());
         one == other
+    }
+
+    /// Bodies of about the same size, each nested to another depth.
+    fn bodies() -> impl Iterator<Item = String> {
+        let members = |depth: usize| {
+            let inner = format!(r#"[1,"a\"]",{}{{ }}]"#, "null, ".repeat(1_000));
+            (0..depth).fold(inner, |body, n| format!(r#"{{"z":{body},"a{n}":[true]}}"#))
+        };
+        [1, 10, 97].into_iter().map(members)
+    }
+
+    #[test]
+    fn canonical_json_reads_each_byte_a_constant_number_of_times_at_any_depth() {
+        for body in bodies() {
+            let body = read(body.as_bytes()).unwrap();
+            let found = Values::of(body.text());
+            // The bytes that are read after the first pass.
+            let read: usize = (0..found.values.len()).map(|index| found.text(index).len()).sum();
+            assert!(read <= body.text().len(), "{read} bytes of {}", body.text().len());
+            // Each value is within one other, so it is written once.
+            let containers = (0..found.values.len()).filter(|&index| matches!(found.text(index), "{" | "["));
+            let written: usize = containers.map(|index| found.within(index).count()).sum();
+            assert_eq!(written, found.values.len() - 1);
+        }
+    }
+
+    #[test]
+    fn canonical_json_is_what_stored_digests_were_made_of() {
+        let text = r#" {"b" : [ [], {}, [ 1.0 , "x" ] ], "a": {"\u0061": null, "a": "\u00e9"}} "#;
+        let expected = r#"{"a":{"a":"é"},"b":[],},[1.0,"x"]]}"#;
+        assert_eq!(canonical(&read(text.as_bytes()).unwrap()).unwrap(), expected);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Request headers, where they are more than a text.
 
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue};
 
-use crate::etag;
+use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
 /// The value of a header that means nothing when it comes twice.
@@ -12,6 +12,21 @@ pub(crate) fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Opt
     match values.next() {
         None => Ok(value),
         Some(_) => Err(problem::bad_header(name, "sent once")),
+    }
+}
+
+/// The value of a header that cannot be a list. API Gateway joins repeated headers by commas, so a comma outside quotes means
+/// that the header came twice.
+pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Problem> {
+    let value = single_value(headers, name)?;
+    let mut is_quoted = false;
+    let separates = |byte: &u8| {
+        is_quoted ^= *byte == b'"';
+        *byte == b',' && !is_quoted
+    };
+    match value.is_some_and(|value| value.as_bytes().iter().any(separates)) {
+        true => Err(problem::bad_header(name, "sent once")),
+        false => Ok(value),
     }
 }
 
@@ -26,20 +41,18 @@ pub(crate) fn visible_text(headers: &HeaderMap, name: &str) -> Result<Option<Str
     }
 }
 
-/// The version in `If-Match`, with or without quotes; `*` matches any.
-pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = single_value(headers, "If-Match")? else { return Ok(None) };
-    let text = value.to_str().unwrap_or_default().trim();
-    if text == "*" {
-        return Ok(None);
-    }
-    let expected = "the ETag of one version, such as \"3\"";
-    etag::version(text).map(Some).ok_or_else(|| problem::bad_header("If-Match", expected))
+/// The condition in `If-Match`.
+pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
+    let Some(value) = only_value(headers, "If-Match")? else { return Ok(None) };
+    let condition = IfMatch::parse(value.to_str().unwrap_or_default().trim());
+    let expected = "the ETag of one version, such as \"3-1\"";
+    condition.map(Some).ok_or_else(|| problem::bad_header("If-Match", expected))
 }
 
 /// Whether `Content-Type` says that the body is JSON.
-pub(crate) fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+pub(crate) fn is_json(headers: &HeaderMap) -> Result<bool, Problem> {
+    let Some(value) = only_value(headers, "Content-Type")? else { return Ok(false) };
+    let value = value.to_str().unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+    Ok(essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")))
 }

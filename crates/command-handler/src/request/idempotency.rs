@@ -6,10 +6,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use daybook_decider::{Caller, Json};
 use daybook_event_store::IdempotencyKey;
+use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
 use super::body::canonical;
-use super::headers::single_value;
+use super::headers::only_value;
+use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
 /// The maximum length of a key, in characters.
@@ -19,13 +21,20 @@ const MAX_KEY: usize = 255;
 pub(crate) struct RequestIdentity {
     key: String,
     digest: String,
+    /// The digest of the previous release, if that is another one.
+    earlier_digest: Option<String>,
     principal: String,
 }
 
 impl RequestIdentity {
     /// The identity of a request, if it has a key. A request of another principal has another digest.
-    pub(crate) fn read(parts: &Parts, caller: &Caller, body: &Json) -> Result<Option<Self>, Problem> {
-        let Some(value) = single_value(&parts.headers, "Idempotency-Key")? else { return Ok(None) };
+    pub(crate) fn read(
+        parts: &Parts,
+        if_match: Option<IfMatch>,
+        caller: &Caller,
+        body: &Json,
+    ) -> Result<Option<Self>, Problem> {
+        let Some(value) = only_value(&parts.headers, "Idempotency-Key")? else { return Ok(None) };
         let key = value.to_str().unwrap_or_default();
         // The draft of the standard puts it in quotes, most clients do not.
         let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
@@ -40,16 +49,18 @@ impl RequestIdentity {
         }
         // Canonical, so that neither white space nor the order of members makes another request.
         let body = canonical(body).map_err(|error| Problem::new(&problem::MALFORMED_JSON, error.to_string()))?;
-        let if_match = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
         let principal = caller.principal.clone().unwrap_or_default();
-        let digest = digest([
-            parts.method.as_str().as_bytes(),
-            parts.uri.path().as_bytes(),
-            if_match,
-            principal.as_bytes(),
-            body.as_bytes(),
-        ]);
-        Ok(Some(Self { key: key.to_owned(), digest, principal }))
+        let method = parts.method.as_str().as_bytes();
+        let path: Vec<u8> = percent_decode_str(parts.uri.path()).collect();
+        let digest_with = |if_match: &[u8]| digest([method, &path, if_match, principal.as_bytes(), body.as_bytes()]);
+        // By its meaning, so that another form of the same condition makes no other request.
+        let condition = if_match.map(IfMatch::canonical).unwrap_or_default();
+        let digest = digest_with(condition.as_bytes());
+        // The previous release took the header as it was sent, in the forms that it knew.
+        let sent = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
+        let is_of_earlier_form = sent.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'"' | b'*' | b' '));
+        let earlier_digest = (sent != condition.as_bytes() && is_of_earlier_form).then(|| digest_with(sent));
+        Ok(Some(Self { key: key.to_owned(), digest, earlier_digest, principal }))
     }
 
     /// The id of an aggregate that is created under this key: the same for every repetition, and the caller's own.
@@ -61,7 +72,7 @@ impl RequestIdentity {
 
     /// The key as the store takes it.
     pub(crate) fn store_key(&self, ttl: Duration) -> IdempotencyKey<'_> {
-        IdempotencyKey { key: &self.key, digest: &self.digest, ttl }
+        IdempotencyKey { key: &self.key, digest: &self.digest, earlier_digest: self.earlier_digest.as_deref(), ttl }
     }
 }
 

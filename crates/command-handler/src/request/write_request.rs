@@ -15,11 +15,12 @@ use super::idempotency::RequestIdentity;
 use super::query::QueryParameters;
 use super::{RequestCaller, body, caller, trace};
 use crate::api::Api;
+use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
 pub(crate) struct WriteRequest {
-    /// The version that the caller saw.
-    pub(crate) if_match: Option<u64>,
+    /// The condition on the version of the aggregate.
+    pub(crate) if_match: Option<IfMatch>,
     /// Whether to decide on a state that is folded from the first event.
     pub(crate) rebuild: bool,
     pub(crate) caller: Caller,
@@ -60,12 +61,12 @@ impl FromRequest<Api> for WriteRequest {
         let bytes = read.map_err(|rejection| body::problem_of(&rejection))?;
         let body = if bytes.is_empty() {
             Json::empty_object()
-        } else if is_json(&parts.headers) {
+        } else if is_json(&parts.headers)? {
             body::read(&bytes)?
         } else {
             return Err(problem::not_json());
         };
-        let identity = RequestIdentity::read(&parts, &caller, &body)?;
+        let identity = RequestIdentity::read(&parts, if_match, &caller, &body)?;
         Ok(Self { if_match, rebuild, caller, meta, deadline: bounds.append_until(), identity, body })
     }
 }

@@ -72,7 +72,7 @@ fn by(name: &str) -> DecisionInput {
 fn command_of_a_caller_without_authorization_is_forbidden() {
     let token = Subject::of::<Token>();
     let give = [("Give", json!({"to": "bob"}))];
-    let forbidden = |command: &str| CommandError::Forbidden { command: command.to_owned() };
+    let forbidden = |command: &str| CommandError::Forbidden { index: 0, command: command.to_owned() };
     let stranger = DecisionInput { caller: Caller::named("eve"), ..decision_input() };
     let taking = token.decide_under(&stranger, &token.unborn(), &[("Take", json!({}))]);
     assert_eq!(taking.unwrap_err(), forbidden("Take"));
@@ -95,7 +95,7 @@ fn each_command_of_a_batch_is_checked_on_the_state_before_it() {
     let batch = [("Take", json!({})), give()];
     assert_eq!(names(&token.decide_under(&by("ann"), &token.unborn(), &batch).unwrap()), ["Taken", "Given"]);
     let error = token.decide_under(&by("ann"), &token.unborn(), &[("Take", json!({})), give(), give()]).unwrap_err();
-    assert_eq!(error, CommandError::Forbidden { command: "Give".to_owned() });
+    assert_eq!(error, CommandError::Forbidden { index: 2, command: "Give".to_owned() });
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn one_command_that_cannot_be_decided_fails_the_batch() {
     let fails = |last: (&'static str, Value)| counter.decide(&before, &[add(&[1]), last]).unwrap_err();
     assert!(matches!(fails(("Divide", json!({}))), CommandError::Unknown { .. }));
     assert!(matches!(fails(an_invalid_add()), CommandError::Invalid { .. }));
-    assert_eq!(fails(start(1)), CommandError::Exists);
+    assert_eq!(fails(start(1)), CommandError::Exists { index: 1 });
     assert_eq!(counter.state(&before)["total"], 1);
 }
 

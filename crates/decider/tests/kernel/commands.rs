@@ -22,7 +22,7 @@ fn unknown_command_error_lists_the_known_commands() {
     for command in ["Divide", "add", "", "Add\"", "CounterAdded"] {
         let error = counter.decide(&counter.unborn(), &[(command, json!({}))]).unwrap_err();
         let known = ["Start", "Add", "Double", "Reject", "Close"].map(str::to_owned).into();
-        assert_eq!(error, CommandError::Unknown { command: command.to_owned(), known });
+        assert_eq!(error, CommandError::Unknown { index: 0, command: command.to_owned(), known });
         assert_eq!(error.to_string(), format!("no command {command:?}; there are Start, Add, Double, Reject, Close"));
     }
 }
@@ -126,10 +126,10 @@ fn other_commands_do_not_create_an_aggregate() {
 fn second_creation_of_an_aggregate_fails() {
     let counter = Subject::of::<Counter>();
     let start = || ("Start", json!({"at": 1}));
-    assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists);
+    assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists { index: 0 });
     // Of an aggregate that does not exist, the error is not that it exists.
     let twice = counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err();
-    assert_eq!(twice, CommandError::CreatedTwice { nth: 2 });
+    assert_eq!(twice, CommandError::CreatedTwice { index: 1 });
     assert_eq!(twice.to_string(), "command 2 of the array creates it again");
 }
 
@@ -141,7 +141,7 @@ fn deleted_aggregate_accepts_no_command_and_still_exists() {
     assert_eq!(error("Add", json!({"amounts": [1]})), CommandError::Deleted);
     assert_eq!(error("Close", json!({})), CommandError::Deleted);
     assert_eq!(error("Reject", json!({"reasons": []})), CommandError::Deleted);
-    assert_eq!(error("Start", json!({"at": 1})), CommandError::Exists);
+    assert_eq!(error("Start", json!({"at": 1})), CommandError::Exists { index: 0 });
     let batch = [("Add", json!({"amounts": [1]})), ("Close", json!({}))];
     assert_eq!(counter.decide(&closed, &batch).unwrap_err(), CommandError::Deleted);
 }
@@ -151,11 +151,11 @@ fn command_after_the_deletion_in_the_same_batch_fails_with_its_position() {
     let counter = Subject::of::<Counter>();
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Add", json!({"amounts": [1]}))];
     let error = counter.decide(&counter.unborn(), &batch).unwrap_err();
-    assert_eq!(error, CommandError::AfterDeletion { nth: 3 });
+    assert_eq!(error, CommandError::AfterDeletion { index: 2 });
     assert_eq!(error.to_string(), "command 3 of the array comes after its deletion");
     let started = counter.after(&batch[..1]);
-    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::AfterDeletion { nth: 2 });
+    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::AfterDeletion { index: 1 });
     let batch = [("Start", json!({"at": 1})), ("Close", json!({})), ("Start", json!({"at": 1}))];
-    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::CreatedTwice { nth: 3 });
-    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::Exists);
+    assert_eq!(counter.decide(&counter.unborn(), &batch).unwrap_err(), CommandError::CreatedTwice { index: 2 });
+    assert_eq!(counter.decide(&started, &batch[1..]).unwrap_err(), CommandError::Exists { index: 1 });
 }

@@ -1,7 +1,7 @@
 //! What an append writes, and what it refuses to write.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_decider::{Caller, DecisionInput, Meta};
+use daybook_decider::{Caller, Decided, DecisionInput, Meta};
 use daybook_event_store::limits::{self, MAX_ITEM, MAX_TRANSACTION, TooLarge};
 use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
 use daybook_table::keys;
@@ -325,18 +325,24 @@ async fn append_beyond_a_transaction_limit_fails_without_a_call() {
     let table = TestTable::new().await;
     let store = table.store();
     let notebook = Subject::of::<Notebook>("1");
-    let start = async |lines: Vec<String>| {
-        let decided = notebook.decide(&notebook.unborn(), &[("Start", json!({ "lines": lines }))]);
-        match notebook.append(&store, &notebook.unborn(), &decided).await.unwrap_err() {
-            AppendError::TooLarge(limit) => limit,
-            other => panic!("{other:?}"),
-        }
+    let start = |lines: Vec<String>| notebook.decide(&notebook.unborn(), &[("Start", json!({ "lines": lines }))]);
+    let too_large = async |decided: Decided| match notebook.append(&store, &notebook.unborn(), &decided).await {
+        Err(AppendError::TooLarge(limit)) => limit,
+        other => panic!("{other:?}"),
     };
-    assert!(matches!(start(vec!["A".repeat(MAX_ITEM)]).await, TooLarge::Item { bytes } if bytes > MAX_ITEM));
-    // With the metadata, one more than there may be.
-    assert_eq!(start(vec!["A".into(); 100]).await, TooLarge::Items { items: 101 });
-    assert_eq!(start(vec!["!".into(); 50]).await, TooLarge::Items { items: 101 });
-    assert!(matches!(start(vec!["A".repeat(390 * 1024); 11]).await, TooLarge::Transaction { .. }));
+    let item = too_large(start(vec!["A".repeat(MAX_ITEM)])).await;
+    assert!(matches!(item, TooLarge::Item { bytes } if bytes > MAX_ITEM));
+    // With the metadata, one more than there may be. A decision ends at the limit, so the last row is added to it.
+    let mut events = start(vec!["A".into(); 99]);
+    events.events.push(events.events[98].clone());
+    assert_eq!(too_large(events).await, TooLarge::Items { items: 101 });
+    let mut messages = start(vec!["!".into(); 49]);
+    messages.events.push(messages.events[48].clone());
+    messages.messages.push(messages.messages[48].clone());
+    assert_eq!(too_large(messages).await, TooLarge::Items { items: 101 });
+    // The data fit, and the rows with their other attributes do not.
+    let data = MAX_TRANSACTION / 11 - r#"{"text":""}"#.len();
+    assert!(matches!(too_large(start(vec!["A".repeat(data); 11])).await, TooLarge::Transaction { .. }));
     assert_eq!(table.operations(), [""; 0]);
     assert!(store.cached(&notebook.key).is_none());
 }

@@ -21,7 +21,7 @@ use crate::support::{Subject, ledger};
 const APPEND: &str = "TransactWriteItems";
 
 fn response(body: impl Into<String>) -> CommandResponse {
-    CommandResponse { status: 201, version: 1, body: body.into() }
+    CommandResponse { status: 201, version: 1, state_version: Some(3), body: body.into() }
 }
 
 fn stored(body: impl Into<String>) -> StoredResponse {
@@ -40,7 +40,7 @@ async fn append(
     response: CommandResponse,
     now: Timestamp,
 ) -> Result<Loaded, AppendError> {
-    let idempotency = IdempotencyKey { key: "k-1", digest: "d1", ttl: Duration::from_hours(24) };
+    let idempotency = IdempotencyKey { key: "k-1", digest: "d1", earlier_digest: None, ttl: Duration::from_hours(24) };
     let keep = ResponseToStore { idempotency, response, now };
     store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), deadline()).await
 }
@@ -68,6 +68,7 @@ async fn response_is_stored_with_its_events() {
             "digest": {"S": "d1"},
             "status": {"N": "201"},
             "version": {"N": "1"},
+            "stateVersion": {"N": "3"},
             "body": {"S": "{}"},
             "ttl": {"N": a_day_after(at).as_second().to_string()},
         })

@@ -70,7 +70,12 @@ impl Decide for Request<'_> {
         if let Some(rejection) = &decided.rejection {
             return Err(rejection.name.to_owned());
         }
-        Ok(CommandResponse { status: 200, version: decided.after.version(), body: (self.body)(detail) })
+        Ok(CommandResponse {
+            status: 200,
+            version: decided.after.version(),
+            state_version: None,
+            body: (self.body)(detail),
+        })
     }
 }
 
@@ -85,12 +90,12 @@ fn options() -> TransactOptions<'static> {
 }
 
 fn with_key(digest: &'static str) -> TransactOptions<'static> {
-    let idempotency = IdempotencyKey { key: "k-1", digest, ttl: Duration::from_hours(24) };
+    let idempotency = IdempotencyKey { key: "k-1", digest, earlier_digest: None, ttl: Duration::from_hours(24) };
     TransactOptions { idempotency: Some(idempotency), ..options() }
 }
 
 fn response(version: u64) -> CommandResponse {
-    CommandResponse { status: 200, version, body: "Full".to_owned() }
+    CommandResponse { status: 200, version, state_version: None, body: "Full".to_owned() }
 }
 
 #[tokio::test]

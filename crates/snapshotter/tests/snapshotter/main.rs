@@ -445,3 +445,25 @@ async fn batch_logs_one_line_for_itself_and_one_per_aggregate() {
     assert!(lines[3]["error"].as_str().unwrap().contains("event 5 is missing"), "{}", lines[3]);
     assert!(lines[4]["bytes"].as_u64().unwrap() > 400 * 1024, "{}", lines[4]);
 }
+
+#[tokio::test]
+async fn aggregate_whose_code_panics_is_skipped_and_the_others_are_taken() {
+    let setup = Setup::new().await;
+    let snapshotter = setup.snapshotter();
+    let (broken, sound) = (setup.broken("1").await, setup.account("a", EVERY).await);
+    take_log();
+    let batch = [due(1, &broken), due(2, &sound), due(3, &broken)];
+    assert_eq!(checkpoint(handle(&snapshotter, &batch).await), None);
+    assert_eq!((setup.snapshot_version(&sound).await, setup.snapshot(&broken).await), (Some(EVERY), None));
+    let errors: Vec<_> = take_log().into_iter().filter(|line| line["level"] == "ERROR").collect();
+    let [line] = &errors[..] else { panic!("{errors:?}") };
+    assert_eq!((&line["aggregate"], &line["sequence_number"]), (&json!("fragile/1"), &json!("1")));
+    let error = line["error"].as_str().unwrap();
+    for part in ["event 2", "evolve of fragile panicked", "fragile.rs:", "evolve of fragile breaks"] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+    // The same instance goes on.
+    let other = setup.account("b", EVERY).await;
+    assert_eq!(checkpoint(handle(&snapshotter, &[due(4, &broken), due(5, &other)]).await), None);
+    assert_eq!(setup.snapshot_version(&other).await, Some(EVERY));
+}

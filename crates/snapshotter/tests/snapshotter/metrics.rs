@@ -32,14 +32,15 @@ async fn batch_counts_taken_too_large_and_failed_snapshots() {
         [setup.account("a", EVERY).await, setup.account("b", EVERY).await, setup.account("torn", EVERY).await];
     setup.delete_event(&torn, 5).await;
     let large = setup.large_notebook("1").await;
+    let broken = setup.broken("1").await;
 
-    let batch = [due(1, &one), due(2, &other), due(3, &large), due(4, &torn), json!("odd")];
+    let batch = [due(1, &one), due(2, &other), due(3, &large), due(4, &torn), json!("odd"), due(5, &broken)];
     assert_eq!(checkpoint(handle(&snapshotter, &batch).await), None);
-    assert_eq!(counted(metrics), Some([json!(2), json!(1), json!(2)]));
+    assert_eq!(counted(metrics), Some([json!(2), json!(1), json!(3)]));
 
     // A snapshot that already exists is not taken again, and a count of zero is not written.
     assert_eq!(checkpoint(handle(&snapshotter, &batch[..2]).await), None);
     assert_eq!(counted(metrics), None);
-    assert_eq!(checkpoint(handle(&snapshotter, &[due(5, &large)]).await), None);
+    assert_eq!(checkpoint(handle(&snapshotter, &[due(6, &large)]).await), None);
     assert_eq!(counted(metrics), Some([json!(null), json!(1), json!(null)]));
 }

@@ -9,6 +9,7 @@ use daybook_snapshotter::{BatchResponse, NoCheckpoint, Snapshotter, StreamBatch}
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::commands::{account_command, execute};
 use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_test_support::fragile::Fragile;
 use daybook_test_support::log;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::{Item, number};
@@ -20,9 +21,9 @@ use tokio::time::Instant;
 /// The number of events between due snapshots.
 pub(crate) const EVERY: u64 = 10;
 
-/// The samples, and the notebook.
+/// The samples, the notebook, and the aggregate whose code panics.
 fn registry() -> Registry {
-    aggregates::registry().unwrap().with::<Notebook>().unwrap()
+    aggregates::registry().unwrap().with::<Notebook>().unwrap().with::<Fragile>().unwrap()
 }
 
 /// The lines that the function logged since this was last called on the thread. The first call only starts the capture.
@@ -102,6 +103,15 @@ impl Setup {
         for _ in 0..4 {
             self.command(&key, "Write", json!({"lines": [page()]})).await;
         }
+        key
+    }
+
+    /// An aggregate with a stored event on which its code panics.
+    pub(crate) async fn broken(&self, id: &str) -> AggregateKey {
+        let key = AggregateKey::new("fragile", id);
+        self.command(&key, "Make", json!({})).await;
+        self.command(&key, "Touch", json!({"panics": "", "by": 1})).await;
+        self.tamper(&key, 2, "data", &json!({"panics": "evolve", "by": 1}).to_string()).await;
         key
     }
 

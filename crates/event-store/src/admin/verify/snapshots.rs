@@ -89,7 +89,7 @@ impl<'a> Snapshots<'a> {
     }
 
     fn state(&self, folded: &Folded) -> Result<Value, String> {
-        self.model.state(folded).and_then(|state| state.read()).map_err(|error| format!("state: {error}"))
+        self.model.state(folded).and_then(|state| Ok(state.read()?)).map_err(|error| format!("state: {error}"))
     }
 }
 
