@@ -53,6 +53,11 @@ fn check_stream(key: &AggregateKey, rows: &[Value], log: &Log) {
     let gapless: Vec<_> = (1..=events.len() as u64).map(Some).collect();
     log.expect(numbers == gapless, || format!("{key}: events {numbers:?}"));
 
+    for name in ["eventId", "occurredAt"] {
+        let values: Vec<_> = events.iter().map(|row| row[name]["S"].as_str()).collect();
+        log.expect(values.is_sorted(), || format!("{key}: {name} runs backwards: {values:?}"));
+    }
+
     let mut messages: Vec<_> = with("OUTBOX#").map(|row| (number(row, "seqNum"), number(row, "messageSeq"))).collect();
     messages.sort_unstable_by_key(|&(_, seq)| seq);
     let in_order = messages.is_sorted_by_key(|&(event, _)| event);

@@ -3,17 +3,24 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use daybook_event_store::{ARRIVAL_TIME, CALL_TIMEOUT, SETTLE_WRITES};
 use daybook_function_runtime::SdkConfig;
 use daybook_test_support::engine::Engine;
 use futures_util::future::{BoxFuture, FutureExt};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use ulid::Ulid;
 
 use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::log::Log;
 use crate::process::Life;
 use crate::wire::{self, AwsCall, Lost, Reply, Service};
+use crate::writers::CLOCK_ERROR;
+
+/// The longest usual time of a call.
+const ROUND_TRIP: Duration = Duration::from_millis(20);
 
 pub(crate) const TABLE: &str = "daybook-campaign";
 
@@ -42,9 +49,11 @@ pub(crate) enum InjectedFault {
     HangsAfter,
     /// The call arrives after its caller has stopped waiting.
     Late,
+    /// The call takes up to a second more than its caller waits.
+    Slow,
 }
 
-const FAULTS: [InjectedFault; 11] = [
+const FAULTS: [InjectedFault; 12] = [
     InjectedFault::Throttled,
     InjectedFault::Conflict,
     InjectedFault::Exceeded,
@@ -56,6 +65,7 @@ const FAULTS: [InjectedFault; 11] = [
     InjectedFault::HangsBefore,
     InjectedFault::HangsAfter,
     InjectedFault::Late,
+    InjectedFault::Slow,
 ];
 
 /// The faults of a read: faults after its execution make no difference.
@@ -69,6 +79,7 @@ pub(crate) struct Database(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     engine: Engine,
+    clock: Clock,
     log: Arc<Log>,
     state: Mutex<State>,
 }
@@ -87,7 +98,7 @@ impl Database {
     pub(crate) fn new(seed: u64, clock: Clock, log: Arc<Log>) -> Self {
         let engine = Engine::in_memory(move || clock.now()).unwrap();
         let state = State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0 };
-        Self(Arc::new(Inner { engine, log, state: Mutex::new(state) }))
+        Self(Arc::new(Inner { engine, clock, log, state: Mutex::new(state) }))
     }
 
     /// From now on, some calls have some of the faults.
@@ -192,6 +203,7 @@ impl Service for Connection {
                     return Ok(cancelled(&call, "ProvisionedThroughputExceeded", database.pick(&call)));
                 }
                 Some(InjectedFault::Late) => there + database.lateness(),
+                Some(InjectedFault::Slow) => there + database.slowness(),
                 Some(InjectedFault::FailedAfter | InjectedFault::LostAfter | InjectedFault::HangsAfter) | None => there,
             };
             // A call that was sent arrives even if its sender ends.
@@ -199,6 +211,9 @@ impl Service for Connection {
             let effect = tokio::spawn(async move {
                 sleep(arrives).await;
                 let answer = service.engine.call(&call.operation, &call.body);
+                if answer.status == 200 && arrives <= CALL_TIMEOUT + ARRIVAL_TIME {
+                    service.check_visibility(&call);
+                }
                 service.log.tell(|| format!("{} done: {}", call.operation, answer.status));
                 Reply { status: answer.status, body: answer.body }
             });
@@ -244,9 +259,35 @@ impl Inner {
         (dice.milliseconds(1..=10), dice.milliseconds(1..=10))
     }
 
-    /// The time-out of a client is 3 s.
+    /// Longer than a client waits. Half of such calls arrive within the time in which calls should arrive.
     fn lateness(&self) -> Duration {
-        self.state.lock().unwrap().dice.milliseconds(3_000..=30_000)
+        let dice = &mut self.state.lock().unwrap().dice;
+        let longest = if dice.chance(0.5) { ARRIVAL_TIME } else { Duration::from_secs(30) };
+        CALL_TIMEOUT + dice.milliseconds(0..=longest.as_millis().try_into().unwrap()).saturating_sub(ROUND_TRIP)
+    }
+
+    fn slowness(&self) -> Duration {
+        let longest = CALL_TIMEOUT + ARRIVAL_TIME - ROUND_TRIP;
+        self.state.lock().unwrap().dice.milliseconds(1..=longest.as_millis().try_into().unwrap())
+    }
+
+    /// The events of a transaction that has taken effect are visible in time.
+    fn check_visibility(&self, call: &AwsCall) {
+        if call.operation != "TransactWriteItems" {
+            return;
+        }
+        let request: Value = serde_json::from_str(&call.body).unwrap();
+        for item in request["TransactItems"].as_array().unwrap() {
+            let row = &item["Put"]["Item"];
+            let Some(id) = row["eventId"]["S"].as_str() else { continue };
+            let time: Timestamp = row["occurredAt"]["S"].as_str().unwrap().parse().unwrap();
+            let of_id = Ulid::from_string(id).unwrap().timestamp_ms();
+            self.log
+                .expect(i64::try_from(of_id).unwrap() == time.as_millisecond(), || format!("{id} is not of {time}"));
+            let age = self.clock.timestamp().duration_since(time);
+            let bound = SignedDuration::try_from(SETTLE_WRITES + CLOCK_ERROR).unwrap();
+            self.log.expect(age <= bound, || format!("event {id} of {time} is visible after {age}"));
+        }
     }
 
     /// One of a transaction's items.

@@ -8,6 +8,8 @@
 //! Guarantees that are checked after each schedule:
 //! - An acknowledged append is stored, a failed one is not, and one with an unknown outcome is stored completely or not at all.
 //!   Events and messages are numbered without gap or duplicate, and the metadata agree.
+//! - Within an aggregate, the times and ids of events never run backwards, although the clocks of the writers differ. An event is
+//!   visible within `SETTLE_WRITES` of its time plus that difference, unless its call arrived later than calls should.
 //! - Every message of a stored event was delivered, or is complete in the dead-letter queue, or, if the mapping limits retries or
 //!   record ages, complete in its on-failure destination.
 //! - Every delivered message was committed, and has the same bytes each time.
@@ -31,12 +33,14 @@
 //! - [`checks`]: the checks at the end of a schedule.
 //! - [`wire`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
+//! - [`contention`]: many writers to one aggregate.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bell;
 mod checks;
 mod clock;
+mod contention;
 mod counts;
 mod database;
 mod dice;

@@ -15,12 +15,13 @@ const SCHEDULES: u64 = 1_000;
 const FAILURES_TOLD: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const MUST_BE_MET: [&str; 64] = [
+const MUST_BE_MET: [&str; 66] = [
     "answer lost",
     "append NotStored",
     "append Nothing",
     "append Stored",
     "append conflict",
+    "append contended",
     "bus ADenial",
     "bus ARefusal",
     "bus AnUnknownCode",
@@ -49,6 +50,7 @@ const MUST_BE_MET: [&str; 64] = [
     "database InProgress",
     "database Late",
     "database LostAfter",
+    "database Slow",
     "deadline pressure",
     "discarded for RecordAgeExceeded",
     "discarded for RetryAttemptsExhausted",

@@ -1,12 +1,18 @@
 //! Concurrent writers: each decides on its known state, appends, and stores the outcomes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Json, Meta, Model, OutboxMessage, Registry};
-use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
+use daybook_decider::{
+    Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, OutboxMessage, Registry,
+};
+use daybook_event_store::{
+    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, StoreError, StoreSettings, TransactError,
+    TransactOptions, Transacted,
+};
 use daybook_table::AggregateKey;
+use jiff::SignedDuration;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
@@ -16,6 +22,9 @@ use crate::database::{Database, TABLE};
 use crate::dice::Dice;
 use crate::log::Log;
 use crate::process::{Crash, Life, until_poll};
+
+/// The maximum by which the clock of a writer is ahead or behind.
+pub(crate) const CLOCK_ERROR: Duration = Duration::from_secs(3);
 
 /// One append and its outcome.
 #[derive(Clone, Debug)]
@@ -73,6 +82,7 @@ impl Work {
 struct Writer {
     work: Arc<Work>,
     number: u64,
+    clock_error: SignedDuration,
     dice: Dice,
     attempts: Attempts,
     life: Arc<Life>,
@@ -83,7 +93,9 @@ impl Writer {
     fn new(work: Arc<Work>, number: u64, attempts: Attempts) -> Self {
         let mut dice = Dice::new(work.seed, &format!("writer {number}"));
         let (life, store) = process(&work, &mut dice);
-        Self { work, number, dice, attempts, life, store }
+        let milliseconds = i64::try_from(dice.number(0..=CLOCK_ERROR.as_millis().try_into().unwrap())).unwrap();
+        let clock_error = SignedDuration::from_millis(if dice.chance(0.5) { milliseconds } else { -milliseconds });
+        Self { work, number, clock_error, dice, attempts, life, store }
     }
 
     /// Creates some aggregates, and then sends commands to any.
@@ -96,8 +108,7 @@ impl Writer {
             self.life.begin(crash);
             let request = self.request(to_create.next());
             let (work, store) = (Arc::clone(&self.work), Arc::clone(&self.store));
-            let (attempts, number) = (Arc::clone(&self.attempts), self.number);
-            let carry_out = carry_out(work, store, attempts, number, request);
+            let carry_out = carry_out(work, store, Arc::clone(&self.attempts), request);
             let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
             let done = tokio::select! {
                 biased;
@@ -137,7 +148,9 @@ impl Writer {
             // A warm instance decides on its cached state, a new one on the loaded state.
             from_memory: self.dice.chance(0.6),
             time: self.dice.one_of(&[30, 300, 3_000, 20_000]),
-            dice: Dice::new(self.work.seed, &format!("request {}", self.dice.bits())),
+            number: self.number,
+            clock_error: self.clock_error,
+            dice: Mutex::new(Dice::new(self.work.seed, &format!("request {}", self.dice.bits()))),
         }
     }
 }
@@ -157,7 +170,11 @@ struct Request {
     from_memory: bool,
     /// Milliseconds.
     time: u64,
-    dice: Dice,
+    /// The number of the writer.
+    number: u64,
+    /// How far the writer's clock is ahead.
+    clock_error: SignedDuration,
+    dice: Mutex<Dice>,
 }
 
 /// A command that the aggregate may accept, depending on its state.
@@ -188,62 +205,101 @@ fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) 
     CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() }
 }
 
-/// Decides and appends, and repeats this after a conflict, as the command handler does.
-async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, number: u64, mut request: Request) {
+/// Carries out a request, and stores what became of each decision on it.
+async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, request: Request) {
     let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
-    let key = &request.key;
-    let deadline = Instant::now() + Duration::from_millis(request.time);
-    let mut remembered = store.cached(key).filter(|_| request.from_memory);
-    for _ in 0..8 {
-        let before = match remembered.take() {
-            Some(known) => known.folded,
-            None => match store.load(model, key).await {
-                Ok(loaded) => loaded.folded,
-                Err(StoreError::Unavailable { .. }) => return work.log.met("load unavailable"),
-                Err(error) => return work.log.violation(format!("{key} cannot be loaded: {error:?}")),
-            },
-        };
-        let now = work.clock.timestamp();
-        let circumstances = DecisionInput {
+    let options = TransactOptions {
+        policy: if request.from_memory { LoadPolicy::Incremental } else { LoadPolicy::Rebuild },
+        creates: request.commands[0].command == model.commands().create,
+        expected_version: None,
+        idempotency: None,
+        deadline: Instant::now() + Duration::from_millis(request.time),
+    };
+    let decisions = Decisions { work: &work, model, request: &request, attempts, made: Mutex::default() };
+    let outcome = store.transact(model, &request.key, &decisions, &options).await;
+    work.log.tell(|| format!("writer {} appends to {}: {outcome:?}", request.number, request.key));
+    decisions.note(&outcome);
+}
+
+/// The decisions on a request.
+struct Decisions<'a> {
+    work: &'a Work,
+    model: &'a dyn Model,
+    request: &'a Request,
+    attempts: Attempts,
+    made: Mutex<Made>,
+}
+
+/// The decisions that were made.
+#[derive(Default)]
+struct Made {
+    /// The versions that were decided on.
+    versions: BTreeSet<u64>,
+    /// The indices of the attempts.
+    attempts: Vec<usize>,
+}
+
+impl Decide for Decisions<'_> {
+    type Error = CommandError;
+
+    fn decide(&self, before: &Folded) -> Result<Decided, CommandError> {
+        let Request { key, commands, number, clock_error, dice, .. } = self.request;
+        let now = self.work.clock.timestamp() + *clock_error;
+        let milliseconds = u64::try_from(now.as_millisecond()).unwrap();
+        let input = DecisionInput {
             now,
-            seed: Ulid::from_parts(u64::try_from(now.as_millisecond()).unwrap(), request.dice.bits() >> 1),
+            seed: Ulid::from_parts(milliseconds, dice.lock().unwrap().bits() >> 1),
             meta: Meta { actor: Some(format!("writer-{number}")), ..Meta::default() },
             caller: Caller::anonymous(),
         };
-        let Ok(decided) = model.decide(&before, &key.id, &request.commands, &circumstances) else {
-            return work.log.met("command invalid");
-        };
+        let mut made = self.made.lock().unwrap();
+        made.versions.insert(before.version());
+        let decided = self.model.decide(before, &key.id, commands, &input)?;
         if decided.rejection.is_some() {
-            work.log.met(if decided.events.is_empty() { "refusal" } else { "refusal on record" });
+            self.work.log.met(if decided.events.is_empty() { "refusal" } else { "refusal on record" });
         }
-        if decided.events.is_empty() {
-            return;
+        if !decided.events.is_empty() {
+            made.attempts.push(remember(&self.attempts, key, &decided));
         }
-        let at = remember(&attempts, key, &decided);
-        let outcome = store.append(model, key, before.version(), &decided, None, deadline).await;
-        let told = match &outcome {
-            Ok(_) => WriteResult::Stored,
-            Err(AppendError::Store(StoreError::Unavailable { .. })) => WriteResult::Nothing,
-            Err(AppendError::Store(StoreError::Corrupt { .. })) => {
-                work.log.violation(format!("an append to {key}: {outcome:?}"));
-                WriteResult::NotStored
+        Ok(decided)
+    }
+
+    /// A response whose body is the id of the first event.
+    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, CommandError> {
+        let body = decided.events.first().map(|event| event.event_id.to_string()).unwrap_or_default();
+        Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: None, body })
+    }
+}
+
+impl Decisions<'_> {
+    fn note(self, outcome: &Result<Transacted, TransactError<CommandError>>) {
+        let Self { work, request, attempts, made, .. } = self;
+        let Made { versions, attempts: made } = made.into_inner().unwrap();
+        if versions.len() > 1 {
+            work.log.met("append conflict");
+        }
+        let stored = match outcome {
+            Ok(Transacted::Decided(response)) => Some(response.body.as_str()),
+            Err(TransactError::OutcomeUnknown { .. }) => None,
+            Err(TransactError::Decide(_) | TransactError::Contended) => Some(""),
+            Err(TransactError::Store(StoreError::Unavailable { .. })) => Some(""),
+            Ok(Transacted::Replayed(_)) | Err(_) => {
+                work.log.violation(format!("an append to {}: {outcome:?}", request.key));
+                None
             }
-            Err(_) => WriteResult::NotStored,
         };
-        work.log.met(&format!("append {told:?}"));
-        work.log.tell(|| {
-            let outcome = outcome.as_ref().map(daybook_event_store::Loaded::version).map_err(ToString::to_string);
-            format!("writer {number} appends to {key} after {}: {outcome:?}", before.version())
-        });
-        attempts.lock().unwrap()[at].told = told;
-        match outcome {
-            Err(AppendError::Conflict { actual }) => {
-                work.log.met("append conflict");
-                work.log.expect(actual != before.version(), || {
-                    format!("{key}: a conflict of {actual} with {}", before.version())
-                });
-            }
-            _ => return,
+        let mut attempts = attempts.lock().unwrap();
+        for at in made {
+            let attempt = &mut attempts[at];
+            attempt.told = match stored {
+                None => WriteResult::Nothing,
+                Some(id) if attempt.events[0].1 == id => WriteResult::Stored,
+                Some(_) => WriteResult::NotStored,
+            };
+            work.log.met(&format!("append {:?}", attempt.told));
+        }
+        if let Err(TransactError::Contended) = outcome {
+            work.log.met("append contended");
         }
     }
 }

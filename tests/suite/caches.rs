@@ -82,6 +82,15 @@ async fn aggregate_deleted_by_another_instance_is_reported_as_deleted() {
 }
 
 #[tokio::test]
+async fn conflict_on_an_aggregate_that_another_instance_deleted_is_reported_as_deleted_by_all() {
+    let Behind { old, new, _table } = Behind::after(Method::DELETE, None).await;
+    for instance in [&old, &new, &old, &_table.beside()] {
+        let update = send(instance, Method::POST, "/todo/1", &[("if-match", "\"1\"")], Some(titled("b"))).await;
+        update.expect_problem(410, "deleted");
+    }
+}
+
+#[tokio::test]
 async fn aggregate_created_by_another_instance_is_reported_as_existing() {
     let table = Instance::start().await;
     let (old, new) = (table.beside(), table.beside());

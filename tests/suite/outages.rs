@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{Method, Request};
 use daybook_command_handler::ApiSettings;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
 use lambda_http::{Context, RequestExt};
 use serde_json::json;
@@ -121,10 +122,51 @@ async fn hanging_table_gets_a_503_before_the_time_out() {
             instance.table.proxy.fail_next(operation, InjectedFault::Hang);
         }
     }
-    for request in [request(Method::GET, "/todo/1", &[], None), create("1")] {
-        let answer = instance.ask(request.with_lambda_context(in_a_hurry())).await.expect(503);
-        assert_eq!(answer.header("retry-after"), "1");
+    let with_key = [("idempotency-key", "k-1")];
+    let todo = json!({"id": "1", "title": "TODO", "message": ""});
+    // A write that nobody has answered may have happened, and only a key makes it safe to repeat.
+    for (request, slug, retry_after) in [
+        (request(Method::GET, "/todo/1", &[], None), "unavailable", true),
+        (create("1"), "outcome-unknown", false),
+        (request(Method::POST, "/todo", &with_key, Some(todo)), "outcome-unknown", true),
+    ] {
+        let answer = instance.ask(request.with_lambda_context(in_a_hurry())).await.expect_problem(503, slug);
+        assert_eq!(answer.headers.contains_key("retry-after"), retry_after, "{slug}");
         assert!(answer.headers.contains_key("x-correlation-id"));
+    }
+}
+
+#[tokio::test]
+async fn lost_response_with_a_failed_check_gets_an_unknown_outcome() {
+    for key in [None, Some(("idempotency-key", "k-1"))] {
+        let instance = Instance::start().await;
+        instance.post("/account", json!({"id": "1"})).await.expect(201);
+        instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
+        // With a key, the next attempt would find the stored response.
+        let refused = InjectedFault::Refuse { status: 400, code: "AccessDeniedException" };
+        instance.table.proxy.fail_next("TransactWriteItems", refused);
+        for operation in ["GetItem", "Query"] {
+            for _ in 0..12 {
+                let error = InjectedFault::Refuse { status: 500, code: "InternalServerError" };
+                instance.table.proxy.fail_next(operation, error);
+            }
+        }
+        let withdrawal = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": -700}});
+        let withdraw = || request(Method::POST, "/account/1/commands", key.as_slice(), Some(withdrawal.clone()));
+        let answer = instance.ask(withdraw()).await.expect_problem(503, "outcome-unknown");
+        assert_eq!(answer.headers.contains_key("retry-after"), key.is_some());
+        let detail = answer.body["detail"].as_str().unwrap();
+        let check = if key.is_some() { "the same Idempotency-Key" } else { "GET /account/1/events?after=1" };
+        assert!(detail.contains(check), "{detail}");
+
+        // What the detail says leads to the truth: it was booked.
+        let events = instance.table.direct_store().events(&AggregateKey::new("account", "1"), 1, 10).await.unwrap();
+        assert_eq!(events.items.len(), 1);
+        if key.is_some() {
+            let other = instance.beside();
+            let again = send(&other, Method::POST, "/account/1/commands", key.as_slice(), Some(withdrawal)).await;
+            assert_eq!(again.expect(200).header("idempotency-replayed"), "true");
+        }
     }
 }
 

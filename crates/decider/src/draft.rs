@@ -135,7 +135,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         }
         let (version, message_seq) = (self.version(), self.message_seq());
         let is_deleted = version > 0 && self.after.is_deleted();
-        let after = Folded { version, message_seq, history_bytes, is_deleted, state: Arc::new(self.after) };
+        let last_event = self.events.last().map(Into::into).or(self.before.last_event);
+        let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };
         Decided { events: self.events, messages: self.messages, after, rejection }
     }
 }

@@ -77,14 +77,16 @@ impl<A: Aggregate> Model for ModelOf<A> {
 
     fn before_first_event(&self) -> Folded {
         let state = AggregateState::<A>::new(A::State::default());
-        Folded { version: 0, message_seq: 0, history_bytes: 0, is_deleted: false, state: Arc::new(state) }
+        let (version, message_seq, history_bytes, is_deleted) = (0, 0, 0, false);
+        Folded { version, message_seq, history_bytes, is_deleted, last_event: None, state: Arc::new(state) }
     }
 
     fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, StateError> {
         catch(A::TYPE, || {
             let state = AggregateState::<A>::new(state.read()?);
             let is_deleted = version > 0 && state.is_deleted();
-            Ok(Folded { version, message_seq, history_bytes: 0, is_deleted, state: Arc::new(state) })
+            let state = Arc::new(state);
+            Ok(Folded { version, message_seq, history_bytes: 0, is_deleted, last_event: None, state })
         })?
     }
 
@@ -117,7 +119,8 @@ impl<A: Aggregate> Model for ModelOf<A> {
             }
         }
         let is_deleted = catch(A::TYPE, || state.is_deleted()).map_err(panicked_on(last))?;
-        Ok(Folded { version, message_seq, history_bytes, is_deleted, state: Arc::new(state) })
+        let last_event = Some(last.into());
+        Ok(Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(state) })
     }
 
     fn state(&self, folded: &Folded) -> Result<Json, StateError> {
@@ -141,6 +144,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
         commands: &[CommandRequest],
         input: &DecisionInput,
     ) -> Result<Decided, CommandError> {
+        let input = &input.after(before);
         // A request to an aggregate that cannot take it gets that answer whatever its fields are.
         let is_first = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
         match commands.first().filter(is_first) {

@@ -10,7 +10,8 @@
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
-//!   decision in progress, `reading` reads commands and stored events, [`panics`] turns their panics into errors.
+//!   decision in progress, `last_event` keeps its time and ids after those of the event before it, `reading` reads
+//!   commands and stored events, [`panics`] turns their panics into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
@@ -24,6 +25,7 @@ mod draft;
 mod erased;
 pub mod given;
 pub mod json;
+mod last_event;
 pub mod model;
 pub mod panics;
 mod reading;
@@ -34,6 +36,7 @@ pub use access::{Access, Authorization};
 pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use json::Json;
+pub use last_event::LastEvent;
 pub use model::{
     CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError, UnreadableEvent,
     UnreadableKind,

@@ -13,6 +13,7 @@ use crate::access::{Access, Authorization};
 use crate::aggregate::{Commands, EventType};
 use crate::caller::Caller;
 use crate::json::Json;
+use crate::last_event::LastEvent;
 use crate::panics::AggregatePanic;
 use crate::record::{MAX_BYTES, MAX_RECORDS, Meta, OutboxMessage, RecordedEvent};
 
@@ -138,14 +139,23 @@ pub struct CommandRequest {
 /// Everything that a decision needs from outside.
 #[derive(Clone, Debug)]
 pub struct DecisionInput {
-    /// The time.
+    /// The time. The decision uses the time of the aggregate's last event if that is later.
     pub now: Timestamp,
-    /// The first new id: a ULID of `now` with fresh randomness.
+    /// The first new id: a ULID of `now` with fresh randomness. The decision uses a later one if the aggregate's last
+    /// event has an id of this millisecond or a later one.
     pub seed: Ulid,
     /// The metadata that the events are recorded with.
     pub meta: Meta,
     /// The sender of the commands.
     pub caller: Caller,
+}
+
+impl DecisionInput {
+    /// The input of a decision on `before`: time and ids never run backwards within an aggregate.
+    pub(crate) fn after(&self, before: &Folded) -> Self {
+        let (now, seed) = before.last_event.map_or((self.now, self.seed), |last| last.next(self.now, self.seed));
+        Self { now, seed, ..self.clone() }
+    }
 }
 
 /// The result of deciding commands.
@@ -313,6 +323,7 @@ pub struct Folded {
     pub(crate) message_seq: u64,
     pub(crate) history_bytes: usize,
     pub(crate) is_deleted: bool,
+    pub(crate) last_event: Option<LastEvent>,
     /// The [`AggregateState`](crate::aggregate_state::AggregateState) of the model that folded it.
     pub(crate) state: Arc<dyn Any + Send + Sync>,
 }
@@ -331,6 +342,21 @@ impl Folded {
     /// The approximate bytes of history that it holds besides the state.
     pub fn history_bytes(&self) -> usize {
         self.history_bytes
+    }
+
+    /// The time and id of its last event; `None` before the first event, and for a state that was restored from a
+    /// snapshot and has not read its last event.
+    pub fn last_event(&self) -> Option<LastEvent> {
+        self.last_event
+    }
+
+    /// Sets the time and id of the last event of a restored state, if `event` is that event.
+    #[must_use]
+    pub fn with_last_event(mut self, event: &RecordedEvent) -> Self {
+        if event.seq_num == self.version {
+            self.last_event = Some(event.into());
+        }
+        self
     }
 }
 

@@ -1,10 +1,9 @@
 //! The append: one transaction that updates the metadata, puts the events, and puts the messages into the outbox.
 //!
-//! In reading order: `transaction`: its items; `commit`: sends it until its outcome is known; `attempt_error`: the
-//! meaning of a failed attempt; `error`: the errors of an append.
+//! In reading order: `transaction`: its items; `call`: sends it, and the meaning of a failure; `error`: the errors of
+//! an append.
 
-mod attempt_error;
-mod commit;
+mod call;
 mod error;
 mod transaction;
 
@@ -22,16 +21,12 @@ impl EventStore {
     /// version, and stores a response under an idempotency key: both happen or neither. A decision without events can
     /// also have a response, which is then stored alone.
     ///
-    /// Retries contention and throttling until `deadline`. An unknown outcome (a time-out, a lost connection) is
-    /// resolved before anything is reported: the same transaction is sent again with the same client token, and its
-    /// first event is read.
+    /// The transaction is sent once, and not after `send_until`: [`transact`](Self::transact) repeats the decision, and
+    /// resolves unknown outcomes.
     ///
     /// # Errors
     ///
-    /// See [`AppendError`]. Nothing was written, with one exception: [`StoreError::Unavailable`] at the deadline may
-    /// leave the outcome unknown.
-    ///
-    /// [`StoreError::Unavailable`]: crate::StoreError::Unavailable
+    /// See [`AppendError`]. Nothing was written, except perhaps with [`AppendError::Unknown`].
     pub async fn append(
         &self,
         model: &dyn Model,
@@ -39,12 +34,15 @@ impl EventStore {
         before: u64,
         decided: &Decided,
         to_store: Option<ResponseToStore<'_>>,
-        deadline: Instant,
+        send_until: Instant,
     ) -> Result<Loaded, AppendError> {
         let stream = self.stream(model, key);
         if !decided.events.is_empty() || to_store.is_some() {
             let transaction = stream.transaction(before, decided, to_store.as_ref())?;
-            stream.commit(&transaction, decided.events.first(), to_store.is_some(), deadline).await?;
+            if Instant::now() > send_until {
+                return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
+            }
+            stream.send(transaction, to_store.is_some()).await?;
         }
         Ok(stream.cache(decided.after.clone())?)
     }

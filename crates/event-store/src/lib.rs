@@ -5,11 +5,14 @@
 //!   and a message is in the outbox exactly when its event is in the stream.
 //! - An aggregate is read strongly consistently and to the end of every page.
 //! - The cache and the snapshots only save calls. Their contents never change a result.
+//! - Within an aggregate, the times and ids of events never run backwards. An event is visible within
+//!   [`SETTLE_WRITES`] of its time, or never.
 //! - No other crate owns a DynamoDB client.
 //!
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
-//! - `transact`: load, decide and append, repeated until no other writer is faster.
+//! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: one request after the other
+//!   for each aggregate; `settle`: the time after which a write is visible or never will be.
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
 //! - `append`: the transaction, and the meaning of its failures.
@@ -38,9 +41,11 @@ mod load;
 mod loaded;
 mod packing;
 mod page;
+mod settle;
 mod snapshot;
 mod store;
 mod transact;
+mod turns;
 mod unreadable_row;
 
 pub use append::AppendError;
@@ -50,6 +55,7 @@ pub use idempotency::{CommandResponse, IdempotencyKey, ResponseToStore, StoredRe
 pub use load::{LoadOptions, LoadPolicy};
 pub use loaded::Loaded;
 pub use page::Page;
+pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted};

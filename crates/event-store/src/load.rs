@@ -131,7 +131,11 @@ impl EventStream<'_> {
             base = self.fold_on(base, latest.stream_end, first - 1).await?;
         }
         let version = base.version();
-        let folded = self.fold(base, latest.contiguous_after(version))?;
+        let mut folded = self.fold(base, latest.contiguous_after(version))?;
+        // A snapshot does not hold the time of its last event, which the next decision must not precede.
+        if let Some(last) = latest.events.last() {
+            folded = folded.with_last_event(last);
+        }
         self.fold_to_end(folded, latest.stream_end).await
     }
 

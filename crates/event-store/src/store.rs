@@ -16,18 +16,18 @@ use ulid::Ulid;
 use crate::cache::Cache;
 use crate::error::StoreError;
 use crate::item::{Item, row_key};
+use crate::settle::SETTLE_WRITES;
+use crate::turns::Turns;
 
-/// Maximum attempts of a read. Reads are idempotent, so the SDK repeats them; an append has its own retry loop.
+/// Maximum attempts of a read. Reads are idempotent, so the SDK repeats them; an append is decided again instead.
 const READ_ATTEMPTS: u32 = 4;
 
 /// Maximum of the first pause between attempts; the SDK's own default is a second.
 const READ_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Time limit of one attempt: DynamoDB responds in milliseconds, so a call that takes this long is better repeated.
+/// Time limit of one attempt of a read: DynamoDB responds in milliseconds, so a call that takes this long is better
+/// repeated.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The longest time from the decision of an event until its rows are in the table.
-const SETTLE_WRITES: Duration = Duration::from_secs(5);
 
 /// The difference that the clocks of writers and readers may have. Those of Lambda differ by milliseconds.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(2);
@@ -40,12 +40,13 @@ const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The events and snapshots of all aggregates in one table.
 ///
-/// There is one for each process, because it holds the cache of folded states.
+/// There is one for each process, because it holds the cache of folded states and the order of its writers.
 #[derive(Debug)]
 pub struct EventStore {
     pub(crate) client: Client,
     pub(crate) settings: StoreSettings,
     pub(crate) cache: Cache,
+    pub(crate) turns: Turns,
 }
 
 impl EventStore {
@@ -55,7 +56,7 @@ impl EventStore {
             .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS).with_initial_backoff(READ_BACKOFF))
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
             .build();
-        Self { client: Client::from_conf(config), settings, cache: Cache::default() }
+        Self { client: Client::from_conf(config), settings, cache: Cache::default(), turns: Turns::default() }
     }
 
     /// The number of events after which a snapshot is due.

@@ -37,6 +37,7 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
     &problem::UNAVAILABLE,
     &problem::NEWER_RELEASE,
     &problem::CONTENDED,
+    &problem::OUTCOME_UNKNOWN,
 ];
 /// The problems of a write to an aggregate that should exist.
 pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
@@ -96,7 +97,7 @@ pub(super) async fn execute(
     };
     match api.store.transact(model, &key, &write, &options).await {
         Ok(transacted) => write_response(transacted, &key),
-        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..error.into() }),
+        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),
     }
 }
 

@@ -100,19 +100,23 @@ pub(super) fn response(status: StatusCode, types: &[&ProblemType]) -> Value {
     let examples: Map<_, _> = names.map(|name| (name.clone(), reference("examples", &name))).collect();
     json!({
         "description": format!("{}:\n{}", status.canonical_reason().unwrap_or_default(), causes.join("\n")),
-        "headers": headers(problem_headers(status), |_| None),
+        "headers": headers(problem_headers(status, types), |_| None),
         "content": {"application/problem+json": {"schema": schema, "examples": examples}},
     })
 }
 
-/// The headers of a problem with this status, each with whether it is always there.
-fn problem_headers(status: StatusCode) -> &'static [(ResponseHeader, bool)] {
+/// The headers of these problems with this status, each with whether it is always there.
+fn problem_headers(status: StatusCode, types: &[&ProblemType]) -> &'static [(ResponseHeader, bool)] {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => &[(ResponseHeader::Allow, true)],
         StatusCode::CONFLICT => &[(ResponseHeader::ETag, false)],
         // A rejection that is recorded is stored and replayed like a success.
         StatusCode::UNPROCESSABLE_ENTITY => {
             &[(ResponseHeader::ETag, false), (ResponseHeader::IdempotencyReplayed, false)]
+        }
+        // A write that cannot be repeated safely has none.
+        StatusCode::SERVICE_UNAVAILABLE if types.iter().any(|one| one.slug == problem::OUTCOME_UNKNOWN.slug) => {
+            &[(ResponseHeader::RetryAfter, false)]
         }
         StatusCode::SERVICE_UNAVAILABLE => &[(ResponseHeader::RetryAfter, true)],
         _ => &[],

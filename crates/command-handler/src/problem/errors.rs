@@ -2,6 +2,7 @@
 
 use daybook_decider::CommandError;
 use daybook_event_store::{StoreError, TransactError};
+use daybook_table::AggregateKey;
 
 use super::response::{Problem, ProblemType};
 use super::{aggregate, request, service};
@@ -48,13 +49,18 @@ impl Problem {
     }
 }
 
-impl From<TransactError<Self>> for Problem {
-    fn from(error: TransactError<Self>) -> Self {
+impl Problem {
+    /// The problem of a write to an aggregate.
+    pub(crate) fn of_write(error: TransactError<Self>, key: &AggregateKey) -> Self {
         match error {
             TransactError::Decide(problem) => problem,
             TransactError::Conflict { expected, actual } => aggregate::version_conflict(expected, actual),
             TransactError::KeyReused => request::key_reused(),
             TransactError::Contended => service::contended(),
+            TransactError::OutcomeUnknown { after, has_key, source } => {
+                let cause = daybook_function_runtime::with_causes(source.as_ref());
+                service::outcome_unknown(Some((key, after)), has_key, cause)
+            }
             TransactError::TooLarge(limit) => Self::new(&request::TOO_LARGE, limit.to_string()),
             TransactError::Store(error) => error.into(),
         }

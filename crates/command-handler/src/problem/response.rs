@@ -50,8 +50,10 @@ pub(crate) struct Problem {
     pub(crate) index: Option<u32>,
     /// The methods that the resource takes, for `Allow`, where the router does not know them.
     pub(crate) allow: Option<String>,
+    /// Whether the request can be repeated as it is if the service failed, so that the answer has a `Retry-After`.
+    pub(crate) is_repeatable: bool,
     /// The cause of a failure of the service. It is logged, and the caller never reads it.
-    pub(crate) cause: Option<String>,
+    pub(crate) cause: Option<Box<str>>,
 }
 
 /// The members that a problem has beyond those of the standard.
@@ -66,12 +68,13 @@ impl Problem {
     pub(crate) fn new(problem_type: &'static ProblemType, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let (extension, version, state_version, index, allow, cause) = Default::default();
-        Self { problem_type, detail, extension, version, state_version, index, allow, cause }
+        let is_repeatable = true;
+        Self { problem_type, detail, extension, version, state_version, index, allow, is_repeatable, cause }
     }
 
     /// Adds the aggregate to the cause that is logged.
     pub(crate) fn about(self, key: &AggregateKey) -> Self {
-        let cause = self.cause.map(|cause| format!("{key}: {cause}"));
+        let cause = self.cause.map(|cause| format!("{key}: {cause}").into());
         Self { cause, ..self }
     }
 
@@ -124,7 +127,7 @@ impl IntoResponse for Problem {
         let version = self.version.filter(|&version| version > 0);
         headers.extend(version.map(|version| (header::ETAG, etag(version, self.state_version))));
         headers.extend(self.allow.and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if status == StatusCode::SERVICE_UNAVAILABLE && self.is_repeatable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response

@@ -1,7 +1,9 @@
 //! Problems of the service: it could not do what was right to ask.
 
 use axum::http::StatusCode;
+use daybook_table::AggregateKey;
 
+use super::aggregate::EXAMPLE_VERSION;
 use super::response::{Problem, ProblemType};
 
 pub(crate) const INTERNAL: ProblemType = ProblemType {
@@ -14,20 +16,47 @@ pub(crate) const INTERNAL: ProblemType = ProblemType {
 
 pub(crate) fn internal(cause: impl ToString) -> Problem {
     let problem = Problem::new(&INTERNAL, "the service failed; its log says why");
-    Problem { cause: Some(cause.to_string()), ..problem }
+    Problem { cause: Some(cause.to_string().into()), ..problem }
 }
 
 pub(crate) const UNAVAILABLE: ProblemType = ProblemType {
     slug: "unavailable",
     status: StatusCode::SERVICE_UNAVAILABLE,
     title: "Unavailable",
-    description: "the table is not available; a write may have happened, so repeat it under its `Idempotency-Key`",
+    description: "the table is not available; nothing was written",
     example: |_| unavailable("an example"),
 };
 
-pub(crate) fn unavailable(cause: impl Into<String>) -> Problem {
+pub(crate) fn unavailable(cause: impl Into<Box<str>>) -> Problem {
     let problem = Problem::new(&UNAVAILABLE, "the table is not available at the moment; try again");
     Problem { cause: Some(cause.into()), ..problem }
+}
+
+pub(crate) const OUTCOME_UNKNOWN: ProblemType = ProblemType {
+    slug: "outcome-unknown",
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    title: "Outcome unknown",
+    description: "the write may have happened or not, because the table did not respond in time; `detail` says how to \
+                  find out. `Retry-After` is sent only if the request has an `Idempotency-Key`, because only then is a \
+                  repetition safe",
+    example: |_| outcome_unknown(Some((&AggregateKey::new("todo", "coffee"), EXAMPLE_VERSION)), false, "an example"),
+};
+
+/// `decided_on` is the aggregate with the version that the write was decided on, if it got so far.
+pub(crate) fn outcome_unknown(
+    decided_on: Option<(&AggregateKey, u64)>,
+    has_key: bool,
+    cause: impl Into<Box<str>>,
+) -> Problem {
+    let check = match decided_on {
+        _ if has_key => "send it again with the same Idempotency-Key, and it happens once".to_owned(),
+        Some((key, after)) => {
+            format!("wait 5 seconds, then GET /{key}/events?after={after} lists its events if it did")
+        }
+        None => "wait 5 seconds, then read the events of the aggregate".to_owned(),
+    };
+    let detail = format!("it is not known whether the write happened: {check}");
+    Problem { cause: Some(cause.into()), is_repeatable: has_key, ..Problem::new(&OUTCOME_UNKNOWN, detail) }
 }
 
 pub(crate) const NEWER_RELEASE: ProblemType = ProblemType {
@@ -39,7 +68,7 @@ pub(crate) const NEWER_RELEASE: ProblemType = ProblemType {
     example: |_| newer_release("an example"),
 };
 
-pub(crate) fn newer_release(cause: impl Into<String>) -> Problem {
+pub(crate) fn newer_release(cause: impl Into<Box<str>>) -> Problem {
     let detail = "a newer release of the service wrote this, and another instance may be able to read it; try again";
     Problem { cause: Some(cause.into()), ..Problem::new(&NEWER_RELEASE, detail) }
 }
@@ -48,10 +77,10 @@ pub(crate) const CONTENDED: ProblemType = ProblemType {
     slug: "contended",
     status: StatusCode::SERVICE_UNAVAILABLE,
     title: "Contended",
-    description: "other writers were faster until the time was up; nothing was written",
+    description: "other writers came first until the time was up; nothing was written",
     example: |_| contended(),
 };
 
 pub(crate) fn contended() -> Problem {
-    Problem::new(&CONTENDED, "other writers were faster until the time was up; nothing was written, try again")
+    Problem::new(&CONTENDED, "other writers came first until the time was up; nothing was written, try again")
 }

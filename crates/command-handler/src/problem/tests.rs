@@ -6,6 +6,7 @@ use axum::response::IntoResponse;
 use daybook_decider::{AggregatePanic, CommandError};
 use daybook_event_store::limits::TooLarge;
 use daybook_event_store::{StoreError, TransactError};
+use daybook_table::AggregateKey;
 
 use super::*;
 use crate::endpoints::ENDPOINTS;
@@ -50,12 +51,16 @@ fn problems() -> Vec<Problem> {
         TransactError::Conflict { expected: 1, actual: 0 },
         TransactError::KeyReused,
         TransactError::Contended,
+        TransactError::OutcomeUnknown { after: 3, has_key: false, source: text().into() },
+        TransactError::OutcomeUnknown { after: 0, has_key: true, source: text().into() },
         TransactError::TooLarge(TooLarge::Item { bytes: 1 }),
     ];
     let mut problems: Vec<_> = types().map(|problem_type| (problem_type.example)(&registry)).collect();
     problems.extend(of_commands.iter().map(|error| Problem::of_command(error, 1)));
-    problems.extend(of_store.into_iter().map(|error| TransactError::Store(error).into()));
-    problems.extend(of_transactions.map(Problem::from));
+    let key = AggregateKey::new("todo", "1");
+    let of_store = of_store.map(TransactError::Store).into_iter();
+    problems.extend(of_store.chain(of_transactions).map(|error| Problem::of_write(error, &key)));
+    problems.push(outcome_unknown(None, false, "text"));
     problems.push(no_command_to("update", registry.iter().last().unwrap()));
     problems
 }

@@ -6,6 +6,7 @@ use axum::extract::Request;
 use axum::http::{Extensions, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use daybook_event_store::TransactOptions;
 use jiff::Timestamp;
 use lambda_http::RequestExt;
 use tokio::time::{Instant, timeout_at};
@@ -20,9 +21,10 @@ const DEFAULT_TIME: Duration = Duration::from_secs(10);
 /// The part of a Lambda deadline that is reserved for answering.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// The part of the rest that a write reserves for finding out the outcome of an append.
-const RESERVE: Duration = Duration::from_millis(1500);
+/// The part of the rest that a write reserves for its last attempt and for finding out the outcome of that.
+const RESERVE: Duration = TransactOptions::LAST_CALLS.saturating_add(Duration::from_millis(300));
 
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// The bounds of a request.
@@ -58,9 +60,12 @@ pub(crate) async fn enforce(mut request: Request, next: Next) -> Response {
     let given = visible_text(request.headers(), CORRELATION_ID.as_str()).ok().flatten();
     let bounds = Bounds::new(request.extensions(), given);
     request.extensions_mut().insert(bounds.clone());
+    let (reads, has_key) = (request.method().is_safe(), request.headers().contains_key(IDEMPOTENCY_KEY));
     let answered = timeout_at(bounds.deadline, next.run(request)).await;
     let mut response = answered.unwrap_or_else(|elapsed| {
-        problem::unavailable(format!("no answer within the time: {elapsed}")).into_response()
+        let cause = format!("no answer within the time: {elapsed}");
+        let problem = if reads { problem::unavailable(cause) } else { problem::outcome_unknown(None, has_key, cause) };
+        problem.into_response()
     });
     if let Ok(correlation_id) = HeaderValue::try_from(bounds.correlation_id) {
         response.headers_mut().insert(CORRELATION_ID, correlation_id);

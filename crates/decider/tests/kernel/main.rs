@@ -12,6 +12,7 @@ mod fold;
 mod history;
 mod ids;
 mod json;
+mod last_event;
 mod messages;
 mod opening;
 mod properties;

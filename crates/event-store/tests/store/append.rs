@@ -10,6 +10,7 @@ use daybook_test_support::commands::deadline;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::{Item, notation, number, text};
 use daybook_test_support::table::{TestTable, settings};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use ulid::Ulid;
 
@@ -404,6 +405,45 @@ async fn successful_append_is_cached_and_failed_one_is_not() {
     let decided = account.decide(&opened.folded, &[pay(100)]);
     store.append(account.model(), &account.key, 1, &decided, None, deadline()).await.unwrap_err();
     assert_eq!(store.cached(&account.key).unwrap().version(), 1);
+}
+
+#[tokio::test]
+async fn times_and_ids_never_run_backwards_whatever_the_clocks_of_the_writers_say() {
+    let table = TestTable::new().await;
+    let todo = Subject::shipped("todo", "1");
+    let at = |milliseconds: i64| DecisionInput {
+        now: Timestamp::from_millisecond(milliseconds).unwrap(),
+        seed: Ulid::from_parts(u64::try_from(milliseconds).unwrap(), fastrand::u128(..)),
+        meta: Meta::default(),
+        caller: Caller::anonymous(),
+    };
+    let create = ("CreateTodo", json!({"title": "first", "message": ""}));
+    let ahead = todo.decide_under(&at(2_000_000), &todo.unborn(), &[create]);
+    let first = table.store();
+    todo.append(&first, &todo.unborn(), &ahead).await.unwrap();
+    // By a clock that is behind, on a state from events, from a snapshot of the last event, and from the cache.
+    let cold = [table.store(), table.store(), first];
+    for (store, title) in cold.iter().zip(["A", "B", "C"]) {
+        if title == "B" {
+            store.take_snapshot(todo.model(), &todo.key, now()).await.unwrap();
+        }
+        let store = if title == "B" { &table.store() } else { store };
+        let before = todo.load(store).await.folded;
+        let update = ("UpdateTodo", json!({"title": title, "message": ""}));
+        let behind = todo.decide_under(&at(1_000_000), &before, &[update]);
+        todo.append(store, &before, &behind).await.unwrap();
+    }
+    let rows = table.rows(&todo.key, keys::EVENT_PREFIX).await;
+    let times: Vec<_> = rows.iter().map(|row| text(row, "occurredAt")).collect();
+    assert_eq!(times, ["1970-01-01T00:33:20.000Z"; 4]);
+    let ids: Vec<_> = rows.iter().map(|row| text(row, "eventId")).collect();
+    assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
+    // The ids of messages are not used again either.
+    let messages = table.rows(&todo.key, keys::OUTBOX_PREFIX).await;
+    let mut all: Vec<_> = messages.iter().map(|row| text(row, "messageId")).chain(ids).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 8);
 }
 
 fn pay(amount: i64) -> (&'static str, Value) {

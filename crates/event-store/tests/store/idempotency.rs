@@ -132,15 +132,10 @@ async fn response_without_events_is_stored_only_at_the_decided_version() {
     let error = append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap_err();
     assert!(matches!(error, AppendError::Conflict { actual: 4 }), "{error:?}");
     assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), None);
-
-    // That it was kept by an attempt whose answer was lost, is a success.
-    let before = account.load(&store).await.folded;
-    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
-    append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap();
 }
 
 #[tokio::test]
-async fn append_waits_for_the_same_request_that_is_committing() {
+async fn append_during_the_same_request_is_busy_and_then_gets_its_response() {
     let table = TestTable::new().await;
     let store = table.store();
     let (account, before, decided) = an_opening();
@@ -150,7 +145,10 @@ async fn append_waits_for_the_same_request_that_is_committing() {
     table.proxy.take_calls();
     let codes = vec!["ConditionalCheckFailed", "None", "TransactionConflict"];
     table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes });
-    let error = append(&store, &account, (&before, &twin), response("second"), now()).await.unwrap_err();
+    let twin = async || append(&store, &account, (&before, &twin), response("second"), now()).await.unwrap_err();
+    let error = twin().await;
+    assert!(matches!(&error, AppendError::Busy), "{error:?}");
+    let error = twin().await;
     assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
     assert_eq!(table.operations(), [APPEND, APPEND]);
 }
@@ -167,17 +165,16 @@ async fn conflicting_append_stores_no_response() {
 }
 
 #[tokio::test]
-async fn response_stored_by_an_own_lost_attempt_is_a_success() {
-    for token_is_remembered in [true, false] {
-        let table = TestTable::new().await;
-        let (account, before, decided) = an_opening();
-        table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
-        if !token_is_remembered {
-            table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes: vec!["ConditionalCheckFailed"; 3] });
-        }
-        append(&table.store(), &account, (&before, &decided), response("first"), now()).await.unwrap();
-        assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
-    }
+async fn response_of_an_append_whose_outcome_is_unknown_is_found_by_the_next_one() {
+    let table = TestTable::new().await;
+    let (account, before, decided) = an_opening();
+    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
+    let error = append(&table.store(), &account, (&before, &decided), response("first"), now()).await.unwrap_err();
+    assert!(matches!(error, AppendError::Unknown(_)), "{error:?}");
+    let (_, _, again) = an_opening();
+    let error = append(&table.store(), &account, (&before, &again), response("second"), now()).await.unwrap_err();
+    assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
+    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
 }
 
 #[tokio::test]

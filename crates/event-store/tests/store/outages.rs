@@ -1,19 +1,21 @@
 //! Appends while DynamoDB is contended, throttled, failing, or silent about what became of a call.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_decider::{Decided, Folded};
-use daybook_event_store::{AppendError, EventStore, Loaded, StoreError};
+use daybook_decider::Decided;
+use daybook_event_store::{AppendError, EventStore, Loaded, StoreError, TransactError, Transacted};
 use daybook_table::keys;
+use daybook_test_support::commands::deadline;
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::{number, text};
 use daybook_test_support::table::TestTable;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::{Subject, ledger, state};
+use crate::support::{Subject, Write, first_id, ledger, state};
 
 const APPEND: &str = "TransactWriteItems";
 
@@ -38,12 +40,14 @@ fn passing() -> [InjectedFault; 9] {
     ]
 }
 
-/// A to-do and the decision that creates it.
-fn a_creation() -> (Subject, Folded, Decided) {
-    let todo = Subject::shipped("todo", "1");
-    let before = todo.unborn();
-    let decided = todo.decide(&before, &[("CreateTodo", json!({"title": "A", "message": ""}))]);
-    (todo, before, decided)
+/// Whether a fault means that another transaction is in progress.
+fn is_conflict(fault: &InjectedFault) -> bool {
+    matches!(fault, InjectedFault::Cancel { codes } if codes.contains(&"TransactionConflict"))
+}
+
+/// The creation of a to-do.
+fn creation(todo: &Subject) -> Write<'_> {
+    Write::new(todo, "CreateTodo", json!({"title": "A", "message": ""}))
 }
 
 /// Exactly this decision's one event and its message are in the table.
@@ -55,64 +59,85 @@ async fn assert_written_once(table: &TestTable, todo: &Subject, decided: &Decide
     assert_eq!(number(&todo.metadata(table).await, "currentSeqNum"), 1);
 }
 
+fn appends(table: &TestTable) -> usize {
+    table.operations().iter().filter(|operation| *operation == APPEND).count()
+}
+
 #[tokio::test]
-async fn transient_error_is_retried_and_then_succeeds() {
+async fn transient_error_is_decided_again_with_a_new_time_and_then_succeeds() {
     for fault in passing() {
         let table = TestTable::new().await;
-        let (todo, before, decided) = a_creation();
+        let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
         table.proxy.fail_next(APPEND, fault.clone());
-        let after = todo.append(&table.store(), &before, &decided).await.unwrap();
-        assert_eq!((after.version(), state(&after)["title"].as_str()), (1, Some("A")), "{fault:?}");
-        assert_eq!(table.operations(), [APPEND, APPEND], "{fault:?}");
-        assert_written_once(&table, &todo, &decided).await;
+        let write = creation(&todo);
+        let written = write.send(&store).await.unwrap();
+        // After a conflict, the state of the other writer is read.
+        let reads: &[&str] = if is_conflict(&fault) { &["GetItem", "Query"] } else { &[] };
+        assert_eq!(table.operations(), [reads, &[APPEND, APPEND]].concat(), "{fault:?}");
+        let cached = store.cached(&todo.key).unwrap();
+        assert_eq!((cached.version(), state(&cached)["title"].as_str()), (1, Some("A")), "{fault:?}");
+        let [first, second] = &write.decisions()[..] else { panic!("{fault:?}") };
+        assert!(first.events[0].occurred_at < second.events[0].occurred_at, "{fault:?}");
+        assert!(first.events[0].event_id < second.events[0].event_id, "{fault:?}");
+        assert_eq!(first_id(&write.decision_of(&written)), first_id(second));
+        assert_written_once(&table, &todo, second).await;
     }
 }
 
 #[tokio::test]
 async fn many_consecutive_transient_errors_are_retried() {
     let table = TestTable::new().await;
-    let (todo, before, decided) = a_creation();
+    let todo = Subject::shipped("todo", "1");
     let faults = passing();
     let attempts = faults.len() + 1;
     for fault in faults {
         table.proxy.fail_next(APPEND, fault);
     }
-    todo.append(&table.store(), &before, &decided).await.unwrap();
-    assert_eq!(table.operations(), vec![APPEND; attempts]);
-    assert_written_once(&table, &todo, &decided).await;
+    let write = creation(&todo);
+    let written = write.send(&table.store()).await.unwrap();
+    assert_eq!(appends(&table), attempts);
+    assert_written_once(&table, &todo, &write.decision_of(&written)).await;
 }
 
 #[tokio::test]
-async fn all_attempts_of_an_append_carry_one_token_and_appends_differ() {
+async fn every_attempt_is_a_decision_with_its_own_ids_and_token() {
     let table = TestTable::new().await;
-    let store = table.store();
-    let (todo, before, decided) = a_creation();
+    let todo = Subject::shipped("todo", "1");
     for fault in [InjectedFault::BreakBefore, cancelled(["TransactionConflict"; 3]), InjectedFault::BreakAfter] {
         table.proxy.fail_next(APPEND, fault);
     }
-    todo.append(&store, &before, &decided).await.unwrap();
-    todo.command(&store, "DeleteTodo", json!({})).await;
+    let write = creation(&todo);
+    let written = write.send(&table.store()).await.unwrap();
     let calls = table.proxy.take_calls();
-    let tokens: Vec<_> = calls.iter().map(|call| call.request["ClientRequestToken"].as_str().unwrap()).collect();
-    assert_eq!(tokens.len(), 5);
-    assert!(tokens[..4].iter().all(|token| *token == tokens[0]));
-    assert_ne!(tokens[4], tokens[0]);
+    let appends = calls.iter().filter(|call| call.operation == APPEND);
+    let tokens: BTreeSet<_> = appends.map(|call| call.request["ClientRequestToken"].as_str().unwrap()).collect();
+    let decisions = write.decisions();
+    let ids: BTreeSet<_> = decisions.iter().map(first_id).collect();
+    assert_eq!((decisions.len(), ids.len(), tokens.len()), (4, 4, 4));
+    // The third was stored, and the fourth found it.
+    assert_eq!(first_id(&write.decision_of(&written)), first_id(&decisions[2]));
+    assert_written_once(&table, &todo, &decisions[2]).await;
 }
 
 #[tokio::test]
-async fn transient_error_until_the_deadline_is_unavailable_and_nothing_is_written() {
+async fn transient_error_until_the_deadline_is_reported_and_nothing_is_written() {
     for fault in passing().into_iter().chain([InjectedFault::BreakBefore]) {
         let table = TestTable::new().await;
-        let store = table.store();
-        let (todo, before, decided) = a_creation();
+        let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
         for _ in 0..1_000 {
             table.proxy.fail_next(APPEND, fault.clone());
         }
         let deadline = Instant::now() + Duration::from_millis(60);
-        let error =
-            store.append(todo.model(), &todo.key, before.version(), &decided, None, deadline).await.unwrap_err();
-        assert!(matches!(error, AppendError::Store(StoreError::Unavailable { .. })), "{fault:?}: {error:?}");
-        assert!(table.proxy.take_calls().iter().any(|call| call.operation == APPEND));
+        let error = creation(&todo).send_until(&store, deadline).await.unwrap_err();
+        let may_be_written = matches!(fault, InjectedFault::BreakBefore | InjectedFault::Refuse { status: 500.., .. });
+        let is_expected = match error {
+            TransactError::OutcomeUnknown { after: 0, has_key: false, .. } => may_be_written,
+            TransactError::Contended => is_conflict(&fault),
+            TransactError::Store(StoreError::Unavailable { .. }) => !may_be_written && !is_conflict(&fault),
+            _ => false,
+        };
+        assert!(is_expected, "{fault:?}: {error:?}");
+        assert!(appends(&table) > 0);
         assert_eq!(table.rows(&todo.key, "").await, [], "{fault:?}");
         assert!(store.cached(&todo.key).is_none());
     }
@@ -127,12 +152,24 @@ async fn permanently_rejected_request_is_not_retried() {
         cancelled(["None", "ValidationError", "None"]),
     ] {
         let table = TestTable::new().await;
-        let (todo, before, decided) = a_creation();
+        let todo = Subject::shipped("todo", "1");
         table.proxy.fail_next(APPEND, fault.clone());
-        let error = todo.append(&table.store(), &before, &decided).await.unwrap_err();
-        assert!(matches!(error, AppendError::Store(StoreError::InvalidRequest { .. })), "{fault:?}: {error:?}");
+        let error = creation(&todo).send(&table.store()).await.unwrap_err();
+        assert!(matches!(error, TransactError::Store(StoreError::InvalidRequest { .. })), "{fault:?}: {error:?}");
         assert_eq!(table.operations(), [APPEND], "{fault:?}");
     }
+}
+
+#[tokio::test]
+async fn decision_that_is_too_old_is_not_sent() {
+    let table = TestTable::new().await;
+    let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
+    let create = ("CreateTodo", json!({"title": "A", "message": ""}));
+    let decided = todo.decide(&todo.unborn(), &[create]);
+    let send_until = Instant::now().checked_sub(Duration::from_millis(1)).unwrap();
+    let error = store.append(todo.model(), &todo.key, 0, &decided, None, send_until).await.unwrap_err();
+    assert!(matches!(error, AppendError::NotWritten(_)), "{error:?}");
+    assert_eq!(table.operations(), [""; 0]);
 }
 
 #[tokio::test]
@@ -146,48 +183,78 @@ async fn broken_connection_results_in_exactly_one_event_and_no_conflict() {
         vec![BreakAfter, BreakBefore, cancelled(["TransactionConflict"; 3])],
     ] {
         let table = TestTable::new().await;
-        let (todo, before, decided) = a_creation();
+        let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
         for fault in &breaks {
             table.proxy.fail_next(APPEND, fault.clone());
         }
-        let after = todo.append(&table.store(), &before, &decided).await.unwrap();
-        assert_eq!(after.version(), 1, "{breaks:?}");
-        assert_written_once(&table, &todo, &decided).await;
+        let write = creation(&todo);
+        let written = write.send(&store).await.unwrap();
+        assert_eq!(store.cached(&todo.key).unwrap().version(), 1, "{breaks:?}");
+        assert_written_once(&table, &todo, &write.decision_of(&written)).await;
     }
 }
 
 #[tokio::test]
 async fn connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadline() {
     let table = TestTable::new().await;
-    let store = table.store();
-    let (todo, before, decided) = a_creation();
+    let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
     table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
-    store.append(todo.model(), &todo.key, before.version(), &decided, None, Instant::now()).await.unwrap();
-    assert_eq!(table.operations(), ["Query", APPEND]);
-    assert_written_once(&table, &todo, &decided).await;
+    let write = creation(&todo);
+    let written = write.send_until(&store, Instant::now()).await.unwrap();
+    assert_eq!(table.operations(), ["GetItem", APPEND]);
+    assert_written_once(&table, &todo, &write.decision_of(&written)).await;
 }
 
 #[tokio::test]
-async fn commit_with_an_expired_token_is_found_by_its_event() {
-    let table = TestTable::new().await;
-    let (todo, before, decided) = a_creation();
-    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
-    table.proxy.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
-    todo.append(&table.store(), &before, &decided).await.unwrap();
-    assert_eq!(table.operations(), ["Query", APPEND, APPEND]);
-    assert_written_once(&table, &todo, &decided).await;
+async fn lost_response_with_a_failed_check_is_an_unknown_outcome() {
+    // The check fails at the deadline, and after the conflict with the own append.
+    for deadline in [Instant::now(), deadline()] {
+        let table = TestTable::new().await;
+        let store = table.store();
+        let account = ledger(&store, "1", 3).await;
+        table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
+        for _ in 0..20 {
+            table.proxy.fail_next("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" });
+        }
+        let withdrawal = Write::new(&account, "RecordTransaction", json!({"desc": "", "amount": -700}));
+        let error = withdrawal.send_until(&store, deadline).await.unwrap_err();
+        assert!(matches!(error, TransactError::OutcomeUnknown { after: 3, has_key: false, .. }), "{error:?}");
+        assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 4);
+    }
 }
 
-/// Runs an append whose first call breaks, and another writer's `meanwhile` before it is tried again.
-async fn append_around(
+#[tokio::test]
+async fn call_without_a_response_is_an_unknown_outcome_at_the_deadline() {
+    let table = TestTable::new().await;
+    let todo = Subject::shipped("todo", "1");
+    table.proxy.fail_next(APPEND, InjectedFault::Hang);
+    let error = creation(&todo).send_until(&table.store(), Instant::now()).await.unwrap_err();
+    assert!(matches!(error, TransactError::OutcomeUnknown { after: 0, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn commit_with_a_lost_response_is_found_by_its_event() {
+    let table = TestTable::new().await;
+    let todo = Subject::shipped("todo", "1");
+    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
+    table.proxy.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
+    let write = creation(&todo);
+    let written = write.send(&table.store()).await.unwrap();
+    assert_eq!(table.operations(), ["GetItem", APPEND, APPEND]);
+    assert_eq!(first_id(&write.decision_of(&written)), first_id(&write.decisions()[0]));
+    assert_written_once(&table, &todo, &write.decisions()[0]).await;
+}
+
+/// Runs a creation whose first call breaks, and another writer's `meanwhile` before it is tried again.
+async fn creation_around(
     table: &TestTable,
-    (subject, before, decided): (&Subject, &Folded, &Decided),
+    write: &Write<'_>,
     first_call: InjectedFault,
     meanwhile: impl Future<Output = Loaded>,
-) -> Result<Loaded, AppendError> {
+) -> Result<Transacted, TransactError<String>> {
     table.proxy.fail_next(APPEND, first_call);
     let store = table.store();
-    let mut append = pin!(subject.append(&store, before, decided));
+    let mut append = pin!(write.send(&store));
     table.proxy.hold(&mut append, |calls| !calls.is_empty()).await;
     meanwhile.await;
     append.await
@@ -195,41 +262,30 @@ async fn append_around(
 
 #[tokio::test]
 async fn append_with_a_broken_connection_succeeds_although_another_writer_followed() {
-    for token_is_remembered in [true, false] {
-        let table = TestTable::new().await;
-        let (todo, before, decided) = a_creation();
-        let other = table.direct_store();
-        let update = todo.command(&other, "UpdateTodo", json!({"title": "B", "message": ""}));
-        let meanwhile = async {
-            let updated = update.await;
-            if !token_is_remembered {
-                table.proxy.fail_next(APPEND, cancelled(["ConditionalCheckFailed"; 3]));
-            }
-            updated
-        };
-        let after =
-            append_around(&table, (&todo, &before, &decided), InjectedFault::BreakAfter, meanwhile).await.unwrap();
-        assert_eq!((after.version(), state(&after)["title"].as_str()), (1, Some("A")));
-        let looked_for = if token_is_remembered { vec![APPEND] } else { vec!["Query", APPEND] };
-        assert_eq!(table.operations(), looked_for);
+    let table = TestTable::new().await;
+    let todo = Subject::shipped("todo", "1");
+    let other = table.direct_store();
+    let meanwhile = todo.command(&other, "UpdateTodo", json!({"title": "B", "message": ""}));
+    let write = creation(&todo);
+    let written = creation_around(&table, &write, InjectedFault::BreakAfter, meanwhile).await.unwrap();
+    assert!(matches!(&written, Transacted::Decided(response) if response.version == 1), "{written:?}");
+    assert_eq!(table.operations(), ["GetItem", APPEND]);
 
-        let events = table.rows(&todo.key, keys::EVENT_PREFIX).await;
-        assert_eq!(events.len(), 2);
-        assert_eq!(text(&events[0], "eventId"), decided.events[0].event_id.to_string());
-        let now = todo.load(&table.store()).await;
-        assert_eq!((now.version(), state(&now)["title"].as_str()), (2, Some("B")));
-    }
+    let events = table.rows(&todo.key, keys::EVENT_PREFIX).await;
+    assert_eq!(events.len(), 2);
+    assert_eq!(text(&events[0], "eventId"), first_id(&write.decisions()[0]));
+    let now = todo.load(&table.store()).await;
+    assert_eq!((now.version(), state(&now)["title"].as_str()), (2, Some("B")));
 }
 
 #[tokio::test]
-async fn broken_connection_and_another_writer_at_the_same_version_is_a_conflict() {
+async fn broken_connection_and_another_writer_at_the_same_version_is_decided_again() {
     let table = TestTable::new().await;
-    let (todo, before, decided) = a_creation();
+    let todo = Subject::shipped("todo", "1");
     let other = table.direct_store();
     let meanwhile = todo.command(&other, "CreateTodo", json!({"title": "B", "message": ""}));
-    let error =
-        append_around(&table, (&todo, &before, &decided), InjectedFault::BreakBefore, meanwhile).await.unwrap_err();
-    assert!(matches!(error, AppendError::Conflict { actual: 1 }), "{error:?}");
+    let error = creation_around(&table, &creation(&todo), InjectedFault::BreakBefore, meanwhile).await.unwrap_err();
+    assert!(matches!(&error, TransactError::Decide(text) if text == "it exists already"), "{error:?}");
     assert_eq!(table.rows(&todo.key, keys::EVENT_PREFIX).await.len(), 1);
     assert_eq!(state(&todo.load(&table.store()).await)["title"], "B");
 }
@@ -276,9 +332,10 @@ async fn reads_retry_transient_errors_and_report_persistent_ones() {
 #[tokio::test]
 async fn another_committing_transaction_is_contention_not_corruption() {
     let table = TestTable::new().await;
-    let (todo, before, decided) = a_creation();
+    let todo = Subject::shipped("todo", "1");
     // Its rows are there already, and the metadata is still held.
     table.proxy.fail_next(APPEND, cancelled(["TransactionConflict", "ConditionalCheckFailed", "None"]));
-    todo.append(&table.store(), &before, &decided).await.unwrap();
-    assert_written_once(&table, &todo, &decided).await;
+    let write = creation(&todo);
+    let written = write.send(&table.store()).await.unwrap();
+    assert_written_once(&table, &todo, &write.decision_of(&written)).await;
 }

@@ -1,7 +1,12 @@
 //! What the tests share beside the table: the aggregate under test, and accounts whose balance depends on their events.
 
-use daybook_decider::{Aggregate, Decided, DecisionInput, Folded, Model, Registry};
-use daybook_event_store::{AppendError, EventStore, LoadOptions, Loaded};
+use std::sync::Mutex;
+
+use daybook_decider::{Aggregate, CommandRequest, Decided, DecisionInput, Folded, Model, Registry};
+use daybook_event_store::{
+    AppendError, CommandResponse, Decide, EventStore, LoadOptions, LoadPolicy, Loaded, ResponseDetail, TransactError,
+    TransactOptions, Transacted,
+};
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::clock::next_input;
 use daybook_test_support::commands::{account_command, deadline, requests};
@@ -10,6 +15,7 @@ use daybook_test_support::log;
 use daybook_test_support::row::Item;
 use daybook_test_support::table::TestTable;
 use serde_json::Value;
+use tokio::time::Instant;
 
 /// The lines that the store logged since this was last called on the thread. The first call only starts the capture.
 pub(crate) fn take_log() -> Vec<Value> {
@@ -104,6 +110,79 @@ impl Subject {
     pub(crate) async fn metadata(&self, table: &TestTable) -> Item {
         table.row(&self.key, keys::METADATA).await.unwrap()
     }
+}
+
+/// A command that is sent as a transaction, with the decisions on it.
+pub(crate) struct Write<'a> {
+    subject: &'a Subject,
+    commands: Vec<CommandRequest>,
+    creates: bool,
+    decisions: Mutex<Vec<Decided>>,
+}
+
+impl<'a> Write<'a> {
+    pub(crate) fn new(subject: &'a Subject, command: &str, data: Value) -> Self {
+        let creates = subject.model().commands().create == command;
+        Self { subject, commands: requests(&[(command, data)]), creates, decisions: Mutex::default() }
+    }
+
+    pub(crate) async fn send(&self, store: &EventStore) -> Result<Transacted, TransactError<String>> {
+        self.send_until(store, deadline()).await
+    }
+
+    pub(crate) async fn send_until(
+        &self,
+        store: &EventStore,
+        deadline: Instant,
+    ) -> Result<Transacted, TransactError<String>> {
+        let options = TransactOptions {
+            policy: LoadPolicy::Incremental,
+            creates: self.creates,
+            expected_version: None,
+            idempotency: None,
+            deadline,
+        };
+        store.transact(self.subject.model(), &self.subject.key, self, &options).await
+    }
+
+    /// The decisions, one for each attempt.
+    pub(crate) fn decisions(&self) -> Vec<Decided> {
+        self.decisions.lock().unwrap().clone()
+    }
+
+    /// The decision that a response belongs to.
+    pub(crate) fn decision_of(&self, transacted: &Transacted) -> Decided {
+        let Transacted::Decided(response) = transacted else { panic!("{transacted:?}") };
+        let is_of = |decided: &Decided| first_id(decided) == response.body;
+        self.decisions().into_iter().find(is_of).unwrap()
+    }
+}
+
+impl Decide for Write<'_> {
+    type Error = String;
+
+    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+        let Subject { key, .. } = self.subject;
+        let decided = self.subject.model().decide(before, &key.id, &self.commands, &next_input());
+        let decided = decided.map_err(|error| error.to_string())?;
+        self.decisions.lock().unwrap().push(decided.clone());
+        Ok(decided)
+    }
+
+    /// A response whose body is the id of the first event.
+    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
+        Ok(CommandResponse {
+            status: 200,
+            version: decided.after.version(),
+            state_version: None,
+            body: first_id(decided),
+        })
+    }
+}
+
+/// The id of the first event of a decision.
+pub(crate) fn first_id(decided: &Decided) -> String {
+    decided.events.first().map(|event| event.event_id.to_string()).unwrap_or_default()
 }
 
 /// A state as JSON.

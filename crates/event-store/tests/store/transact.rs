@@ -234,3 +234,53 @@ async fn metadata_that_stays_behind_the_events_is_corrupt() {
     table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes });
     assert_eq!(Request::payment(&account, 1).send(&store, options()).await.unwrap(), Transacted::Decided(response(5)));
 }
+
+#[tokio::test]
+async fn request_with_a_key_whose_response_was_lost_is_no_repetition() {
+    // A payment, and a command without effect, which only stores its response.
+    for (command, data) in [
+        ("RecordTransaction", json!({"desc": "", "amount": 1})),
+        ("UpdateOwner", json!({"ownerFirst": "", "ownerLast": ""})),
+    ] {
+        let table = TestTable::new().await;
+        let store = table.store();
+        let account = ledger(&store, "1", 1).await;
+        table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
+        let request = Request::new(&account, command, data);
+        let first = request.send(&store, with_key("d1")).await.unwrap();
+        let Transacted::Decided(first) = first else { panic!("{first:?}") };
+        assert_eq!(request.send(&store, with_key("d1")).await.unwrap(), Transacted::Replayed(first.clone()));
+        assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len() as u64, first.version);
+    }
+}
+
+#[tokio::test]
+async fn conflict_of_a_stale_cache_is_decided_on_the_state_that_was_read() {
+    let table = TestTable::new().await;
+    let todo = Subject::shipped("todo", "1");
+    let stale = table.store();
+    todo.command(&stale, "CreateTodo", json!({"title": "A", "message": ""})).await;
+    todo.command(&table.store(), "DeleteTodo", json!({})).await;
+    let expecting = TransactOptions { expected_version: Some(1), ..options() };
+    for store in [stale, table.store()] {
+        for _ in 0..2 {
+            let update = Request::new(&todo, "UpdateTodo", json!({"title": "B", "message": ""}));
+            let error = update.send(&store, expecting).await.unwrap_err();
+            assert!(matches!(&error, TransactError::Decide(text) if text == "it has been deleted"), "{error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_of_one_process_to_one_aggregate_are_decided_one_after_the_other() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger(&store, "1", 1).await;
+    table.proxy.take_calls();
+    let payments: Vec<_> = (0..16).map(|_| Request::payment(&account, 1)).collect();
+    let sent = futures_util::future::join_all(payments.iter().map(|payment| payment.send(&store, options()))).await;
+    for (version, (payment, sent)) in (1..).zip(payments.iter().zip(sent)) {
+        assert_eq!((sent.unwrap(), payment.decided_on()), (Transacted::Decided(response(version + 1)), vec![version]));
+    }
+    assert_eq!(table.operations(), [APPEND; 16]);
+}

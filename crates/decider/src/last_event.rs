@@ -1,0 +1,46 @@
+//! The time and id of an aggregate's last event, which those of the next decision must not precede.
+
+use jiff::Timestamp;
+use ulid::Ulid;
+
+use crate::record::RecordedEvent;
+
+/// The time and id of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastEvent {
+    /// Its id.
+    pub event_id: Ulid,
+    /// When it was decided.
+    pub occurred_at: Timestamp,
+}
+
+impl LastEvent {
+    /// The number of ids that lie between an event and the seed of a decision in the same millisecond. The ids of the
+    /// messages of an event follow its own, and must not be used again.
+    const GAP: u128 = 1 << 40;
+
+    /// The time and the first new id of a decision after this event, at a given time with a given seed. They are
+    /// unchanged if the time is later than the event. If the clock has not advanced, or is behind the clock that the
+    /// event got its time from, they continue from the event.
+    pub(crate) fn next(self, now: Timestamp, seed: Ulid) -> (Timestamp, Ulid) {
+        let at = now.max(self.occurred_at);
+        let milliseconds = self.event_id.timestamp_ms();
+        if seed.timestamp_ms() > milliseconds {
+            return (at, seed);
+        }
+        // 64 random bits, so that two decisions after the same event have different ids.
+        let random = self.event_id.random() + Self::GAP + (seed.random() >> 16);
+        if random >> 80 == 0 {
+            return (at, Ulid::from_parts(milliseconds, random));
+        }
+        let next = Ulid::from_parts(milliseconds + 1, seed.random());
+        let time = i64::try_from(next.timestamp_ms()).ok().and_then(|time| Timestamp::from_millisecond(time).ok());
+        (time.map_or(at, |time| at.max(time)), next)
+    }
+}
+
+impl From<&RecordedEvent> for LastEvent {
+    fn from(event: &RecordedEvent) -> Self {
+        Self { event_id: event.event_id, occurred_at: event.occurred_at }
+    }
+}

@@ -1,0 +1,54 @@
+//! The caller's part of a transaction.
+
+use daybook_decider::{Decided, Folded};
+
+use crate::idempotency::CommandResponse;
+
+/// The caller's part of a transaction. Its methods are called again, with another state, whenever an attempt is
+/// repeated.
+pub trait Decide {
+    /// The caller's own error.
+    type Error;
+
+    /// Decides what to append to the aggregate at `before`. Every call uses a new time and new ids.
+    ///
+    /// # Errors
+    ///
+    /// When nothing can be appended to this state.
+    fn decide(&self, before: &Folded) -> Result<Decided, Self::Error>;
+
+    /// The response to the caller if the decision is appended. It is built before the append: a decision without a
+    /// response is not appended.
+    ///
+    /// # Errors
+    ///
+    /// When the response cannot be built.
+    fn respond(
+        &self,
+        before: &Folded,
+        decided: &Decided,
+        detail: ResponseDetail,
+    ) -> Result<CommandResponse, Self::Error>;
+}
+
+/// The contents of a response. It is reduced when a response is too large to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseDetail {
+    /// State, events and messages.
+    Full,
+    /// Events and messages, without the state.
+    WithoutState,
+    /// The version alone.
+    VersionOnly,
+}
+
+impl ResponseDetail {
+    /// The next smaller content.
+    pub(super) fn less(self) -> Option<Self> {
+        match self {
+            Self::Full => Some(Self::WithoutState),
+            Self::WithoutState => Some(Self::VersionOnly),
+            Self::VersionOnly => None,
+        }
+    }
+}

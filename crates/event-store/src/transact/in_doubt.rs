@@ -1,0 +1,58 @@
+//! Appends with an unknown outcome.
+
+use daybook_decider::{Decided, Folded};
+use ulid::Ulid;
+
+use crate::error::Cause;
+use crate::idempotency::CommandResponse;
+
+/// The appends of a transaction whose outcome is unknown. Each was decided on the same version, so at most one of them
+/// is stored.
+#[derive(Debug, Default)]
+pub(super) struct InDoubt(Vec<AppendInDoubt>);
+
+/// An append whose outcome is unknown.
+#[derive(Debug)]
+pub(super) struct AppendInDoubt {
+    /// The number and id of its first event; `None` if it only stores a response.
+    first: Option<(u64, Ulid)>,
+    /// The state that it leads to.
+    pub(super) after: Folded,
+    pub(super) response: CommandResponse,
+    cause: Cause,
+}
+
+impl InDoubt {
+    pub(super) fn add(&mut self, decided: &Decided, response: CommandResponse, cause: Cause) {
+        let first = decided.events.first().map(|event| (event.seq_num, event.event_id));
+        self.0.push(AppendInDoubt { first, after: decided.after.clone(), response, cause });
+    }
+
+    /// The number of the event that shows which of them is stored; `None` if none of them has events.
+    pub(super) fn event_number(&self) -> Option<u64> {
+        self.0.iter().find_map(|append| append.first).map(|(number, _)| number)
+    }
+
+    /// Settles all that have events by the event that is stored under their number. Returns the one that is stored.
+    pub(super) fn settle_by_event(&mut self, stored: Ulid) -> Option<AppendInDoubt> {
+        let (with_events, without): (Vec<_>, _) =
+            std::mem::take(&mut self.0).into_iter().partition(|append| append.first.is_some());
+        self.0 = without;
+        with_events.into_iter().find(|append| append.first.is_some_and(|(_, id)| id == stored))
+    }
+
+    /// Settles all of them by the response that is stored under their idempotency key. Returns the one that is stored.
+    pub(super) fn settle_by_response(&mut self, stored: &CommandResponse) -> Option<AppendInDoubt> {
+        std::mem::take(&mut self.0).into_iter().find(|append| append.response == *stored)
+    }
+
+    /// Settles all of them: a later append on the same version is stored, so none of them ever will be.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The reason why the outcome of the last one is unknown. Nothing is in doubt afterwards.
+    pub(super) fn take_cause(&mut self) -> Option<Cause> {
+        std::mem::take(&mut self.0).pop().map(|append| append.cause)
+    }
+}

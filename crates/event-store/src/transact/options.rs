@@ -1,0 +1,85 @@
+//! The options and results of a transaction.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::{Cause, StoreError};
+use crate::idempotency::{CommandResponse, IdempotencyKey};
+use crate::limits::TooLarge;
+use crate::load::LoadPolicy;
+
+/// The options of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct TransactOptions<'a> {
+    /// The state that a fold may start from. With `Incremental`, the first attempt uses the cached state, without a
+    /// read.
+    pub policy: LoadPolicy,
+    /// Whether the commands create the aggregate: when no state is cached, the first attempt then assumes that it does
+    /// not exist.
+    pub creates: bool,
+    /// The version that the caller has seen. A conflict with it is returned to the caller. Without a version, the
+    /// commands are decided again on the newer state.
+    pub expected_version: Option<u64>,
+    /// The key under which the response is stored.
+    pub idempotency: Option<IdempotencyKey<'a>>,
+    /// The time until which attempts are repeated. Finding out the outcome of the last one takes up to
+    /// [`LAST_CALLS`](Self::LAST_CALLS) longer.
+    pub deadline: Instant,
+}
+
+impl TransactOptions<'_> {
+    /// The time after the deadline within which the last attempt ends.
+    pub const LAST_ATTEMPT: Duration = Duration::from_millis(500);
+
+    /// The time after the deadline within which everything ends: the last attempt, and the read that finds out its
+    /// outcome.
+    pub const LAST_CALLS: Duration = Duration::from_millis(1_200);
+}
+
+/// The result of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transacted {
+    /// The response to a new decision.
+    Decided(CommandResponse),
+    /// The stored response to the same request. Nothing was appended.
+    Replayed(CommandResponse),
+}
+
+/// The errors of a transaction.
+#[derive(Debug, thiserror::Error)]
+pub enum TransactError<E> {
+    /// The caller's own error.
+    #[error("the commands cannot be decided")]
+    Decide(E),
+    /// The aggregate is at another version than the caller has seen.
+    #[error("version {expected} was expected, the aggregate is at version {actual}")]
+    Conflict {
+        /// The version that the caller has seen.
+        expected: u64,
+        /// The version of the aggregate.
+        actual: u64,
+    },
+    /// The idempotency key was used for another request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// Other writers came first until the time was over. Nothing was appended.
+    #[error("other writers came first until the time was over")]
+    Contended,
+    /// The append may have been written, and it could not be found out whether it was.
+    #[error("the outcome of an append after version {after} is unknown")]
+    OutcomeUnknown {
+        /// The version that was decided on. The events of the append, if it was written, follow it.
+        after: u64,
+        /// Whether the request has an idempotency key, so that it can be repeated safely.
+        has_key: bool,
+        /// The last error.
+        source: Cause,
+    },
+    /// The append exceeds a limit of DynamoDB.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// Anything else.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
