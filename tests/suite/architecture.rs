@@ -177,6 +177,14 @@ fn only_the_event_store_has_a_dynamodb_client() {
 }
 
 #[test]
+fn only_the_local_services_use_sqlite() {
+    for (name, uses) in dependencies().into_iter().filter(|(name, _)| name != TEST_SUPPORT) {
+        let uses_sqlite = uses.contains("rusqlite") || uses.contains("dynoxide-rs");
+        assert_eq!(uses_sqlite, name == "daybook-local-aws", "{name}");
+    }
+}
+
+#[test]
 fn attribute_names_are_written_only_in_the_table_crate() {
     for entry in walk(&workspace().join("crates")) {
         let path = entry.to_string_lossy().replace('\\', "/");

@@ -2,9 +2,10 @@
 //!
 //! In reading order:
 //! - `dev`: the local stack until Ctrl-C.
-//! - [`openapi`]: the API's document.
+//! - [`openapi`]: the API's document. `completions`: completions for a shell.
 //! - `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
 
+mod completions;
 mod dev;
 mod dlq;
 pub mod openapi;
@@ -14,18 +15,20 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+use self::completions::CompletionsArgs;
 use self::dlq::DlqCommand;
 use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
+use crate::operator::target::TableArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
-#[command(name = "daybook", version)]
+#[command(name = "daybook", version = env!("DAYBOOK_VERSION"))]
 pub struct DaybookArgs {
     #[command(subcommand)]
     command: Option<Command>,
@@ -39,6 +42,7 @@ enum Command {
     Dev(DevArgs),
     /// Print the API's document, OpenAPI 3.1; `docs/openapi.json` is a copy.
     Openapi,
+    Completions(CompletionsArgs),
     #[command(flatten)]
     Operator(OperatorCommand),
 }
@@ -86,6 +90,7 @@ impl DaybookArgs {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
             Command::Dev(args) => Ok(dev::run(args).await?),
             Command::Openapi => Ok(openapi::print()?),
+            Command::Completions(args) => Ok(completions::print(args, Self::command())?),
             Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process()?).await?),
         }
     }
@@ -98,6 +103,7 @@ impl OperatorCommand {
     ///
     /// See [`OperatorError`].
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+        let table = self.table().cloned();
         let ended = match self {
             Self::Verify(args) => verify::run(args, context).await,
             Self::Dlq(command) => command.run(context).await,
@@ -106,7 +112,20 @@ impl OperatorCommand {
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
+            Err(OperatorError::Store { source, .. }) if source.is_missing_table() => {
+                Err(table.unwrap_or_default().missing(&context.environment).await)
+            }
             ended => ended,
+        }
+    }
+
+    /// The table that the command reads.
+    fn table(&self) -> Option<&TableArgs> {
+        match self {
+            Self::Verify(args) => Some(&args.table),
+            Self::Republish(args) => Some(&args.table),
+            Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
+            Self::Dlq(_) => None,
         }
     }
 }

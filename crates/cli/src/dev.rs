@@ -7,15 +7,18 @@
 //! In reading order:
 //! - `args`, `error`: the options, and why the stack does not start.
 //! - `stack`: starts and stops all parts.
-//! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: its HTTP servers.
+//! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: what its HTTP servers share. `stop`: their end.
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
-//! - `stream`: the table's stream, shard by shard.
+//! - `stream`: the table's stream, shard by shard. `checkpoints`: how far a mapping has settled it. `discarded`: the records that
+//!   a mapping discarded.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 
 mod args;
 mod caller;
+mod checkpoints;
+mod discarded;
 mod endpoints;
 mod environment;
 mod error;
@@ -24,6 +27,7 @@ mod mapping_worker;
 mod servers;
 mod services;
 mod stack;
+mod stop;
 mod stream;
 
 pub use args::DevArgs;

@@ -4,9 +4,10 @@
 //! - [`commands`]: the command line; one file for each command.
 //! - [`operator`]: the shared parts of operator commands: target stack, selection, rate limit and interruption.
 //! - [`dev`]: the local stack.
-//! - `aws`: AWS configuration.
+//! - `aws`: AWS configuration. `termination`: Ctrl-C and SIGTERM.
 
 mod aws;
 pub mod commands;
 pub mod dev;
 pub mod operator;
+mod termination;

@@ -68,8 +68,17 @@ impl StoreError {
             }
             _ => false,
         };
-        let source = cause(error);
+        let is_missing_table = error.code() == Some("ResourceNotFoundException");
+        let mut source = cause(error);
+        if is_missing_table {
+            source = MissingTable(source).into();
+        }
         if is_transient { Self::Unavailable { doing, source } } else { Self::InvalidRequest { doing, source } }
+    }
+
+    /// Whether the table does not exist, in this region and at this endpoint.
+    pub fn is_missing_table(&self) -> bool {
+        matches!(self, Self::InvalidRequest { source, .. } if source.is::<MissingTable>())
     }
 
     pub(crate) fn unreadable(key: &AggregateKey, event: UnreadableEvent) -> Self {
@@ -87,6 +96,11 @@ impl From<UnreadableItem> for StoreError {
         Self::Corrupt { item: item.item.clone(), source: item.into() }
     }
 }
+
+/// DynamoDB's error for a table that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("the table does not exist")]
+struct MissingTable(#[source] Cause);
 
 /// The output of a conditional write; `None` when its condition does not hold.
 pub(crate) fn if_condition_holds<T, E>(

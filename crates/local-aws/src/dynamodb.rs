@@ -1,5 +1,11 @@
 //! DynamoDB on one machine: the embedded engine behind an endpoint.
+//!
+//! - `engine`: the database of the engine, and what the local stack adds to it.
+//! - `server`: the endpoint.
 
+mod engine;
 mod server;
 
+pub use engine::OpenError;
+pub(crate) use engine::connect;
 pub use server::{LocalDynamoDb, StartError};

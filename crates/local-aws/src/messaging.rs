@@ -1,5 +1,5 @@
-//! EventBridge and SQS in memory, for development and tests: real HTTP, the services' limits and error codes, and
-//! injected faults.
+//! EventBridge and SQS, in memory or in a file, for development and tests: real HTTP, the services' limits and error codes,
+//! and injected faults.
 //!
 //! Invariant: requests that the services would reject are rejected with the same code. `aws-behaviour.md` in this crate lists the
 //! behaviour with its sources, and what is left out. The same calls in the same order have the same result: nothing is random.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use axum::Router;
 use futures_util::FutureExt;
@@ -26,7 +27,15 @@ impl Server {
     ///
     /// When no port is free.
     pub async fn start(router: Router) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::serve(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, router)
+    }
+
+    /// Serves `router` at `listener`.
+    ///
+    /// # Errors
+    ///
+    /// When the listener has no address.
+    pub fn serve(listener: TcpListener, router: Router) -> io::Result<Self> {
         Self::spawn(listener, |listener, stopped| {
             axum::serve(listener, router).with_graceful_shutdown(stopped).into_future()
         })
@@ -52,10 +61,13 @@ impl Server {
         &self.url
     }
 
-    /// Stops after all received requests have a response.
-    pub(crate) async fn stop(self) {
+    /// Stops accepting connections, and waits until all received requests have a response, but no longer than `grace`: a client
+    /// may never send the rest of its request. Its connection then ends with the runtime.
+    pub async fn stop(self, grace: Duration) {
         drop(self.stop);
-        // The result of the task is not needed: nothing uses the server any more.
-        drop(self.serving.await);
+        let mut serving = self.serving;
+        if tokio::time::timeout(grace, &mut serving).await.is_err() {
+            serving.abort();
+        }
     }
 }

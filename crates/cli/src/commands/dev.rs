@@ -1,42 +1,93 @@
 //! `daybook dev`: the local stack until Ctrl-C.
 
 use std::io::{self, Write};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::dev::{DevArgs, DevError, Stack};
 use crate::operator::Exit;
+use crate::termination::TerminationSignals;
 
-/// Runs the stack until Ctrl-C, or until the reader of the output closes it.
+/// How long the reader of the output may take for the last lines after the stack has stopped.
+const OUTPUT_GRACE: Duration = Duration::from_millis(200);
+
+/// Runs the stack until Ctrl-C or SIGTERM, or until the reader of the output closes it.
 ///
 /// # Errors
 ///
 /// When it cannot be started.
 pub(super) async fn run(args: DevArgs) -> Result<Exit, DevError> {
-    let mut stack = Stack::start(args).await?;
-    let written = print_messages(&mut stack, &mut io::stdout()).await;
+    let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
+    let mut stack = tokio::select! {
+        () = signals.next() => return Ok(Exit::Clean),
+        started = Stack::start(args) => started?,
+    };
+    let mut output = Output::start(io::stdout());
+    output.print(&greeting(&stack));
+    let written = loop {
+        tokio::select! {
+            () = signals.next() => break Ok(()),
+            written = &mut output.written => break written.unwrap_or(Ok(())),
+            Some(message) = stack.next_message() => {
+                output.print(&format!("{} {} {}", message.detail_type, message.resources.join(" "), message.detail));
+            }
+        }
+    };
     stack.stop().await;
+    output.finish().await;
     Ok(Exit::of_output(written)?)
 }
 
-/// Prints where the stack's servers are, and each message that reaches the bus, until Ctrl-C.
-async fn print_messages(stack: &mut Stack, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "Daybook is running. Ctrl-C stops it.")?;
-    writeln!(out, "  API       {}", stack.api_url())?;
-    writeln!(out, "  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name())?;
+/// Where the stack's servers are.
+fn greeting(stack: &Stack) -> String {
+    let mut lines = vec![
+        "Daybook is running. Ctrl-C stops it.".to_owned(),
+        format!("  API       {}", stack.api_url()),
+        format!("  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name()),
+    ];
     for (variable, url) in stack.elsewhere() {
-        writeln!(out, "  External  {variable}={url}  (unset it to use the stack's own)")?;
+        lines.push(format!("  External  {variable}={url}  (unset it to use the stack's own)"));
     }
     if let Some(url) = stack.bus_url() {
-        writeln!(out, "  Bus, DLQ  {url}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url())?;
+        lines.push(format!("  Bus, DLQ  {url}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url()));
     }
-    let ctrl_c = tokio::signal::ctrl_c();
-    tokio::pin!(ctrl_c);
-    loop {
-        tokio::select! {
-            // An error of the signal handler also ends the loop: without a handler, Ctrl-C could not end it.
-            _ = &mut ctrl_c => return Ok(()),
-            Some(message) = stack.next_message() => {
-                writeln!(out, "{} {} {}", message.detail_type, message.resources.join(" "), message.detail)?;
-            }
+    lines.join("\n")
+}
+
+/// Standard output, written by a thread of its own: a reader that is slow, or does not read, does not keep the stack from
+/// running and from stopping.
+struct Output {
+    lines: Option<mpsc::Sender<String>>,
+    /// The result, as soon as the output has failed or ended.
+    written: oneshot::Receiver<io::Result<()>>,
+}
+
+impl Output {
+    fn start(mut out: impl Write + Send + 'static) -> Self {
+        let (lines, printed) = mpsc::channel::<String>();
+        let (result, written) = oneshot::channel();
+        std::thread::spawn(move || {
+            let ended = printed.into_iter().try_for_each(|line| writeln!(out, "{line}"));
+            // Nobody waits for the result of an output that took too long.
+            drop(result.send(ended));
+        });
+        Self { lines: Some(lines), written }
+    }
+
+    fn print(&self, line: &str) {
+        if let Some(lines) = &self.lines {
+            // Fails after the output has failed; `written` reports it.
+            drop(lines.send(line.to_owned()));
+        }
+    }
+
+    /// Waits a moment until all lines are written.
+    async fn finish(&mut self) {
+        self.lines = None;
+        if !self.written.is_terminated() {
+            drop(tokio::time::timeout(OUTPUT_GRACE, &mut self.written).await);
         }
     }
 }

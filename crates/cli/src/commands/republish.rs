@@ -68,6 +68,7 @@ pub struct RepublishArgs {
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RepublishCounts {
+    dry_run: bool,
     events: usize,
     messages: usize,
     sent: usize,
@@ -99,7 +100,7 @@ pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> R
         context,
         progress: ProgressLine::of_count(events.by_aggregate.len()),
         batch: Vec::new(),
-        counts: RepublishCounts::default(),
+        counts: RepublishCounts { dry_run: !args.yes, ..RepublishCounts::default() },
         unsent: UnsentMessages::default(),
         settled: None,
         current: None,
@@ -278,7 +279,7 @@ impl Republish<'_> {
     /// Prints the summary, and returns how the command ended.
     fn summarize(self, read_error: Option<StoreError>) -> Result<Exit, OperatorError> {
         drop(self.progress);
-        let RepublishCounts { events, messages, sent, refused, unreadable, gone, unsettled_from } = &self.counts;
+        let RepublishCounts { events, messages, sent, refused, unreadable, gone, unsettled_from, .. } = &self.counts;
         let (sending, end) = if self.args.yes {
             (format!("{sent} messages sent, {refused} rejected by the bus"), "")
         } else {

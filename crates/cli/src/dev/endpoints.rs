@@ -8,7 +8,7 @@ use daybook_local_aws::messaging::{Bus, Faults};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::mapping_worker::DiscardedRecords;
+use super::discarded::DiscardedRecords;
 
 /// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
 pub(super) fn router(bus: Bus, discarded: DiscardedRecords) -> Router {

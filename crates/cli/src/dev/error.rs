@@ -50,6 +50,9 @@ pub enum DevError {
     /// The embedded DynamoDB does not start.
     #[error(transparent)]
     Database(#[from] daybook_local_aws::dynamodb::StartError),
+    /// The state in the data file cannot be read.
+    #[error(transparent)]
+    State(#[from] daybook_local_aws::state::StateError),
     /// The table cannot be created.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -64,6 +67,9 @@ pub enum DevError {
     /// The bus does not exist at the endpoint that the environment names.
     #[error(transparent)]
     Bus(#[from] NoSuchBus),
+    /// The handlers of Ctrl-C and SIGTERM cannot be installed.
+    #[error("cannot handle Ctrl-C")]
+    Signals(#[source] io::Error),
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),

@@ -1,93 +1,103 @@
 //! The event source mapping in front of a stream function.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daybook_event_source_mapping::template::StreamEvent;
-use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, Record, Source, Step};
+use daybook_event_source_mapping::{Batch, Discarded, InvocationOutcome, Mapping, Record, Source, Step};
+use daybook_local_aws::state::StateFile;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver};
 
+use super::checkpoints::{ShardCheckpoint, reader_of_stream};
+use super::discarded::DiscardedRecords;
 use super::functions::StreamFunction;
+use super::stop::StopSignal;
 use super::stream::TableStream;
 
 /// Maximum records that are read from a shard before the mapping accepts them.
 const READ_AHEAD: usize = 1000;
-
-/// The records that mappings discarded, as an on-failure destination receives them.
-#[derive(Clone, Default)]
-pub(super) struct DiscardedRecords(Arc<Mutex<Vec<Value>>>);
-
-impl DiscardedRecords {
-    pub(super) fn all(&self) -> Vec<Value> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn push(&self, discarded: Value) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(discarded);
-    }
-}
 
 /// A mapping of a stream to a function.
 #[derive(Clone)]
 pub(super) struct MappingWorker {
     pub(super) function: StreamFunction,
     pub(super) timeout: Duration,
+    /// The name of the mapping in the template.
+    pub(super) event_name: String,
     pub(super) event: StreamEvent,
     pub(super) stream: TableStream,
+    /// Where checkpoints are stored; without it, the mapping begins at the start of the stream.
+    pub(super) file: Option<StateFile>,
     pub(super) discarded: DiscardedRecords,
+    pub(super) stop: StopSignal,
 }
 
 impl MappingWorker {
-    /// Invokes the function with the records of the stream. Never ends.
+    /// Invokes the function with the records of the stream, until the stack stops.
     pub(super) async fn run(self) {
-        self.stream.follow(|shard| self.clone().run_shard(shard)).await;
+        self.stream.follow(&self.stop, |shard| self.clone().run_shard(shard)).await;
     }
 
-    /// Reads a shard to its end, and ends when all of its records are settled.
+    /// Reads a shard from its checkpoint to its end. Ends when all of its records are settled, or when the stack stops.
     async fn run_shard(self, shard: String) {
         let (sender, records) = mpsc::channel(READ_AHEAD);
-        tokio::join!(self.invoke_with(records, &shard), self.stream.read(&shard, sender));
+        let reader = reader_of_stream(self.function.name(), &self.event_name, &self.stream.arn);
+        let checkpoint = ShardCheckpoint::load(self.file.clone(), &reader, &shard);
+        let read = self.stream.read(&shard, checkpoint.position(), sender);
+        tokio::select! {
+            () = self.invoke_with(records, &shard, checkpoint) => {}
+            // The records that were read are still delivered.
+            () = async { read.await; std::future::pending().await } => {}
+        }
     }
 
-    /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled.
-    async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str) {
+    /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled. When the
+    /// stack stops, only waits for the invocations that have begun: the next start delivers the other records.
+    async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str, mut checkpoint: ShardCheckpoint) {
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
-        let mut ended = false;
+        let (mut settled, mut ended, mut stopping) = (false, false, false);
         loop {
             let wake = loop {
                 match mapping.poll(now()) {
+                    Step::Invoke(batch) if stopping => mapping.settle(batch, InvocationOutcome::NotInvoked, now()),
                     Step::Invoke(batch) => running.push(Box::pin(self.invoke(batch))),
-                    Step::Discard(discarded) => {
-                        let source = Source {
-                            function_arn: self.function.name(),
-                            stream_arn: &self.stream.arn,
-                            shard_id: shard,
-                            request_id: "daybook-dev",
-                        };
-                        tracing::error!(function = self.function.name(), reason = ?discarded.reason, "records discarded");
-                        self.discarded.push(discarded.document(&source));
-                    }
+                    Step::Discard(discarded) => self.discard(&discarded, shard),
                     Step::Wait { until } => break until,
                 }
             };
-            if ended && running.is_empty() && wake.is_none() {
+            // Discarded records are stored by now. While many records are read, the position is not stored after each of them.
+            if settled || stopping || records.is_empty() {
+                checkpoint.save(mapping.position());
+                settled = false;
+            }
+            if running.is_empty() && (stopping || ended && wake.is_none()) {
                 return;
             }
             let pause = wake.map_or(Duration::MAX, |until| until.saturating_sub(now()));
             tokio::select! {
-                Some((batch, outcome)) = running.next(), if !running.is_empty() => mapping.settle(batch, outcome, now()),
-                record = records.recv(), if !ended => match record {
+                Some((batch, outcome)) = running.next(), if !running.is_empty() => {
+                    mapping.settle(batch, outcome, now());
+                    settled = true;
+                }
+                record = records.recv(), if !ended && !stopping => match record {
                     // The mapping rejects a record that it already has: a reader that starts over sends it again.
                     Some(record) => drop(mapping.push(record, now())),
                     None => ended = true,
                 },
-                () = tokio::time::sleep(pause) => {}
+                () = self.stop.wait(), if !stopping => stopping = true,
+                () = tokio::time::sleep(pause), if !stopping => {}
             }
         }
+    }
+
+    fn discard(&self, discarded: &Discarded, shard: &str) {
+        let function_arn = self.function.name();
+        let stream_arn = &self.stream.arn;
+        let source = Source { function_arn, stream_arn, shard_id: shard, request_id: "daybook-dev" };
+        tracing::error!(function = function_arn, reason = ?discarded.reason, "records discarded");
+        self.discarded.push(discarded.document(&source));
     }
 
     async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {

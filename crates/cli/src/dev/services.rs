@@ -1,14 +1,21 @@
 //! The services of the local stack: DynamoDB, EventBridge and SQS.
 
+use std::time::Duration;
+
 use daybook_function_runtime::SdkConfig;
-use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_local_aws::dynamodb::{LocalDynamoDb, StartError};
 use daybook_local_aws::messaging::Bus;
+use daybook_local_aws::server::Server;
+use daybook_local_aws::state::StateFile;
 use daybook_settings::Environment;
 
 use super::args::DevArgs;
 use super::error::DevError;
-use super::servers::HttpServers;
+use super::servers::listen;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+
+/// How long calls may continue after the stop. The API and the functions have ended by then.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// The services, each at the endpoint that the environment names or at the stack's own.
 pub(super) struct Services {
@@ -17,36 +24,64 @@ pub(super) struct Services {
     pub(super) sqs: SdkConfig,
     /// The stack's own DynamoDB.
     pub(super) database: Option<LocalDynamoDb>,
-    /// The URL of the stack's own EventBridge and SQS.
-    pub(super) bus_url: Option<String>,
+    /// The state in the file of the stack's own DynamoDB.
+    pub(super) file: Option<StateFile>,
+    /// The stack's own EventBridge and SQS; without a server if both are external.
+    pub(super) bus: Bus,
+    bus_server: Option<Server>,
     /// The endpoints that the environment names, by variable.
     pub(super) elsewhere: Vec<(&'static str, String)>,
 }
 
 impl Services {
     /// Starts the services for which the environment names no endpoint.
-    pub(super) async fn start(args: &DevArgs, bus: &Bus, servers: &mut HttpServers) -> Result<Self, DevError> {
+    pub(super) async fn start(args: &DevArgs) -> Result<Self, DevError> {
         let process = Environment::of_process();
         let endpoints = [DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT];
         let elsewhere = endpoints.into_iter().filter_map(|variable| Some((variable, process.optional(variable)?)));
         let elsewhere: Vec<_> = elsewhere.collect();
         let is_elsewhere = |variable| elsewhere.iter().any(|(name, _)| *name == variable);
-        let mut database = None;
+        let (mut database, mut file) = (None, None);
         if !is_elsewhere(DYNAMODB_ENDPOINT) {
-            let listener = servers.listen(args.dynamodb_port, "--dynamodb-port").await?;
+            let listener = listen(args.host, args.dynamodb_port, "--dynamodb-port").await?;
             database = Some(LocalDynamoDb::start(args.data.as_deref(), listener)?);
+            file = args.data.as_deref().map(StateFile::open).transpose()?;
         }
-        let mut bus_url = None;
+        let bus = file.clone().map_or_else(|| Ok(Bus::new()), Bus::with_file)?;
+        let mut bus_server = None;
         if !(is_elsewhere(EVENTBRIDGE_ENDPOINT) && is_elsewhere(SQS_ENDPOINT)) {
-            bus_url = Some(servers.serve(args.bus_port, "--bus-port", bus.router()).await?);
+            let listener = listen(args.host, args.bus_port, "--bus-port").await?;
+            bus_server = Some(Server::serve(listener, bus.router()).map_err(StartError::from)?);
         }
+        let bus_url = bus_server.as_ref().map(Server::url);
         Ok(Self {
             dynamodb: service_config(&process, DYNAMODB_ENDPOINT, database.as_ref().map(LocalDynamoDb::url)).await,
-            eventbridge: service_config(&process, EVENTBRIDGE_ENDPOINT, bus_url.as_deref()).await,
-            sqs: service_config(&process, SQS_ENDPOINT, bus_url.as_deref()).await,
+            eventbridge: service_config(&process, EVENTBRIDGE_ENDPOINT, bus_url).await,
+            sqs: service_config(&process, SQS_ENDPOINT, bus_url).await,
             database,
-            bus_url,
+            file,
+            bus,
+            bus_server,
             elsewhere,
         })
+    }
+
+    /// The URL of the stack's own EventBridge and SQS; `None` if both are external.
+    pub(super) fn bus_url(&self) -> Option<&str> {
+        self.bus_server.as_ref().map(Server::url)
+    }
+
+    /// Ends the stack's own services.
+    pub(super) async fn stop(self) {
+        if let Some(server) = self.bus_server {
+            server.stop(GRACE).await;
+        }
+        // Before the database, which may be closed at any time after its server has stopped.
+        if let Some(file) = self.file {
+            file.close();
+        }
+        if let Some(database) = self.database {
+            database.stop(GRACE).await;
+        }
     }
 }

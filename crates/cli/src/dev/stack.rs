@@ -2,38 +2,48 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::middleware;
 use daybook_command_handler::{Api, ApiSettings};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::EventStore;
+use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
+use daybook_local_aws::server::Server;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::{Relay, RelaySettings, clients};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::args::DevArgs;
 use super::caller::identify;
+use super::checkpoints::reader_of_stream;
+use super::discarded::DiscardedRecords;
 use super::error::DevError;
 use super::functions::StreamFunction;
-use super::mapping_worker::{DiscardedRecords, MappingWorker};
-use super::servers::{HttpServers, read_whole};
+use super::mapping_worker::MappingWorker;
+use super::servers::{listen, read_whole};
 use super::services::Services;
+use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::{endpoints, environment};
 
-/// The running stack. Dropping it ends it at once.
+/// How long requests and invocations may continue after the stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The running stack. Dropping it stops its servers and mappings; [`stop`](Self::stop) lets them finish first.
 pub struct Stack {
-    api_url: String,
+    api: Server,
     table_name: String,
-    bus: Bus,
     messages: UnboundedReceiver<Delivered>,
     services: Services,
-    servers: HttpServers,
     workers: JoinSet<()>,
+    /// Dropping it stops the workers.
+    stop: watch::Sender<()>,
 }
 
 impl Stack {
@@ -44,28 +54,28 @@ impl Stack {
     /// See [`DevError`].
     pub async fn start(args: DevArgs) -> Result<Self, DevError> {
         let template = read_template(&args.template)?;
-        let bus = Bus::new();
-        let messages = bus.subscribe();
-        let mut servers = HttpServers::new(args.host);
-        let services = Services::start(&args, &bus, &mut servers).await?;
+        let services = Services::start(&args).await?;
+        let messages = services.bus.subscribe();
 
         let (_, api_environment) = environment::function(&template, "command-handler", &services.sqs)?;
         let store = create_table(&services, &api_environment).await?;
         let table_name = api_environment.required("TABLE_NAME")?;
-        let discarded = DiscardedRecords::default();
-        let workers = start_stream_functions(&template, &services, &bus, &table_name, &discarded).await?;
+        let discarded = DiscardedRecords::new(services.file.clone());
+        let (stop, stop_signal) = StopSignal::new();
+        let workers = start_stream_functions(&template, &services, &table_name, &discarded, &stop_signal).await?;
 
         let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
         let api = daybook_command_handler::router(api).layer(middleware::from_fn(identify));
-        let router = api.merge(endpoints::router(bus.clone(), discarded));
+        let router = api.merge(endpoints::router(services.bus.clone(), discarded));
         let router = router.layer(middleware::from_fn(read_whole));
-        let api_url = servers.serve(args.port, "--port", router).await?;
-        Ok(Self { api_url, table_name, bus, messages, services, servers, workers })
+        let listener = listen(args.host, args.port, "--port").await?;
+        let api = Server::serve(listener, router).map_err(StartError::from)?;
+        Ok(Self { api, table_name, messages, services, workers, stop })
     }
 
     /// The URL of the API.
     pub fn api_url(&self) -> &str {
-        &self.api_url
+        self.api.url()
     }
 
     /// The URL of DynamoDB.
@@ -75,7 +85,7 @@ impl Stack {
 
     /// The URL of EventBridge and SQS; `None` if both are external.
     pub fn bus_url(&self) -> Option<&str> {
-        self.services.bus_url.as_deref()
+        self.services.bus_url()
     }
 
     /// The external services: the variable that names each, and its value.
@@ -90,7 +100,7 @@ impl Stack {
 
     /// The bus and the dead-letter queue.
     pub fn bus(&self) -> &Bus {
-        &self.bus
+        &self.services.bus
     }
 
     /// The next message that reaches the bus, from the first on.
@@ -98,13 +108,18 @@ impl Stack {
         self.messages.recv().await
     }
 
-    /// Lets open requests finish, then ends everything.
-    pub async fn stop(mut self) {
-        self.workers.shutdown().await;
-        self.servers.stop().await;
-        if let Some(database) = self.services.database {
-            database.stop().await;
-        }
+    /// Lets open requests and invocations finish for a moment, then ends everything.
+    pub async fn stop(self) {
+        let Self { api, services, mut workers, stop, .. } = self;
+        drop(stop);
+        let invocations = async {
+            let settled = async { while workers.join_next().await.is_some() {} };
+            if tokio::time::timeout(GRACE, settled).await.is_err() {
+                workers.shutdown().await;
+            }
+        };
+        tokio::join!(api.stop(GRACE), invocations);
+        services.stop().await;
     }
 }
 
@@ -130,14 +145,14 @@ async fn create_table(services: &Services, environment: &Environment) -> Result<
 async fn start_stream_functions(
     template: &Template,
     services: &Services,
-    bus: &Bus,
     table_name: &str,
     discarded: &DiscardedRecords,
+    stop: &StopSignal,
 ) -> Result<JoinSet<()>, DevError> {
     let (relay, environment) = environment::function(template, "stream-relay", &services.sqs)?;
     let settings = RelaySettings::read(&environment)?;
-    bus.create_event_bus(&settings.event_bus_name);
-    bus.create_queue(&settings.dlq_url);
+    services.bus.create_event_bus(&settings.event_bus_name);
+    services.bus.create_queue(&settings.dlq_url);
     let eventbridge = clients::eventbridge(&services.eventbridge);
     // Only an external service may not have the bus.
     clients::warm(&eventbridge, &settings).await?;
@@ -148,15 +163,31 @@ async fn start_stream_functions(
 
     let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
     let mut workers = JoinSet::new();
+    let mut readers = Vec::new();
     for (declared, function) in [
         (relay, StreamFunction::Relay(Arc::new(relay_function))),
         (snapshotter, StreamFunction::Snapshotter(Arc::new(snapshotter_function))),
     ] {
-        for event in declared.streams.values().filter(|event| event.enabled) {
-            let (function, timeout, event) = (function.clone(), declared.timeout, event.clone());
-            let (stream, discarded) = (stream.clone(), discarded.clone());
-            workers.spawn(MappingWorker { function, timeout, event, stream, discarded }.run());
+        for (name, event) in &declared.streams {
+            readers.push(reader_of_stream(function.name(), name, &stream.arn));
+            if !event.enabled {
+                continue;
+            }
+            let worker = MappingWorker {
+                function: function.clone(),
+                timeout: declared.timeout,
+                event_name: name.clone(),
+                event: event.clone(),
+                stream: stream.clone(),
+                file: services.file.clone(),
+                discarded: discarded.clone(),
+                stop: stop.clone(),
+            };
+            workers.spawn(worker.run());
         }
+    }
+    if let Some(file) = &services.file {
+        file.retain_checkpoints(|reader| readers.iter().any(|of_template| reader.starts_with(of_template.as_str())))?;
     }
     Ok(workers)
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client;
+use aws_sdk_dynamodbstreams::operation::get_shard_iterator::GetShardIteratorError;
 use aws_sdk_dynamodbstreams::types::{OperationType, Record as StreamRecord, ShardIteratorType, StreamViewType};
-use daybook_event_source_mapping::Record;
+use daybook_event_source_mapping::{Position, Record};
 use daybook_function_runtime::with_causes;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use super::error::DevError;
+use super::stop::StopSignal;
 
 /// The pause between reads at the end of a shard. Lambda polls four times a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -58,9 +60,13 @@ impl TableStream {
         }
     }
 
-    /// Processes each shard, a parent before its children. Never ends, because a table that accepts writes always has an open
+    /// Processes each shard, a parent before its children, until the stack stops. Then waits until `process` has ended for each
     /// shard.
-    pub(super) async fn follow<F: Future<Output = ()> + Send + 'static>(&self, process: impl Fn(String) -> F) {
+    pub(super) async fn follow<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        stop: &StopSignal,
+        process: impl Fn(String) -> F,
+    ) {
         let (mut begun, mut processed) = (BTreeSet::new(), BTreeSet::new());
         let mut processing = JoinSet::new();
         loop {
@@ -86,6 +92,8 @@ impl TableStream {
                 processing.spawn(process(shard.clone()).map(|()| shard));
             }
             tokio::select! {
+                biased;
+                () = stop.wait() => break,
                 Some(ended) = processing.join_next() => match ended {
                     Ok(shard) => {
                         tracing::info!(shard, "a shard of the stream has ended");
@@ -96,27 +104,33 @@ impl TableStream {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+        while processing.join_next().await.is_some() {}
     }
 
-    /// Sends the records of a shard, beginning with the oldest, until the end of the shard or until the receiver is dropped.
-    /// After an error it starts over, so records may be sent twice.
-    pub(super) async fn read(&self, shard: &str, records: Sender<Record>) {
-        while let Err(error) = self.read_from_beginning(shard, &records).await {
-            tracing::warn!(error = with_causes(&error), "cannot read the shard, will read it again from its beginning");
+    /// Sends the records of a shard from a position on, until the end of the shard or until the receiver is dropped. After an
+    /// error it goes on after the last record that it sent.
+    pub(super) async fn read(&self, shard: &str, mut position: Position, records: Sender<Record>) {
+        while let Err(error) = self.read_from(shard, &mut position, &records).await {
+            tracing::warn!(error = with_causes(&error), "cannot read the shard, will go on after the last record");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    async fn read_from_beginning(&self, shard: &str, records: &Sender<Record>) -> Result<(), DevError> {
-        let start = self
-            .client
-            .get_shard_iterator()
-            .stream_arn(&self.arn)
-            .shard_id(shard)
-            .shard_iterator_type(ShardIteratorType::TrimHorizon)
-            .send()
-            .await
-            .map_err(DevError::stream)?;
+    async fn read_from(&self, shard: &str, position: &mut Position, records: &Sender<Record>) -> Result<(), DevError> {
+        let (kind, number) = match &*position {
+            Position::Start => (ShardIteratorType::TrimHorizon, None),
+            Position::At(number) => (ShardIteratorType::AtSequenceNumber, Some(number.to_string())),
+            Position::After(number) => (ShardIteratorType::AfterSequenceNumber, Some(number.to_string())),
+        };
+        let start = self.client.get_shard_iterator().stream_arn(&self.arn).shard_id(shard);
+        let start = start.shard_iterator_type(kind).set_sequence_number(number).send().await;
+        let start = start.map_err(|error| {
+            if error.as_service_error().is_some_and(GetShardIteratorError::is_trimmed_data_access_exception) {
+                // The stream has deleted the record of the position, and begins later.
+                *position = Position::Start;
+            }
+            DevError::stream(error)
+        })?;
         let mut iterator = start.shard_iterator;
         while let Some(at) = iterator {
             let page = self.client.get_records().shard_iterator(at).send().await.map_err(DevError::stream)?;
@@ -124,9 +138,11 @@ impl TableStream {
             let caught_up = found.is_empty();
             for record in found {
                 let record = Record::from_stream(json_of(record)?, &self.arn).map_err(DevError::stream)?;
+                let number = record.sequence_number().clone();
                 if records.send(record).await.is_err() {
                     return Ok(());
                 }
+                *position = Position::After(number);
             }
             iterator = page.next_shard_iterator;
             if caught_up {

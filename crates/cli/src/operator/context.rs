@@ -33,7 +33,7 @@ impl OperatorContext {
             environment: Environment::of_process(),
             registry: aggregates::registry()?,
             out: Box::new(io::stdout()),
-            interrupt: Interrupt::on_ctrl_c(),
+            interrupt: Interrupt::on_signals(),
         })
     }
 

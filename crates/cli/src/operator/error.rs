@@ -32,6 +32,19 @@ pub enum OperatorError {
         /// Why it failed.
         source: StoreError,
     },
+    /// The table does not exist.
+    #[error(
+        "the table {table:?} does not exist in the region {region}, at {endpoint}; check TABLE_NAME or --table, AWS_REGION and \
+         AWS_ENDPOINT_URL_DYNAMODB"
+    )]
+    MissingTable {
+        /// Its name.
+        table: String,
+        /// The region of the calls.
+        region: String,
+        /// The endpoint of the calls.
+        endpoint: String,
+    },
     /// A call of the queue fails.
     #[error("cannot {doing}: {cause}")]
     Queue {
@@ -69,6 +82,7 @@ impl OperatorError {
             Self::Usage(_) | Self::Setting { .. } => 2,
             Self::Registration(_)
             | Self::Store { .. }
+            | Self::MissingTable { .. }
             | Self::Queue { .. }
             | Self::NoSuchBus(_)
             | Self::BusNotChecked { .. }

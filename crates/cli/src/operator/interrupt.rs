@@ -1,24 +1,25 @@
-//! Ctrl-C: the first lets a command finish its current items, the second ends the process at once.
+//! Ctrl-C and SIGTERM: the first lets a command finish its current items, the second ends the process at once.
 
 use tokio::sync::watch;
+
+use crate::termination::TerminationSignals;
 
 /// Whether a command must end. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
-    /// Set by Ctrl-C.
-    pub fn on_ctrl_c() -> Self {
+    /// Set by Ctrl-C and by SIGTERM.
+    pub fn on_signals() -> Self {
         let (sender, receiver) = watch::channel(false);
+        // Without a signal handler, the signal itself ends the process.
+        let Ok(mut signals) = TerminationSignals::listen() else { return Self(receiver) };
         tokio::spawn(async move {
-            // Without a signal handler, the signal itself ends the process.
-            if tokio::signal::ctrl_c().await.is_ok() {
-                eprintln!("daybook: finishing the current items; press Ctrl-C again to end at once");
-                sender.send_replace(true);
-                if tokio::signal::ctrl_c().await.is_ok() {
-                    std::process::exit(130);
-                }
-            }
+            signals.next().await;
+            eprintln!("daybook: finishing the current items; press Ctrl-C again to end at once");
+            sender.send_replace(true);
+            signals.next().await;
+            std::process::exit(130);
         });
         Self(receiver)
     }

@@ -36,7 +36,7 @@ To select the stack:
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
 setting, or no region or credentials; 3 AWS did not allow or complete the operation, or the output could not be written;
-130 Ctrl-C ended the command; 141 the reader of the output has closed it.";
+130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
 
 /// Which table.
 #[derive(Clone, Debug, Default, Args)]
@@ -124,6 +124,19 @@ impl TableArgs {
     ) -> Result<EventStore, OperatorError> {
         let settings = self.settings(environment, required)?;
         Ok(EventStore::new(&aws_config(environment, DYNAMODB_ENDPOINT).await?, settings))
+    }
+}
+
+impl TableArgs {
+    /// The error of a call to a table that does not exist.
+    pub(crate) async fn missing(&self, environment: &Environment) -> OperatorError {
+        let config = service_config(environment, DYNAMODB_ENDPOINT, None).await;
+        let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
+        OperatorError::MissingTable {
+            table: self.table.clone().or_else(|| environment.optional("TABLE_NAME")).unwrap_or_default(),
+            region: config.region().map(ToString::to_string).unwrap_or_default(),
+            endpoint: endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
+        }
     }
 }
 

@@ -145,7 +145,7 @@ async fn usage_error_names_the_option_or_the_variable_that_was_set() {
 async fn command_with_a_closed_pipe_as_output_ends_silently() {
     let setup = Setup::new().await;
     let dev = DEV.as_slice();
-    for words in [["verify"].as_slice(), &["openapi"], dev] {
+    for words in [["verify"].as_slice(), &["openapi"], &["completions", "bash"], dev] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
@@ -198,6 +198,120 @@ async fn help_of_each_operator_command_explains_stack_and_exit_status() {
             "Exit status: 0",
         ] {
             assert!(help.contains(expected), "{words:?}: {help}");
+        }
+    }
+}
+
+/// The commands that read the table, each with what it needs.
+const TABLE_COMMANDS: [&[&str]; 3] = [
+    &["verify"],
+    &["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2027-01-02T00:00:00Z"],
+    &["snapshot", "rebuild"],
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_table_is_reported_with_table_region_and_endpoint() {
+    let mut setup = Setup::new().await;
+    let endpoint = setup.table.proxy.url().to_owned();
+    setup.settings.push(("AWS_REGION", "eu-central-1".to_owned()));
+    for words in TABLE_COMMANDS {
+        let output = daybook(Some(&setup), words.iter().chain(&["--table", "not-there"])).await;
+        let stderr = text(&output.stderr);
+        for expected in ["\"not-there\" does not exist", "region ", &endpoint] {
+            assert!(stderr.starts_with("daybook: ") && stderr.contains(expected), "{words:?}: {stderr}");
+        }
+        assert_eq!((stderr.lines().count(), output.status.code()), (1, Some(3)), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn exit_status_is_3_when_a_service_cannot_be_reached() {
+    // While the socket holds the port, no server listens there.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", held.local_addr().unwrap());
+    let queue_commands: [&[&str]; 3] = [&["dlq", "list"], &["dlq", "show", "1"], &["dlq", "redrive"]];
+    let start = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(words).env_clear().env("TABLE_NAME", "daybook-dev").env("EVENT_BUS_NAME", "b");
+        command.env("EVENT_SOURCE", "s").env("DLQ_URL", format!("{url}/000000000000/dlq"));
+        for service in ["DYNAMODB", "EVENTBRIDGE", "SQS"] {
+            command.env(format!("AWS_ENDPOINT_URL_{service}"), &url);
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let running: Vec<_> = TABLE_COMMANDS.into_iter().chain(queue_commands).map(|words| (words, start(words))).collect();
+    for (words, process) in running {
+        let output = process.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), String::new()), "{words:?}");
+        assert!(text(&output.stderr).starts_with("daybook: "), "{words:?}: {}", text(&output.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_ends_a_command_over_aggregates_with_status_130_and_how_to_go_on() {
+    let setup = Setup::new().await;
+    for id in 0..4 {
+        setup.todo(&id.to_string(), 3).await;
+    }
+    let rebuild = ["snapshot", "rebuild", "--force", "--rate", "1", "--concurrency", "1"];
+    let verify = ["verify", "--rate", "1", "--concurrency", "1"];
+    for (words, signal) in [(rebuild.as_slice(), "TERM"), (&verify, "INT")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(words).env_clear().envs(setup.environment()).stdout(Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        let mut lines = BufReader::new(running.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let first = lines.next().unwrap();
+        let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", running.id())]).status().unwrap();
+        assert!(sent.success());
+        let summary = lines.last().unwrap();
+        assert!(summary.contains("; stopped early, go on with --after"), "{first}: {summary}");
+        assert_eq!(running.wait().unwrap().code(), Some(130), "{words:?}");
+        for id in 0..4 {
+            // The next command prints a line for each aggregate.
+            setup.delete(&format!("todo/{id}"), "#METADATA").await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn summary_in_json_reports_whether_it_was_a_dry_run() {
+    let setup = Setup::new().await;
+    setup.todo("1", 1).await;
+    let summary = |output: &Output| {
+        let stdout = text(&output.stdout);
+        serde_json::from_str::<serde_json::Value>(stdout.lines().last().unwrap()).unwrap()["summary"].clone()
+    };
+    let republish = TABLE_COMMANDS[1];
+    for words in [republish, &["dlq", "redrive"]] {
+        for (options, expected) in [(["--json"].as_slice(), true), (&["--json", "--yes"], false)] {
+            let output = daybook(Some(&setup), words.iter().chain(options)).await;
+            assert_eq!(summary(&output)["dryRun"], expected, "{words:?} {options:?}: {}", text(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn version_contains_the_commit_of_the_build() {
+    let output = Command::new(env!("CARGO_BIN_EXE_daybook")).arg("--version").output().unwrap();
+    let printed = text(&output.stdout);
+    let head = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let expected = match head {
+        Ok(head) if head.status.success() => format!(" ({})", &text(&head.stdout)[..12]),
+        _ => String::new(),
+    };
+    assert_eq!(printed, format!("daybook {}{expected}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_of_each_shell_contain_all_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_daybook")).args(["completions", shell]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        let script = text(&output.stdout);
+        for command in ["dev", "openapi", "completions", "verify", "dlq", "redrive", "republish", "snapshot", "rebuild"]
+        {
+            assert!(script.contains(command), "{shell}: {command}");
         }
     }
 }

@@ -10,7 +10,8 @@ use daybook_cli::commands::DaybookArgs;
 /// The operator commands in words, such as `["dlq", "list"]`.
 pub(crate) fn operator_commands() -> Vec<Vec<String>> {
     let daybook = DaybookArgs::command();
-    let commands = daybook.get_subcommands().filter(|command| !["dev", "openapi"].contains(&command.get_name()));
+    let commands =
+        daybook.get_subcommands().filter(|command| !["dev", "openapi", "completions"].contains(&command.get_name()));
     commands
         .flat_map(|command| {
             let name = command.get_name().to_owned();

@@ -11,3 +11,4 @@ mod shards;
 mod snapshot;
 mod support;
 mod verify;
+mod version;

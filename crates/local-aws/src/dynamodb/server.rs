@@ -3,10 +3,12 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
 
-use dynoxide::{Database, server};
+use dynoxide::server;
 use tokio::net::TcpListener;
 
+use super::engine::{self, OpenError};
 use crate::server::Server;
 
 /// A running engine. It stops when it is dropped.
@@ -17,8 +19,8 @@ pub struct LocalDynamoDb(Server);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The data file cannot be opened.
-    #[error("cannot open the data file: {0}")]
-    Data(String),
+    #[error("cannot open the data file")]
+    Data(#[from] OpenError),
     /// The server cannot listen.
     #[error("cannot listen: {0}")]
     Listen(#[from] io::Error),
@@ -31,11 +33,7 @@ impl LocalDynamoDb {
     ///
     /// See [`StartError`].
     pub fn start(data: Option<&Path>, listener: TcpListener) -> Result<Self, StartError> {
-        let database = match data {
-            Some(path) => Database::new(&path.to_string_lossy()),
-            None => Database::memory(),
-        };
-        let database = database.map_err(|error| StartError::Data(error.to_string()))?;
+        let database = engine::open(data)?;
         Ok(Self(Server::spawn(listener, |listener, stopped| server::serve_with_shutdown(listener, database, stopped))?))
     }
 
@@ -53,8 +51,8 @@ impl LocalDynamoDb {
         self.0.url()
     }
 
-    /// Stops after all received requests have a response.
-    pub async fn stop(self) {
-        self.0.stop().await;
+    /// Stops after all received requests have a response, but after `grace` at the latest.
+    pub async fn stop(self, grace: Duration) {
+        self.0.stop(grace).await;
     }
 }

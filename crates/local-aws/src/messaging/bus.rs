@@ -1,13 +1,17 @@
 //! The accepted entries and messages, and the recorded calls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::messaging::faults::Faults;
+use crate::messaging::protocol::CallError;
 use crate::messaging::sqs::{QueueMessage, Queues};
+use crate::state::{Journal, StateError, StateFile};
 
 /// The event buses and queues of an account. A clone is the same account.
 #[derive(Clone, Default)]
@@ -15,8 +19,10 @@ pub struct Bus(Arc<Mutex<State>>);
 
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) delivered: Vec<Delivered>,
-    pub(crate) dead_letters: Vec<QueueMessage>,
+    /// Where accepted entries and messages are stored; without it, they are in `delivered` and `dead_letters`.
+    file: Option<StateFile>,
+    delivered: Vec<Delivered>,
+    dead_letters: Vec<QueueMessage>,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
     /// The names of the event buses, besides `default`.
     event_buses: BTreeSet<String>,
@@ -27,7 +33,7 @@ pub(crate) struct State {
 }
 
 /// An entry that the bus accepted.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delivered {
     /// The id that the bus assigned. An entry that is sent twice gets two ids.
     pub event_id: String,
@@ -89,6 +95,22 @@ impl Bus {
         Self::default()
     }
 
+    /// An account that stores accepted entries and messages in a file, and goes on with those that are already in it. Messages
+    /// that were received and not deleted are visible again. Injected faults and recorded calls are not stored.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn with_file(file: StateFile) -> Result<Self, StateError> {
+        let deleted: HashSet<String> = file.entries(Journal::DeletedMessages)?.into_iter().collect();
+        let mut state = State { file: Some(file.clone()), ..State::default() };
+        let messages = file.entries::<QueueMessage>(Journal::Queue)?.into_iter();
+        messages
+            .filter(|message| !deleted.contains(&message.message_id))
+            .for_each(|message| state.queues.send(message));
+        Ok(Self(Arc::new(Mutex::new(state))))
+    }
+
     /// An account with a further event bus and a queue.
     pub fn with(event_bus: &str, queue: &str) -> Self {
         let this = Self::new();
@@ -109,12 +131,14 @@ impl Bus {
 
     /// Every entry that reached an event bus, in order of arrival.
     pub fn delivered(&self) -> Vec<Delivered> {
-        self.state().delivered.clone()
+        let state = self.state();
+        state.stored(Journal::Bus).unwrap_or_else(|| state.delivered.clone())
     }
 
     /// Every message that a queue ever accepted, in order of arrival.
     pub fn dead_letters(&self) -> Vec<QueueMessage> {
-        self.state().dead_letters.clone()
+        let state = self.state();
+        state.stored(Journal::Queue).unwrap_or_else(|| state.dead_letters.clone())
     }
 
     /// Every message that is in a queue, received or not, in order of arrival.
@@ -156,14 +180,45 @@ impl State {
         name == "default" || self.event_buses.contains(name)
     }
 
-    pub(crate) fn deliver(&mut self, entry: Delivered) {
+    pub(crate) fn deliver(&mut self, entry: Delivered) -> Result<(), StateError> {
+        match &self.file {
+            Some(file) => file.append(Journal::Bus, &entry)?,
+            None => self.delivered.push(entry.clone()),
+        }
         self.subscribers.retain(|subscriber| subscriber.send(entry.clone()).is_ok());
-        self.delivered.push(entry);
+        Ok(())
     }
 
-    /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones.
+    pub(crate) fn send(&mut self, message: QueueMessage) -> Result<(), StateError> {
+        match &self.file {
+            Some(file) => file.append(Journal::Queue, &message)?,
+            None => self.dead_letters.push(message.clone()),
+        }
+        self.queues.send(message);
+        Ok(())
+    }
+
+    pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
+        let deleted = self.queues.delete(queue_url, handle)?;
+        if let (Some(file), Some(message)) = (&self.file, deleted) {
+            file.append(Journal::DeletedMessages, &message.message_id)?;
+        }
+        Ok(())
+    }
+
+    /// The entries of a journal, if they are in a file.
+    fn stored<T: DeserializeOwned>(&self, journal: Journal) -> Option<Vec<T>> {
+        let entries = self.file.as_ref()?.entries(journal);
+        Some(entries.unwrap_or_else(|error| {
+            tracing::error!(error = &error as &dyn Error, "the data file cannot be read");
+            Vec::new()
+        }))
+    }
+
+    /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones. Runs over the same
+    /// file get different ones.
     pub(crate) fn new_id(&mut self) -> String {
         self.ids += 1;
-        format!("00000000-0000-4000-8000-{:012x}", self.ids)
+        format!("{:08x}-0000-4000-8000-{:012x}", self.file.as_ref().map_or(0, StateFile::session), self.ids)
     }
 }

@@ -4,6 +4,8 @@ use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::state::StateError;
+
 /// The response to a call that was carried out.
 pub(crate) enum CallResponse {
     /// 200 with this JSON.
@@ -24,6 +26,13 @@ pub(crate) struct CallError {
 impl CallError {
     pub(crate) fn bad_request(code: &str, message: &str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, code: code.to_owned(), message: message.to_owned() }
+    }
+}
+
+impl From<StateError> for CallError {
+    fn from(error: StateError) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self { status, code: "InternalFailure".to_owned(), message: error.to_string() }
     }
 }
 

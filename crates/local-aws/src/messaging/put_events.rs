@@ -73,10 +73,12 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
             Ok(entry) => {
                 let event_id = state.new_id();
                 // An entry for an unknown bus gets an id too, and is dropped.
-                if state.has_event_bus(&entry.event_bus_name) {
-                    state.deliver(Delivered { event_id: event_id.clone(), ..entry });
+                let is_known = state.has_event_bus(&entry.event_bus_name);
+                let entry = Delivered { event_id: event_id.clone(), ..entry };
+                match if is_known { state.deliver(entry) } else { Ok(()) } {
+                    Ok(()) => PutEventsResultEntry::accepted(event_id),
+                    Err(error) => PutEventsResultEntry::failed("InternalFailure", &error.to_string()),
                 }
-                PutEventsResultEntry::accepted(event_id)
             }
             Err(failed) => failed,
         });

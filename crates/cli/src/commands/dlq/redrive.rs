@@ -60,6 +60,7 @@ pub struct DlqRedriveArgs {
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RedriveCounts {
+    dry_run: bool,
     sent: usize,
     refused: usize,
     /// Sent, but SQS did not delete them.
@@ -128,7 +129,7 @@ impl Redrive<'_> {
         let RedriveCounts { unsendable, hidden, .. } = self.counts;
         let not_seen = self.not_seen();
         let text = format!("{} messages would be sent{not_seen}; this was a dry run, --yes sends them", messages.len());
-        let summary = json!({"wouldSend": messages.len(), "unsendable": unsendable, "hidden": hidden});
+        let summary = json!({"dryRun": true, "wouldSend": messages.len(), "unsendable": unsendable, "hidden": hidden});
         self.output_error.map_or(Ok(()), Err)?;
         self.context.print_summary(self.as_json, &text, &summary, None)?;
         Ok(if unsendable == 0 { Exit::Clean } else { Exit::Findings })

@@ -45,6 +45,9 @@ pub(super) async fn run(args: DlqShowArgs, context: &mut OperatorContext) -> Res
     if !found.is_empty() {
         return Ok(Exit::Clean);
     }
+    if context.interrupt.is_set() {
+        return Ok(Exit::Interrupted);
+    }
     eprintln!(
         "no dead-letter message has the id {:?} among the {} that were received; `daybook dlq list` prints the ids, and another \
          run may receive more",

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::messaging::protocol::CallError;
 
 /// A message that a queue accepted.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueMessage {
     /// The id that the queue assigned.
     pub message_id: String,
@@ -112,13 +113,13 @@ impl Queues {
         (self.of_queue(queue_url).count() - hidden, hidden)
     }
 
-    /// Deletes the message of a receipt. An older receipt of a message and a receipt of a deleted message delete nothing; both
-    /// calls succeed.
-    pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
+    /// Deletes the message of a receipt, and returns it. An older receipt of a message and a receipt of a deleted message
+    /// delete nothing; both calls succeed.
+    pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<Option<QueueMessage>, CallError> {
         self.check(queue_url)?;
         check_handle(handle)?;
-        self.queued.retain(|queued| !queued.has(queue_url, handle));
-        Ok(())
+        let position = self.queued.iter().position(|queued| queued.has(queue_url, handle));
+        Ok(position.map(|position| self.queued.remove(position).message))
     }
 
     /// Hides the message of its latest receipt for a duration from now on, even if it is visible again; 0 makes it visible at

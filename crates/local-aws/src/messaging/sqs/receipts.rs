@@ -53,7 +53,7 @@ struct Receipt {
 pub(crate) async fn delete_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = deletion_fault(bus).await?;
     let ReceiptRequest { queue_url, receipt } = protocol::read(body)?;
-    bus.state().queues.delete(&queue_url, &receipt.receipt_handle)?;
+    bus.state().delete(&queue_url, &receipt.receipt_handle)?;
     fault.respond(json!({}))
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallR
     bus.state().queues.check(&queue_url)?;
     fault.respond(each(entries, |index, receipt| match fault.of_entry(index) {
         Some(code) => Err(CallError::bad_request(&code, INJECTED)),
-        None => bus.state().queues.delete(&queue_url, &receipt.receipt_handle),
+        None => bus.state().delete(&queue_url, &receipt.receipt_handle),
     })?)
 }
 

@@ -51,8 +51,7 @@ pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse,
         body: request.message_body,
         attributes: attributes.map(|(name, value)| (name, value.string_value)).collect(),
     };
-    state.queues.send(message.clone());
-    state.dead_letters.push(message);
+    state.send(message)?;
     fault.respond(json!({ "MessageId": message_id }))
 }
 

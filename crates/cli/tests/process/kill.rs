@@ -1,16 +1,13 @@
 //! `daybook dev --data FILE` killed during writes: afterwards, every acknowledged event is stored, and every outbox row reaches
 //! the bus.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use daybook_table::{attributes, keys};
 use serde_json::{Value, json};
+
+use crate::daybook::Daybook;
 
 /// Acknowledged writes before each kill.
 const WRITES: usize = 60;
@@ -20,56 +17,6 @@ const WRITERS: usize = 6;
 
 /// How often the stack is killed.
 const KILLS: usize = 3;
-
-/// A running `daybook dev`, killed when it is dropped.
-struct Daybook {
-    process: Child,
-    api: String,
-    dynamodb: String,
-}
-
-impl Daybook {
-    fn start(data: &Path) -> Self {
-        let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_daybook"))
-            .args(["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--data"])
-            .arg(data)
-            .arg("--template")
-            .arg(template)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut url = |name: &str| loop {
-            let line = lines.next().unwrap().unwrap();
-            if let Some(rest) = line.trim_start().strip_prefix(name) {
-                return rest.split_whitespace().next().unwrap().to_owned();
-            }
-        };
-        let (api, dynamodb) = (url("API"), url("DynamoDB"));
-        // The output is read to its end, so that the process never waits for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { process, api, dynamodb }
-    }
-
-    /// SIGKILL.
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        reqwest::get(format!("{}{path}", self.api)).await.unwrap().json().await.unwrap()
-    }
-}
-
-impl Drop for Daybook {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// Writes until the stack is killed, and sends each acknowledged event id with its aggregate.
 async fn write(api: String, writer: usize, round: usize, acknowledged: tokio::sync::mpsc::Sender<(String, String)>) {
@@ -104,7 +51,7 @@ async fn killed_stack_loses_no_acknowledged_event_and_sends_every_outbox_row() {
     let data = folder.path().join("daybook.db");
     let mut acknowledged: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for round in 0..KILLS {
-        let daybook = Daybook::start(&data);
+        let daybook = Daybook::with_data(&data);
         let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| tokio::spawn(write(daybook.api.clone(), writer, round, sender.clone())))
@@ -124,7 +71,7 @@ async fn killed_stack_loses_no_acknowledged_event_and_sends_every_outbox_row() {
         }
     }
 
-    let daybook = Daybook::start(&data);
+    let daybook = Daybook::with_data(&data);
     for (id, event_ids) in &acknowledged {
         let answer = daybook.get(&format!("/todo/{id}/events?limit=1000")).await;
         let events = answer["events"].as_array().unwrap();

@@ -1,0 +1,21 @@
+//! The end of the stack.
+
+use tokio::sync::watch;
+
+/// Whether the stack must end. Clones share one state.
+#[derive(Clone, Debug)]
+pub(super) struct StopSignal(watch::Receiver<()>);
+
+impl StopSignal {
+    /// A signal, set by dropping the sender.
+    pub(super) fn new() -> (watch::Sender<()>, Self) {
+        let (sender, receiver) = watch::channel(());
+        (sender, Self(receiver))
+    }
+
+    /// Waits until it is set.
+    pub(super) async fn wait(&self) {
+        let mut receiver = self.0.clone();
+        while receiver.changed().await.is_ok() {}
+    }
+}

@@ -1,0 +1,177 @@
+//! A running `daybook dev`.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// How long the process may take for anything. It is long because the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running `daybook dev`, killed when it is dropped.
+pub(crate) struct Daybook {
+    process: Child,
+    pub(crate) api: String,
+    pub(crate) dynamodb: String,
+    pub(crate) bus: String,
+    output: Option<Lines<BufReader<ChildStdout>>>,
+    printed: Arc<AtomicUsize>,
+}
+
+impl Daybook {
+    /// A stack with the table in memory.
+    pub(crate) fn in_memory() -> Self {
+        Self::start(None, &template())
+    }
+
+    /// A stack with the table in a file.
+    pub(crate) fn with_data(data: &Path) -> Self {
+        Self::start(Some(data), &template())
+    }
+
+    pub(crate) fn start(data: Option<&Path>, template: &Path) -> Self {
+        let mut stack = Self::start_unread(data, template);
+        let (output, printed) = (stack.output.take().unwrap(), stack.printed.clone());
+        std::thread::spawn(move || {
+            for _ in output {
+                printed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        stack
+    }
+
+    /// A stack whose messages on standard output nobody reads.
+    pub(crate) fn start_unread(data: Option<&Path>, template: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template"]).arg(template);
+        if let Some(data) = data {
+            command.arg("--data").arg(data);
+        }
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut url = |name: &str| loop {
+            let line = lines.next().unwrap().unwrap();
+            if let Some(rest) = line.trim_start().strip_prefix(name) {
+                return rest.split_whitespace().next().unwrap().to_owned();
+            }
+        };
+        let (api, dynamodb, bus) = (url("API"), url("DynamoDB"), url("Bus, DLQ"));
+        Self { process, api, dynamodb, bus, output: Some(lines), printed: Arc::default() }
+    }
+
+    /// The number of messages that the stack has printed: those that reached the bus since its start.
+    pub(crate) fn printed(&self) -> usize {
+        self.printed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the stack has printed this number of messages.
+    pub(crate) async fn wait_until_printed(&self, messages: usize) {
+        let (mut last, mut changed) = (self.printed(), Instant::now());
+        while last < messages {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if self.printed() > last {
+                (last, changed) = (self.printed(), Instant::now());
+            }
+            assert!(changed.elapsed() < PATIENCE, "{last} messages were printed, expected {messages}");
+        }
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Sends a signal, and waits for the end.
+    pub(crate) fn end(mut self, signal: &str) -> (ExitStatus, Duration) {
+        let begun = Instant::now();
+        send_signal(&self.process, signal);
+        while begun.elapsed() < PATIENCE {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return (status, begun.elapsed());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the process does not end after SIG{signal}");
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        reqwest::get(format!("{}{path}", self.api)).await.unwrap().json().await.unwrap()
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
+        let client = reqwest::Client::new();
+        let response = client.post(format!("{}{path}", self.api)).json(body).send().await.unwrap();
+        assert!(response.status().is_success(), "{response:?}");
+        response.json().await.unwrap()
+    }
+
+    pub(crate) async fn create_todo(&self, id: &str, message: &str) {
+        self.post("/todo", &json!({"id": id, "title": "t", "message": message})).await;
+    }
+
+    pub(crate) async fn set_faults(&self, faults: &Value) {
+        let client = reqwest::Client::new();
+        let response = client.put(format!("{}/_dev/faults", self.api)).json(faults).send().await.unwrap();
+        assert!(response.status().is_success(), "{response:?}");
+    }
+
+    /// Waits until this list of the stack has this length, and returns it.
+    pub(crate) async fn list(&self, path: &str, length: usize) -> Vec<Value> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let list = self.get(path).await.as_array().unwrap().clone();
+            if list.len() >= length {
+                assert_eq!(list.len(), length, "{list:?}");
+                return list;
+            }
+            assert!(Instant::now() < give_up, "{path} has {} entries, expected {length}", list.len());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Runs an operator command on the stack.
+    pub(crate) fn operate(&self, words: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(words).env_clear();
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", &self.dynamodb).env("TABLE_NAME", "daybook-dev");
+        command.env("AWS_ENDPOINT_URL_EVENTBRIDGE", &self.bus).env("EVENT_BUS_NAME", "daybook");
+        command.env("AWS_ENDPOINT_URL_SQS", &self.bus).env("EVENT_SOURCE", "daybook");
+        command.env("DLQ_URL", format!("{}/000000000000/daybook-dlq", self.bus));
+        let output = command.output().unwrap();
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Daybook {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Sends a signal to a process: `TERM`, `INT`.
+pub(crate) fn send_signal(process: &Child, signal: &str) {
+    let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", process.id())]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// The template of this repository.
+pub(crate) fn template() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml")
+}
+
+/// The names of the files in a folder.
+pub(crate) fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}

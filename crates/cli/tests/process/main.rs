@@ -1,0 +1,9 @@
+//! `daybook dev` as a process: how it ends, what survives, and how fast it stays.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod daybook;
+mod growth;
+mod kill;
+mod restart;
+mod stop;

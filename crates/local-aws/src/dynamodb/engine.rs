@@ -1,0 +1,238 @@
+//! The database of the embedded engine, in SQLite, and what the local stack adds to it.
+//!
+//! The engine keeps all records of a stream, and has no index on them: each write reads all records for the next sequence
+//! number, and each poll of the stream reads them for those after its position. The additions make both independent of the
+//! number of records. They are part of the database, so the engine uses them without knowing them.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dynoxide::Database;
+use rusqlite::Connection;
+
+/// How long a statement waits while the engine writes. The engine waits as long.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a stream keeps its records, in seconds: 24 hours, as in DynamoDB.
+const RETENTION_SECONDS: u32 = 24 * 60 * 60;
+
+/// The oldest records that are deleted with each new one, if they are too old. More than one, so that records which became too
+/// old while the stack was not running are deleted, too.
+const TRIMMED_PER_INSERT: u32 = 4;
+
+/// Why the database cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The engine rejects the file.
+    #[error(transparent)]
+    Engine(#[from] dynoxide::DynoxideError),
+    /// SQLite cannot extend the database.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+/// Opens the file `data`, or creates it; without a file, a new database in memory.
+pub(super) fn open(data: Option<&Path>) -> Result<Database, OpenError> {
+    open_named(&data.map_or_else(memory_name, |path| path.to_string_lossy().into_owned()))
+}
+
+fn open_named(name: &str) -> Result<Database, OpenError> {
+    let database = Database::new(name)?;
+    // A database in memory exists as long as the engine's connection.
+    extend(&connect(name)?)?;
+    Ok(database)
+}
+
+/// A second connection to a database that the engine has open.
+pub(crate) fn connect(name: &str) -> Result<Connection, rusqlite::Error> {
+    let connection = Connection::open(name)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Survives the end of the process, but the last transactions do not survive a loss of power. Then messages are delivered
+    // again.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(connection)
+}
+
+/// The name of a new database in memory, to which several connections of this process can be opened.
+fn memory_name() -> String {
+    static DATABASES: AtomicU64 = AtomicU64::new(0);
+    format!("file:daybook-{}?mode=memory&cache=shared", DATABASES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Adds indexes for the engine's queries of a stream, and a trigger that deletes the records that DynamoDB would have deleted.
+///
+/// A record that a reader with a checkpoint has not settled stays: after the stack was not running for a day, its messages are
+/// still sent.
+fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch(&format!(
+        "BEGIN IMMEDIATE;
+         CREATE INDEX IF NOT EXISTS _daybook_stream_numbers
+           ON _stream_records (table_name, CAST(sequence_number AS INTEGER));
+         CREATE INDEX IF NOT EXISTS _daybook_shard_numbers
+           ON _stream_records (table_name, shard_id, CAST(sequence_number AS INTEGER));
+         CREATE TABLE IF NOT EXISTS _daybook_checkpoints (
+           reader TEXT PRIMARY KEY,
+           sequence_number TEXT NOT NULL,
+           is_settled INTEGER NOT NULL
+         ) WITHOUT ROWID;
+         DROP TRIGGER IF EXISTS _daybook_trim;
+         -- A sequence number of a checkpoint is a 1 and the engine's number with 20 digits.
+         CREATE TRIGGER _daybook_trim AFTER INSERT ON _stream_records BEGIN
+           DELETE FROM _stream_records
+           WHERE id IN (SELECT id FROM _stream_records ORDER BY id LIMIT {TRIMMED_PER_INSERT})
+             AND created_at < NEW.created_at - {RETENTION_SECONDS}
+             AND CAST(sequence_number AS INTEGER) < (
+               SELECT COALESCE(MIN(CAST(substr(sequence_number, 2) AS INTEGER) + is_settled), 9223372036854775807)
+               FROM _daybook_checkpoints
+             );
+         END;
+         COMMIT;"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    /// The engine's queries of a stream: the next number, and the records after a position. Its version 3.2 has these texts.
+    const ENGINE_QUERIES: [&str; 2] = [
+        "SELECT COALESCE(MAX(CAST(sequence_number AS INTEGER)), 0) + 1 FROM _stream_records WHERE table_name = 'daybook-dev'",
+        "SELECT event_name, keys_json, new_image, old_image, sequence_number, created_at, user_identity, event_id
+         FROM _stream_records
+         WHERE table_name = 'daybook-dev' AND shard_id = 'shardId-00000001-daybook-dev'
+           AND CAST(sequence_number AS INTEGER) > 1
+         ORDER BY CAST(sequence_number AS INTEGER) ASC
+         LIMIT 10",
+    ];
+
+    /// More steps than each of the queries takes with an index. Without one, it takes several for each record.
+    const STEPS: i32 = 300;
+
+    const DAY: u32 = 24 * 60 * 60;
+
+    fn create_table(database: &Database) {
+        let request = json!({
+            "TableName": "daybook-dev",
+            "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
+            "BillingMode": "PAY_PER_REQUEST",
+            "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_IMAGE"},
+        });
+        database.create_table(from_value(request).unwrap()).unwrap();
+    }
+
+    fn put(database: &Database, items: std::ops::Range<usize>) {
+        for item in items {
+            let request = json!({"TableName": "daybook-dev", "Item": {"pk": {"S": item.to_string()}}});
+            database.put_item(from_value(request).unwrap()).unwrap();
+        }
+    }
+
+    /// The steps of SQLite's virtual machine that each of the engine's queries takes.
+    fn steps(connection: &Connection) -> Vec<i32> {
+        let steps_of = |query: &&str| {
+            let mut statement = connection.prepare(query).unwrap();
+            let mut rows = statement.query([]).unwrap();
+            while rows.next().unwrap().is_some() {}
+            drop(rows);
+            statement.get_status(StatementStatus::VmStep)
+        };
+        ENGINE_QUERIES.iter().map(steps_of).collect()
+    }
+
+    fn records(connection: &Connection) -> Vec<i64> {
+        let mut statement =
+            connection.prepare("SELECT CAST(sequence_number AS INTEGER) FROM _stream_records ORDER BY id").unwrap();
+        let numbers = statement.query_map([], |row| row.get(0)).unwrap();
+        numbers.map(Result::unwrap).collect()
+    }
+
+    /// Lets all records of the stream be older by `seconds`.
+    fn age(connection: &Connection, seconds: u32) {
+        connection.execute("UPDATE _stream_records SET created_at = created_at - ?1", [seconds]).unwrap();
+    }
+
+    #[test]
+    fn queries_of_a_stream_take_no_more_steps_with_many_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("daybook.db").to_string_lossy().into_owned();
+        let database = open(Some(Path::new(&name))).unwrap();
+        let connection = connect(&name).unwrap();
+        create_table(&database);
+        put(&database, 0..2_000);
+        assert_eq!(records(&connection).len(), 2_000);
+        let steps = steps(&connection);
+        assert!(steps.iter().all(|&steps| steps < STEPS), "{steps:?}");
+    }
+
+    #[test]
+    fn database_in_memory_has_the_additions_of_a_file() {
+        let name = memory_name();
+        let database = open_named(&name).unwrap();
+        let connection = connect(&name).unwrap();
+        create_table(&database);
+        put(&database, 0..2_000);
+        let steps = steps(&connection);
+        assert!(steps.iter().all(|&steps| steps < STEPS), "{steps:?}");
+    }
+
+    #[test]
+    fn databases_in_memory_are_separate() {
+        let (one, other) = (open(None).unwrap(), open(None).unwrap());
+        create_table(&one);
+        create_table(&other);
+        put(&one, 0..1);
+        let scan = |database: &Database| {
+            let response = database.scan(from_value(json!({"TableName": "daybook-dev"})).unwrap()).unwrap();
+            serde_json::to_value(response).unwrap()["Count"].clone()
+        };
+        assert_eq!([scan(&one), scan(&other)], [Value::from(1), Value::from(0)]);
+    }
+
+    #[test]
+    fn records_older_than_a_day_are_deleted_by_later_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("daybook.db");
+        let database = open(Some(&path)).unwrap();
+        let connection = connect(&path.to_string_lossy()).unwrap();
+        create_table(&database);
+        put(&database, 0..5);
+        age(&connection, DAY - 60);
+        put(&database, 5..6);
+        assert_eq!(records(&connection).len(), 6);
+        age(&connection, 120);
+        let last = *records(&connection).last().unwrap();
+        put(&database, 6..8);
+        let kept = records(&connection);
+        assert_eq!((kept.len(), kept[0]), (3, last));
+        assert!(kept[2] > kept[1] && kept[1] > last, "{kept:?}");
+    }
+
+    #[test]
+    fn old_records_that_a_reader_has_not_settled_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("daybook.db");
+        let database = open(Some(&path)).unwrap();
+        let connection = connect(&path.to_string_lossy()).unwrap();
+        create_table(&database);
+        put(&database, 0..6);
+        let written = records(&connection);
+        let checkpoint = |reader: &str, number: i64, is_settled: bool| {
+            let number = (100_000_000_000_000_000_000 + i128::from(number)).to_string();
+            let sql = "INSERT OR REPLACE INTO _daybook_checkpoints VALUES (?1, ?2, ?3)";
+            connection.execute(sql, rusqlite::params![reader, number, is_settled]).unwrap();
+        };
+        checkpoint("relay", written[2], false);
+        checkpoint("snapshotter", written[5], true);
+        age(&connection, 2 * DAY);
+        put(&database, 6..7);
+        assert_eq!(records(&connection)[..4], written[2..6]);
+        checkpoint("relay", written[4], true);
+        put(&database, 7..8);
+        assert_eq!(records(&connection)[..1], written[5..6]);
+    }
+}
