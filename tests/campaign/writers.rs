@@ -1,4 +1,4 @@
-//! Concurrent writers: each decides on its known state, appends, and stores the outcomes.
+//! Concurrent writers: each decides on the state that it knows, appends, and records the outcomes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::database::{Database, TABLE};
 use crate::dice::Dice;
 use crate::log::Log;
-use crate::process::{Crash, Life, until_poll};
+use crate::process::{Crash, Process, until_poll};
 
 /// One append and its outcome.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Attempt {
     /// Number and id of each event.
     pub(crate) events: Vec<(u64, String)>,
     pub(crate) messages: Vec<OutboxMessage>,
-    pub(crate) told: WriteResult,
+    pub(crate) result: WriteResult,
 }
 
 /// The outcome that the writer received.
@@ -35,7 +35,7 @@ pub(crate) enum WriteResult {
     /// The append is not stored.
     NotStored,
     /// Unknown: the writer crashed or timed out before it received an outcome.
-    Nothing,
+    Unknown,
 }
 
 /// The work of a schedule's writers.
@@ -75,39 +75,39 @@ struct Writer {
     number: u64,
     dice: Dice,
     attempts: Attempts,
-    life: Arc<Life>,
+    process: Arc<Process>,
     store: Arc<EventStore>,
 }
 
 impl Writer {
     fn new(work: Arc<Work>, number: u64, attempts: Attempts) -> Self {
         let mut dice = Dice::new(work.seed, &format!("writer {number}"));
-        let (life, store) = process(&work, &mut dice);
-        Self { work, number, dice, attempts, life, store }
+        let (process, store) = new_process(&work, &mut dice);
+        Self { work, number, dice, attempts, process, store }
     }
 
-    /// Creates some aggregates, and then sends commands to any.
+    /// Creates its share of the aggregates, and then executes commands on any aggregate.
     async fn run(mut self, to_create: Vec<usize>, commands: usize) {
         let mut to_create = to_create.into_iter();
         for _ in 0..commands {
             let pause = self.dice.one_of(&[0, 1, 10, 50]);
             sleep(Duration::from_millis(pause)).await;
             let crash = self.dice.chance(0.05).then(|| self.crash());
-            self.life.begin(crash);
+            self.process.begin(crash);
             let request = self.request(to_create.next());
             let (work, store) = (Arc::clone(&self.work), Arc::clone(&self.store));
             let (attempts, number) = (Arc::clone(&self.attempts), self.number);
-            let carry_out = carry_out(work, store, attempts, number, request);
+            let executing = execute(work, store, attempts, number, request);
             let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
             let done = tokio::select! {
                 biased;
-                done = until_poll(carry_out, polls) => done,
-                () = self.life.dead() => None,
+                done = until_poll(executing, polls) => done,
+                () = self.process.crashed() => None,
             };
             if done.is_none() {
-                self.work.log.met("writer crash");
-                self.work.log.tell(|| format!("writer {} dies: {crash:?}", self.number));
-                (self.life, self.store) = process(&self.work, &mut self.dice);
+                self.work.log.count("writer crash");
+                self.work.log.line(|| format!("writer {} crashes: {crash:?}", self.number));
+                (self.process, self.store) = new_process(&self.work, &mut self.dice);
             }
         }
     }
@@ -135,7 +135,7 @@ impl Writer {
             key,
             commands,
             // A warm instance decides on its cached state, a new one on the loaded state.
-            from_memory: self.dice.chance(0.6),
+            from_cache: self.dice.chance(0.6),
             time: self.dice.one_of(&[30, 300, 3_000, 20_000]),
             dice: Dice::new(self.work.seed, &format!("request {}", self.dice.bits())),
         }
@@ -143,18 +143,18 @@ impl Writer {
 }
 
 /// A new instance with an empty cache.
-fn process(work: &Work, dice: &mut Dice) -> (Arc<Life>, Arc<EventStore>) {
-    let life = Arc::new(Life::default());
+fn new_process(work: &Work, dice: &mut Dice) -> (Arc<Process>, Arc<EventStore>) {
+    let process = Arc::new(Process::default());
     let snapshot_every = dice.one_of(&[2, 5, 100]);
     let settings = StoreSettings { snapshot_every, ..StoreSettings::new(TABLE) };
-    let store = EventStore::new(&work.database.config(Arc::clone(&life)), settings);
-    (life, Arc::new(store))
+    let store = EventStore::new(&work.database.config(Arc::clone(&process)), settings);
+    (process, Arc::new(store))
 }
 
 struct Request {
     key: AggregateKey,
     commands: Vec<CommandRequest>,
-    from_memory: bool,
+    from_cache: bool,
     /// Milliseconds.
     time: u64,
     dice: Dice,
@@ -189,56 +189,56 @@ fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) 
 }
 
 /// Decides and appends, and repeats this after a conflict, as the command handler does.
-async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, number: u64, mut request: Request) {
+async fn execute(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, number: u64, mut request: Request) {
     let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
     let key = &request.key;
     let deadline = Instant::now() + Duration::from_millis(request.time);
-    let mut remembered = store.cached(key).filter(|_| request.from_memory);
+    let mut cached = store.cached(key).filter(|_| request.from_cache);
     for _ in 0..8 {
-        let before = match remembered.take() {
+        let before = match cached.take() {
             Some(known) => known.folded,
             None => match store.load(model, key).await {
                 Ok(loaded) => loaded.folded,
-                Err(StoreError::Unavailable { .. }) => return work.log.met("load unavailable"),
+                Err(StoreError::Unavailable { .. }) => return work.log.count("load unavailable"),
                 Err(error) => return work.log.violation(format!("{key} cannot be loaded: {error:?}")),
             },
         };
         let now = work.clock.timestamp();
-        let circumstances = DecisionInput {
+        let input = DecisionInput {
             now,
             seed: Ulid::from_parts(u64::try_from(now.as_millisecond()).unwrap(), request.dice.bits() >> 1),
             meta: Meta { actor: Some(format!("writer-{number}")), ..Meta::default() },
             caller: Caller::anonymous(),
         };
-        let Ok(decided) = model.decide(&before, &key.id, &request.commands, &circumstances) else {
-            return work.log.met("command invalid");
+        let Ok(decided) = model.decide(&before, &key.id, &request.commands, &input) else {
+            return work.log.count("command invalid");
         };
         if decided.rejection.is_some() {
-            work.log.met(if decided.events.is_empty() { "refusal" } else { "refusal on record" });
+            work.log.count(if decided.events.is_empty() { "rejection" } else { "rejection recorded" });
         }
         if decided.events.is_empty() {
             return;
         }
-        let at = remember(&attempts, key, &decided);
+        let at = record_attempt(&attempts, key, &decided);
         let outcome = store.append(model, key, before.version(), &decided, None, deadline).await;
-        let told = match &outcome {
+        let result = match &outcome {
             Ok(_) => WriteResult::Stored,
-            Err(AppendError::Store(StoreError::Unavailable { .. })) => WriteResult::Nothing,
+            Err(AppendError::Store(StoreError::Unavailable { .. })) => WriteResult::Unknown,
             Err(AppendError::Store(StoreError::Corrupt { .. })) => {
                 work.log.violation(format!("an append to {key}: {outcome:?}"));
                 WriteResult::NotStored
             }
             Err(_) => WriteResult::NotStored,
         };
-        work.log.met(&format!("append {told:?}"));
-        work.log.tell(|| {
+        work.log.count(&format!("append {result:?}"));
+        work.log.line(|| {
             let outcome = outcome.as_ref().map(daybook_event_store::Loaded::version).map_err(ToString::to_string);
             format!("writer {number} appends to {key} after {}: {outcome:?}", before.version())
         });
-        attempts.lock().unwrap()[at].told = told;
+        attempts.lock().unwrap()[at].result = result;
         match outcome {
             Err(AppendError::Conflict { actual }) => {
-                work.log.met("append conflict");
+                work.log.count("append conflict");
                 work.log.expect(actual != before.version(), || {
                     format!("{key}: a conflict of {actual} with {}", before.version())
                 });
@@ -248,12 +248,12 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
     }
 }
 
-fn remember(attempts: &Attempts, key: &AggregateKey, decided: &Decided) -> usize {
+fn record_attempt(attempts: &Attempts, key: &AggregateKey, decided: &Decided) -> usize {
     let attempt = Attempt {
         key: key.clone(),
         events: decided.events.iter().map(|event| (event.seq_num, event.event_id.to_string())).collect(),
         messages: decided.messages.clone(),
-        told: WriteResult::Nothing,
+        result: WriteResult::Unknown,
     };
     let mut attempts = attempts.lock().unwrap();
     attempts.push(attempt);

@@ -1,10 +1,10 @@
-//! What operations read and return.
+//! The bodies of requests, and the responses and errors of operations.
 
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The response to a call that was carried out.
+/// The response to a call that was executed.
 pub(crate) enum CallResponse {
     /// 200 with this JSON.
     Json(Value),

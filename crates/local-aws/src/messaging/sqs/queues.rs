@@ -112,8 +112,8 @@ impl Queues {
         (self.of_queue(queue_url).count() - hidden, hidden)
     }
 
-    /// Deletes the message of a receipt. An older receipt of a message and a receipt of a deleted message delete nothing; both
-    /// calls succeed.
+    /// Deletes the message of a receipt. An older receipt of a message and a receipt of a deleted message delete
+    /// nothing; both calls succeed.
     pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
         self.check(queue_url)?;
         check_handle(handle)?;
@@ -121,8 +121,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Hides the message of its latest receipt for a duration from now on, even if it is visible again; 0 makes it visible at
-    /// once.
+    /// Hides the message of its latest receipt for a duration from now on, even if it is visible again; 0 makes it
+    /// visible at once.
     pub(crate) fn hide(&mut self, queue_url: &str, handle: &str, hide: Duration) -> Result<(), CallError> {
         self.check(queue_url)?;
         check_handle(handle)?;
