@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use crate::clock::Clock;
 
-/// Violations, counts of the events of each kind, and, on request, a line for everything that happened.
+/// Violations, the number of occurrences of each kind, and, on request, a line for everything that happened.
 #[derive(Debug)]
 pub(crate) struct Log {
     clock: Clock,
@@ -20,7 +20,7 @@ pub(crate) struct LogContents {
     pub(crate) violations: Vec<String>,
     /// The number of occurrences of each kind.
     pub(crate) counts: BTreeMap<String, u64>,
-    /// Line by line; empty unless requested.
+    /// A line for everything that happened; empty unless requested.
     pub(crate) lines: Vec<String>,
 }
 

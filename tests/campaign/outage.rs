@@ -30,9 +30,9 @@ enum Down {
     Unreachable,
     /// No response ever arrives.
     NoResponse,
-    /// 503.
+    /// The bus returns 503.
     Failing,
-    /// 400.
+    /// The bus returns 400 `ThrottlingException`.
     Throttling,
     /// The function's role lacks the permission.
     Denying,
@@ -114,7 +114,7 @@ struct Outage {
     invocations_while_down: usize,
     /// The number of waiting messages at the end of the outage.
     backlog: usize,
-    /// The invocations, calls and time for their delivery.
+    /// The invocations, calls and time that the delivery of the backlog takes.
     invocations_for_backlog: usize,
     calls_for_backlog: usize,
     drained: Duration,

@@ -170,7 +170,7 @@ fn damage(message: &mut CampaignMessage, malformed: bool, dice: &mut Dice, log: 
     message.image[name] = value;
 }
 
-/// An additional record and its position, which is after the insert of its row.
+/// An additional record and its position. The record of a change comes after the insert of its row.
 fn noise(entries: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value, Content) {
     let rows: Vec<_> = (0..entries.len()).filter(|&at| matches!(entries[at].1, Content::Message(_))).collect();
     let keys = |pk: &str, sk: &str| json!({"pk": {"S": pk}, "sk": {"S": sk}});

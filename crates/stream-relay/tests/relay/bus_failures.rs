@@ -308,7 +308,7 @@ async fn slow_request_does_not_delay_ready_messages_of_other_aggregates() {
 }
 
 #[tokio::test]
-async fn as_many_slow_requests_as_may_run_at_once_do_not_delay_the_others() {
+async fn eight_slow_requests_do_not_delay_the_others() {
     let setup = setup(json!({"putEvents": vec![json!({"delayMs": 4_000}); 8]})).await;
     let start = Instant::now();
     let records = messages(120);
