@@ -1,4 +1,5 @@
-//! A bell that publishes its strokes: an event with several messages, or none, and large messages.
+//! A test aggregate: a bell that publishes its strokes. An event has several messages or none, and messages can be
+//! large.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message};
 use schemars::{JsonSchema, Schema, schema_for};
@@ -41,7 +42,7 @@ pub(crate) enum Event {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "BellMessage")]
-enum Announcement {
+enum BellMessage {
     #[serde(rename = "BellStruck")]
     Struck { stroke: u64, sound: String },
 }
@@ -76,13 +77,13 @@ impl Aggregate for Bell {
             Event::Rung { strokes, volume } => (1..=*strokes)
                 .map(|stroke| {
                     let stroke = before.strokes + stroke;
-                    Message::of(&Announcement::Struck { stroke, sound: "ding ".repeat(volume / 5) })
+                    Message::of(&BellMessage::Struck { stroke, sound: "ding ".repeat(volume / 5) })
                 })
                 .collect(),
         }
     }
 
     fn message_schema() -> Schema {
-        schema_for!(Announcement)
+        schema_for!(BellMessage)
     }
 }

@@ -13,7 +13,7 @@ use crate::services::Effect;
 use crate::stream::{CampaignMessage, Content, MessageKind, Stream, message};
 use crate::writers::{Attempt, WriteResult};
 
-/// Every outcome that a writer received is true, and every event stream is complete.
+/// Checks that every outcome that a writer received is true, and that every event stream is complete.
 pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: &[Attempt], log: &Log) {
     for key in keys {
         let rows = database.rows(&key.pk());
@@ -32,17 +32,17 @@ pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: 
                 })
             });
             let stored: BTreeSet<bool> = events.chain(messages).collect();
-            let right = match attempt.told {
+            let right = match attempt.result {
                 WriteResult::Stored => stored == BTreeSet::from([true]),
                 WriteResult::NotStored => stored == BTreeSet::from([false]),
-                WriteResult::Nothing => stored.len() == 1,
+                WriteResult::Unknown => stored.len() == 1,
             };
             log.expect(right, || format!("{key}: {attempt:?}, and stored is {stored:?}"));
         }
     }
 }
 
-/// Event numbers have no gap or duplicate, and the metadata agree with them.
+/// Checks that event numbers have no gap or duplicate, and that the metadata agree with them.
 fn check_stream(key: &AggregateKey, rows: &[Value], log: &Log) {
     let number = |row: &Value, name: &str| row[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
     let with = |prefix: &'static str| {
@@ -77,40 +77,41 @@ fn check_stream(key: &AggregateKey, rows: &[Value], log: &Log) {
 
 /// The guarantees of the stream and its mapping.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Promise {
-    /// Whether first deliveries keep the order of each aggregate: the stream keeps it, and batches are delivered one by one.
+pub(crate) struct Guarantees {
+    /// Whether first deliveries keep the order of each aggregate: the stream keeps it, and batches are delivered one by
+    /// one.
     pub(crate) order: bool,
     /// Whether the mapping's filter drops records without the keys of an outbox row.
     pub(crate) filtered: bool,
 }
 
-/// No message is lost, invented, changed or overtaken.
-pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, promise: Promise, log: &Log) {
+/// Checks that no message is lost, invented, changed or overtaken.
+pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, guarantees: Guarantees, log: &Log) {
     let delivered: BTreeSet<_> = effects.iter().filter_map(index_of_delivered).collect();
     for (index, message) in stream.messages.iter().enumerate() {
-        let kept = effects.iter().any(|effect| match effect {
-            Effect::Delivered(of) | Effect::Parked(of) | Effect::Discarded(of) => *of == index,
-            Effect::ParkedRaw(record) | Effect::DiscardedRaw(record) => is_record_of(record, message),
+        let settled = effects.iter().any(|effect| match effect {
+            Effect::Delivered(of) | Effect::DeadLettered(of) | Effect::Discarded(of) => *of == index,
+            Effect::DeadLetteredRaw(record) | Effect::DiscardedRaw(record) => is_record_of(record, message),
         });
-        log.expect(kept, || format!("message {} of {} is lost", message.seq, message.pk));
-        let may = message.kind == MessageKind::Sound || !delivered.contains(&index);
-        log.expect(may, || format!("message {} of {} cannot have been delivered", message.seq, message.pk));
+        log.expect(settled, || format!("message {} of {} is lost", message.seq, message.pk));
+        let possible = message.kind == MessageKind::Sound || !delivered.contains(&index);
+        log.expect(possible, || format!("message {} of {} cannot have been delivered", message.seq, message.pk));
     }
     let poison = stream.shards.iter().flat_map(|shard| &shard.records).filter_map(|(_, entry)| match &entry.content {
         Content::Poison(Some(_)) => Some(entry),
-        Content::Poison(None) if !promise.filtered => Some(entry),
+        Content::Poison(None) if !guarantees.filtered => Some(entry),
         _ => None,
     });
     for entry in poison {
         let keys = &entry.record.json()["dynamodb"]["Keys"];
-        let kept = effects.iter().any(|effect| match effect {
-            Effect::ParkedRaw(record) | Effect::DiscardedRaw(record) => record["dynamodb"]["Keys"] == *keys,
+        let settled = effects.iter().any(|effect| match effect {
+            Effect::DeadLetteredRaw(record) | Effect::DiscardedRaw(record) => record["dynamodb"]["Keys"] == *keys,
             _ => false,
         });
-        log.expect(kept, || format!("the record of {keys} is lost"));
+        log.expect(settled, || format!("the record of {keys} is lost"));
     }
     check_bytes(stream, effects, bus, log);
-    if promise.order {
+    if guarantees.order {
         check_order(&stream.messages, effects, log);
     }
 }
@@ -119,7 +120,8 @@ fn index_of_delivered(effect: &Effect) -> Option<usize> {
     if let Effect::Delivered(index) = effect { Some(*index) } else { None }
 }
 
-/// A damaged row is identified by its keys, because its id may be damaged.
+/// Whether a record is that of an unreadable message. A damaged row is identified by its keys, because its id may be
+/// damaged.
 fn is_record_of(record: &Value, of: &CampaignMessage) -> bool {
     let image = &record["dynamodb"]["NewImage"];
     of.kind == MessageKind::Unreadable && *image == of.image && message_keys(image) == message_keys(&of.image)
@@ -129,11 +131,13 @@ fn message_keys(image: &Value) -> [&Value; 2] {
     [&image["pk"], &image["sk"]]
 }
 
-/// Every arrived message equals the committed one, byte for byte, each time.
+/// Checks that every arrived message equals the committed one, byte for byte, each time.
 fn check_bytes(stream: &Stream, effects: &[Effect], bus: &Bus, log: &Log) {
     let arrived = bus.delivered();
     let indices: Vec<_> = effects.iter().filter_map(index_of_delivered).collect();
-    log.expect(arrived.len() == indices.len(), || format!("{} arrived, {} were noted", arrived.len(), indices.len()));
+    log.expect(arrived.len() == indices.len(), || {
+        format!("{} arrived, {} were recorded", arrived.len(), indices.len())
+    });
     let mut times: BTreeMap<usize, u64> = BTreeMap::new();
     for (entry, &index) in arrived.iter().zip(&indices) {
         *times.entry(index).or_default() += 1;
@@ -148,37 +152,38 @@ fn check_bytes(stream: &Stream, effects: &[Effect], bus: &Bus, log: &Log) {
             && (entry.source.as_str(), entry.event_bus_name.as_str()) == ("daybook", "main");
         log.expect(right, || format!("{entry:?} of {row}"));
     }
-    log.met_times("message delivered", times.len() as u64);
-    log.met_times("message delivered again", times.values().map(|times| times - 1).sum());
+    log.count_times("message delivered", times.len() as u64);
+    log.count_times("message delivered again", times.values().map(|times| times - 1).sum());
 }
 
-/// First deliveries are in the order of `messageSeq`, except after a message that was dead-lettered or discarded before.
+/// Checks that first deliveries are in the order of `messageSeq`, except after a message that was dead-lettered or
+/// discarded before.
 fn check_order(messages: &[CampaignMessage], effects: &[Effect], log: &Log) {
-    // By aggregate, the first result of each message, in the order of the results.
+    // By message, the position of its first result.
     let mut first: BTreeMap<usize, usize> = BTreeMap::new();
     for (at, effect) in effects.iter().enumerate() {
         match effect {
-            Effect::Delivered(index) | Effect::Parked(index) | Effect::Discarded(index) => {
+            Effect::Delivered(index) | Effect::DeadLettered(index) | Effect::Discarded(index) => {
                 first.entry(*index).or_insert(at);
             }
-            Effect::ParkedRaw(record) | Effect::DiscardedRaw(record) => {
+            Effect::DeadLetteredRaw(record) | Effect::DiscardedRaw(record) => {
                 if let Some(index) = messages.iter().position(|message| is_record_of(record, message)) {
                     first.entry(index).or_insert(at);
                 }
             }
         }
     }
-    let mut lanes: BTreeMap<&str, Vec<(u64, usize, usize)>> = BTreeMap::new();
+    let mut by_aggregate: BTreeMap<&str, Vec<(u64, usize, usize)>> = BTreeMap::new();
     for (index, message) in messages.iter().enumerate() {
         if let Some(&at) = first.get(&index) {
-            lanes.entry(&message.pk).or_default().push((message.seq, at, index));
+            by_aggregate.entry(&message.pk).or_default().push((message.seq, at, index));
         }
     }
-    for (pk, lane) in &mut lanes {
-        lane.sort_unstable();
-        for (seq, at, index) in lane.iter() {
+    for (pk, queue) in &mut by_aggregate {
+        queue.sort_unstable();
+        for (seq, at, index) in queue.iter() {
             let is_delivery = effects[*at] == Effect::Delivered(*index);
-            let overtaken = lane.iter().find(|(earlier, at_of_earlier, _)| earlier < seq && at_of_earlier > at);
+            let overtaken = queue.iter().find(|(earlier, at_of_earlier, _)| earlier < seq && at_of_earlier > at);
             if let (true, Some((earlier, ..))) = (is_delivery, overtaken) {
                 log.violation(format!("message {seq} of {pk} overtook message {earlier}"));
             }
@@ -186,7 +191,7 @@ fn check_order(messages: &[CampaignMessage], effects: &[Effect], log: &Log) {
     }
 }
 
-/// The stream contains every committed row, with the content that its writer decided.
+/// Checks that the stream contains every committed row, with the content that its writer decided.
 pub(crate) fn check_commits(recorded: &[Value], attempts: &[Attempt], log: &Log) {
     let decided = crate::writers::messages(attempts);
     let in_stream: Vec<_> = recorded.iter().filter_map(message).collect();
@@ -194,11 +199,11 @@ pub(crate) fn check_commits(recorded: &[Value], attempts: &[Attempt], log: &Log)
         let same = decided.get(&message.id).is_some_and(|decided| {
             decided.message_seq == message.seq && message.image["detail"]["S"] == decided.detail.text()
         });
-        log.expect(same, || format!("nobody decided {message:?}"));
+        log.expect(same, || format!("no writer decided {message:?}"));
     }
     let ids: BTreeSet<_> = in_stream.iter().map(|message| message.id.as_str()).collect();
-    for attempt in attempts.iter().filter(|attempt| attempt.told == WriteResult::Stored) {
-        let there = attempt.messages.iter().all(|message| ids.contains(message.message_id.to_string().as_str()));
-        log.expect(there, || format!("{attempt:?} was acknowledged, and its messages are not in the stream"));
+    for attempt in attempts.iter().filter(|attempt| attempt.result == WriteResult::Stored) {
+        let complete = attempt.messages.iter().all(|message| ids.contains(message.message_id.to_string().as_str()));
+        log.expect(complete, || format!("{attempt:?} was acknowledged, and its messages are not in the stream"));
     }
 }

@@ -18,7 +18,7 @@ use ulid::Ulid;
 
 use crate::clock::{Clock, in_virtual_time};
 use crate::database::TABLE;
-use crate::wire::{self, AwsCall, Lost, Reply, Service};
+use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
 
 /// The time of a call from the client to the table, and back.
 const ONE_WAY: Duration = Duration::from_millis(2);
@@ -34,7 +34,7 @@ struct ContendedTable {
 }
 
 impl Service for ContendedTable {
-    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let table = self.clone();
         async move {
             sleep(ONE_WAY.mul_f64(0.5 + fastrand::f64())).await;
@@ -53,7 +53,7 @@ impl ContendedTable {
     }
 
     fn store(&self) -> EventStore {
-        EventStore::new(&wire::config(self.clone()), StoreSettings::new(TABLE))
+        EventStore::new(&network::config(self.clone()), StoreSettings::new(TABLE))
     }
 
     fn call(&self, call: &AwsCall) -> Reply {

@@ -10,13 +10,13 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::clock::in_virtual_time;
 use crate::dice::Dice;
-use crate::wire::{self, AwsCall, Lost, Reply, Service};
+use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
 
 const RECORDS: usize = 10_000;
 const AGGREGATES: usize = 1_000;
 
-/// The tolerance: calls at the end that are not full.
-const AT_THE_END: usize = 25;
+/// The maximum number of calls at the end that are not full.
+const MAX_PARTLY_FILLED: usize = 25;
 
 /// A bus that fails some entries, and counts its calls.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ struct Counts {
 }
 
 impl Service for Counting {
-    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let this = self.clone();
         async move {
             assert_eq!(call.operation, "PutEvents");
@@ -45,7 +45,7 @@ impl Service for Counting {
             calls.push(entries);
             let results: Vec<_> = (0..entries)
                 .map(|_| match dice.chance(*rate) {
-                    true => json!({"ErrorCode": "InternalFailure", "ErrorMessage": "told to fail"}),
+                    true => json!({"ErrorCode": "InternalFailure", "ErrorMessage": "injected fault"}),
                     false => json!({"EventId": "e"}),
                 })
                 .collect();
@@ -95,11 +95,11 @@ fn relay_all(seed: u64, rate: f64) -> (Vec<usize>, usize) {
         fastrand::seed(seed);
         let dice = Dice::new(seed, "counts");
         let counts = Arc::new(Mutex::new(Counts { dice, rate, calls: vec![], failed: 0 }));
-        let relay = relay(&wire::config(Counting(Arc::clone(&counts))));
+        let relay = relay(&network::config(Counting(Arc::clone(&counts))));
         let records: Vec<_> = (0..RECORDS).map(|n| insert(n, n % AGGREGATES, n / AGGREGATES + 1)).collect();
         let batch: StreamBatch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
-        let answer = relay.handle(batch, Instant::now() + Duration::from_secs(600)).await.unwrap();
-        assert_eq!(answer.checkpoint(), None);
+        let response = relay.handle(batch, Instant::now() + Duration::from_secs(600)).await.unwrap();
+        assert_eq!(response.checkpoint(), None);
         let counts = counts.lock().unwrap();
         (counts.calls.clone(), counts.failed)
     })
@@ -112,16 +112,17 @@ fn ten_thousand_messages_of_healthy_services_take_a_thousand_calls() {
 }
 
 #[test]
-fn extra_calls_are_what_the_failed_entries_need() {
+fn retries_take_only_the_calls_that_failed_entries_need() {
     for seed in 0..2 {
         let (calls, failed) = relay_all(seed, 0.1);
         assert!((900..1_300).contains(&failed), "{failed} failed");
         // Exactly the failed entries are sent again.
         assert_eq!(calls.iter().sum::<usize>(), RECORDS + failed);
-        // Ten entries per call, except at the end, when fewer than ten aggregates have unsettled messages and each sends one at a time.
+        // Ten entries per call, except at the end, when fewer than ten aggregates have unsettled messages and each
+        // sends one at a time.
         let needed = (RECORDS + failed).div_ceil(10);
-        assert!(calls.len() <= needed + AT_THE_END, "{} calls, {needed} needed", calls.len());
-        let (full, _) = calls.split_at(calls.len() - 2 * AT_THE_END);
+        assert!(calls.len() <= needed + MAX_PARTLY_FILLED, "{} calls, {needed} needed", calls.len());
+        let (full, _) = calls.split_at(calls.len() - 2 * MAX_PARTLY_FILLED);
         assert!(full.iter().all(|&entries| entries == 10), "{full:?}");
     }
 }

@@ -15,8 +15,8 @@ use ulid::Ulid;
 use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::log::Log;
-use crate::process::Life;
-use crate::wire::{self, AwsCall, Lost, Reply, Service};
+use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
+use crate::process::Process;
 use crate::writers::CLOCK_ERROR;
 
 /// The longest usual time of a call.
@@ -33,7 +33,7 @@ pub(crate) enum InjectedFault {
     Conflict,
     /// A transaction is cancelled because one of its items is throttled.
     Exceeded,
-    /// The response says that an earlier attempt with the same token is still in progress.
+    /// The response is that an earlier attempt with the same token is still in progress.
     InProgress,
     /// 500, and the call was not executed.
     FailedBefore,
@@ -87,14 +87,14 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     dice: Dice,
-    /// The percentage of calls with a fault, and the faults.
+    /// The share of calls with a fault, and the faults.
     rate: f64,
     kinds: Vec<InjectedFault>,
     reads_failed: u32,
 }
 
 impl Database {
-    /// A database without faults until [`fall_ill`](Self::fall_ill).
+    /// A database without faults until [`start_faults`](Self::start_faults).
     pub(crate) fn new(seed: u64, clock: Clock, log: Arc<Log>) -> Self {
         let engine = Engine::in_memory(move || clock.now()).unwrap();
         let state = State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0 };
@@ -102,7 +102,7 @@ impl Database {
     }
 
     /// From now on, some calls have some of the faults.
-    pub(crate) fn fall_ill(&self) {
+    pub(crate) fn start_faults(&self) {
         let mut state = self.0.state.lock().unwrap();
         state.rate = state.dice.one_of(&[0.0, 0.05, 0.2, 0.4]);
         let mut kinds = FAULTS.to_vec();
@@ -111,20 +111,20 @@ impl Database {
         state.kinds = kinds;
     }
 
-    pub(crate) fn recover(&self) {
+    pub(crate) fn stop_faults(&self) {
         self.0.state.lock().unwrap().rate = 0.0;
     }
 
     /// The configuration of a process's clients.
-    pub(crate) fn config(&self, life: Arc<Life>) -> SdkConfig {
-        wire::config(Connection { database: self.clone(), life })
+    pub(crate) fn config(&self, process: Arc<Process>) -> SdkConfig {
+        network::config(Connection { database: self.clone(), process })
     }
 
     /// A call without the simulated network.
     pub(crate) fn call(&self, operation: &str, request: &Value) -> Value {
-        let answer = self.0.engine.call(operation, &request.to_string());
-        assert_eq!(answer.status, 200, "{operation}: {}", answer.body);
-        serde_json::from_str(&answer.body).unwrap()
+        let response = self.0.engine.call(operation, &request.to_string());
+        assert_eq!(response.status, 200, "{operation}: {}", response.body);
+        serde_json::from_str(&response.body).unwrap()
     }
 
     pub(crate) fn sweep_expired(&self) -> usize {
@@ -173,61 +173,63 @@ impl Database {
 #[derive(Debug)]
 struct Connection {
     database: Database,
-    life: Arc<Life>,
+    process: Arc<Process>,
 }
 
 impl Service for Connection {
-    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
-        let (database, life) = (Arc::clone(&self.database.0), Arc::clone(&self.life));
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
+        let (database, process) = (Arc::clone(&self.database.0), Arc::clone(&self.process));
         async move {
-            let (dies_before, dies_after) = life.call();
-            if dies_before {
-                life.die().await;
+            let (crashes_before, crashes_after) = process.call();
+            if crashes_before {
+                process.crash().await;
             }
             let fault = database.draw(&call.operation);
-            let (there, back) = database.latency();
-            database.log.tell(|| format!("{} {}", call.operation, fault.map_or(String::new(), |f| format!("{f:?}"))));
+            let (request_time, response_time) = database.latency();
+            database.log.line(|| format!("{} {}", call.operation, fault.map_or(String::new(), |f| format!("{f:?}"))));
             let arrives = match fault {
                 Some(InjectedFault::LostBefore) => {
-                    sleep(there).await;
-                    return Err(Lost);
+                    sleep(request_time).await;
+                    return Err(ConnectionLost);
                 }
                 Some(InjectedFault::HangsBefore) => return std::future::pending().await,
-                Some(InjectedFault::Throttled) => return Ok(refusal(400, "ThrottlingException", None)),
-                Some(InjectedFault::InProgress) => return Ok(refusal(400, "TransactionInProgressException", None)),
-                Some(InjectedFault::FailedBefore) => return Ok(refusal(500, "InternalServerError", None)),
+                Some(InjectedFault::Throttled) => return Ok(error_reply(400, "ThrottlingException", None)),
+                Some(InjectedFault::InProgress) => return Ok(error_reply(400, "TransactionInProgressException", None)),
+                Some(InjectedFault::FailedBefore) => return Ok(error_reply(500, "InternalServerError", None)),
                 Some(InjectedFault::Conflict) => {
                     return Ok(cancelled(&call, "TransactionConflict", database.pick(&call)));
                 }
                 Some(InjectedFault::Exceeded) => {
                     return Ok(cancelled(&call, "ProvisionedThroughputExceeded", database.pick(&call)));
                 }
-                Some(InjectedFault::Late) => there + database.lateness(),
-                Some(InjectedFault::Slow) => there + database.slowness(),
-                Some(InjectedFault::FailedAfter | InjectedFault::LostAfter | InjectedFault::HangsAfter) | None => there,
+                Some(InjectedFault::Late) => request_time + database.lateness(),
+                Some(InjectedFault::Slow) => request_time + database.slowness(),
+                Some(InjectedFault::FailedAfter | InjectedFault::LostAfter | InjectedFault::HangsAfter) | None => {
+                    request_time
+                }
             };
-            // A call that was sent arrives even if its sender ends.
+            // A call that was sent arrives even if its sender crashes.
             let service = Arc::clone(&database);
             let effect = tokio::spawn(async move {
                 sleep(arrives).await;
-                let answer = service.engine.call(&call.operation, &call.body);
-                if answer.status == 200 && arrives <= CALL_TIMEOUT + ARRIVAL_TIME {
+                let response = service.engine.call(&call.operation, &call.body);
+                if response.status == 200 && arrives <= CALL_TIMEOUT + ARRIVAL_TIME {
                     service.check_visibility(&call);
                 }
-                service.log.tell(|| format!("{} done: {}", call.operation, answer.status));
-                Reply { status: answer.status, body: answer.body }
+                service.log.line(|| format!("{} done: {}", call.operation, response.status));
+                Reply { status: response.status, body: response.body }
             });
             if fault == Some(InjectedFault::Late) {
                 return std::future::pending().await;
             }
-            let reply = effect.await.map_err(|_| Lost)?;
-            if dies_after {
-                life.die().await;
+            let reply = effect.await.map_err(|_| ConnectionLost)?;
+            if crashes_after {
+                process.crash().await;
             }
-            sleep(back).await;
+            sleep(response_time).await;
             match fault {
-                Some(InjectedFault::FailedAfter) => Ok(refusal(500, "InternalServerError", None)),
-                Some(InjectedFault::LostAfter) => Err(Lost),
+                Some(InjectedFault::FailedAfter) => Ok(error_reply(500, "InternalServerError", None)),
+                Some(InjectedFault::LostAfter) => Err(ConnectionLost),
                 Some(InjectedFault::HangsAfter) => std::future::pending().await,
                 _ => Ok(reply),
             }
@@ -250,7 +252,7 @@ impl Inner {
             return None;
         }
         *reads_failed += u32::from(!writes);
-        self.log.met(&format!("database {fault:?}"));
+        self.log.count(&format!("database {fault:?}"));
         Some(fault)
     }
 
@@ -304,11 +306,11 @@ fn items(call: &AwsCall) -> usize {
 
 fn cancelled(call: &AwsCall, code: &str, at: usize) -> Reply {
     let reasons = (0..items(call)).map(|index| json!({"Code": if index == at { code } else { "None" }}));
-    refusal(400, "TransactionCanceledException", Some(reasons.collect()))
+    error_reply(400, "TransactionCanceledException", Some(reasons.collect()))
 }
 
-fn refusal(status: u16, code: &str, reasons: Option<Value>) -> Reply {
-    let mut body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "told to fail"});
+fn error_reply(status: u16, code: &str, reasons: Option<Value>) -> Reply {
+    let mut body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "injected fault"});
     if let Some(reasons) = reasons {
         body["CancellationReasons"] = reasons;
     }

@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A random number generator. Each concern of a schedule has its own, so that an additional draw in one shifts no other.
+/// A random number generator. Each concern of a schedule has its own, so that an additional draw in one shifts no
+/// other.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(fastrand::Rng);
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::dice::Dice;
-use crate::wire::Reply;
+use crate::network::Reply;
 
 /// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +16,11 @@ pub(crate) enum ServiceFault {
     /// Some entries fail with a transient error.
     SomeEntries,
     /// One entry fails with a code that is not documented.
-    AnUnknownCode,
+    UnknownCode,
     /// One entry is permanently rejected.
-    ARefusal,
+    RejectedEntry,
     /// The bus rejects the deployment in the result of one entry.
-    ADenial,
+    DeniedEntry,
     /// 400 or 429.
     Throttled,
     /// 500 or 503, and the call was not executed.
@@ -55,9 +55,9 @@ pub(crate) enum ServiceFault {
 
 const FAULTS: [ServiceFault; 19] = [
     ServiceFault::SomeEntries,
-    ServiceFault::AnUnknownCode,
-    ServiceFault::ARefusal,
-    ServiceFault::ADenial,
+    ServiceFault::UnknownCode,
+    ServiceFault::RejectedEntry,
+    ServiceFault::DeniedEntry,
     ServiceFault::Throttled,
     ServiceFault::FailedBefore,
     ServiceFault::FailedAfter,
@@ -76,7 +76,7 @@ const FAULTS: [ServiceFault; 19] = [
 ];
 
 /// The faults of `SendMessage`.
-const FAULTS_OF_PARKING: [ServiceFault; 11] = [
+const FAULTS_OF_SEND_MESSAGE: [ServiceFault; 11] = [
     ServiceFault::Throttled,
     ServiceFault::FailedBefore,
     ServiceFault::FailedAfter,
@@ -92,7 +92,7 @@ const FAULTS_OF_PARKING: [ServiceFault; 11] = [
 
 impl ServiceFault {
     /// The response if the call is not executed.
-    pub(crate) fn refusal(self, dice: &mut Dice) -> Option<Reply> {
+    pub(crate) fn error(self, dice: &mut Dice) -> Option<Reply> {
         let codes: &[(u16, &str)] = match self {
             Self::Throttled => &[(400, "ThrottlingException"), (429, "ThrottlingException")],
             Self::FailedBefore => &[(500, "InternalFailure"), (503, "InternalFailure")],
@@ -106,7 +106,7 @@ impl ServiceFault {
             _ => return None,
         };
         let (status, code) = dice.one_of(codes);
-        Some(refusal(status, code))
+        Some(error_reply(status, code))
     }
 
     /// The entries of a request that fail because of the fault.
@@ -120,9 +120,9 @@ impl ServiceFault {
                 let codes = ["InternalFailure", "ThrottlingException"];
                 failing.into_iter().map(|index| EntryFault { index, code: dice.one_of(&codes).to_owned() }).collect()
             }
-            Self::AnUnknownCode => one(dice, &["SomethingNew"]),
-            Self::ARefusal => one(dice, &["MalformedDetail", "InvalidArgument", "RedactionFailure"]),
-            Self::ADenial => one(
+            Self::UnknownCode => one(dice, &["SomethingNew"]),
+            Self::RejectedEntry => one(dice, &["MalformedDetail", "InvalidArgument", "RedactionFailure"]),
+            Self::DeniedEntry => one(
                 dice,
                 &[
                     "AccessDeniedException",
@@ -136,14 +136,14 @@ impl ServiceFault {
     }
 
     /// The response of `PutEvents` with this fault.
-    pub(crate) fn spoil(self, body: String) -> String {
+    pub(crate) fn damage_response(self, body: String) -> String {
         match self {
             Self::Garbage => return body[..body.len() / 2].to_owned(),
             Self::WrongCount | Self::MissingResults | Self::EmptyResults => {}
             _ => return body,
         }
-        let mut answer: Value = serde_json::from_str(&body).unwrap();
-        let Some(entries) = answer["Entries"].as_array_mut() else { return body };
+        let mut response: Value = serde_json::from_str(&body).unwrap();
+        let Some(entries) = response["Entries"].as_array_mut() else { return body };
         let failed = |entry: &Value| entry["ErrorCode"].is_string();
         match self {
             Self::MissingResults => entries.retain(|entry| !failed(entry)),
@@ -153,9 +153,9 @@ impl ServiceFault {
             _ => {}
         }
         if self != Self::EmptyResults {
-            answer["FailedEntryCount"] = json!(0);
+            response["FailedEntryCount"] = json!(0);
         }
-        answer.to_string()
+        response.to_string()
     }
 }
 
@@ -169,20 +169,20 @@ pub(crate) fn latency(fault: Option<ServiceFault>, dice: &mut Dice) -> (Duration
     }
 }
 
-pub(crate) fn refusal(status: u16, code: &str) -> Reply {
-    Reply { status, body: json!({"__type": code, "message": "told to fail"}).to_string() }
+pub(crate) fn error_reply(status: u16, code: &str) -> Reply {
+    Reply { status, body: json!({"__type": code, "message": "injected fault"}).to_string() }
 }
 
 /// The faults of the services in a schedule.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Illness {
+pub(crate) struct ServiceFaults {
     pub(crate) until: Option<Instant>,
-    /// The percentage of bus calls with a fault, and the faults.
+    /// The share of bus calls with a fault, and the faults.
     bus: (f64, Vec<ServiceFault>),
     queue: (f64, Vec<ServiceFault>),
 }
 
-impl Illness {
+impl ServiceFaults {
     /// A random selection of the faults.
     pub(crate) fn draw(dice: &mut Dice, until: Instant) -> Self {
         let mut some_of = |faults: &[ServiceFault]| {
@@ -191,16 +191,16 @@ impl Illness {
             faults.truncate(dice.size(1..=faults.len()));
             (dice.one_of(&[0.0, 0.1, 0.3, 0.6, 1.0]), faults)
         };
-        Self { until: Some(until), bus: some_of(&FAULTS), queue: some_of(&FAULTS_OF_PARKING) }
+        Self { until: Some(until), bus: some_of(&FAULTS), queue: some_of(&FAULTS_OF_SEND_MESSAGE) }
     }
 
-    pub(crate) fn passed(&self) -> bool {
+    pub(crate) fn have_ended(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() >= until)
     }
 
     /// The fault of the next call.
-    pub(crate) fn strike(&self, operation: &str, dice: &mut Dice) -> Option<ServiceFault> {
-        if self.passed() {
+    pub(crate) fn next_fault(&self, operation: &str, dice: &mut Dice) -> Option<ServiceFault> {
+        if self.have_ended() {
             return None;
         }
         let (rate, kinds) = if operation == "PutEvents" { &self.bus } else { &self.queue };

@@ -1,4 +1,5 @@
-//! The relay as Lambda runs it: instances are reused, crash, or are abandoned during an invocation, and responses are lost.
+//! The relay as Lambda runs it: instances are reused, crash, or are abandoned during an invocation, and responses are
+//! lost.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::dice::Dice;
-use crate::faults::Illness;
+use crate::faults::ServiceFaults;
 use crate::ledger::{Delivery, Ledger, MARGIN};
 use crate::log::Log;
-use crate::process::{Crash, Life, until_poll};
+use crate::process::{Crash, Process, until_poll};
 use crate::services::Services;
 use crate::stream::CampaignMessage;
 
@@ -27,8 +28,8 @@ struct Inner {
     services: Services,
     log: Arc<Log>,
     messages: Arc<Vec<CampaignMessage>>,
-    illness: Illness,
-    /// The percentage of invocations with their own fault.
+    faults: ServiceFaults,
+    /// The share of invocations with a fault of their own.
     rate: f64,
     timeout: Duration,
     state: Mutex<State>,
@@ -42,22 +43,22 @@ struct State {
 
 /// A process with a relay, which runs one invocation at a time.
 struct Instance {
-    life: Arc<Life>,
+    process: Arc<Process>,
     ledger: Arc<Mutex<Option<Ledger>>>,
     relay: Relay,
 }
 
 /// The faults of an invocation.
 #[derive(Debug, Default)]
-struct Fate {
+struct InvocationFaults {
     crash: Option<Crash>,
     /// The remaining time when the relay begins, if it is not the whole time-out.
     left: Option<Duration>,
     /// The time by which the relay overestimates its remaining time.
-    illusion: Duration,
-    /// The time at which the poller abandons the invocation, which continues.
-    forgotten: Option<Duration>,
-    answer_lost: bool,
+    overestimate: Duration,
+    /// The time after which the poller abandons the invocation, which continues.
+    abandoned_after: Option<Duration>,
+    response_lost: bool,
 }
 
 impl Function {
@@ -67,7 +68,7 @@ impl Function {
         services: Services,
         log: Arc<Log>,
         messages: Arc<Vec<CampaignMessage>>,
-        illness: Illness,
+        faults: ServiceFaults,
         splits: bool,
     ) -> Self {
         let mut dice = Dice::new(seed, "function");
@@ -76,7 +77,7 @@ impl Function {
         let timeouts: &[u64] = if splits { &[1_500, 3_000, 10_000, 60_000] } else { &[60_000] };
         let timeout = Duration::from_millis(dice.one_of(timeouts));
         let state = Mutex::new(State { dice, idle: Vec::new(), invocations: 0 });
-        Self(Arc::new(Inner { services, log, messages, illness, rate, timeout, state }))
+        Self(Arc::new(Inner { services, log, messages, faults, rate, timeout, state }))
     }
 
     pub(crate) fn invocations(&self) -> u64 {
@@ -85,49 +86,54 @@ impl Function {
 
     /// Executes one invocation for the poller.
     pub(crate) async fn invoke(&self, records: Vec<Delivery>) -> InvocationOutcome {
-        let (number, fate, records) = {
+        let (number, injected, records) = {
             let mut state = self.0.state.lock().unwrap();
             state.invocations += 1;
-            let ill = !self.0.illness.passed();
-            if ill && state.dice.chance(self.0.rate / 4.0) {
-                self.0.log.met("function throttled");
+            let faulty = !self.0.faults.have_ended();
+            if faulty && state.dice.chance(self.0.rate / 4.0) {
+                self.0.log.count("function throttled");
                 return InvocationOutcome::NotInvoked;
             }
-            let fate = if ill { self.0.fate(&mut state.dice) } else { Fate::default() };
-            let records = if ill { self.0.tamper(records, &mut state.dice) } else { records };
-            (state.invocations, fate, records)
+            let injected = if faulty { self.0.draw_faults(&mut state.dice) } else { InvocationFaults::default() };
+            let records = if faulty { self.0.vary(records, &mut state.dice) } else { records };
+            (state.invocations, injected, records)
         };
-        self.0.log.tell(|| format!("invocation {number} with {} records: {fate:?}", records.len()));
-        self.0.log.met("invocation");
-        let (forgotten, answer_lost) = (fate.forgotten, fate.answer_lost);
-        let running = tokio::spawn(run(Arc::clone(&self.0), number, fate, records));
-        let outcome = match forgotten {
+        self.0.log.line(|| format!("invocation {number} with {} records: {injected:?}", records.len()));
+        self.0.log.count("invocation");
+        let (abandoned_after, response_lost) = (injected.abandoned_after, injected.response_lost);
+        let running = tokio::spawn(run(Arc::clone(&self.0), number, injected, records));
+        let outcome = match abandoned_after {
             Some(after) => match timeout(after, running).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    self.0.log.met("invocation forgotten");
-                    self.0.log.tell(|| format!("invocation {number} is forgotten"));
+                    self.0.log.count("invocation abandoned");
+                    self.0.log.line(|| format!("invocation {number} is abandoned"));
                     return InvocationOutcome::FunctionError;
                 }
             },
             None => running.await,
         };
         let outcome = outcome.expect("an invocation does not panic");
-        self.0.log.tell(|| format!("invocation {number}: {outcome:?}"));
-        if answer_lost {
-            self.0.log.met("answer lost");
+        self.0.log.line(|| format!("invocation {number}: {outcome:?}"));
+        if response_lost {
+            self.0.log.count("response lost");
             return InvocationOutcome::FunctionError;
         }
         outcome
     }
 }
 
-async fn run(function: Arc<Inner>, number: u64, fate: Fate, records: Vec<Delivery>) -> InvocationOutcome {
+async fn run(
+    function: Arc<Inner>,
+    number: u64,
+    injected: InvocationFaults,
+    records: Vec<Delivery>,
+) -> InvocationOutcome {
     let idle = function.state.lock().unwrap().idle.pop();
     let instance = idle.unwrap_or_else(|| function.instance());
-    instance.life.begin(fate.crash);
-    let end = Instant::now() + fate.left.unwrap_or(function.timeout);
-    let deadline = end + fate.illusion;
+    instance.process.begin(injected.crash);
+    let end = Instant::now() + injected.left.unwrap_or(function.timeout);
+    let deadline = end + injected.overestimate;
     let cutoff = deadline - MARGIN.min(deadline - Instant::now());
     let messages = Arc::clone(&function.messages);
     let ledger = Ledger::open(number, Arc::clone(&function.log), messages, &records, cutoff);
@@ -135,34 +141,34 @@ async fn run(function: Arc<Inner>, number: u64, fate: Fate, records: Vec<Deliver
 
     let payload = json!({"Records": records.into_iter().map(|delivery| delivery.json).collect::<Vec<_>>()}).to_string();
     let batch: StreamBatch = serde_json::from_str(&payload).unwrap();
-    let polls = if let Some(Crash::AtPoll(polls)) = fate.crash { polls } else { usize::MAX };
-    let answer = tokio::select! {
+    let polls = if let Some(Crash::AtPoll(polls)) = injected.crash { polls } else { usize::MAX };
+    let response = tokio::select! {
         biased;
-        answer = until_poll(instance.relay.handle(batch, deadline), polls) => answer,
-        () = instance.life.dead() => None,
-        () = sleep(end.saturating_duration_since(Instant::now())), if !fate.illusion.is_zero() => None,
+        response = until_poll(instance.relay.handle(batch, deadline), polls) => response,
+        () = instance.process.crashed() => None,
+        () = sleep(end.saturating_duration_since(Instant::now())), if !injected.overestimate.is_zero() => None,
     };
     let ledger = instance.ledger.lock().unwrap().take().unwrap();
-    let Some(answer) = answer else {
+    let Some(response) = response else {
         function
             .log
-            .met(&format!("relay crash {}", if fate.crash.is_some() { "between steps" } else { "out of time" }));
-        function.log.tell(|| format!("invocation {number} dies: {:?}", fate.crash));
+            .count(&format!("relay crash {}", if injected.crash.is_some() { "between steps" } else { "out of time" }));
+        function.log.line(|| format!("invocation {number} crashes: {:?}", injected.crash));
         return InvocationOutcome::FunctionError;
     };
-    let answer = match answer {
+    let response = match response {
         Ok(response) => InvocationOutcome::Returned(serde_json::to_string(&response).unwrap()),
         Err(_) => InvocationOutcome::FunctionError,
     };
-    ledger.close(&answer);
+    ledger.check_response(&response);
     function.state.lock().unwrap().idle.push(instance);
-    answer
+    response
 }
 
 impl Inner {
     fn instance(&self) -> Instance {
-        let (life, ledger) = (Arc::new(Life::default()), Arc::default());
-        let config = self.services.config(Arc::clone(&life), Arc::clone(&ledger));
+        let (process, ledger) = (Arc::new(Process::default()), Arc::default());
+        let config = self.services.config(Arc::clone(&process), Arc::clone(&ledger));
         let settings = RelaySettings {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
@@ -171,46 +177,50 @@ impl Inner {
             retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
-        Instance { life, ledger, relay }
+        Instance { process, ledger, relay }
     }
 
-    fn fate(&self, dice: &mut Dice) -> Fate {
+    fn draw_faults(&self, dice: &mut Dice) -> InvocationFaults {
         if !dice.chance(self.rate) {
-            return Fate::default();
+            return InvocationFaults::default();
         }
         match dice.number(0..=5) {
-            0 => Fate { crash: Some(Crash::BeforeCall(dice.size(0..=4))), ..Fate::default() },
-            1 => Fate { crash: Some(Crash::AfterCall(dice.size(0..=4))), ..Fate::default() },
-            2 => Fate { crash: Some(Crash::AtPoll(dice.size(0..=12))), ..Fate::default() },
+            0 => InvocationFaults { crash: Some(Crash::BeforeCall(dice.size(0..=4))), ..InvocationFaults::default() },
+            1 => InvocationFaults { crash: Some(Crash::AfterCall(dice.size(0..=4))), ..InvocationFaults::default() },
+            2 => InvocationFaults { crash: Some(Crash::AtPoll(dice.size(0..=12))), ..InvocationFaults::default() },
             3 => {
-                self.log.met("deadline pressure");
-                let illusion = if dice.chance(0.3) { Duration::from_secs(30) } else { Duration::ZERO };
-                Fate { left: Some(dice.milliseconds(0..=1_200)), illusion, ..Fate::default() }
+                self.log.count("deadline pressure");
+                let overestimate = if dice.chance(0.3) { Duration::from_secs(30) } else { Duration::ZERO };
+                InvocationFaults {
+                    left: Some(dice.milliseconds(0..=1_200)),
+                    overestimate,
+                    ..InvocationFaults::default()
+                }
             }
-            4 => Fate { forgotten: Some(dice.milliseconds(0..=500)), ..Fate::default() },
-            _ => Fate { answer_lost: true, ..Fate::default() },
+            4 => InvocationFaults { abandoned_after: Some(dice.milliseconds(0..=500)), ..InvocationFaults::default() },
+            _ => InvocationFaults { response_lost: true, ..InvocationFaults::default() },
         }
     }
 
-    /// A variation of the batch: records repeated, in another order, or without a sequence number.
-    fn tamper(&self, mut records: Vec<Delivery>, dice: &mut Dice) -> Vec<Delivery> {
+    /// Varies a batch: repeats records, changes their order, or removes a sequence number.
+    fn vary(&self, mut records: Vec<Delivery>, dice: &mut Dice) -> Vec<Delivery> {
         if !dice.chance(self.rate / 2.0) {
             return records;
         }
         match dice.number(0..=4) {
             0 | 1 => {
-                self.log.met("records repeated in a batch");
+                self.log.count("records repeated in a batch");
                 for _ in 0..dice.size(1..=4) {
                     let record = dice.one_of(&records);
                     records.insert(dice.size(0..=records.len()), record);
                 }
             }
             2 | 3 => {
-                self.log.met("records shuffled in a batch");
+                self.log.count("records shuffled in a batch");
                 dice.shuffle(&mut records);
             }
             _ => {
-                self.log.met("record without a number");
+                self.log.count("record without a number");
                 let at = dice.size(0..=records.len() - 1);
                 records[at].json["dynamodb"]["SequenceNumber"] = dice.one_of(&[Value::Null, json!(""), json!(7)]);
             }

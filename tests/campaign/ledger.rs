@@ -1,5 +1,4 @@
-//! The calls that an invocation of the relay may make, given the responses that it has received: the guarantees that its calls
-//! must keep.
+//! Checks each call of an invocation, and its response, against the responses that the relay has received before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use crate::log::Log;
 use crate::stream::{CampaignMessage, Content, MessageKind};
 
 /// Maximum attempts of the relay for a message that fails with an undocumented code.
-const ATTEMPTS_AT_THE_UNKNOWN: usize = 5;
+const MAX_UNKNOWN_FAILURES: usize = 5;
 
 /// A delivered record: its meaning and its JSON.
 #[derive(Clone, Debug)]
@@ -31,28 +30,29 @@ pub(crate) struct Ledger {
     messages: Arc<Vec<CampaignMessage>>,
     /// The latest time for the relay's response.
     cutoff: Instant,
-    things: Vec<Thing>,
+    /// The messages and records of the batch.
+    pending: Vec<Pending>,
     /// The time at which the bus rejected the deployment.
     stopped: Option<Instant>,
 }
 
 /// A message or record that must be settled.
 #[derive(Debug)]
-struct Thing {
-    what: What,
+struct Pending {
+    identity: Identity,
     /// The sequence numbers of the records that are settled with it.
     numbers: Vec<Option<SequenceNumber>>,
-    lane: Option<String>,
+    aggregate: Option<String>,
     /// The order in its aggregate; 0 for an unreadable record, which precedes the others of its per-aggregate queue.
     order: u64,
     sent: usize,
     /// The codes of its failures, and whether it was alone in its request.
-    refused: Vec<(String, bool)>,
+    failures: Vec<(String, bool)>,
     settled: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+enum Identity {
     /// The message of this index.
     Message(usize),
     /// A record that cannot be read.
@@ -72,7 +72,7 @@ pub(crate) enum Meaning {
     Unknown,
 }
 
-/// The meaning of the codes that the campaign returns.
+/// The meaning of the codes that the simulated services return.
 pub(crate) fn meaning(code: &str) -> Meaning {
     match code {
         "InternalFailure" | "ThrottlingException" => Meaning::Transient,
@@ -96,35 +96,38 @@ impl Ledger {
         records: &[Delivery],
         cutoff: Instant,
     ) -> Self {
-        let mut ledger = Self { invocation, log, messages, cutoff, things: Vec::new(), stopped: None };
+        let mut ledger = Self { invocation, log, messages, cutoff, pending: Vec::new(), stopped: None };
         for delivery in records {
-            ledger.take(delivery);
+            ledger.add(delivery);
         }
         ledger
     }
 
-    fn take(&mut self, Delivery { content, json }: &Delivery) {
+    fn add(&mut self, Delivery { content, json }: &Delivery) {
         let number = json["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
-        let (what, lane, order) = match content {
+        let (identity, aggregate, order) = match content {
             Content::SomethingElse => return,
             Content::Message(index) => {
                 let message = &self.messages[*index];
                 let readable = message.kind != MessageKind::Unreadable;
-                let what = if readable { What::Message(*index) } else { What::Raw(json.clone()) };
-                (what, Some(message.pk.clone()), if readable { message.seq } else { 0 })
+                let identity = if readable { Identity::Message(*index) } else { Identity::Raw(json.clone()) };
+                (identity, Some(message.pk.clone()), if readable { message.seq } else { 0 })
             }
-            Content::Poison(pk) => (What::Raw(json.clone()), pk.clone(), 0),
+            Content::Poison(pk) => (Identity::Raw(json.clone()), pk.clone(), 0),
         };
-        let known = self.things.iter_mut().find(|thing| matches!(thing.what, What::Message(_)) && thing.what == what);
+        let known = self
+            .pending
+            .iter_mut()
+            .find(|item| matches!(item.identity, Identity::Message(_)) && item.identity == identity);
         match known {
-            Some(thing) => thing.numbers.push(number),
-            None => self.things.push(Thing {
-                what,
+            Some(item) => item.numbers.push(number),
+            None => self.pending.push(Pending {
+                identity,
                 numbers: vec![number],
-                lane,
+                aggregate,
                 order,
                 sent: 0,
-                refused: vec![],
+                failures: vec![],
                 settled: false,
             }),
         }
@@ -134,28 +137,30 @@ impl Ledger {
         self.log.violation(format!("invocation {}: {what}", self.invocation));
     }
 
-    fn name(&self, thing: &Thing) -> String {
-        match &thing.what {
-            What::Message(index) => {
+    fn name(&self, item: &Pending) -> String {
+        match &item.identity {
+            Identity::Message(index) => {
                 let message = &self.messages[*index];
                 format!("message {} of {}", message.seq, message.pk)
             }
-            What::Raw(json) => format!("record {}", json["dynamodb"]["SequenceNumber"]),
+            Identity::Raw(json) => format!("record {}", json["dynamodb"]["SequenceNumber"]),
         }
     }
 
     fn of_message(&self, index: usize) -> Option<usize> {
-        self.things.iter().position(|thing| thing.what == What::Message(index))
+        self.pending.iter().position(|item| item.identity == Identity::Message(index))
     }
 
     /// Whether everything that precedes it in its per-aggregate queue is settled.
-    fn is_first(&self, thing: &Thing) -> bool {
-        let before = |other: &Thing| other.lane == thing.lane && other.lane.is_some() && other.order < thing.order;
-        self.things.iter().all(|other| other.settled || !before(other))
+    fn is_first(&self, item: &Pending) -> bool {
+        let before = |other: &Pending| {
+            other.aggregate == item.aggregate && other.aggregate.is_some() && other.order < item.order
+        };
+        self.pending.iter().all(|other| other.settled || !before(other))
     }
 
     /// Checks a request with these messages.
-    pub(crate) fn sends(&mut self, request: &[usize]) {
+    pub(crate) fn check_request(&mut self, request: &[usize]) {
         // Responses of the same instant are received one after the other.
         if self.stopped.is_some_and(|stopped| stopped < Instant::now()) {
             self.violation("a message is sent after the bus rejected the deployment");
@@ -163,116 +168,118 @@ impl Ledger {
         if Instant::now() >= self.cutoff {
             self.violation("a message is sent after the time limit");
         }
-        let mut lanes = BTreeSet::new();
+        let mut aggregates = BTreeSet::new();
         for &index in request {
             let Some(at) = self.of_message(index) else {
                 self.violation(&format!("message {index} is sent but is not in the batch"));
                 continue;
             };
-            let thing = &self.things[at];
-            let name = self.name(thing);
-            if thing.settled {
+            let item = &self.pending[at];
+            let name = self.name(item);
+            if item.settled {
                 self.violation(&format!("{name} is sent although it is settled"));
             }
-            if !self.is_first(thing) || !lanes.insert(thing.lane.clone()) {
+            if !self.is_first(item) || !aggregates.insert(item.aggregate.clone()) {
                 self.violation(&format!("{name} is sent while an earlier one is unsettled"));
             }
-            if thing.refused.iter().any(|(code, alone)| meaning(code) == Meaning::Permanent && *alone) {
+            if item.failures.iter().any(|(code, alone)| meaning(code) == Meaning::Permanent && *alone) {
                 self.violation(&format!("{name} is sent although it was permanently rejected"));
             }
-            self.things[at].sent += 1;
+            self.pending[at].sent += 1;
         }
     }
 
     /// The bus accepted this entry, and the relay received the result.
-    pub(crate) fn taken(&mut self, index: usize) {
+    pub(crate) fn entry_accepted(&mut self, index: usize) {
         if let Some(at) = self.of_message(index) {
-            self.things[at].settled = true;
+            self.pending[at].settled = true;
         }
     }
 
-    /// The bus rejected this entry, and the relay received the result. A code for the entry counts like a code for a request with
-    /// only this entry.
-    pub(crate) fn refused(&mut self, index: usize, code: &str, alone: bool) {
+    /// The bus rejected this entry, and the relay received the result. A code for the entry counts like a code for a
+    /// request with only this entry.
+    pub(crate) fn entry_failed(&mut self, index: usize, code: &str, alone: bool) {
         if meaning(code) == Meaning::Deployment {
             self.stopped.get_or_insert(Instant::now());
         }
         if let Some(at) = self.of_message(index) {
-            self.things[at].refused.push((code.to_owned(), alone));
+            self.pending[at].failures.push((code.to_owned(), alone));
         }
     }
 
     /// Checks a dead-letter message. Returns the message or record that it contains.
-    pub(crate) fn parks(&mut self, letter: &Value) -> Option<usize> {
+    pub(crate) fn check_dead_letter(&mut self, dead_letter: &Value) -> Option<usize> {
         if Instant::now() >= self.cutoff {
             self.violation("a dead-letter message is sent after the time limit");
         }
-        let Some(at) = self.things.iter().position(|thing| !thing.settled && self.is_of(letter, thing)) else {
-            self.violation(&format!("a dead-letter message is incomplete, or of no record in the batch: {letter}"));
+        let Some(at) = self.pending.iter().position(|item| !item.settled && self.is_of(dead_letter, item)) else {
+            self.violation(&format!(
+                "a dead-letter message is incomplete, or of no record in the batch: {dead_letter}"
+            ));
             return None;
         };
-        let thing = &self.things[at];
-        let name = self.name(thing);
-        if !self.is_first(thing) {
+        let item = &self.pending[at];
+        let name = self.name(item);
+        if !self.is_first(item) {
             self.violation(&format!("{name} is dead-lettered while an earlier one is unsettled"));
         }
-        let code = letter["error"]["code"].as_str().unwrap_or_default();
-        if !self.may_park(thing, code) {
-            self.violation(&format!("{name} is dead-lettered with {code:?}, but its failures are {:?}", thing.refused));
+        let code = dead_letter["error"]["code"].as_str().unwrap_or_default();
+        if !self.may_dead_letter(item, code) {
+            self.violation(&format!("{name} is dead-lettered with {code:?}, but its failures are {:?}", item.failures));
         }
-        if letter["attempts"] != thing.sent {
+        if dead_letter["attempts"] != item.sent {
             self.violation(&format!(
                 "{name} was sent {} times, its dead-letter message contains {}",
-                thing.sent, letter["attempts"]
+                item.sent, dead_letter["attempts"]
             ));
         }
-        let number = letter["stream"]["sequenceNumber"].as_str().and_then(SequenceNumber::parse);
-        if !thing.numbers.contains(&number) {
+        let number = dead_letter["stream"]["sequenceNumber"].as_str().and_then(SequenceNumber::parse);
+        if !item.numbers.contains(&number) {
             self.violation(&format!("{name}: its dead-letter message is of record {number:?}"));
         }
         Some(at)
     }
 
     /// Whether a dead-letter message contains all of it.
-    fn is_of(&self, letter: &Value, thing: &Thing) -> bool {
-        match &thing.what {
-            What::Message(index) => letter["message"] == plain(&self.messages[*index].image),
-            What::Raw(json) => letter["record"] == *json,
+    fn is_of(&self, dead_letter: &Value, item: &Pending) -> bool {
+        match &item.identity {
+            Identity::Message(index) => dead_letter["message"] == plain(&self.messages[*index].image),
+            Identity::Raw(json) => dead_letter["record"] == *json,
         }
     }
 
-    fn may_park(&self, thing: &Thing, code: &str) -> bool {
-        match &thing.what {
-            What::Raw(_) => code == "UnreadableRecord",
-            What::Message(index) if thing.sent == 0 => self.messages[*index].kind == MessageKind::Unsendable,
-            What::Message(_) => thing.refused.last().is_some_and(|(last, alone)| {
+    fn may_dead_letter(&self, item: &Pending, code: &str) -> bool {
+        match &item.identity {
+            Identity::Raw(_) => code == "UnreadableRecord",
+            Identity::Message(index) if item.sent == 0 => self.messages[*index].kind == MessageKind::Unsendable,
+            Identity::Message(_) => item.failures.last().is_some_and(|(last, alone)| {
                 last == code
                     && match meaning(code) {
                         Meaning::Permanent => *alone,
-                        Meaning::Unknown => thing.sent >= ATTEMPTS_AT_THE_UNKNOWN,
+                        Meaning::Unknown => item.sent >= MAX_UNKNOWN_FAILURES,
                         Meaning::Transient | Meaning::Deployment => false,
                     }
             }),
         }
     }
 
-    /// The queue accepted a dead-letter message of this, or of another record with the same bytes, and the relay received the
-    /// response.
-    pub(crate) fn parked(&mut self, at: usize) {
-        let what = self.things[at].what.clone();
-        if let Some(thing) = self.things.iter_mut().find(|thing| !thing.settled && thing.what == what) {
-            thing.settled = true;
+    /// The queue accepted a dead-letter message of this, or of another record with the same bytes, and the relay
+    /// received the response.
+    pub(crate) fn dead_letter_accepted(&mut self, at: usize) {
+        let identity = self.pending[at].identity.clone();
+        if let Some(item) = self.pending.iter_mut().find(|item| !item.settled && item.identity == identity) {
+            item.settled = true;
         }
     }
 
     /// Checks the relay's response: an error, or this JSON.
-    pub(crate) fn close(&self, answer: &InvocationOutcome) {
+    pub(crate) fn check_response(&self, response: &InvocationOutcome) {
         if Instant::now() > self.cutoff {
             self.violation("the relay responds late");
         }
-        let unsettled: Vec<_> = self.things.iter().filter(|thing| !thing.settled).collect();
-        let numbers: Vec<_> = unsettled.iter().flat_map(|thing| &thing.numbers).collect();
-        let right = match answer {
+        let unsettled: Vec<_> = self.pending.iter().filter(|item| !item.settled).collect();
+        let numbers: Vec<_> = unsettled.iter().flat_map(|item| &item.numbers).collect();
+        let right = match response {
             // No sequence number is known to continue from.
             InvocationOutcome::FunctionError => numbers.contains(&&None),
             InvocationOutcome::Returned(json) => {
@@ -287,8 +294,8 @@ impl Ledger {
             InvocationOutcome::NotInvoked => false,
         };
         if !right {
-            let names: Vec<_> = unsettled.iter().map(|thing| self.name(thing)).collect();
-            self.violation(&format!("unsettled are {names:?} at {numbers:?}, the response is {answer:?}"));
+            let names: Vec<_> = unsettled.iter().map(|item| self.name(item)).collect();
+            self.violation(&format!("unsettled are {names:?} at {numbers:?}, the response is {response:?}"));
         }
     }
 }

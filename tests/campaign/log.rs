@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use crate::clock::Clock;
 
-/// Violations, counts of the events of each kind, and, on request, a line for everything that happened.
+/// Violations, the number of occurrences of each kind, and, on request, a line for everything that happened.
 #[derive(Debug)]
 pub(crate) struct Log {
     clock: Clock,
@@ -19,9 +19,9 @@ pub(crate) struct LogContents {
     /// Broken guarantees.
     pub(crate) violations: Vec<String>,
     /// The number of occurrences of each kind.
-    pub(crate) met: BTreeMap<String, u64>,
-    /// Line by line; empty unless requested.
-    pub(crate) story: Vec<String>,
+    pub(crate) counts: BTreeMap<String, u64>,
+    /// A line for everything that happened; empty unless requested.
+    pub(crate) lines: Vec<String>,
 }
 
 impl Log {
@@ -30,30 +30,30 @@ impl Log {
     }
 
     /// Adds a line.
-    pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
+    pub(crate) fn line(&self, line: impl FnOnce() -> String) {
         if self.verbose {
             let line = format!("{:>10.3} {}", self.clock.passed().as_secs_f64(), line());
-            self.state.lock().unwrap().story.push(line);
+            self.state.lock().unwrap().lines.push(line);
         }
     }
 
     /// Counts an occurrence of this kind.
-    pub(crate) fn met(&self, kind: &str) {
-        self.met_times(kind, 1);
+    pub(crate) fn count(&self, kind: &str) {
+        self.count_times(kind, 1);
     }
 
-    pub(crate) fn met_times(&self, kind: &str, times: u64) {
+    pub(crate) fn count_times(&self, kind: &str, times: u64) {
         let mut state = self.state.lock().unwrap();
-        match state.met.get_mut(kind) {
+        match state.counts.get_mut(kind) {
             Some(count) => *count += times,
-            None => drop(state.met.insert(kind.to_owned(), times)),
+            None => drop(state.counts.insert(kind.to_owned(), times)),
         }
     }
 
     /// Reports a broken guarantee.
     pub(crate) fn violation(&self, what: impl Into<String>) {
         let what = what.into();
-        self.tell(|| format!("VIOLATION {what}"));
+        self.line(|| format!("VIOLATION {what}"));
         self.state.lock().unwrap().violations.push(what);
     }
 
@@ -64,7 +64,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn told(&self) -> LogContents {
+    pub(crate) fn contents(&self) -> LogContents {
         self.state.lock().unwrap().clone()
     }
 }

@@ -1,37 +1,42 @@
-//! The failure campaign: seeded schedules of all faults between a command and the bus, in one process and in virtual time. After
-//! each schedule, every guarantee must hold.
+//! The failure campaign: seeded schedules of all faults between a command and the bus, in one process and in virtual
+//! time. After each schedule, every guarantee must hold.
 //!
-//! - `cargo test -p suite-tests --test campaign` runs 1,000 schedules, and the tests of the cost of outages and failures.
+//! - `cargo test -p suite-tests --test campaign` runs 1,000 schedules, and the tests of the cost of outages and
+//!   failures.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.
 //! - `CAMPAIGN_SEED=7 cargo test -p suite-tests --test campaign schedules -- --nocapture` runs one, and prints its log.
 //!
 //! Guarantees that are checked after each schedule:
-//! - An acknowledged append is stored, a failed one is not, and one with an unknown outcome is stored completely or not at all.
-//!   Events and messages are numbered without gap or duplicate, and the metadata agree.
-//! - Within an aggregate, the times and ids of events never run backwards, although the clocks of the writers differ. An event is
-//!   visible within `SETTLE_WRITES` of its time plus that difference, unless its call arrived later than calls should.
-//! - Every message of a stored event was delivered, or is complete in the dead-letter queue, or, if the mapping limits retries or
-//!   record ages, complete in its on-failure destination.
+//! - An acknowledged append is stored, a failed one is not, and one with an unknown outcome is stored completely or not
+//!   at all. Events and messages are numbered without gap or duplicate, and the metadata agree.
+//! - Within an aggregate, the times and ids of events never run backwards, although the clocks of the writers differ. An
+//!   event is visible within `SETTLE_WRITES` of its time plus that difference, unless its call arrived later than calls
+//!   should.
+//! - Every message of a stored event was delivered, or is complete in the dead-letter queue, or, if the mapping limits
+//!   retries or record ages, complete in the on-failure destination.
 //! - Every delivered message was committed, and has the same bytes each time.
-//! - If the stream keeps the order of commits and batches are delivered one by one, first deliveries of an aggregate are in the
-//!   order of `messageSeq`, except after a message that was dead-lettered or discarded. This also holds with retries, splits,
-//!   crashes, repeated batches and late arrivals.
-//! - If the stream keeps only the order per item, as DynamoDB guarantees, or batches are concurrent, the order holds within each
-//!   batch: no message is sent while an earlier message of its aggregate in the batch is unsettled.
-//! - The schedule ends after the faults of the bus and the queue have ended. This needs a mapping that splits batches, as the
-//!   template's does, or time enough for a whole batch, without messages that the bus always rejects: if the stream is out of order, a batch that is never finished has its
-//!   checkpoint at a message that is late in its aggregate's order, and begins with the same messages each time.
-//! - In each invocation no settled message is sent again, messages are dead-lettered only for permanent errors, no message is sent
-//!   after the bus has rejected the deployment or the time is up, and the response contains the lowest unsettled sequence number.
+//! - If the stream keeps the order of commits and batches are delivered one by one, first deliveries of an aggregate
+//!   are in the order of `messageSeq`, except after a message that was dead-lettered or discarded. This also holds with
+//!   retries, splits, crashes, repeated batches and late arrivals.
+//! - If the stream keeps only the order per item, as DynamoDB guarantees, or batches are concurrent, the order holds
+//!   within each batch: no message is sent while an earlier message of its aggregate in the batch is unsettled.
+//! - The schedule ends after the faults of the bus and the queue have ended. For this, the mapping splits batches, as
+//!   the template's does, or the function has time enough for a whole batch and the bus rejects no message permanently.
+//!   Otherwise a schedule with a stream out of order may never end: the checkpoint of an unfinished batch is then a
+//!   message that is late in its aggregate's order, so that each retry begins with the same messages.
+//! - In each invocation no settled message is sent again, messages are dead-lettered only for permanent errors, no
+//!   message is sent after the bus has rejected the deployment or the time is up, and the response contains the lowest
+//!   unsettled sequence number.
 //!
 //! In reading order:
 //! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
 //! - [`writers`] on a [`database`] that loses calls and responses; [`bell`]: an aggregate with many messages.
-//! - [`stream`]: the records of their commits; [`shard`]: their delivery by a mapping; [`lambda`]: the relay's invocations.
-//! - [`services`]: a bus and a queue with [`faults`]; [`ledger`]: the calls that a relay may make.
-//! - [`schedules`]: all of them.
+//! - [`stream`]: the records of their commits; [`shard`]: their delivery by a mapping; [`lambda`]: the relay's
+//!   invocations.
+//! - [`services`]: a bus and a queue with [`faults`]; [`ledger`]: the checks of each call of the relay.
+//! - [`schedules`]: runs all schedules.
 //! - [`checks`]: the checks at the end of a schedule.
-//! - [`wire`], [`process`]: calls without a network, and processes that crash.
+//! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
 //! - [`contention`]: many writers to one aggregate.
 
@@ -48,6 +53,7 @@ mod faults;
 mod lambda;
 mod ledger;
 mod log;
+mod network;
 mod outage;
 mod process;
 mod schedule;
@@ -55,5 +61,4 @@ mod schedules;
 mod services;
 mod shard;
 mod stream;
-mod wire;
 mod writers;

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::clock::{Clock, in_virtual_time};
 use crate::counts::{insert, relay};
+use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
 use crate::stream::STREAM;
-use crate::wire::{self, AwsCall, Lost, Reply, Service};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const AGGREGATES: usize = 50;
@@ -29,10 +29,10 @@ enum Down {
     /// Connections are refused.
     Unreachable,
     /// No response ever arrives.
-    Silent,
-    /// 503.
+    NoResponse,
+    /// The bus returns 503.
     Failing,
-    /// 400.
+    /// The bus returns 400 `ThrottlingException`.
     Throttling,
     /// The function's role lacks the permission.
     Denying,
@@ -43,56 +43,56 @@ enum Down {
 struct Bus {
     down: Down,
     until: Instant,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<Received>>,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct Received {
     /// The number of messages that were sent to the queue.
-    parked: usize,
+    dead_letters: usize,
     calls_while_down: usize,
     /// The number of messages that were accepted by the end of each call.
     calls: Vec<usize>,
     /// The id of each message, and the time of its acceptance.
-    taken: Vec<(String, Instant)>,
+    accepted: Vec<(String, Instant)>,
 }
 
-impl Heard {
+impl Received {
     /// The number of calls for the delivery of this number of messages.
     fn calls_for(&self, messages: usize) -> usize {
-        self.calls.partition_point(|&taken| taken < messages) + 1
+        self.calls.partition_point(|&accepted| accepted < messages) + 1
     }
 }
 
 impl Service for Bus {
-    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let this = self.clone();
         async move {
             sleep(Duration::from_millis(20)).await;
             if call.operation != "PutEvents" {
-                this.heard.lock().unwrap().parked += 1;
-                return Err(Lost);
+                this.received.lock().unwrap().dead_letters += 1;
+                return Err(ConnectionLost);
             }
-            let refusal = |status, code| Ok(Reply { status, body: json!({"__type": code}).to_string() });
+            let error = |status, code| Ok(Reply { status, body: json!({"__type": code}).to_string() });
             if Instant::now() < this.until {
-                this.heard.lock().unwrap().calls_while_down += 1;
+                this.received.lock().unwrap().calls_while_down += 1;
                 return match this.down {
-                    Down::Unreachable => Err(Lost),
-                    Down::Silent => std::future::pending().await,
-                    Down::Failing => refusal(503, "ServiceUnavailable"),
-                    Down::Throttling => refusal(400, "ThrottlingException"),
-                    Down::Denying => refusal(400, "AccessDeniedException"),
+                    Down::Unreachable => Err(ConnectionLost),
+                    Down::NoResponse => std::future::pending().await,
+                    Down::Failing => error(503, "ServiceUnavailable"),
+                    Down::Throttling => error(400, "ThrottlingException"),
+                    Down::Denying => error(400, "AccessDeniedException"),
                 };
             }
             let request: Value = serde_json::from_str(&call.body).unwrap();
             let entries = request["Entries"].as_array().unwrap();
-            let mut heard = this.heard.lock().unwrap();
+            let mut received = this.received.lock().unwrap();
             for entry in entries {
                 let detail: Value = serde_json::from_str(entry["Detail"].as_str().unwrap()).unwrap();
-                heard.taken.push((detail["metadata"]["messageId"].as_str().unwrap().to_owned(), Instant::now()));
+                received.accepted.push((detail["metadata"]["messageId"].as_str().unwrap().to_owned(), Instant::now()));
             }
-            let taken = heard.taken.len();
-            heard.calls.push(taken);
+            let accepted = received.accepted.len();
+            received.calls.push(accepted);
             let results: Vec<_> = entries.iter().map(|_| json!({"EventId": "e"})).collect();
             Ok(Reply { status: 200, body: json!({"FailedEntryCount": 0, "Entries": results}).to_string() })
         }
@@ -114,7 +114,7 @@ struct Outage {
     invocations_while_down: usize,
     /// The number of waiting messages at the end of the outage.
     backlog: usize,
-    /// The invocations, calls and time for their delivery.
+    /// The invocations, calls and time that the delivery of the backlog takes.
     invocations_for_backlog: usize,
     calls_for_backlog: usize,
     drained: Duration,
@@ -127,9 +127,9 @@ fn outage(down: Down) -> Outage {
         let (function, event) = declared();
         let clock = Clock::start();
         let end = Instant::now() + HOUR;
-        let heard = Arc::new(Mutex::new(Heard::default()));
-        let bus = Bus { down, until: end, heard: Arc::clone(&heard) };
-        let relay = relay(&wire::config(bus));
+        let received = Arc::new(Mutex::new(Received::default()));
+        let bus = Bus { down, until: end, received: Arc::clone(&received) };
+        let relay = relay(&network::config(bus));
 
         let mut mapping = Mapping::new(event.settings.clone());
         let arrives = |number: usize| EVERY * u32::try_from(number.saturating_sub(BURST)).unwrap();
@@ -144,7 +144,7 @@ fn outage(down: Down) -> Outage {
             }
             match mapping.poll(now) {
                 Step::Invoke(batch) => {
-                    let drained = heard.lock().unwrap().taken.len() >= backlog;
+                    let drained = received.lock().unwrap().accepted.len() >= backlog;
                     invocations_while_down += usize::from(Instant::now() < end);
                     invocations_for_backlog += usize::from(Instant::now() >= end && !drained);
                     let outcome = invoke(&relay, &batch.payload(), function.timeout).await;
@@ -160,25 +160,25 @@ fn outage(down: Down) -> Outage {
                 }
             }
         }
-        let heard = heard.lock().unwrap();
-        in_order(&heard.taken, count);
-        assert_eq!(heard.parked, 0, "an outage causes no dead-letter message");
+        let received = received.lock().unwrap();
+        assert_in_order(&received.accepted, count);
+        assert_eq!(received.dead_letters, 0, "an outage causes no dead-letter message");
         Outage {
-            calls_while_down: heard.calls_while_down,
+            calls_while_down: received.calls_while_down,
             invocations_while_down,
             backlog,
             invocations_for_backlog,
-            calls_for_backlog: heard.calls_for(backlog),
-            drained: heard.taken[backlog - 1].1 - end,
+            calls_for_backlog: received.calls_for(backlog),
+            drained: received.accepted[backlog - 1].1 - end,
         }
     })
 }
 
 async fn invoke(relay: &Relay, payload: &str, time: Duration) -> InvocationOutcome {
     let batch = serde_json::from_str(payload).unwrap();
-    let answer = tokio::time::timeout(time, relay.handle(batch, Instant::now() + time)).await;
-    let answer = answer.expect("the relay responds in time").expect("every record has a number");
-    InvocationOutcome::Returned(serde_json::to_string(&answer).unwrap())
+    let response = tokio::time::timeout(time, relay.handle(batch, Instant::now() + time)).await;
+    let response = response.expect("the relay responds in time").expect("every record has a number");
+    InvocationOutcome::Returned(serde_json::to_string(&response).unwrap())
 }
 
 fn record(number: usize, now: Duration) -> Record {
@@ -187,29 +187,30 @@ fn record(number: usize, now: Duration) -> Record {
     Record::from_stream(record, STREAM).unwrap()
 }
 
-/// The bus accepted every message once, and those of an aggregate in order.
-fn in_order(taken: &[(String, Instant)], count: usize) {
+/// Asserts that the bus accepted every message once, and those of an aggregate in order.
+fn assert_in_order(accepted: &[(String, Instant)], count: usize) {
     let mut last = BTreeMap::new();
-    for (message, _) in taken {
+    for (message, _) in accepted {
         let (id, seq) = message.split_once('-').unwrap();
         let before = last.insert(id, seq.parse::<usize>().unwrap()).unwrap_or_default();
         assert_eq!(seq.parse(), Ok(before + 1), "{message}");
     }
-    assert_eq!(taken.len(), count, "some are lost");
+    assert_eq!(accepted.len(), count, "messages are lost");
 }
 
 #[test]
 fn outage_of_an_hour_loses_no_message_and_the_backlog_is_sent_afterwards() {
     let (function, event) = declared();
-    // An invocation uses its whole time, with a delay after each failure; one without permission ends at once.
+    // An invocation uses its whole time, with a delay after each failure; an invocation without permission ends at
+    // once.
     let longest_delay = daybook_event_source_mapping::mapping::LONGEST_DELAY;
-    let at_most = |seconds: Duration| usize::try_from(HOUR.as_secs() / seconds.as_secs()).unwrap() + 20;
-    for down in [Down::Unreachable, Down::Silent, Down::Failing, Down::Throttling, Down::Denying] {
+    let max_invocations = |seconds: Duration| usize::try_from(HOUR.as_secs() / seconds.as_secs()).unwrap() + 20;
+    for down in [Down::Unreachable, Down::NoResponse, Down::Failing, Down::Throttling, Down::Denying] {
         let outage = outage(down);
         eprintln!("{down:?}: {outage:?}");
         let invocations = match down {
-            Down::Denying => at_most(longest_delay),
-            _ => at_most(function.timeout),
+            Down::Denying => max_invocations(longest_delay),
+            _ => max_invocations(function.timeout),
         };
         assert!(outage.invocations_while_down <= invocations, "{down:?}: {outage:?}");
         // Delays grow up to five seconds, with an average of two and a half.

@@ -17,9 +17,9 @@ pub(crate) enum Crash {
 
 /// The state of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Life {
+pub(crate) struct Process {
     state: Mutex<State>,
-    dead: Notify,
+    crashed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ struct State {
     calls: usize,
 }
 
-impl Life {
-    /// Starts again, with this crash.
+impl Process {
+    /// Starts an invocation or a command, which crashes at this point, if any.
     pub(crate) fn begin(&self, crash: Option<Crash>) {
         *self.state.lock().unwrap() = State { crash, calls: 0 };
     }
@@ -42,15 +42,15 @@ impl Life {
         (state.crash == Some(Crash::BeforeCall(number)), state.crash == Some(Crash::AfterCall(number)))
     }
 
-    /// Crashes: the caller of the process sees [`dead`](Self::dead), and this future never continues.
-    pub(crate) async fn die(&self) -> ! {
-        self.dead.notify_one();
+    /// Crashes: the caller of the process sees [`crashed`](Self::crashed), and this future never continues.
+    pub(crate) async fn crash(&self) -> ! {
+        self.crashed.notify_one();
         match std::future::pending::<std::convert::Infallible>().await {}
     }
 
     /// Ends when the process crashes.
-    pub(crate) async fn dead(&self) {
-        self.dead.notified().await;
+    pub(crate) async fn crashed(&self) {
+        self.crashed.notified().await;
     }
 }
 

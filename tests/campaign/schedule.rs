@@ -10,25 +10,25 @@ use daybook_table::AggregateKey;
 use tokio::time::{Instant, sleep};
 
 use crate::bell::Bell;
-use crate::checks::{Promise, check_commits, check_messages, check_table};
+use crate::checks::{Guarantees, check_commits, check_messages, check_table};
 use crate::clock::{Clock, in_virtual_time};
 use crate::database::{Database, TABLE};
 use crate::dice::Dice;
-use crate::faults::Illness;
+use crate::faults::ServiceFaults;
 use crate::lambda::Function;
 use crate::log::{Log, LogContents};
 use crate::services::Services;
 use crate::shard::Poller;
-use crate::stream::{CampaignMessage, MessageKind, Telling, tell};
+use crate::stream::{CampaignMessage, MessageKind, StreamShape, build_stream};
 use crate::writers::{Attempt, Work};
 
 /// The maximum time of a schedule after the end of all faults.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
 
-/// Rows stay for a week.
-const LONGER_THAN_ROWS_STAY: Duration = Duration::from_secs(8 * 24 * 60 * 60);
+/// Longer than the seven days after which outbox rows expire.
+const UNTIL_ROWS_EXPIRE: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
-/// Carries out the schedule of a seed, and tells what came of it.
+/// Runs the schedule of a seed and returns its log.
 pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
     in_virtual_time(async {
         fastrand::seed(seed);
@@ -38,11 +38,11 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
         let database = Database::new(seed, clock, Arc::clone(&log));
         let (work, attempts) = write(seed, &mut dice, clock, &log, &database).await;
         relay(&work, &mut dice, &log, &attempts).await;
-        log.told()
+        log.contents()
     })
 }
 
-/// The writers' part.
+/// The part of the writers: runs them, and checks the table.
 async fn write(
     seed: u64,
     dice: &mut Dice,
@@ -71,7 +71,7 @@ async fn write(
         registry: Arc::new(aggregates::registry().unwrap().with::<Bell>().unwrap()),
         volume: if large { 300_000 } else { 20 },
     });
-    database.fall_ill();
+    database.start_faults();
     let (writers, commands) = match (large, many, dice.chance(0.03)) {
         (true, ..) => (2, 8),
         (false, true, _) => (3, 12),
@@ -79,7 +79,7 @@ async fn write(
         (false, false, false) => (dice.number(1..=3), dice.size(2..=10)),
     };
     let attempts = work.run(writers, commands).await;
-    database.recover();
+    database.stop_faults();
     // Calls that were sent still arrive.
     sleep(Duration::from_secs(60)).await;
     check_table(database, &keys, &attempts, log);
@@ -87,7 +87,7 @@ async fn write(
     (work, attempts)
 }
 
-/// The findings of an operator's verification of every aggregate.
+/// Verifies every aggregate as an operator does. Each finding is a violation.
 async fn verify(work: &Work, log: &Log) {
     let store = store(&work.database);
     for key in &work.keys {
@@ -102,13 +102,13 @@ fn store(database: &Database) -> EventStore {
     EventStore::new(&database.config(Arc::default()), StoreSettings::new(TABLE))
 }
 
-/// The relay's part.
+/// The part of the relay: delivers the stream, and checks the messages.
 async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt]) {
     let Work { seed, clock, ref database, .. } = *work;
     let recorded = database.stream();
     check_commits(&recorded, attempts, log);
     let mut settings = settings(dice);
-    let mut telling = Telling {
+    let mut shape = StreamShape {
         in_order: dice.chance(0.5),
         shards: dice.size(1..=2),
         damage: dice.one_of(&[0.0, 0.0, 0.05, 0.3]),
@@ -118,27 +118,27 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
     };
     let (large, many) = (work.volume > 1_000, work.keys.len() > 10);
     if large || many {
-        log.met(if large { "large messages" } else { "many aggregates" });
-        (settings.batch_size, telling.shards, telling.spread) = (100, 1, Duration::ZERO);
+        log.count(if large { "large messages" } else { "many aggregates" });
+        (settings.batch_size, shape.shards, shape.spread) = (100, 1, Duration::ZERO);
     }
-    let stream = tell(recorded, telling, dice, log, clock.now());
+    let stream = build_stream(recorded, shape, dice, log, clock.now());
     let messages = Arc::new(stream.messages.clone());
-    log.met_times("message committed", messages.len() as u64);
-    log.tell(|| format!("{} messages, {telling:?}, {settings:?}", messages.len()));
+    log.count_times("message committed", messages.len() as u64);
+    log.line(|| format!("{} messages, {shape:?}, {settings:?}", messages.len()));
 
-    let ill_for = dice.one_of(&[0, 1, 5, 20, 60, 120]);
-    let illness = Illness::draw(dice, Instant::now() + Duration::from_secs(ill_for));
+    let seconds_of_faults = dice.one_of(&[0, 1, 5, 20, 60, 120]);
+    let faults = ServiceFaults::draw(dice, Instant::now() + Duration::from_secs(seconds_of_faults));
     // A batch of nothing but rejected messages looks like a bus that rejects everything, until the mapping splits it.
     let rejects = settings.bisect_batch_on_function_error;
-    let doomed = if rejects { doomed(dice, &messages) } else { BTreeMap::new() };
-    let services = Services::new(seed, Arc::clone(log), Arc::clone(&messages), illness.clone(), &doomed);
+    let rejected = if rejects { rejected(dice, &messages) } else { BTreeMap::new() };
+    let services = Services::new(seed, Arc::clone(log), Arc::clone(&messages), faults.clone(), &rejected);
     let splits = settings.bisect_batch_on_function_error;
-    let function = Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(&messages), illness, splits);
-    let promise = Promise {
-        order: telling.in_order && settings.parallelization_factor == 1,
+    let function = Function::new(seed, services.clone(), Arc::clone(log), Arc::clone(&messages), faults, splits);
+    let guarantees = Guarantees {
+        order: shape.in_order && settings.parallelization_factor == 1,
         filtered: settings.filter != RecordFilter::default(),
     };
-    log.met(if promise.order { "order promised" } else { "order promised within a batch" });
+    log.count(if guarantees.order { "order guaranteed" } else { "order guaranteed within a batch" });
 
     let mut pollers = Vec::new();
     for (number, shard) in stream.shards.iter().enumerate() {
@@ -154,7 +154,7 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
             messages: Arc::clone(&messages),
             dice: Dice::new(seed, &format!("shard {number}")),
             restarts,
-            give_up: Instant::now() + Duration::from_secs(ill_for) + PATIENCE,
+            deadline: Instant::now() + Duration::from_secs(seconds_of_faults) + PATIENCE,
         };
         pollers.push(tokio::spawn(poller.run(Arc::clone(shard))));
     }
@@ -163,30 +163,31 @@ async fn relay(work: &Work, dice: &mut Dice, log: &Arc<Log>, attempts: &[Attempt
     }
     // Abandoned invocations end, and calls that were sent still arrive.
     sleep(Duration::from_secs(300)).await;
-    check_messages(&stream, &services.effects(), services.bus(), promise, log);
+    check_messages(&stream, &services.effects(), services.bus(), guarantees, log);
     check_expiry(work, dice, log, &messages).await;
-    log.tell(|| format!("{} invocations", function.invocations()));
+    log.line(|| format!("{} invocations", function.invocations()));
 }
 
-/// The table deletes expired rows, and no message is sent because of it.
+/// Deletes expired rows from the table, and checks that no message is sent because of it.
 async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &Arc<Vec<CampaignMessage>>) {
     let Work { seed, clock, ref database, .. } = *work;
     if !dice.chance(0.2) {
         return;
     }
-    sleep(LONGER_THAN_ROWS_STAY).await;
+    sleep(UNTIL_ROWS_EXPIRE).await;
     let before = database.stream().len();
     let swept = database.sweep_expired();
     log.expect(swept == messages.len(), || format!("{} rows have expired, {swept} were deleted", messages.len()));
-    log.met_times("row expired", swept as u64);
+    log.count_times("row expired", swept as u64);
     verify(work, log).await;
     let removals: Vec<_> = database.stream().into_iter().skip(before).collect();
     log.expect(removals.len() == swept, || format!("{} removals of {swept} rows", removals.len()));
 
-    let telling =
-        Telling { in_order: true, shards: 1, damage: 0.0, malformed: false, noise: 0, spread: Duration::ZERO };
-    let stream = tell(removals, telling, dice, log, clock.now());
-    let services = Services::new(seed, Arc::clone(log), Arc::clone(messages), Illness::default(), &BTreeMap::new());
+    let shape =
+        StreamShape { in_order: true, shards: 1, damage: 0.0, malformed: false, noise: 0, spread: Duration::ZERO };
+    let stream = build_stream(removals, shape, dice, log, clock.now());
+    let services =
+        Services::new(seed, Arc::clone(log), Arc::clone(messages), ServiceFaults::default(), &BTreeMap::new());
     let poller = Poller {
         clock,
         log: Arc::clone(log),
@@ -195,7 +196,7 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
             services.clone(),
             Arc::clone(log),
             Arc::clone(messages),
-            Illness::default(),
+            ServiceFaults::default(),
             false,
         ),
         services: services.clone(),
@@ -203,7 +204,7 @@ async fn check_expiry(work: &Work, dice: &mut Dice, log: &Arc<Log>, messages: &A
         messages: Arc::clone(messages),
         dice: Dice::new(seed, "expiry"),
         restarts: vec![],
-        give_up: Instant::now() + PATIENCE,
+        deadline: Instant::now() + PATIENCE,
     };
     poller.run(Arc::clone(&stream.shards[0])).await;
     log.expect(services.effects().is_empty(), || "a message was sent because its row expired".to_owned());
@@ -231,14 +232,14 @@ fn settings(dice: &mut Dice) -> MappingSettings {
 }
 
 /// Messages that the bus permanently rejects, and the codes.
-fn doomed(dice: &mut Dice, messages: &[CampaignMessage]) -> BTreeMap<usize, &'static str> {
+fn rejected(dice: &mut Dice, messages: &[CampaignMessage]) -> BTreeMap<usize, &'static str> {
     let rate = dice.one_of(&[0.0, 0.0, 0.05, 0.3]);
     let sound = messages.iter().enumerate().filter(|(_, message)| message.kind == MessageKind::Sound);
-    let mut doomed = BTreeMap::new();
+    let mut rejected = BTreeMap::new();
     for (index, _) in sound {
         if dice.chance(rate) {
-            doomed.insert(index, dice.one_of(&["InvalidArgument", "RedactionFailure", "SomethingNew"]));
+            rejected.insert(index, dice.one_of(&["InvalidArgument", "RedactionFailure", "SomethingNew"]));
         }
     }
-    doomed
+    rejected
 }

@@ -1,4 +1,4 @@
-//! All schedules.
+//! Runs all schedules.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,24 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::log::LogContents;
 use crate::schedule;
 
-/// Schedules in a normal run.
+/// The number of schedules in a normal run.
 const SCHEDULES: u64 = 1_000;
 
 /// The maximum number of failing seeds that are reported.
-const FAILURES_TOLD: usize = 3;
+const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const MUST_BE_MET: [&str; 66] = [
-    "answer lost",
+const REQUIRED_KINDS: [&str; 66] = [
     "append NotStored",
-    "append Nothing",
     "append Stored",
+    "append Unknown",
     "append conflict",
     "append contended",
-    "bus ADenial",
-    "bus ARefusal",
-    "bus AnUnknownCode",
     "bus Denied",
+    "bus DeniedEntry",
     "bus EmptyResults",
     "bus FailedAfter",
     "bus FailedBefore",
@@ -37,9 +34,11 @@ const MUST_BE_MET: [&str; 66] = [
     "bus LostAfter",
     "bus LostBefore",
     "bus MissingResults",
+    "bus RejectedEntry",
     "bus Slow",
     "bus SomeEntries",
     "bus Throttled",
+    "bus UnknownCode",
     "bus WrongCount",
     "damaged row Unreadable",
     "damaged row Unsendable",
@@ -55,18 +54,18 @@ const MUST_BE_MET: [&str; 66] = [
     "discarded for RecordAgeExceeded",
     "discarded for RetryAttemptsExhausted",
     "function throttled",
-    "invocation forgotten",
+    "invocation abandoned",
     "large messages",
     "many aggregates",
-    "mapping begins again",
-    "mapping goes on elsewhere",
+    "mapping restarts at its position",
+    "mapping restarts at the first record",
     "message delivered again",
     "noise: a row that TTL deletes",
     "noise: a row that changes",
     "noise: a snapshot",
-    "noise: an answer that is kept",
-    "order promised",
-    "order promised within a batch",
+    "noise: a stored response",
+    "order guaranteed within a batch",
+    "order guaranteed",
     "poison: a row of no aggregate",
     "poison: a row without an image",
     "poison: a row without attributes",
@@ -77,8 +76,9 @@ const MUST_BE_MET: [&str; 66] = [
     "record without a number",
     "records repeated in a batch",
     "records shuffled in a batch",
-    "refusal on record",
+    "rejection recorded",
     "relay crash between steps",
+    "response lost",
     "row expired",
     "stream out of order",
     "writer crash",
@@ -90,22 +90,22 @@ fn schedules_keep_every_promise() {
         return replay(seed);
     }
     let count = number("CAMPAIGN_SCHEDULES").unwrap_or(SCHEDULES);
-    let met = Mutex::new(BTreeMap::<String, u64>::new());
+    let counts = Mutex::new(BTreeMap::<String, u64>::new());
     let failures = Mutex::new(BTreeMap::new());
     let next = AtomicU64::new(0);
     let work = || {
-        while failures.lock().unwrap().len() < FAILURES_TOLD {
+        while failures.lock().unwrap().len() < MAX_REPORTED_FAILURES {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= count {
                 return;
             }
-            let told = catch_unwind(AssertUnwindSafe(|| schedule::run(seed, false)));
-            let told = told
+            let contents = catch_unwind(AssertUnwindSafe(|| schedule::run(seed, false)));
+            let contents = contents
                 .unwrap_or_else(|_| LogContents { violations: vec!["it panics".to_owned()], ..LogContents::default() });
-            let mut met = met.lock().unwrap();
-            told.met.into_iter().for_each(|(kind, times)| *met.entry(kind).or_default() += times);
-            if !told.violations.is_empty() {
-                failures.lock().unwrap().insert(seed, told.violations);
+            let mut counts = counts.lock().unwrap();
+            contents.counts.into_iter().for_each(|(kind, times)| *counts.entry(kind).or_default() += times);
+            if !contents.violations.is_empty() {
+                failures.lock().unwrap().insert(seed, contents.violations);
             }
         }
     };
@@ -123,11 +123,11 @@ fn schedules_keep_every_promise() {
         eprintln!("  replay it: CAMPAIGN_SEED={seed} {command}");
     }
     assert!(failures.is_empty(), "schedules failed: {:?}", failures.keys());
-    let met = met.into_inner().unwrap();
-    eprintln!("{count} schedules: {met:#?}");
+    let counts = counts.into_inner().unwrap();
+    eprintln!("{count} schedules: {counts:#?}");
     if count >= SCHEDULES {
-        let missed: Vec<_> = MUST_BE_MET.iter().filter(|kind| !met.contains_key(**kind)).collect();
-        assert!(missed.is_empty(), "never met: {missed:?}");
+        let missed: Vec<_> = REQUIRED_KINDS.iter().filter(|kind| !counts.contains_key(**kind)).collect();
+        assert!(missed.is_empty(), "never occurred: {missed:?}");
     }
 }
 
@@ -135,7 +135,7 @@ fn schedules_keep_every_promise() {
 fn repeated_seed_produces_the_same_log() {
     for seed in 0..12 {
         let (first, second) = (schedule::run(seed, true), schedule::run(seed, true));
-        for (first, second) in first.story.iter().zip(&second.story) {
+        for (first, second) in first.lines.iter().zip(&second.lines) {
             assert_eq!(first, second, "seed {seed}");
         }
         assert_eq!(first, second, "seed {seed}");
@@ -143,9 +143,9 @@ fn repeated_seed_produces_the_same_log() {
 }
 
 fn replay(seed: u64) {
-    let told = schedule::run(seed, true);
-    told.story.iter().for_each(|line| eprintln!("{line:.500}"));
-    assert!(told.violations.is_empty(), "seed {seed}: {:#?}", told.violations);
+    let contents = schedule::run(seed, true);
+    contents.lines.iter().for_each(|line| eprintln!("{line:.500}"));
+    assert!(contents.violations.is_empty(), "seed {seed}: {:#?}", contents.violations);
 }
 
 fn number(name: &str) -> Option<u64> {

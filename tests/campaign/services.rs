@@ -14,12 +14,12 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::dice::Dice;
-use crate::faults::{Illness, ServiceFault, latency, refusal};
+use crate::faults::{ServiceFault, ServiceFaults, error_reply, latency};
 use crate::ledger::Ledger;
 use crate::log::Log;
-use crate::process::Life;
+use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
+use crate::process::Process;
 use crate::stream::{CampaignMessage, MessageKind};
-use crate::wire::{self, AwsCall, Lost, Reply, Service};
 
 /// The result of a message or of an unreadable record.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,12 +27,12 @@ pub(crate) enum Effect {
     /// The bus accepted the message with this index.
     Delivered(usize),
     /// The queue accepted the message with this index.
-    Parked(usize),
+    DeadLettered(usize),
     /// The queue accepted an unreadable record.
-    ParkedRaw(Value),
+    DeadLetteredRaw(Value),
     /// The mapping discarded the message, and its destination received it.
     Discarded(usize),
-    /// The same for an unreadable record.
+    /// The mapping discarded an unreadable record, and its destination received it.
     DiscardedRaw(Value),
 }
 
@@ -60,24 +60,24 @@ impl std::fmt::Debug for Inner {
 #[derive(Debug)]
 struct State {
     dice: Dice,
-    illness: Illness,
+    faults: ServiceFaults,
     effects: Vec<Effect>,
 }
 
 impl Services {
-    /// Services of which the bus permanently rejects some of these messages.
+    /// Services with a bus that permanently rejects some of these messages, each with its code.
     pub(crate) fn new(
         seed: u64,
         log: Arc<Log>,
         messages: Arc<Vec<CampaignMessage>>,
-        illness: Illness,
-        doomed: &BTreeMap<usize, &'static str>,
+        faults: ServiceFaults,
+        rejected: &BTreeMap<usize, &'static str>,
     ) -> Self {
         let bus = Bus::with("main", "dlq");
         let by_detail = messages.iter().enumerate();
         let by_detail =
             by_detail.filter_map(|(index, message)| Some((message.image["detail"]["S"].as_str()?.to_owned(), index)));
-        let rules = doomed.iter().map(|(&index, &code)| Rule {
+        let rules = rejected.iter().map(|(&index, &code)| Rule {
             containing: messages[index].id.clone(),
             code: code.to_owned(),
             times: None,
@@ -89,13 +89,13 @@ impl Services {
             by_detail: by_detail.collect(),
             rules: rules.collect(),
             messages,
-            state: Mutex::new(State { dice: Dice::new(seed, "services"), illness, effects: Vec::new() }),
+            state: Mutex::new(State { dice: Dice::new(seed, "services"), faults, effects: Vec::new() }),
         }))
     }
 
     /// The configuration of a function instance's clients.
-    pub(crate) fn config(&self, life: Arc<Life>, ledger: Arc<Mutex<Option<Ledger>>>) -> SdkConfig {
-        wire::config(Connection { services: self.clone(), life, ledger })
+    pub(crate) fn config(&self, process: Arc<Process>, ledger: Arc<Mutex<Option<Ledger>>>) -> SdkConfig {
+        network::config(Connection { services: self.clone(), process, ledger })
     }
 
     pub(crate) fn bus(&self) -> &Bus {
@@ -106,8 +106,8 @@ impl Services {
         self.0.state.lock().unwrap().effects.clone()
     }
 
-    /// Adds a result from another source.
-    pub(crate) fn note(&self, effect: Effect) {
+    /// Adds a result that the mapping caused.
+    pub(crate) fn add_effect(&self, effect: Effect) {
         self.0.state.lock().unwrap().effects.push(effect);
     }
 }
@@ -116,30 +116,30 @@ impl Services {
 #[derive(Debug)]
 struct Connection {
     services: Services,
-    life: Arc<Life>,
+    process: Arc<Process>,
     ledger: Arc<Mutex<Option<Ledger>>>,
 }
 
 /// A call that was sent.
 struct Sent {
     services: Arc<Inner>,
-    life: Arc<Life>,
+    process: Arc<Process>,
     ledger: Arc<Mutex<Option<Ledger>>>,
-    dies_after: bool,
+    crashes_after: bool,
     fault: Option<ServiceFault>,
 }
 
 impl Service for Connection {
-    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>> {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let services = Arc::clone(&self.services.0);
-        let (life, ledger) = (Arc::clone(&self.life), Arc::clone(&self.ledger));
+        let (process, ledger) = (Arc::clone(&self.process), Arc::clone(&self.ledger));
         async move {
-            let (dies_before, dies_after) = life.call();
-            if dies_before {
-                life.die().await;
+            let (crashes_before, crashes_after) = process.call();
+            if crashes_before {
+                process.crash().await;
             }
             let fault = services.draw(&call.operation);
-            let sent = Sent { services, life, ledger, dies_after, fault };
+            let sent = Sent { services, process, ledger, crashes_after, fault };
             match call.operation.as_str() {
                 "PutEvents" => sent.put_events(call).await,
                 "SendMessage" => sent.send_message(call).await,
@@ -151,17 +151,17 @@ impl Service for Connection {
 }
 
 impl Sent {
-    async fn put_events(self, call: AwsCall) -> Result<Reply, Lost> {
+    async fn put_events(self, call: AwsCall) -> Result<Reply, ConnectionLost> {
         let request: Value = serde_json::from_str(&call.body).unwrap();
         let entries = request["Entries"].as_array().unwrap();
         let known = |entry: &Value| self.services.by_detail.get(entry["Detail"].as_str()?).copied();
         let indices: Vec<_> = entries.iter().map(known).collect();
         let Some(indices) = indices.into_iter().collect::<Option<Vec<usize>>>() else {
             self.services.log.violation("a message is sent that was never committed");
-            return Err(Lost);
+            return Err(ConnectionLost);
         };
-        self.with_ledger(|ledger| ledger.sends(&indices));
-        self.services.log.tell(|| {
+        self.with_ledger(|ledger| ledger.check_request(&indices));
+        self.services.log.line(|| {
             let names: Vec<_> = indices.iter().map(|&index| self.services.name(index)).collect();
             format!("PutEvents [{}] {:?}", names.join(", "), self.fault)
         });
@@ -173,10 +173,10 @@ impl Sent {
         let delivered = indices.clone();
         let effect = async move {
             let reply = services.arrive("AWSEvents.PutEvents", call.body, Some(script))?;
-            let answer: Value = serde_json::from_str(&reply.body).unwrap();
+            let response: Value = serde_json::from_str(&reply.body).unwrap();
             let mut state = services.state.lock().unwrap();
             for (at, index) in delivered.into_iter().enumerate() {
-                if answer["Entries"][at]["EventId"].is_string() {
+                if response["Entries"][at]["EventId"].is_string() {
                     state.effects.push(Effect::Delivered(index));
                 }
             }
@@ -186,44 +186,45 @@ impl Sent {
             }
             Ok(reply)
         };
-        let reply = self.travel(effect).await?;
+        let reply = self.transmit(effect).await?;
         let reply = match self.fault {
-            Some(fault) => Reply { body: fault.spoil(reply.body), ..reply },
+            Some(fault) => Reply { body: fault.damage_response(reply.body), ..reply },
             None => reply,
         };
-        self.tell_of_entries(&indices, &reply);
+        self.record_results(&indices, &reply);
         Ok(reply)
     }
 
-    async fn send_message(self, call: AwsCall) -> Result<Reply, Lost> {
+    async fn send_message(self, call: AwsCall) -> Result<Reply, ConnectionLost> {
         let request: Value = serde_json::from_str(&call.body).unwrap();
-        let letter: Value = serde_json::from_str(request["MessageBody"].as_str().unwrap()).unwrap();
-        let about = self.with_ledger(|ledger| ledger.parks(&letter)).flatten();
-        self.services.log.tell(|| format!("SendMessage {} {:?}", letter["error"]["code"], self.fault));
+        let dead_letter: Value = serde_json::from_str(request["MessageBody"].as_str().unwrap()).unwrap();
+        let pending = self.with_ledger(|ledger| ledger.check_dead_letter(&dead_letter)).flatten();
+        self.services.log.line(|| format!("SendMessage {} {:?}", dead_letter["error"]["code"], self.fault));
 
         let services = Arc::clone(&self.services);
         let effect = async move {
             let reply = services.arrive("AmazonSQS.SendMessage", call.body, None)?;
             let of_row = services.messages.iter().position(|message| {
-                message.kind != MessageKind::Unreadable && letter["message"]["messageId"] == message.id.as_str()
+                message.kind != MessageKind::Unreadable && dead_letter["message"]["messageId"] == message.id.as_str()
             });
-            let parked = of_row.map_or_else(|| Effect::ParkedRaw(letter["record"].clone()), Effect::Parked);
-            services.log.tell(|| format!("the queue responds {}: {parked:?}", reply.status));
+            let dead_lettered =
+                of_row.map_or_else(|| Effect::DeadLetteredRaw(dead_letter["record"].clone()), Effect::DeadLettered);
+            services.log.line(|| format!("the queue responds {}: {dead_lettered:?}", reply.status));
             if reply.status == 200 {
-                services.state.lock().unwrap().effects.push(parked);
+                services.state.lock().unwrap().effects.push(dead_lettered);
             } else {
                 services.log.violation(format!("the queue rejects a dead-letter message: {}", reply.body));
             }
             Ok(reply)
         };
-        let reply = self.travel(effect).await?;
+        let reply = self.transmit(effect).await?;
         if self.fault == Some(ServiceFault::Garbage) {
             return Ok(Reply { body: "{\"MessageId\"".to_owned(), ..reply });
         }
         if reply.status == 200
-            && let Some(at) = about
+            && let Some(at) = pending
         {
-            self.with_ledger(|ledger| ledger.parked(at));
+            self.with_ledger(|ledger| ledger.dead_letter_accepted(at));
         }
         Ok(reply)
     }
@@ -232,72 +233,75 @@ impl Sent {
         self.ledger.lock().unwrap().as_mut().map(act)
     }
 
-    /// The time of the request and of the response. A call that was sent arrives even if its sender ends.
-    async fn travel(&self, effect: impl Future<Output = Result<Reply, Lost>> + Send + 'static) -> Result<Reply, Lost> {
-        let (there, back) = self.services.with_dice(|dice| latency(self.fault, dice));
+    /// Sends a call and waits for its response. A call that was sent arrives even if its sender crashes.
+    async fn transmit(
+        &self,
+        effect: impl Future<Output = Result<Reply, ConnectionLost>> + Send + 'static,
+    ) -> Result<Reply, ConnectionLost> {
+        let (request_time, response_time) = self.services.with_dice(|dice| latency(self.fault, dice));
         match self.fault {
             Some(ServiceFault::LostBefore) => {
-                sleep(there).await;
-                return Err(Lost);
+                sleep(request_time).await;
+                return Err(ConnectionLost);
             }
             Some(ServiceFault::HangsBefore) => return std::future::pending().await,
             _ => {}
         }
-        let refusal_of = |fault: ServiceFault| self.services.with_dice(|dice| fault.refusal(dice));
-        if let Some(refusal) = self.fault.and_then(refusal_of) {
-            sleep(there + back).await;
-            return Ok(refusal);
+        let error_of = |fault: ServiceFault| self.services.with_dice(|dice| fault.error(dice));
+        if let Some(error) = self.fault.and_then(error_of) {
+            sleep(request_time + response_time).await;
+            return Ok(error);
         }
         let effect = tokio::spawn(async move {
-            sleep(there).await;
+            sleep(request_time).await;
             effect.await
         });
         if self.fault == Some(ServiceFault::Late) {
             return std::future::pending().await;
         }
-        let reply = effect.await.map_err(|_| Lost)??;
-        if self.dies_after {
-            self.life.die().await;
+        let reply = effect.await.map_err(|_| ConnectionLost)??;
+        if self.crashes_after {
+            self.process.crash().await;
         }
-        sleep(back).await;
+        sleep(response_time).await;
         match self.fault {
             Some(ServiceFault::FailedAfter) => {
-                Ok(refusal(self.services.with_dice(|dice| dice.one_of(&[500, 502])), "InternalFailure"))
+                Ok(error_reply(self.services.with_dice(|dice| dice.one_of(&[500, 502])), "InternalFailure"))
             }
-            Some(ServiceFault::LostAfter) => Err(Lost),
+            Some(ServiceFault::LostAfter) => Err(ConnectionLost),
             Some(ServiceFault::HangsAfter) => std::future::pending().await,
             _ => Ok(reply),
         }
     }
 
     /// Adds the result of each entry to the ledger.
-    fn tell_of_entries(&self, indices: &[usize], reply: &Reply) {
+    fn record_results(&self, indices: &[usize], reply: &Reply) {
         let code_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let answer: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+        let response: Value = serde_json::from_str(&reply.body).unwrap_or_default();
         if reply.status != 200 {
             // The status decides between a transient error and a rejected deployment, with any code.
             let code = match reply.status {
                 403 => "AccessDeniedException".to_owned(),
-                400 => code_of(&answer["__type"]),
+                400 => code_of(&response["__type"]),
                 _ => "InternalFailure".to_owned(),
             };
             let alone = indices.len() == 1;
-            self.with_ledger(|ledger| indices.iter().for_each(|&index| ledger.refused(index, &code, alone)));
+            self.with_ledger(|ledger| indices.iter().for_each(|&index| ledger.entry_failed(index, &code, alone)));
             return;
         }
-        let Some(results) = answer["Entries"].as_array().filter(|results| results.len() == indices.len()) else {
+        let Some(results) = response["Entries"].as_array().filter(|results| results.len() == indices.len()) else {
             return;
         };
-        let not_taken = results.iter().filter(|result| !result["EventId"].is_string()).count();
-        if answer["FailedEntryCount"] != not_taken {
+        let not_accepted = results.iter().filter(|result| !result["EventId"].is_string()).count();
+        if response["FailedEntryCount"] != not_accepted {
             return;
         }
         self.with_ledger(|ledger| {
             for (&index, result) in indices.iter().zip(results) {
                 if result["EventId"].is_string() {
-                    ledger.taken(index);
+                    ledger.entry_accepted(index);
                 } else if result["ErrorCode"].is_string() {
-                    ledger.refused(index, &code_of(&result["ErrorCode"]), true);
+                    ledger.entry_failed(index, &code_of(&result["ErrorCode"]), true);
                 }
             }
         });
@@ -311,28 +315,28 @@ impl Inner {
 
     fn draw(&self, operation: &str) -> Option<ServiceFault> {
         let mut state = self.state.lock().unwrap();
-        let State { dice, illness, .. } = &mut *state;
-        let fault = illness.strike(operation, dice)?;
+        let State { dice, faults, .. } = &mut *state;
+        let fault = faults.next_fault(operation, dice)?;
         let service = if operation == "PutEvents" { "bus" } else { "queue" };
-        self.log.met(&format!("{service} {fault:?}"));
+        self.log.count(&format!("{service} {fault:?}"));
         Some(fault)
     }
 
     /// A request reaches its service, which responds at once.
-    fn arrive(&self, target: &str, body: String, script: Option<CallFault>) -> Result<Reply, Lost> {
+    fn arrive(&self, target: &str, body: String, script: Option<CallFault>) -> Result<Reply, ConnectionLost> {
         self.bus.set_faults(Faults {
             put_events: script.into_iter().collect(),
             entries: self.rules.clone(),
             ..Faults::default()
         });
         let request = Request::post("/").header("x-amz-target", target).body(Body::from(body)).unwrap();
-        let answered = async {
+        let responded = async {
             let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
             let status = response.status().as_u16();
-            let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|_| Lost)?;
+            let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|_| ConnectionLost)?;
             Ok(Reply { status, body: String::from_utf8(body.to_vec()).unwrap() })
         };
-        answered.now_or_never().expect("nothing here waits")
+        responded.now_or_never().expect("nothing here waits")
     }
 
     fn name(&self, index: usize) -> String {

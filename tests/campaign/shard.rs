@@ -17,7 +17,7 @@ use crate::log::Log;
 use crate::services::{Effect, Services};
 use crate::stream::{CampaignMessage, Content, MessageKind, Shard, ShardRecord};
 
-/// The parts that a shard needs.
+/// The event source mapping of a shard, with everything that it needs.
 pub(crate) struct Poller {
     pub(crate) clock: Clock,
     pub(crate) log: Arc<Log>,
@@ -29,7 +29,7 @@ pub(crate) struct Poller {
     /// The times at which pollers start over: either at the mapping's position or at the first record.
     pub(crate) restarts: Vec<Duration>,
     /// The deadline of the delivery.
-    pub(crate) give_up: Instant,
+    pub(crate) deadline: Instant,
 }
 
 impl Poller {
@@ -61,7 +61,7 @@ impl Poller {
                 match mapping.poll(now) {
                     Step::Invoke(batch) => running.push(self.invoke(batch, &entries)),
                     Step::Discard(discarded) => {
-                        self.log.met(&format!("discarded for {:?}", discarded.reason));
+                        self.log.count(&format!("discarded for {:?}", discarded.reason));
                         discarded.records.iter().for_each(|record| {
                             self.discard(&entries[&record.sequence_number().to_string()]);
                         });
@@ -73,12 +73,12 @@ impl Poller {
             if arrival.is_none() && running.is_empty() && wake.is_none() {
                 return;
             }
-            if Instant::now() >= self.give_up {
+            if Instant::now() >= self.deadline {
                 return self.log.violation("the shard is not done in time");
             }
             let restart = self.restarts.first().copied();
             let wake = [wake, arrival, restart].into_iter().flatten().min().map(|at| self.clock.instant(at));
-            let wake = wake.map_or(self.give_up, |wake| wake.min(self.give_up));
+            let wake = wake.map_or(self.deadline, |wake| wake.min(self.deadline));
             tokio::select! {
                 biased;
                 Some((batch, outcome)) = running.next(), if !running.is_empty() => {
@@ -110,10 +110,10 @@ impl Poller {
         match &entry.content {
             Content::SomethingElse => {}
             Content::Message(index) if self.messages[*index].kind != MessageKind::Unreadable => {
-                self.services.note(Effect::Discarded(*index));
+                self.services.add_effect(Effect::Discarded(*index));
             }
             Content::Message(_) | Content::Poison(_) => {
-                self.services.note(Effect::DiscardedRaw(entry.record.json().clone()));
+                self.services.add_effect(Effect::DiscardedRaw(entry.record.json().clone()));
             }
         }
     }
@@ -122,10 +122,10 @@ impl Poller {
     fn start_over(&mut self, mapping: &Mapping, shard: &Shard) -> (Mapping, usize) {
         let number = |at: usize| shard.records[at].1.record.sequence_number();
         let from = if self.dice.chance(0.2) {
-            self.log.met("mapping begins again");
+            self.log.count("mapping restarts at the first record");
             0
         } else {
-            self.log.met("mapping goes on elsewhere");
+            self.log.count("mapping restarts at its position");
             let all = 0..shard.records.len();
             match mapping.position() {
                 Position::Start => 0,
@@ -133,7 +133,7 @@ impl Poller {
                 Position::After(last) => all.clone().find(|&at| *number(at) > last).unwrap_or(all.end),
             }
         };
-        self.log.tell(|| format!("a new mapping from record {from}"));
+        self.log.line(|| format!("a new mapping from record {from}"));
         (Mapping::new(self.settings.clone()), from)
     }
 }

@@ -1,5 +1,5 @@
-//! The table's stream in any form that DynamoDB's guarantees allow: in order per item, and otherwise in any order, with the
-//! records of other rows between the outbox rows, and with unreadable rows.
+//! The table's stream in any form that DynamoDB's guarantees allow: in order per item, and otherwise in any order, with
+//! the records of other rows between the outbox rows, and with unreadable rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,17 +61,17 @@ pub(crate) struct ShardRecord {
 
 /// The properties of a schedule's stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Telling {
+pub(crate) struct StreamShape {
     /// Whether records of different items arrive in the order in which they were committed.
     pub(crate) in_order: bool,
     pub(crate) shards: usize,
-    /// The percentage of damaged rows.
+    /// The share of damaged rows.
     pub(crate) damage: f64,
     /// Whether the damage may be a malformed detail, which only the bus detects.
     pub(crate) malformed: bool,
-    /// The maximum number of other records between them.
+    /// The maximum number of other records between the outbox rows.
     pub(crate) noise: usize,
-    /// The time during which they arrive.
+    /// The time during which the records arrive.
     pub(crate) spread: Duration,
 }
 
@@ -82,15 +82,22 @@ pub(crate) struct Stream {
     pub(crate) shards: Vec<Arc<Shard>>,
 }
 
-/// Creates the stream of these records (as `GetRecords` returns them, in the order of commits), beginning at the time `from`.
-pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log: &Log, from: Duration) -> Stream {
+/// Creates the stream of these records (as `GetRecords` returns them, in the order of commits), beginning at the time
+/// `from`.
+pub(crate) fn build_stream(
+    recorded: Vec<Value>,
+    shape: StreamShape,
+    dice: &mut Dice,
+    log: &Log,
+    from: Duration,
+) -> Stream {
     let mut messages = Vec::new();
-    let mut told = Vec::new();
+    let mut entries = Vec::new();
     for mut record in recorded {
         let content = match message(&record) {
             Some(mut message) => {
-                if dice.chance(telling.damage) {
-                    damage(&mut message, telling.malformed, dice, log);
+                if dice.chance(shape.damage) {
+                    damage(&mut message, shape.malformed, dice, log);
                     record["dynamodb"]["NewImage"] = message.image.clone();
                 }
                 messages.push(message);
@@ -98,28 +105,28 @@ pub(crate) fn tell(recorded: Vec<Value>, telling: Telling, dice: &mut Dice, log:
             }
             None => Content::SomethingElse,
         };
-        told.push((record, content));
+        entries.push((record, content));
     }
-    for _ in 0..dice.size(0..=telling.noise) {
-        let (at, record, content) = noise(&told, dice, log);
-        told.insert(at, (record, content));
+    for _ in 0..dice.size(0..=shape.noise) {
+        let (at, record, content) = noise(&entries, dice, log);
+        entries.insert(at, (record, content));
     }
-    if !telling.in_order {
-        scatter(&mut told, dice);
-        log.met("stream out of order");
+    if !shape.in_order {
+        scatter(&mut entries, dice);
+        log.count("stream out of order");
     }
 
-    let mut shards: Vec<Shard> = (0..telling.shards).map(|_| Shard::default()).collect();
+    let mut shards: Vec<Shard> = (0..shape.shards).map(|_| Shard::default()).collect();
     // The number of digits increases within the stream, so text order would be wrong; or the numbers exceed a `u128`.
     let start = dice.one_of(&["95", "9990", "99999999999999999985", "99999999999999999999999999999999999985"]);
     let mut numbers: Vec<u128> = shards.iter().map(|_| start.parse().unwrap()).collect();
     let mut arrival = from;
-    let gap = telling.spread.as_millis() as u64 / (told.len() as u64).max(1);
-    for (index, (mut record, content)) in told.into_iter().enumerate() {
+    let gap = shape.spread.as_millis() as u64 / (entries.len() as u64).max(1);
+    for (index, (mut record, content)) in entries.into_iter().enumerate() {
         arrival += dice.milliseconds(0..=2 * gap);
         let pk = record["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap_or_default();
         // A partition is in exactly one shard.
-        let shard = pk.bytes().map(usize::from).sum::<usize>() % telling.shards;
+        let shard = pk.bytes().map(usize::from).sum::<usize>() % shape.shards;
         numbers[shard] += u128::from(dice.number(1..=4));
         record["eventID"] = format!("{shard}-{index}").into();
         record["dynamodb"]["SequenceNumber"] = numbers[shard].to_string().into();
@@ -158,20 +165,20 @@ fn damage(message: &mut CampaignMessage, malformed: bool, dice: &mut Dice, log: 
             (MessageKind::Unsendable, "detail", json!({"S": detail[..detail.len() - 1]}))
         }
     };
-    log.met(&format!("damaged row {kind:?}"));
+    log.count(&format!("damaged row {kind:?}"));
     message.kind = kind;
     message.image[name] = value;
 }
 
-/// An additional record, and its position: not before its row was put.
-fn noise(told: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value, Content) {
-    let rows: Vec<_> = (0..told.len()).filter(|&at| matches!(told[at].1, Content::Message(_))).collect();
+/// An additional record and its position. The record of a change comes after the insert of its row.
+fn noise(entries: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value, Content) {
+    let rows: Vec<_> = (0..entries.len()).filter(|&at| matches!(entries[at].1, Content::Message(_))).collect();
     let keys = |pk: &str, sk: &str| json!({"pk": {"S": pk}, "sk": {"S": sk}});
     let some_pk = match rows.as_slice() {
         [] => "AGGREGATE#todo#nobody".to_owned(),
-        rows => told[dice.one_of(rows)].0["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap().to_owned(),
+        rows => entries[dice.one_of(rows)].0["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap().to_owned(),
     };
-    let anywhere = dice.size(0..=told.len());
+    let anywhere = dice.size(0..=entries.len());
     let unique = format!("{:012}", dice.number(0..=999_999_999_999));
     let insert = |keys: Value, rest: Value| {
         let mut image = keys.clone();
@@ -179,27 +186,27 @@ fn noise(told: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value
         json!({"eventName": "INSERT", "eventVersion": "1.1", "eventSource": "aws:dynamodb", "awsRegion": "eu-west-1",
             "dynamodb": {"Keys": keys, "NewImage": image, "SizeBytes": 100, "StreamViewType": "NEW_IMAGE"}})
     };
-    let after = |at: usize, dice: &mut Dice| dice.size(at + 1..=told.len());
+    let after = |at: usize, dice: &mut Dice| dice.size(at + 1..=entries.len());
     match dice.number(0..=9) {
         0 | 1 if !rows.is_empty() => {
-            log.met("noise: a row that TTL deletes");
+            log.count("noise: a row that TTL deletes");
             let at = dice.one_of(&rows);
-            let mut record = told[at].0.clone();
+            let mut record = entries[at].0.clone();
             record["eventName"] = "REMOVE".into();
             record["userIdentity"] = json!({"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"});
             record["dynamodb"].as_object_mut().unwrap().remove("NewImage");
             (after(at, dice), record, Content::SomethingElse)
         }
         2 if !rows.is_empty() => {
-            log.met("noise: a row that changes");
+            log.count("noise: a row that changes");
             let at = dice.one_of(&rows);
-            let mut record = told[at].0.clone();
+            let mut record = entries[at].0.clone();
             record["eventName"] = "MODIFY".into();
             record["dynamodb"]["NewImage"]["ttl"] = json!({"N": "1"});
             (after(at, dice), record, Content::SomethingElse)
         }
         3 => {
-            log.met("noise: a row of long ago that TTL deletes");
+            log.count("noise: an old row that TTL deletes");
             let mut record = insert(keys(&some_pk, &format!("OUTBOX#{unique}#0")), json!({}));
             record["eventName"] = "REMOVE".into();
             record["userIdentity"] = json!({"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"});
@@ -207,35 +214,35 @@ fn noise(told: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value
             (anywhere, record, Content::SomethingElse)
         }
         4 => {
-            log.met("noise: a snapshot");
+            log.count("noise: a snapshot");
             let sk = if dice.chance(0.5) { "#SNAPSHOT".to_owned() } else { format!("SNAPSHOT#{unique}") };
             (anywhere, insert(keys("AGGREGATE#todo#other", &sk), json!({"state": {"S": "{}"}})), Content::SomethingElse)
         }
         5 => {
-            log.met("noise: an answer that is kept");
+            log.count("noise: a stored response");
             let record =
                 insert(keys(&some_pk, &format!("IDEMPOTENCY#OUTBOX#{unique}")), json!({"status": {"N": "200"}}));
             (anywhere, record, Content::SomethingElse)
         }
         6 => {
-            log.met("poison: a row without attributes");
+            log.count("poison: a row without attributes");
             let record = insert(keys(&some_pk, &format!("OUTBOX#{unique}#0")), json!({}));
             (anywhere, record, Content::Poison(Some(some_pk)))
         }
         7 => {
-            log.met("poison: a row of no aggregate");
+            log.count("poison: a row of no aggregate");
             let pk = "AGGREGATE#";
             let record = insert(keys(pk, &format!("OUTBOX#{unique}#0")), json!({"messageId": {"S": "m"}}));
             (anywhere, record, Content::Poison(Some(pk.to_owned())))
         }
         8 => {
-            log.met("poison: a row without an image");
+            log.count("poison: a row without an image");
             let mut record = insert(keys(&some_pk, &format!("OUTBOX#{unique}#0")), json!({}));
             record["dynamodb"].as_object_mut().unwrap().remove("NewImage");
             (anywhere, record, Content::Poison(Some(some_pk)))
         }
         _ => {
-            log.met("poison: keys of another table");
+            log.count("poison: keys of another table");
             let record = insert(json!({"id": {"S": unique}}), json!({}));
             (anywhere, record, Content::Poison(None))
         }
@@ -243,10 +250,10 @@ fn noise(told: &[(Value, Content)], dice: &mut Dice, log: &Log) -> (usize, Value
 }
 
 /// Another order that keeps the order of each item's records.
-fn scatter(told: &mut Vec<(Value, Content)>, dice: &mut Dice) {
+fn scatter(entries: &mut Vec<(Value, Content)>, dice: &mut Dice) {
     let reach = dice.one_of(&[2, 5, 20, 1_000]);
     let mut latest: BTreeMap<String, usize> = BTreeMap::new();
-    let mut placed: Vec<(usize, (Value, Content))> = std::mem::take(told)
+    let mut placed: Vec<(usize, (Value, Content))> = std::mem::take(entries)
         .into_iter()
         .enumerate()
         .map(|(index, entry)| {
@@ -257,5 +264,5 @@ fn scatter(told: &mut Vec<(Value, Content)>, dice: &mut Dice) {
         .collect();
     // A stable sort: two records of an item with the same position keep their order.
     placed.sort_by_key(|(place, _)| *place);
-    told.extend(placed.into_iter().map(|(_, entry)| entry));
+    entries.extend(placed.into_iter().map(|(_, entry)| entry));
 }

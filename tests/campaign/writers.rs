@@ -1,4 +1,4 @@
-//! Concurrent writers: each decides on its known state, appends, and stores the outcomes.
+//! Concurrent writers: each decides on the state that it knows, appends, and records the outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::database::{Database, TABLE};
 use crate::dice::Dice;
 use crate::log::Log;
-use crate::process::{Crash, Life, until_poll};
+use crate::process::{Crash, Process, until_poll};
 
 /// The maximum by which the clock of a writer is ahead or behind.
 pub(crate) const CLOCK_ERROR: Duration = Duration::from_secs(3);
@@ -33,7 +33,7 @@ pub(crate) struct Attempt {
     /// Number and id of each event.
     pub(crate) events: Vec<(u64, String)>,
     pub(crate) messages: Vec<OutboxMessage>,
-    pub(crate) told: WriteResult,
+    pub(crate) result: WriteResult,
 }
 
 /// The outcome that the writer received.
@@ -44,7 +44,7 @@ pub(crate) enum WriteResult {
     /// The append is not stored.
     NotStored,
     /// Unknown: the writer crashed or timed out before it received an outcome.
-    Nothing,
+    Unknown,
 }
 
 /// The work of a schedule's writers.
@@ -85,40 +85,40 @@ struct Writer {
     clock_error: SignedDuration,
     dice: Dice,
     attempts: Attempts,
-    life: Arc<Life>,
+    process: Arc<Process>,
     store: Arc<EventStore>,
 }
 
 impl Writer {
     fn new(work: Arc<Work>, number: u64, attempts: Attempts) -> Self {
         let mut dice = Dice::new(work.seed, &format!("writer {number}"));
-        let (life, store) = process(&work, &mut dice);
+        let (process, store) = new_process(&work, &mut dice);
         let milliseconds = i64::try_from(dice.number(0..=CLOCK_ERROR.as_millis().try_into().unwrap())).unwrap();
         let clock_error = SignedDuration::from_millis(if dice.chance(0.5) { milliseconds } else { -milliseconds });
-        Self { work, number, clock_error, dice, attempts, life, store }
+        Self { work, number, clock_error, dice, attempts, process, store }
     }
 
-    /// Creates some aggregates, and then sends commands to any.
+    /// Creates its share of the aggregates, and then executes commands on any aggregate.
     async fn run(mut self, to_create: Vec<usize>, commands: usize) {
         let mut to_create = to_create.into_iter();
         for _ in 0..commands {
             let pause = self.dice.one_of(&[0, 1, 10, 50]);
             sleep(Duration::from_millis(pause)).await;
             let crash = self.dice.chance(0.05).then(|| self.crash());
-            self.life.begin(crash);
+            self.process.begin(crash);
             let request = self.request(to_create.next());
             let (work, store) = (Arc::clone(&self.work), Arc::clone(&self.store));
-            let carry_out = carry_out(work, store, Arc::clone(&self.attempts), request);
+            let executing = execute(work, store, Arc::clone(&self.attempts), request);
             let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
             let done = tokio::select! {
                 biased;
-                done = until_poll(carry_out, polls) => done,
-                () = self.life.dead() => None,
+                done = until_poll(executing, polls) => done,
+                () = self.process.crashed() => None,
             };
             if done.is_none() {
-                self.work.log.met("writer crash");
-                self.work.log.tell(|| format!("writer {} dies: {crash:?}", self.number));
-                (self.life, self.store) = process(&self.work, &mut self.dice);
+                self.work.log.count("writer crash");
+                self.work.log.line(|| format!("writer {} crashes: {crash:?}", self.number));
+                (self.process, self.store) = new_process(&self.work, &mut self.dice);
             }
         }
     }
@@ -146,7 +146,7 @@ impl Writer {
             key,
             commands,
             // A warm instance decides on its cached state, a new one on the loaded state.
-            from_memory: self.dice.chance(0.6),
+            from_cache: self.dice.chance(0.6),
             time: self.dice.one_of(&[30, 300, 3_000, 20_000]),
             number: self.number,
             clock_error: self.clock_error,
@@ -156,18 +156,18 @@ impl Writer {
 }
 
 /// A new instance with an empty cache.
-fn process(work: &Work, dice: &mut Dice) -> (Arc<Life>, Arc<EventStore>) {
-    let life = Arc::new(Life::default());
+fn new_process(work: &Work, dice: &mut Dice) -> (Arc<Process>, Arc<EventStore>) {
+    let process = Arc::new(Process::default());
     let snapshot_every = dice.one_of(&[2, 5, 100]);
     let settings = StoreSettings { snapshot_every, ..StoreSettings::new(TABLE) };
-    let store = EventStore::new(&work.database.config(Arc::clone(&life)), settings);
-    (life, Arc::new(store))
+    let store = EventStore::new(&work.database.config(Arc::clone(&process)), settings);
+    (process, Arc::new(store))
 }
 
 struct Request {
     key: AggregateKey,
     commands: Vec<CommandRequest>,
-    from_memory: bool,
+    from_cache: bool,
     /// Milliseconds.
     time: u64,
     /// The number of the writer.
@@ -205,11 +205,11 @@ fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) 
     CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() }
 }
 
-/// Carries out a request, and stores what became of each decision on it.
-async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, request: Request) {
+/// Executes a request, and records the result of each decision on it.
+async fn execute(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, request: Request) {
     let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
     let options = TransactOptions {
-        policy: if request.from_memory { LoadPolicy::Incremental } else { LoadPolicy::Rebuild },
+        policy: if request.from_cache { LoadPolicy::Incremental } else { LoadPolicy::Rebuild },
         creates: request.commands[0].command == model.commands().create,
         expected_version: None,
         idempotency: None,
@@ -217,8 +217,8 @@ async fn carry_out(work: Arc<Work>, store: Arc<EventStore>, attempts: Attempts, 
     };
     let decisions = Decisions { work: &work, model, request: &request, attempts, made: Mutex::default() };
     let outcome = store.transact(model, &request.key, &decisions, &options).await;
-    work.log.tell(|| format!("writer {} appends to {}: {outcome:?}", request.number, request.key));
-    decisions.note(&outcome);
+    work.log.line(|| format!("writer {} appends to {}: {outcome:?}", request.number, request.key));
+    decisions.record(&outcome);
 }
 
 /// The decisions on a request.
@@ -256,10 +256,10 @@ impl Decide for Decisions<'_> {
         made.versions.insert(before.version());
         let decided = self.model.decide(before, &key.id, commands, &input)?;
         if decided.rejection.is_some() {
-            self.work.log.met(if decided.events.is_empty() { "refusal" } else { "refusal on record" });
+            self.work.log.count(if decided.events.is_empty() { "rejection" } else { "rejection recorded" });
         }
         if !decided.events.is_empty() {
-            made.attempts.push(remember(&self.attempts, key, &decided));
+            made.attempts.push(record_attempt(&self.attempts, key, &decided));
         }
         Ok(decided)
     }
@@ -272,11 +272,11 @@ impl Decide for Decisions<'_> {
 }
 
 impl Decisions<'_> {
-    fn note(self, outcome: &Result<Transacted, TransactError<CommandError>>) {
+    fn record(self, outcome: &Result<Transacted, TransactError<CommandError>>) {
         let Self { work, request, attempts, made, .. } = self;
         let Made { versions, attempts: made } = made.into_inner().unwrap();
         if versions.len() > 1 {
-            work.log.met("append conflict");
+            work.log.count("append conflict");
         }
         let stored = match outcome {
             Ok(Transacted::Decided(response)) => Some(response.body.as_str()),
@@ -291,25 +291,25 @@ impl Decisions<'_> {
         let mut attempts = attempts.lock().unwrap();
         for at in made {
             let attempt = &mut attempts[at];
-            attempt.told = match stored {
-                None => WriteResult::Nothing,
+            attempt.result = match stored {
+                None => WriteResult::Unknown,
                 Some(id) if attempt.events[0].1 == id => WriteResult::Stored,
                 Some(_) => WriteResult::NotStored,
             };
-            work.log.met(&format!("append {:?}", attempt.told));
+            work.log.count(&format!("append {:?}", attempt.result));
         }
         if let Err(TransactError::Contended) = outcome {
-            work.log.met("append contended");
+            work.log.count("append contended");
         }
     }
 }
 
-fn remember(attempts: &Attempts, key: &AggregateKey, decided: &Decided) -> usize {
+fn record_attempt(attempts: &Attempts, key: &AggregateKey, decided: &Decided) -> usize {
     let attempt = Attempt {
         key: key.clone(),
         events: decided.events.iter().map(|event| (event.seq_num, event.event_id.to_string())).collect(),
         messages: decided.messages.clone(),
-        told: WriteResult::Nothing,
+        result: WriteResult::Unknown,
     };
     let mut attempts = attempts.lock().unwrap();
     attempts.push(attempt);

@@ -21,7 +21,8 @@ pub struct Discarded {
     pub invocations: u32,
     /// The time of the discard, since 1970.
     at: Duration,
-    /// Whether the last invocation ended in a function error; `None` if the records are discarded without an invocation before.
+    /// Whether the last invocation ended in a function error; `None` if the records are discarded without an invocation
+    /// before.
     function_error: Option<bool>,
 }
 
@@ -58,8 +59,8 @@ impl Discarded {
         Self { records: batch.records, reason, invocations: batch.invocations, at, function_error }
     }
 
-    /// The document that an S3 destination receives: the position of the records in the stream, and in `payload` the records
-    /// themselves as the function's event. An SQS or SNS destination receives the same without `payload`.
+    /// The document that an S3 destination receives: the position of the records in the stream, and in `payload` the
+    /// records themselves as the function's event. An SQS or SNS destination receives the same without `payload`.
     pub fn document(&self, source: &Source<'_>) -> Value {
         let number_of = |record: Option<&Record>| record.map(|record| record.sequence_number().to_string());
         let arrival_of = |record: Option<&Record>| record.map(|record| rfc3339(record.created(), 0));

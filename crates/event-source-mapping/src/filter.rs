@@ -1,8 +1,8 @@
 //! `FilterCriteria`: which records a function receives.
 //!
 //! A pattern has the shape of the record. Its keys are joined by AND; a leaf is an array of alternatives, joined by OR;
-//! `$or` joins patterns of several fields. Strings are compared byte for byte, and a number in a record is not equal to the
-//! same digits in a string: DynamoDB writes `N` attributes as strings, so `numeric` never matches one.
+//! `$or` joins patterns of several fields. Strings are compared byte for byte, and a number in a record is not equal to
+//! the same digits in a string: DynamoDB writes `N` attributes as strings, so `numeric` never matches one.
 
 use serde_json::{Map, Number, Value};
 

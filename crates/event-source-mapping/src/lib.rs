@@ -1,11 +1,12 @@
-//! The part of Lambda between a DynamoDB stream and a function: filtering, batching, concurrent batches, checkpoints, retries,
-//! bisection and the on-failure destination, by the documented rules and by the settings of a SAM template.
+//! A model of Lambda's event source mapping, the part between a DynamoDB stream and a function: filtering, batching,
+//! concurrent batches, checkpoints, retries, bisection and the on-failure destination. It follows the documented rules
+//! and the settings of a SAM template.
 //!
 //! Invariants:
-//! - The crate never reads a clock, sleeps, polls or calls a function. The caller passes the time and the records, executes each
-//!   [`Step`] and reports its outcome, so the same input always gives the same steps.
-//! - A pushed record is filtered out, or in a batch that succeeded (or its successful beginning), or returned as discarded, or
-//!   still outstanding. None is lost.
+//! - The crate never reads a clock, sleeps, polls or calls a function. The caller passes the time and the records,
+//!   executes each [`Step`] and reports its outcome, so the same input always gives the same steps.
+//! - A pushed record is filtered out, done (its batch succeeded, or the beginning of its batch did), returned as
+//!   discarded, or outstanding. None is lost.
 //! - Records of one item are delivered in their order and are never in two batches at once.
 //!
 //! One [`Mapping`] serves one shard and one function. The caller's loop:

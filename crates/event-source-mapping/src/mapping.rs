@@ -1,6 +1,7 @@
 //! The state machine of one shard and one function.
 //!
-//! Times are durations since 1970, such as the caller's `now`. They may stay the same between calls but should not decrease.
+//! Times are durations since 1970, such as the caller's `now`. They may stay the same between calls but should not
+//! decrease.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,15 +16,17 @@ use daybook_stream_batch::SequenceNumber;
 
 /// An event source mapping's work on one shard, for one function.
 ///
-/// Records are spread over `parallelization_factor` record queues by a hash of their item. Each queue has a maximum of one
-/// batch in flight, so the records of an item are never in two batches at once.
+/// Records are spread over `parallelization_factor` record queues by a hash of their item. Each queue has a maximum of
+/// one batch in flight, so the records of an item are never in two batches at once.
 ///
 /// A failed batch is handled as AWS documents it:
-/// - The records from the checkpoint on are delivered again, after a delay ([`FIRST_DELAY`], doubling up to [`LONGEST_DELAY`])
-///   and before all other records of the queue. A function error has its checkpoint at the first record.
-/// - With `bisect_batch_on_function_error` the batch is split first: at the checkpoint, or in halves if the checkpoint is the
-///   first record. A split does not use up a retry, so a poison record is isolated before any retry is counted.
-/// - When a failure without a split has used up `maximum_retry_attempts`, the records from the checkpoint on are discarded.
+/// - The records from the checkpoint on are delivered again, after a delay ([`FIRST_DELAY`], doubling up to
+///   [`LONGEST_DELAY`]) and before all other records of the queue. A function error has its checkpoint at the first
+///   record.
+/// - With `bisect_batch_on_function_error` the batch is split first: at the checkpoint, or in halves if the checkpoint
+///   is the first record. A split does not use up a retry, so a poison record is isolated before any retry is counted.
+/// - When a failure without a split has used up `maximum_retry_attempts`, the records from the checkpoint on are
+///   discarded.
 /// - Before every delivery, records older than `maximum_record_age` are discarded.
 #[derive(Debug)]
 pub struct Mapping {
@@ -44,12 +47,14 @@ pub enum Step {
     Discard(Discarded),
     /// Nothing can be done now.
     Wait {
-        /// When to poll again even if nothing is pushed or settled. `None` if only a push or an outcome can change anything.
+        /// When to poll again even if nothing is pushed or settled. `None` if only a push or an outcome can change
+        /// anything.
         until: Option<Duration>,
     },
 }
 
-/// Records for one invocation. It must be returned with [`Mapping::settle`]. Until then its queue delivers nothing else.
+/// Records for one invocation. It must be returned with [`Mapping::settle`]. Until then its queue delivers nothing
+/// else.
 #[derive(Debug)]
 #[must_use]
 pub struct Batch {
@@ -137,8 +142,8 @@ impl Mapping {
         }
     }
 
-    /// The position at which to continue after a restart. Records from there on may be delivered twice. None is missed if the
-    /// discarded records have reached their destination.
+    /// The position at which to continue after a restart. Records from there on may be delivered twice. None is missed
+    /// if the discarded records have reached their destination.
     pub fn position(&self) -> Position {
         let outstanding = self.queues.iter().filter_map(RecordQueue::first_outstanding).min();
         match (outstanding, &self.last) {
@@ -149,7 +154,7 @@ impl Mapping {
     }
 }
 
-/// A record that was already pushed, or whose successor was.
+/// A record that was already pushed, or whose successor was already pushed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {number} does not come after {last}")]
 pub struct OutOfOrder {

@@ -28,7 +28,8 @@ pub(crate) enum BatchOutcome {
 }
 
 impl InvocationOutcome {
-    /// Interprets an outcome. Without `ReportBatchItemFailures` the response is not read: a function that returned has succeeded.
+    /// Interprets an outcome. Without `ReportBatchItemFailures` the response is not read: a function that returned has
+    /// succeeded.
     pub(crate) fn batch_outcome(&self, records: &[Record], report_batch_item_failures: bool) -> BatchOutcome {
         match self {
             Self::FunctionError => BatchOutcome::FailedFrom(0),
@@ -42,8 +43,8 @@ impl InvocationOutcome {
 /// The rules of `ReportBatchItemFailures`:
 /// - no response, `null`, an object without `batchItemFailures`, and a null or empty list are success;
 /// - otherwise the failure with the lowest sequence number is the checkpoint;
-/// - a response that cannot be read, and an identifier that is missing, null, empty or of a record outside this batch, fail the
-///   whole batch, because it is unknown which records are done.
+/// - a response that cannot be read, and an identifier that is missing, null, empty or of a record outside this batch,
+///   fail the whole batch, because it is unknown which records are done.
 fn reported(response: &str, records: &[Record]) -> BatchOutcome {
     if response.trim().is_empty() {
         return BatchOutcome::Succeeded;

@@ -24,8 +24,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Takes a record of `GetRecords` and makes the changes that Lambda makes: it adds the stream's ARN, gives the time in whole
-    /// seconds, and writes the names in `userIdentity` in lower case. All other members stay unchanged.
+    /// Takes a record of `GetRecords` and makes the changes that Lambda makes: it adds the stream's ARN, gives the time
+    /// in whole seconds, and writes the names in `userIdentity` in lower case. All other members stay unchanged.
     ///
     /// # Errors
     ///

@@ -17,8 +17,8 @@ pub struct MappingSettings {
     pub bisect_batch_on_function_error: bool,
     /// Retries of a batch before it is discarded: 0 to 10,000; `None` is infinite.
     pub maximum_retry_attempts: Option<u32>,
-    /// A record older than this is discarded instead of delivered: 60 s to 7 days; `None` is never. A stream keeps its records for
-    /// 24 hours.
+    /// A record older than this is discarded instead of delivered: 60 s to 7 days; `None` is never. A stream keeps its
+    /// records for 24 hours.
     pub maximum_record_age: Option<Duration>,
     /// Whether the function's response reports the failed records.
     pub report_batch_item_failures: bool,

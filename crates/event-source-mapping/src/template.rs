@@ -1,7 +1,8 @@
 //! A SAM template's functions and the DynamoDB streams that they are mapped to.
 //!
-//! Only `AWS::Serverless::Function` resources are read, with the defaults of `Globals.Function`, and of their `Events` only those
-//! of `Type: DynamoDB`. Intrinsic functions are not evaluated, except `!Ref` to a parameter with a `Default`.
+//! Only `AWS::Serverless::Function` resources are read, with the defaults of `Globals.Function`, and of their `Events`
+//! only those of `Type: DynamoDB`. Intrinsic functions are not evaluated, except `!Ref` to a parameter with a
+//! `Default`.
 //!
 //! - `function`: the template and its functions; `stream_event`: their mappings.
 //! - `node`: values with their paths, for errors; `long_form`: the template as JSON.

@@ -17,7 +17,7 @@ fn matches(pattern: Value, record: Value) -> bool {
 }
 
 #[track_caller]
-fn refused(pattern: &str) -> String {
+fn error_of(pattern: &str) -> String {
     RecordFilter::default().add(pattern).unwrap_err().to_string()
 }
 
@@ -148,7 +148,7 @@ fn an_array_in_the_record_matches_by_any_of_its_elements() {
 #[test]
 fn unknown_operator_is_rejected() {
     assert_eq!(
-        refused(r#"{"dynamodb":{"Keys":{"sk":{"S":[{"wildcard":"OUTBOX#*"}]}}}}"#),
+        error_of(r#"{"dynamodb":{"Keys":{"sk":{"S":[{"wildcard":"OUTBOX#*"}]}}}}"#),
         r#"filter pattern at dynamodb.Keys.sk.S: "wildcard" is not an operator of Lambda event filtering"#
     );
 }
@@ -175,7 +175,7 @@ fn invalid_pattern_error_names_its_path() {
         (r#"{"$or":[{"a":[1]}]}"#, "filter pattern at $or: must have at least two patterns"),
         (r#"{"$or":{"a":[1]}}"#, "filter pattern at $or: must be an array"),
     ] {
-        let error = refused(pattern);
+        let error = error_of(pattern);
         assert!(error.starts_with(message), "{pattern}: {error}");
     }
 }

@@ -26,9 +26,9 @@ const OTHER_AUTHORITIES: [&str; 4] = ["cn-", "eusc-", "us-iso", "eu-iso"];
 /// The configuration for a function in Lambda: region, credentials and endpoints come from the environment variables
 /// that Lambda sets.
 ///
-/// It trusts the roots of Amazon Trust Services. If `AWS_CA_BUNDLE`, `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, it trusts
-/// those of that file or folder instead; the first of them decides. In regions where AWS has other authorities, it trusts
-/// those of the platform.
+/// It trusts the roots of Amazon Trust Services. If `AWS_CA_BUNDLE`, `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, it
+/// trusts those of that file or folder instead; the first of them decides. In regions where AWS has other authorities,
+/// it trusts those of the platform.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ pub fn aws_config_at(endpoint: &str) -> SdkConfig {
 
 /// The SDK's defaults with one TLS stack for all clients.
 fn loader(trusted: TrustStore) -> ConfigLoader {
-    let tls = TlsContext::builder().with_trust_store(trusted).build().expect("it names no server");
+    let tls = TlsContext::builder().with_trust_store(trusted).build().expect("building a TLS context never fails");
     let http = aws_smithy_http_client::Builder::new()
         .tls_provider(Provider::Rustls(CryptoMode::Ring))
         .tls_context(tls)

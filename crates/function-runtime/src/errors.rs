@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::io;
 
-/// The description of the TLS error that an error was caused by, such as a certificate that is not trusted; `None` if it
-/// has another cause.
+/// The description of the TLS error that an error was caused by, such as a certificate that is not trusted; `None` if
+/// it has another cause.
 pub fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
     let mut causes = std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>() {
         // Its source is the source of the error that it contains, so the contained error would be left out.

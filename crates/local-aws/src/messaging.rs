@@ -1,11 +1,11 @@
 //! EventBridge and SQS, in memory or in a file, for development and tests: real HTTP, the services' limits and error codes,
 //! and injected faults.
 //!
-//! Invariant: requests that the services would reject are rejected with the same code. `aws-behaviour.md` in this crate lists the
-//! behaviour with its sources, and what is left out. The same calls in the same order have the same result: nothing is random.
-//! EventBridge has only `PutEvents` and `DescribeEventBus`, and no rules. SQS has the operations that send, receive, delete and
-//! hide messages of a standard queue. Tests read accepted entries and messages from the [`Bus`], which stores them
-//! until it is dropped, including messages that were deleted from their queue.
+//! Invariant: requests that the services would reject are rejected with the same code. `aws-behaviour.md` in this crate
+//! lists the behaviour with its sources, and what is left out. The same calls in the same order have the same result:
+//! nothing is random. EventBridge has only `PutEvents` and `DescribeEventBus`, and no rules. SQS has the operations
+//! that send, receive, delete and hide messages of a standard queue. Tests read accepted entries and messages from the
+//! [`Bus`], which stores them until it is dropped, including messages that were deleted from their queue.
 //!
 //! In reading order:
 //! - [`Bus`]: the accepted entries and messages, and the recorded calls.

@@ -145,8 +145,8 @@ async fn describe_event_bus_returns_existing_buses_only() {
     let client = client(json!({"describeEventBus": [{"http": 500}]})).await;
     let describe = async |request: Value| {
         let (status, _, body) = client.call("AWSEvents.DescribeEventBus", &request.to_string()).await.unwrap();
-        let answer = body.get("Name").or(body.get("__type")).unwrap().clone();
-        (status, answer, body["message"].clone())
+        let name_or_error = body.get("Name").or(body.get("__type")).unwrap().clone();
+        (status, name_or_error, body["message"].clone())
     };
     assert_eq!(describe(json!({})).await.0, 500);
     assert_eq!(describe(json!({})).await, (200, json!("default"), Value::Null));
@@ -158,7 +158,7 @@ async fn describe_event_bus_returns_existing_buses_only() {
 }
 
 #[tokio::test]
-async fn unreadable_answers_can_be_injected() {
+async fn unreadable_responses_can_be_injected() {
     let client = client(json!({"putEvents": [
         {"http": 408, "body": ""},
         {"body": "<html>", "acceptThenDrop": true},

@@ -2,24 +2,26 @@
 //! message to the dead-letter queue; a failure of the bus must not drain the stream into that queue.
 //!
 //! The rule:
-//! 1. A rejected message is held until there is evidence. The bus has accepted another message in this invocation: the
-//!    rejection is about the message itself, which goes to the dead-letter queue.
-//! 2. Nothing was accepted, and no request is in flight or ready that could change this: fewer than [`SEVERAL`] messages
-//!    with the same code count as single messages and go to the dead-letter queue. So a batch of one poison message
-//!    does not wait. Codes that are certainly about the message ([`ABOUT_THE_MESSAGE`]) are counted within the
-//!    invocation. Others can also mean a wrong setting, which rejects every message. They are counted across the
-//!    process, for `MAX_MESSAGE_AGE_MINUTES` or until the bus accepts a message: a mapping splits failing batches down to
-//!    single records, and a stack without load has batches of one.
-//! 3. [`SEVERAL`] or more: the breaker is open. No new request starts, and everything stays unsettled. A request in
-//!    flight that the bus still accepts closes it.
+//! 1. A rejected message is held until there is evidence whether the message or the bus is the cause. If the bus has
+//!    accepted another message in this invocation, the message itself is the cause: it goes to the dead-letter queue.
+//! 2. If the bus has accepted nothing, and no request is in flight or ready that could change this, fewer than
+//!    [`SEVERAL`] messages with the same code count as single messages and go to the dead-letter queue. So a batch that
+//!    contains only a poison message does not wait. Codes that are certainly about the message ([`ABOUT_THE_MESSAGE`])
+//!    are counted within the invocation. Other codes can also mean a wrong setting, with which the bus rejects every
+//!    message. They are counted across the process, for `MAX_MESSAGE_AGE_MINUTES` or until the bus accepts a message,
+//!    because one invocation may see too few messages: a mapping splits failing batches down to single records, and a
+//!    stack without load has batches of one.
+//! 3. With [`SEVERAL`] or more such messages, the breaker is open: no new request starts, and all messages stay
+//!    unsettled. The breaker closes if the bus still accepts a message of a request in flight.
 //! 4. A transient failure is retried for the whole invocation. It counts as a rejection if the message is older than
-//!    `MAX_MESSAGE_AGE_MINUTES`, failed [`MIN_ATTEMPTS`] times in this invocation, few others have the same code, and the
-//!    bus accepts others: in this invocation, or in an earlier one of this process, because the mapping may meanwhile
-//!    deliver the message alone. In an outage the bus accepts nothing, so no message is given up.
+//!    `MAX_MESSAGE_AGE_MINUTES`, failed [`MIN_ATTEMPTS`] times in this invocation, few others have the same code, and
+//!    the bus accepts others: in this invocation, or in an earlier one of this process, because the mapping may
+//!    meanwhile deliver the message alone. In an outage the bus accepts nothing, so no message goes to the dead-letter
+//!    queue.
 //! 5. An error of the deployment stops the invocation at once, and sends nothing to the dead-letter queue.
 //!
 //! The evidence of earlier invocations is lost when Lambda replaces the process. Then a message that is delivered alone
-//! waits until the mapping discards it, and the alarms on late messages and retried records stay on.
+//! is retried until the mapping discards it, and the alarms on late messages and retried records stay on.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +29,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// From this number on, messages with the same code are not single messages.
+/// The number of rejected messages with the same code from which the bus, and no single message, is the cause.
 const SEVERAL: usize = 3;
 /// The number of attempts in an invocation before a transient failure can count as a rejection.
 const MIN_ATTEMPTS: u32 = 5;
@@ -101,7 +103,7 @@ impl Breaker {
         self.accepted > 0
     }
 
-    /// Whether the rejections are not about single messages.
+    /// Whether the bus, and no single message, is the cause of the rejections.
     pub(crate) fn is_open(&self) -> bool {
         self.rejected_by_the_bus().is_some()
     }
@@ -132,8 +134,8 @@ impl Breaker {
         in_this_process.max(in_this_invocation.len())
     }
 
-    /// Whether few messages of this invocation failed with a code, compared with those that the bus accepted: throttling and
-    /// short disturbances hit many.
+    /// Whether few messages of this invocation failed with a code, compared with those that the bus accepted:
+    /// throttling and short disturbances hit many.
     fn are_few(&self, code: &str) -> bool {
         let failed = self.failed.get(code).map_or(0, BTreeSet::len);
         failed < SEVERAL || failed * 10 <= self.accepted
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn old_message_is_given_up_only_while_others_succeed() {
+    fn transient_failure_of_an_old_message_counts_as_a_rejection_only_while_others_succeed() {
         let mut breaker = breaker();
         breaker.failed(0, "InternalFailure");
         assert!(!breaker.is_given_up("a", "InternalFailure", 5, OLD), "an outage");
@@ -214,11 +216,11 @@ mod tests {
         }
         assert!(!breaker.is_given_up("a", "InternalFailure", 5, OLD), "the failures hit many");
         (0..30).for_each(|_| breaker.accepted("c"));
-        assert!(breaker.is_given_up("a", "InternalFailure", 5, OLD), "they hit few of many");
+        assert!(breaker.is_given_up("a", "InternalFailure", 5, OLD), "the failures hit few of many");
     }
 
     #[test]
-    fn message_that_failed_while_others_succeeded_can_later_be_given_up_alone() {
+    fn message_that_failed_while_others_succeeded_can_later_be_rejected_alone() {
         let mut breaker = breaker();
         breaker.failed(0, "InternalFailure");
         breaker.remember_unsettled("a", "InternalFailure");

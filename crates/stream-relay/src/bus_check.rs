@@ -44,7 +44,7 @@ pub async fn check_bus(bus: &aws_sdk_eventbridge::Client, name: &str, limit: Dur
         _ => with_causes(&error),
     };
     match code {
-        // EventBridge may look for the bus of another account in this one.
+        // EventBridge may look for the bus of another account in the caller's account.
         "ResourceNotFoundException" if name.starts_with("arn:") => BusCheck::NotAllowed(reason),
         "ResourceNotFoundException" => BusCheck::Missing(NoSuchBus { name: name.to_owned() }),
         "AccessDeniedException" | "AccessDenied" | "NotAuthorized" => BusCheck::NotAllowed(reason),

@@ -28,8 +28,8 @@ pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
 }
 
 /// Checks that the bus of a function exists. The call also resolves credentials and opens a connection, so that the
-/// first batch does not have to. Only a bus that certainly does not exist is an error: a missing permission or a bus that
-/// does not respond must not stop a relay that could work.
+/// first batch does not have to. Only a bus that certainly does not exist is an error: a missing permission or a bus
+/// that does not respond must not stop a relay that could work.
 ///
 /// # Errors
 ///

@@ -2,8 +2,9 @@
 //! failure and to send the message later.
 //!
 //! Size: an item has a maximum of 400 KB, and JSON within a JSON string at most doubles, so a dead-letter message fits
-//! the 1 MiB of SQS. Only text full of control characters could exceed it. SQS rejects such a dead-letter message. Its
-//! message is then unsettled, as when SQS accepts none, and the mapping's own on-failure destination receives it.
+//! the 1 MiB of SQS. Only text full of control characters could exceed it. SQS rejects such a dead-letter message. The
+//! message then stays unsettled, as in an outage of SQS, until the mapping discards its record to the on-failure
+//! destination.
 
 use std::time::SystemTime;
 
@@ -27,7 +28,7 @@ const MAX_ATTEMPTS: u32 = 3;
 pub struct DeadLetter {
     /// The outbox row; `None` when the record could not be read as one.
     pub message: Option<OutboxItem>,
-    /// The error for which it cannot be sent.
+    /// The error because of which it cannot be sent.
     pub error: Option<EntryError>,
     /// The number of attempts to send it.
     #[serde(default)]
@@ -48,7 +49,7 @@ impl DeadLetter {
     }
 }
 
-/// A dead-letter message as it is written.
+/// A dead-letter message in the form in which it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeadLetterBody<'a> {
@@ -59,14 +60,14 @@ struct DeadLetterBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     record: Option<&'a RawValue>,
     error: Option<&'a EntryError>,
-    /// The number of attempts to send it; 0 when its error was found before the first.
+    /// The number of attempts to send it; 0 when its error was found before the first attempt.
     attempts: u32,
     stream: Option<&'a Coordinates>,
     #[serde(rename = "parkedAt")]
     dead_lettered_at: String,
 }
 
-/// The body of the dead-letter message of a message.
+/// The body of the dead-letter message for a message.
 pub(crate) fn body(message: &PendingMessage, attempts: u32) -> Result<String, serde_json::Error> {
     let (item, record) = match &message.body {
         Body::Row { item, .. } => (Some(item), None),

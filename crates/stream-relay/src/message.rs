@@ -26,7 +26,7 @@ pub(crate) struct PendingMessage {
     /// The records that are settled with it: more than one when the stream repeats a record within a batch, none for a
     /// row that is sent again.
     pub(crate) records: Vec<Coordinates>,
-    /// The error for which it can never be sent, once that is known.
+    /// The error because of which it can never be sent, once that is known.
     pub(crate) permanent_error: Option<EntryError>,
     /// The error of its latest attempt to be sent, or to be sent to the dead-letter queue.
     pub(crate) last_error: Option<EntryError>,
@@ -119,7 +119,7 @@ impl PendingMessage {
     }
 
     /// The message's entry in the queues. An unreadable record goes before the other messages of its aggregate,
-    /// because its own number is unknown: nothing overtakes it while it is unsettled.
+    /// because its own number is unknown: no message overtakes it while it is unsettled.
     pub(crate) fn queue_item(&self) -> QueueItem<'_> {
         match &self.body {
             Body::Row { item, entry } => QueueItem {
@@ -139,8 +139,8 @@ impl PendingMessage {
         }
     }
 
-    /// The time since its row was written: by DynamoDB's clock, which is the same for all writers, or else since its event
-    /// occurred. `None` for a row that is sent again, whose age means nothing.
+    /// The time since its row was written: by DynamoDB's clock, which is the same for all writers, or else since its
+    /// event occurred. `None` for a row that is sent again, whose age means nothing.
     pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
         let occurred = || SystemTime::try_from(*self.entry()?.time()?).ok();
         let since = self.records.first()?.created_at.or_else(occurred)?;
@@ -156,7 +156,7 @@ impl PendingMessage {
     }
 }
 
-/// Finds entries that EventBridge is certain to reject, before they fail a request with nine other entries.
+/// Finds entries that EventBridge is certain to reject, before they fail a whole request.
 fn check(entry: &PutEventsRequestEntry) -> Result<(), EntryError> {
     let detail_type = entry.detail_type().unwrap_or_default();
     if detail_type.is_empty() || entry.detail().unwrap_or_default().is_empty() {
@@ -170,7 +170,7 @@ fn check(entry: &PutEventsRequestEntry) -> Result<(), EntryError> {
     }
     let size = size(entry);
     if size >= REQUEST_BYTES {
-        let text = format!("the entry counts {size} bytes, and a request is smaller than {REQUEST_BYTES}");
+        let text = format!("the entry has {size} bytes, expected fewer than {REQUEST_BYTES}");
         return Err(EntryError::new("OversizedEntry", text));
     }
     Ok(())

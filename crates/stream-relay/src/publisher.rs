@@ -23,17 +23,18 @@ pub(crate) struct Publisher {
     pub(crate) bus: aws_sdk_eventbridge::Client,
     pub(crate) retry: RetryPolicy,
     /// The queue for messages that can never be sent: such a message is unsettled until the queue accepted it. Without
-    /// a queue it counts as settled, and the caller reports it.
+    /// a queue the message counts as settled, and the caller reports it.
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
-    /// The age from which a message can be given up. See [`breaker`](crate::breaker).
+    /// The age from which a transient failure can count as a rejection. See [`breaker`](crate::breaker).
     pub(crate) max_message_age: Duration,
     /// The evidence about the bus from earlier batches.
     pub(crate) memory: BusMemory,
 }
 
 impl Publisher {
-    /// Settles as many of the messages as the limits allow. After `stop`, an error of the deployment, or too long a
-    /// time with nothing but failures, and while the breaker is open, no new call starts, and those in flight are awaited.
+    /// Settles as many of the messages as the limits allow. No new call starts after `stop`, after an error of the
+    /// deployment, after too long a time with nothing but failures, or while the breaker is open. Calls in flight are
+    /// awaited.
     pub(crate) async fn publish(
         &self,
         messages: Vec<PendingMessage>,
@@ -80,7 +81,7 @@ impl Publishing<'_> {
         let mut stop = pin!(stop);
         let cutoff = self.limits.cutoff;
         loop {
-            // All decisions of one pass use the same time; later ones are waited for.
+            // All decisions of one pass use the same time. The loop waits for anything that is due later.
             let now = Instant::now();
             if cutoff.is_some_and(|cutoff| now >= cutoff) {
                 break;
@@ -169,7 +170,7 @@ impl Publishing<'_> {
         match call {
             Ok(FinishedCall::PutEvents { request, results }) => self.finish_request(&request, results),
             Ok(FinishedCall::DeadLetter { index, result }) => self.finish_dead_letter(index, result),
-            // Its messages stay in flight, and so remain unsettled.
+            // The messages of the call stay in flight, and so remain unsettled.
             Err(error) => tracing::error!(%error, "a call ended abnormally"),
         }
     }

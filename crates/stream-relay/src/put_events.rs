@@ -2,11 +2,11 @@
 //!
 //! Errors of a message are distinguished from errors of the deployment. A message that cannot be sent goes to the
 //! dead-letter queue, and its aggregate continues. An error of the deployment fails every message: sending them all to
-//! the dead-letter queue would drain the stream into it. So publishing stops, and the records stay in the stream. A code
-//! alone does not prove that an error is about the message; [`breaker`](crate::breaker) has the rule.
+//! the dead-letter queue would drain the stream into it. So publishing stops, and the records stay in the stream. A
+//! code alone does not prove that an error is about the message; [`breaker`](crate::breaker) has the rule.
 //!
-//! An answer that cannot be read, such as an HTML page of a proxy or a response that breaks off, contains no decision of
-//! the bus. It is transient, whatever its status.
+//! A response that cannot be read, such as an HTML page of a proxy or a response that breaks off, contains no decision
+//! of the bus. It counts as a transient failure, whatever its status.
 
 use aws_sdk_eventbridge::config::http::HttpResponse;
 use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
@@ -20,7 +20,7 @@ use crate::message::EntryError;
 const MAX_UNKNOWN_FAILURES: u32 = 5;
 /// The code of a connection that failed in TLS: a certificate that is not trusted, or a server that speaks no TLS.
 const TLS_FAILURE: &str = "TlsFailure";
-/// Maximum characters of an unreadable answer in a log line.
+/// Maximum characters of an unreadable response in a log line.
 const MAX_EXCERPT: usize = 100;
 
 /// The kinds of failures, by what to do about them.
@@ -28,12 +28,14 @@ const MAX_EXCERPT: usize = 100;
 pub(crate) enum FailureKind {
     /// A transient error: the entry is sent again.
     Transient,
-    /// An undocumented code of one entry. The entry is sent again a few times and then counts as unsendable: permanent
-    /// retries would block the shard for one message, and no retry would lose patience with a transient error.
+    /// An undocumented code of one entry. The entry is sent again a few times and then counts as unsendable. Endless
+    /// retries would block the shard because of one message. Without a retry, a transient error would send the message
+    /// to the dead-letter queue.
     Unknown,
     /// The bus rejects the entry: it is not sent again.
     Permanent,
-    /// The request was rejected for the contents of one of its entries: each is sent alone to find out which.
+    /// The request was rejected because of the contents of one of its entries. Each entry is sent alone to find that
+    /// one.
     Suspect,
     /// An error of permissions, credentials, the bus or its policy: sending stops, and an alarm is raised.
     Deployment,
@@ -100,7 +102,7 @@ fn of_entries(sent: usize, output: &PutEventsOutput) -> Vec<Result<(), Failure>>
             results.len(),
             output.failed_entry_count()
         );
-        return vec![Err(Failure::new(FailureKind::Transient, "InconsistentAnswer", text)); sent];
+        return vec![Err(Failure::new(FailureKind::Transient, "InconsistentResponse", text)); sent];
     }
     results
 }
@@ -123,12 +125,12 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
         }
         SdkError::ResponseError(response) => {
             let text = format!("{}: {}", with_causes(error), excerpt(response.raw()));
-            return Failure::new(FailureKind::Transient, "UnreadableAnswer", text);
+            return Failure::new(FailureKind::Transient, "UnreadableResponse", text);
         }
         // There was no connection, it was lost, or no response arrived in time.
         _ => {
             let tls = tls_error(error);
-            let code = if tls.is_some() { TLS_FAILURE } else { "NoAnswer" };
+            let code = if tls.is_some() { TLS_FAILURE } else { "NoResponse" };
             return Failure::new(FailureKind::Transient, code, tls.unwrap_or_else(|| with_causes(error)));
         }
     };
@@ -136,25 +138,25 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
     let code = match (service.err().code(), status) {
         (Some(code), _) => code,
         (None, 413) => "OversizedEntry",
-        (None, _) => return Failure::new(FailureKind::Transient, "UnreadableAnswer", excerpt(service.raw())),
+        (None, _) => return Failure::new(FailureKind::Transient, "UnreadableResponse", excerpt(service.raw())),
     };
     let kind = match of_status(status).or_else(|| of_code(code)) {
         Some(FailureKind::Permanent) if sent > 1 => FailureKind::Suspect,
         Some(kind) => kind,
-        // The request was rejected as a whole, and not known to be for the contents of one entry. Every request would
-        // be.
+        // The request was rejected as a whole, and the code is not known to be about the contents of an entry. The bus
+        // would reject every request.
         None => FailureKind::Deployment,
     };
     Failure::new(kind, code, service.err().message().map_or_else(|| format!("status {status}"), str::to_owned))
 }
 
-/// The status and the beginning of an answer that cannot be read.
-fn excerpt(answer: &HttpResponse) -> String {
-    let body = String::from_utf8_lossy(answer.body().bytes().unwrap_or_default())
+/// The status and the beginning of a response that cannot be read.
+fn excerpt(response: &HttpResponse) -> String {
+    let body = String::from_utf8_lossy(response.body().bytes().unwrap_or_default())
         .chars()
         .take(MAX_EXCERPT)
         .collect::<String>();
-    format!("status {}, {body:?}", answer.status())
+    format!("status {}, {body:?}", response.status())
 }
 
 /// The kind of failure that a status means on its own, whatever the code.

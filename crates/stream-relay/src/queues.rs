@@ -1,13 +1,13 @@
 //! Per-aggregate queues: the messages that may be sent now, and their requests. No I/O and no clock.
 //!
 //! Each aggregate has a queue in order of `messageSeq`, and only the first message of a queue makes progress: it is
-//! ready, in flight, waiting for its next attempt, held after a rejection, or on its way to the dead-letter queue. So one
-//! request never contains two messages of an aggregate.
+//! ready, in flight, waiting for its next attempt, held after a rejection, or on its way to the dead-letter queue. So
+//! one request never contains two messages of an aggregate.
 //!
-//! A request is sent when it is full, when no message in flight could fill it, that is, has a successor in its queue, or
-//! when it has waited long enough for these. That way messages of n distinct aggregates take ⌈n/10⌉ requests, and a slow
-//! request holds only its own messages. Requests do not wait for messages on their way to the dead-letter queue: a
-//! dead-letter queue that does not respond delays no other aggregate.
+//! A request is sent when it is full, when no message in flight has a successor in its queue that could fill it, or
+//! when it has waited for such successors for [`FILL_TIME`]. That way messages of n distinct aggregates take ⌈n/10⌉
+//! requests, and a slow request holds only its own messages. Requests do not wait for messages on their way to the
+//! dead-letter queue: a dead-letter queue that does not respond delays no other aggregate.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -18,20 +18,21 @@ use tokio::time::Instant;
 const MAX_ENTRIES: usize = 10;
 /// Upper bound of the entries of a request together, in bytes; they must be smaller.
 pub(crate) const REQUEST_BYTES: usize = 1024 * 1024;
-/// Maximum concurrent requests. At some 20 ms each they send 4,000 messages a second for one shard, below the smallest
-/// quotas of EventBridge (400 requests a second).
+/// Maximum concurrent requests. At about 20 ms each, they are 400 requests and 4,000 messages a second for one shard.
+/// The smallest quotas of EventBridge are 400 requests a second.
 const MAX_REQUESTS: usize = 8;
-/// A request that takes longer than this does not count as one of them, so that a few slow requests do not delay the others.
+/// A request that takes longer than this does not count towards [`MAX_REQUESTS`], so that a few slow requests do not
+/// delay the others.
 const SLOW: Duration = Duration::from_millis(500);
-/// Maximum concurrent requests, with slow ones.
+/// Maximum concurrent requests, including slow ones.
 const MAX_SLOW_REQUESTS: usize = 32;
-/// The maximum time that a partly filled request waits for messages that could fill it. Most responses arrive within it; a
-/// slower request delays no message of another aggregate.
+/// The maximum time that a partly filled request waits for messages that could fill it. Most responses arrive within
+/// it; a slower request delays no message of another aggregate.
 const FILL_TIME: Duration = Duration::from_millis(50);
 /// Maximum messages that are sent to the dead-letter queue concurrently.
 const MAX_DEAD_LETTERS: usize = 8;
 
-/// A message as the queues need it.
+/// The properties of a message that the queues need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueItem<'a> {
     /// Its aggregate; `None` gives it a queue of its own.
@@ -78,7 +79,7 @@ pub(crate) struct AggregateQueues {
     waiting: BTreeSet<(Instant, usize)>,
     /// First messages that were rejected.
     held: Vec<usize>,
-    /// Since when a partly filled request waits for messages that could fill it.
+    /// The time since which a partly filled request waits for messages that could fill it.
     filling_since: Option<Instant>,
     /// The requests in flight: the first message of each, and when it was sent.
     requests: Vec<(usize, Instant)>,
@@ -175,7 +176,7 @@ impl AggregateQueues {
         self.unsendable.extend(self.held.drain(..));
     }
 
-    /// Whether no message can move unless something in flight finishes.
+    /// Whether no message is ready, unsendable or waiting: nothing happens before a call in flight finishes.
     pub(crate) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.unsendable.is_empty() && self.waiting.is_empty()
     }
@@ -199,8 +200,8 @@ impl AggregateQueues {
         }
     }
 
-    /// Settles a message that the dead-letter queue accepted. Otherwise it stays unsettled, and so does its queue
-    /// behind it.
+    /// Settles a message that the dead-letter queue accepted. Otherwise the message and its successors in its queue
+    /// stay unsettled.
     pub(crate) fn dead_letter_finished(&mut self, index: usize, settled: bool) {
         self.dead_letters_in_flight -= 1;
         if settled {

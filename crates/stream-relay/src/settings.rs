@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use daybook_settings::{Environment, SettingError};
 
-/// In minutes. The alarm on late messages needs six, and then somebody has some minutes to look; most disturbances of a
-/// service are over. A longer time delays every other message of the shard longer.
+/// In minutes. The alarm on late messages needs six minutes, and then an operator has some minutes to react. Most
+/// disturbances of a service are shorter. With a longer time, one failing message would delay the other messages of the
+/// shard for longer.
 const DEFAULT_MAX_MESSAGE_AGE: u32 = 15;
 /// In minutes, up to the 23 hours after which the mapping discards records.
 const MAX_MESSAGE_AGE: RangeInclusive<u32> = 1..=23 * 60;
@@ -20,8 +21,8 @@ pub struct RelaySettings {
     pub event_source: String,
     /// `DLQ_URL`: the queue for messages that cannot be sent.
     pub dlq_url: String,
-    /// `MAX_MESSAGE_AGE_MINUTES`: the age from which a message that fails transiently while others succeed is sent to the
-    /// dead-letter queue.
+    /// `MAX_MESSAGE_AGE_MINUTES`: the age from which a message that fails transiently while others succeed is sent to
+    /// the dead-letter queue.
     pub max_message_age: Duration,
     /// The retry policy, which is not read from the environment.
     pub retry: RetryPolicy,
@@ -34,7 +35,7 @@ pub struct RetryPolicy {
     pub first_wait: Duration,
     /// The maximum of every wait.
     pub longest_wait: Duration,
-    /// The time that an invocation leaves for its response: nothing is sent or awaited later than this before the deadline.
+    /// The time that an invocation leaves for its response. Sending and waiting end this long before the deadline.
     pub margin: Duration,
 }
 
@@ -43,8 +44,8 @@ impl RelaySettings {
     ///
     /// # Errors
     ///
-    /// When a variable is missing or out of its range, the source or bus is not a valid name, or the source is one that EventBridge
-    /// reserves for AWS.
+    /// When a variable is missing or out of its range, the source or bus is not a valid name, or the source is one that
+    /// EventBridge reserves for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;
         let minutes = environment.number("MAX_MESSAGE_AGE_MINUTES", DEFAULT_MAX_MESSAGE_AGE, MAX_MESSAGE_AGE)?;

@@ -76,8 +76,8 @@ pub(crate) fn report(records: usize, published: &Published) {
     }
 }
 
-/// A sample of the lags, as many as CloudWatch accepts, evenly spaced by rank, so that the smallest, the largest and
-/// the quantiles in between stay the same.
+/// A sample of the lags, as many as CloudWatch accepts, evenly spaced by rank. The smallest and the largest lag are in
+/// the sample, and its quantiles are nearly those of all lags.
 fn sample(lags: &[Duration]) -> Vec<Duration> {
     let mut lags = lags.to_vec();
     if lags.len() <= VALUES {

@@ -94,15 +94,16 @@ async fn only_failed_rows_are_sent_again_and_rejected_rows_are_reported() {
     let unreadable = OutboxItem { pk: "todo/d".to_owned(), ..row("d", 1) };
     let rows = vec![row("a", 1), row("b", 1), row("c", 1), row("c", 2), unreadable];
     let outcomes = setup.resend.send(rows, pending()).await;
-    let refused = |code: &str, text: &str| ResendOutcome::Rejected(EntryError { code: code.into(), text: text.into() });
+    let rejected =
+        |code: &str, text: &str| ResendOutcome::Rejected(EntryError { code: code.into(), text: text.into() });
     assert_eq!(
         outcomes,
         [
             ResendOutcome::Sent,
             ResendOutcome::Sent,
-            refused("MalformedDetail", "injected fault"),
+            rejected("MalformedDetail", "injected fault"),
             ResendOutcome::Sent,
-            refused("UnreadableRow", "pk is \"todo/d\""),
+            rejected("UnreadableRow", "pk is \"todo/d\""),
         ]
     );
     let mut delivered = delivered(&setup);
@@ -114,7 +115,7 @@ async fn only_failed_rows_are_sent_again_and_rejected_rows_are_reported() {
 #[tokio::test]
 async fn sending_ends_when_the_last_row_is_rejected() {
     let setup = setup(json!({"entries": [{"containing": "a-1", "code": "MalformedDetail"}]})).await;
-    // What is over is not waited for, however patient the sender is with the bus.
+    // With no row left, sending ends at once, however long the bus may fail.
     let mut resend = setup.resend.with_patience(Duration::from_secs(24 * 60 * 60));
     let sending = resend.send(vec![row("a", 1)], pending());
     let outcomes = tokio::time::timeout(Duration::from_secs(60), sending).await.unwrap();
@@ -149,7 +150,8 @@ async fn waiting_for_the_rate_does_not_count_as_failing() {
     assert_eq!(resend.send(rows, pending()).await, vec![ResendOutcome::Sent; 25]);
 }
 
-/// At one a second, a request of ten puts off the next by ten seconds: a stop in the meantime is the end of it.
+/// At one message a second, a request of ten messages delays the next request by ten seconds. A stop in the meantime
+/// ends sending.
 #[tokio::test]
 async fn rate_limited_rows_are_unsent_when_sending_is_stopped() {
     let mut setup = setup_at_rate(1, json!({})).await;

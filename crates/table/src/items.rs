@@ -55,7 +55,8 @@ pub struct EventItem {
     /// return some of its rows and not others; this attribute shows that more rows follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_end: Option<u64>,
-    /// Present and true when the event reaches or crosses a multiple of `SNAPSHOT_EVERY`.
+    /// Present and true when the event's number is a multiple of `SNAPSHOT_EVERY` and the aggregate type uses
+    /// snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_due: Option<bool>,
 }

@@ -38,8 +38,8 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// When it is not YAML, or a function or one of its streams has a value that Lambda would reject, that is known only after the
-    /// deployment, or that [`Mapping`](crate::Mapping) does not support.
+    /// When it is not YAML, or a function or one of its streams has a value that Lambda would reject, that is known
+    /// only after the deployment, or that [`Mapping`](crate::Mapping) does not support.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let template = long_form::parse(text)?;
         let parameters = parameter_defaults(&template)?;

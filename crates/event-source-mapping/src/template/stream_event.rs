@@ -44,8 +44,8 @@ impl StreamEvent {
     }
 }
 
-/// Checks the names of all properties, and the values of those that [`Mapping`](crate::Mapping) does not use: the code that runs
-/// a mapping chooses the stream, the starting position and the destination.
+/// Checks the names of all properties, and the values of those that [`Mapping`](crate::Mapping) does not use: the code
+/// that runs a mapping chooses the stream, the starting position and the destination.
 fn check_properties(event: &Node<'_>) -> Result<(), TemplateError> {
     for (name, property) in event.members()? {
         match name {

@@ -59,9 +59,10 @@ fn places_of(discarded: &Discarded) -> Vec<usize> {
     discarded.records.iter().map(place).collect()
 }
 
-/// Executes all steps until the mapping waits for nothing. Returns the invocations in order, and the discarded records.
+/// Executes all steps until the mapping has nothing more to do. Returns the invocations in order, and the discarded
+/// records.
 fn run(mapping: &mut Mapping, function: impl Fn(&[usize]) -> InvocationOutcome) -> (Vec<Vec<usize>>, Vec<Discarded>) {
-    let (mut now, mut invocations, mut gone) = (START, Vec::new(), Vec::new());
+    let (mut now, mut invocations, mut discards) = (START, Vec::new(), Vec::new());
     loop {
         match mapping.poll(now) {
             Step::Invoke(batch) => {
@@ -69,9 +70,9 @@ fn run(mapping: &mut Mapping, function: impl Fn(&[usize]) -> InvocationOutcome) 
                 mapping.settle(batch, function(&given), now);
                 invocations.push(given);
             }
-            Step::Discard(discarded) => gone.push(discarded),
+            Step::Discard(discarded) => discards.push(discarded),
             Step::Wait { until: Some(until) } => now = until,
-            Step::Wait { until: None } => return (invocations, gone),
+            Step::Wait { until: None } => return (invocations, discards),
         }
     }
 }
@@ -238,13 +239,13 @@ fn a_batch_is_discarded_when_its_retries_are_used_up() {
             MappingSettings { batch_size: 2, maximum_retry_attempts: Some(quota), ..MappingSettings::default() };
         let mut mapping = mapping(settings, 4);
         let function = |given: &[usize]| if given[0] == 0 { InvocationOutcome::FunctionError } else { success() };
-        let (given, gone) = run(&mut mapping, function);
+        let (given, discards) = run(&mut mapping, function);
         assert_eq!(given[..invocations], vec![vec![0, 1]; invocations]);
         assert_eq!(given[invocations..], [vec![2, 3]]);
-        assert_eq!(gone.len(), 1);
-        assert_eq!(places_of(&gone[0]), [0, 1]);
-        assert_eq!(gone[0].reason, DiscardReason::RetryAttemptsExhausted);
-        assert_eq!(gone[0].invocations, u32::try_from(invocations).unwrap());
+        assert_eq!(discards.len(), 1);
+        assert_eq!(places_of(&discards[0]), [0, 1]);
+        assert_eq!(discards[0].reason, DiscardReason::RetryAttemptsExhausted);
+        assert_eq!(discards[0].invocations, u32::try_from(invocations).unwrap());
     }
 }
 
@@ -255,9 +256,9 @@ fn partial_failure_uses_up_a_retry_and_only_unfinished_records_are_discarded() {
         maximum_retry_attempts: Some(2),
         ..MappingSettings::default()
     };
-    let (given, gone) = run(&mut mapping(settings, 3), |_| InvocationOutcome::Returned(failures([1])));
+    let (given, discards) = run(&mut mapping(settings, 3), |_| InvocationOutcome::Returned(failures([1])));
     assert_eq!(given, [vec![0, 1, 2], vec![1, 2], vec![1, 2]]);
-    assert_eq!(places_of(&gone[0]), [1, 2]);
+    assert_eq!(places_of(&discards[0]), [1, 2]);
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn bisection_delivers_every_good_record_and_isolates_the_bad_one() {
         ..MappingSettings::default()
     };
     let function = |given: &[usize]| if given.contains(&5) { InvocationOutcome::FunctionError } else { success() };
-    let (given, gone) = run(&mut mapping(settings, 8), function);
+    let (given, discards) = run(&mut mapping(settings, 8), function);
     assert_eq!(
         given,
         [
@@ -282,9 +283,9 @@ fn bisection_delivers_every_good_record_and_isolates_the_bad_one() {
             vec![6, 7],
         ]
     );
-    assert_eq!(gone.len(), 1);
-    assert_eq!(places_of(&gone[0]), [5]);
-    assert_eq!(gone[0].invocations, 5);
+    assert_eq!(discards.len(), 1);
+    assert_eq!(places_of(&discards[0]), [5]);
+    assert_eq!(discards[0].invocations, 5);
 }
 
 #[test]
@@ -298,9 +299,9 @@ fn with_bisection_a_partial_failure_is_split_at_the_checkpoint() {
     let function = |given: &[usize]| {
         InvocationOutcome::Returned(if given.contains(&2) { failures([2]) } else { "null".to_owned() })
     };
-    let (given, gone) = run(&mut mapping(settings, 6), function);
+    let (given, discards) = run(&mut mapping(settings, 6), function);
     assert_eq!(given, [vec![0, 1, 2, 3, 4, 5], vec![2, 3, 4, 5], vec![2, 3], vec![2], vec![3], vec![4, 5]]);
-    assert_eq!(places_of(&gone[0]), [2]);
+    assert_eq!(places_of(&discards[0]), [2]);
 }
 
 #[test]
@@ -317,8 +318,8 @@ fn a_function_that_could_not_be_invoked_uses_up_no_retry_and_splits_nothing() {
         mapping.settle(again, InvocationOutcome::NotInvoked, START + attempt * LONGEST_DELAY);
     }
     // Only invocations of the function count: one with the whole batch, and one with its first half.
-    let (_, gone) = run(&mut mapping, |_| InvocationOutcome::FunctionError);
-    assert_eq!((places_of(&gone[0]), gone[0].invocations), (vec![0], 2));
+    let (_, discards) = run(&mut mapping, |_| InvocationOutcome::FunctionError);
+    assert_eq!((places_of(&discards[0]), discards[0].invocations), (vec![0], 2));
 }
 
 #[test]
@@ -327,8 +328,11 @@ fn a_record_older_than_the_maximum_age_is_not_delivered() {
         mapping(MappingSettings { maximum_record_age: Some(60 * SECOND), ..MappingSettings::default() }, 2);
     let first = batch(&mut mapping, START + 60 * SECOND);
     mapping.settle(first, InvocationOutcome::FunctionError, START + 60 * SECOND);
-    let gone = discarded(&mut mapping, START + 62 * SECOND);
-    assert_eq!((gone.records.len(), gone.reason, gone.invocations), (2, DiscardReason::RecordAgeExceeded, 1));
+    let discards = discarded(&mut mapping, START + 62 * SECOND);
+    assert_eq!(
+        (discards.records.len(), discards.reason, discards.invocations),
+        (2, DiscardReason::RecordAgeExceeded, 1)
+    );
     assert_eq!(waits(&mut mapping, START + 62 * SECOND), None);
 }
 
@@ -336,8 +340,8 @@ fn a_record_older_than_the_maximum_age_is_not_delivered() {
 fn maximum_age_discards_only_the_records_that_are_too_old() {
     let mut mapping =
         mapping(MappingSettings { maximum_record_age: Some(60 * SECOND), ..MappingSettings::default() }, 2);
-    let gone = discarded(&mut mapping, START + 61 * SECOND);
-    assert_eq!(places_of(&gone), [0]);
+    let discards = discarded(&mut mapping, START + 61 * SECOND);
+    assert_eq!(places_of(&discards), [0]);
     assert_eq!(places(&batch(&mut mapping, START + 61 * SECOND)), [1]);
 }
 
@@ -353,7 +357,7 @@ fn document_has_the_position_of_the_records_and_the_records() {
     let first = batch(&mut mapping, START);
     let event = first.payload();
     mapping.settle(first, InvocationOutcome::FunctionError, START + Duration::from_millis(1500));
-    let gone = discarded(&mut mapping, START + SECOND);
+    let discards = discarded(&mut mapping, START + SECOND);
 
     let expected = json!({
         "requestContext": {
@@ -374,7 +378,7 @@ fn document_has_the_position_of_the_records_and_the_records() {
         },
         "payload": event
     });
-    assert_eq!(gone.document(&source), expected);
+    assert_eq!(discards.document(&source), expected);
 }
 
 #[test]

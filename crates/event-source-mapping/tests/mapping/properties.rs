@@ -1,5 +1,5 @@
-//! Properties that hold for all outcomes of invocations, in any order. [`play`] also asserts in every run that concurrent batches
-//! never share an item and that no record overtakes another record of its item.
+//! Properties that hold for all outcomes of invocations, in any order. [`play`] also asserts in every run that
+//! concurrent batches never share an item and that no record overtakes another record of its item.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
 mod shard;
@@ -30,8 +30,8 @@ struct Run {
     settings: MappingSettings,
     /// The item of each record.
     items: Vec<usize>,
-    /// The outcomes in order, each with the index of the open invocation that it ends and the milliseconds before it. When they are
-    /// used up, every invocation succeeds.
+    /// The outcomes in order, each with the index of the open invocation that it ends and the milliseconds before it.
+    /// When they are used up, every invocation succeeds.
     endings: Vec<(Ending, usize, u64)>,
 }
 
@@ -104,7 +104,8 @@ fn end(ending: &Ending, batch: &Batch, report: bool) -> (InvocationOutcome, usiz
     }
 }
 
-/// Pushes half of the records at the start and the others during the run, polls until the mapping waits, then ends one invocation.
+/// Pushes half of the records at the start and the others during the run, polls until the mapping waits, then ends one
+/// invocation.
 fn play(run: &Run) -> (Mapping, Fate) {
     let mut mapping = Mapping::new(run.settings.clone());
     let mut waiting = run.items.iter().enumerate().map(|(place, item)| record_of(place, *item, 0));

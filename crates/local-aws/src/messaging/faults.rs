@@ -48,8 +48,8 @@ pub struct Faults {
     pub send_message: Vec<CallFault>,
     /// Calls of `SendMessage` that fail because the body contains the text.
     pub messages: Vec<Rule>,
-    /// A fault for each of the next calls of `ReceiveMessage`. Messages in a dropped response count as received: they become
-    /// visible again when their visibility timeout ends.
+    /// A fault for each of the next calls of `ReceiveMessage`. Messages in a dropped response count as received: they
+    /// become visible again when their visibility timeout ends.
     pub receive_message: Vec<CallFault>,
     /// A fault for each of the next calls of `DeleteMessage` and `DeleteMessageBatch`.
     pub delete_message: Vec<CallFault>,
@@ -65,11 +65,11 @@ pub struct CallFault {
     pub delay_ms: u64,
     /// Fail the call with this status; 400 if only a code is given.
     pub http: Option<u16>,
-    /// Fail the call with this error code. If only a status is given, the code is `InternalFailure` or `ValidationException`,
-    /// depending on the status.
+    /// Fail the call with this error code. If only a status is given, the code is `InternalFailure` or
+    /// `ValidationException`, depending on the status.
     pub code: Option<String>,
-    /// Return this text instead of the response, with the status above or 200; only for `PutEvents`. The call is executed only
-    /// with `accept_then_drop`.
+    /// Return this text instead of the response, with the status above or 200; only for `PutEvents`. The call is
+    /// executed only with `accept_then_drop`.
     pub body: Option<String>,
     /// Execute the call and drop its response: the connection breaks, or the error above is returned.
     pub accept_then_drop: bool,
@@ -124,7 +124,7 @@ impl CallFault {
         }
     }
 
-    /// The response of a call that was carried out, unless the fault drops it.
+    /// The response of a call that was executed, unless the fault drops it.
     pub(crate) fn respond(&self, response: Value) -> Result<CallResponse, CallError> {
         if !self.accept_then_drop {
             return Ok(CallResponse::Json(response));

@@ -1,4 +1,4 @@
-//! What operations read and return.
+//! The bodies of requests, and the responses and errors of operations.
 
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::state::StateError;
 
-/// The response to a call that was carried out.
+/// The response to a call that was executed.
 pub(crate) enum CallResponse {
     /// 200 with this JSON.
     Json(Value),

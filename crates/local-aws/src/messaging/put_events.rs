@@ -150,7 +150,7 @@ fn size(entry: &PutEventsRequestEntry) -> usize {
         + texts.into_iter().flatten().chain(&entry.resources).map(String::len).sum::<usize>()
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a time out of range saturates, and jiff refuses it")]
+#[expect(clippy::cast_possible_truncation, reason = "a time out of range saturates, and jiff rejects it")]
 fn time(seconds: f64) -> Result<String, jiff::Error> {
     Ok(format!("{:.3}", Timestamp::from_millisecond((seconds * 1000.0).round() as i64)?))
 }

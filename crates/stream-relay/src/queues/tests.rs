@@ -120,21 +120,21 @@ fn concurrent_calls_are_limited() {
     assert_eq!(steps(&mut unsendable, Instant::now()).len(), MAX_DEAD_LETTERS);
 }
 
-/// The fate of a step: the choice among those in flight of the one that finishes, and its results.
-type Fate = (usize, Vec<u8>);
+/// The end of a step: a number that selects it among the steps in flight, and the results of its entries.
+type StepEnd = (usize, Vec<u8>);
 
 proptest! {
     #[test]
     fn every_message_is_settled_once_and_in_the_order_of_its_aggregate(
         messages in prop::collection::vec((0..8_usize, 1..6_u64, prop::option::weighted(0.9, 1..600_000_usize)), 0..80),
-        fates in prop::collection::vec((any::<usize>(), prop::collection::vec(0..5_u8, 1..10)), 0..60),
+        ends in prop::collection::vec((any::<usize>(), prop::collection::vec(0..5_u8, 1..10)), 0..60),
     ) {
         let names: Vec<_> = (0..8).map(|aggregate| format!("{aggregate}")).collect();
         let items: Vec<_> = messages
             .iter()
             .map(|&(aggregate, order, bytes)| QueueItem { aggregate: Some(&names[aggregate]), order, bytes })
             .collect();
-        run(&items, &fates)?;
+        run(&items, &ends)?;
     }
 
     #[test]
@@ -146,10 +146,10 @@ proptest! {
 }
 
 /// Drives the queues to the end and checks every step. Returns the number of requests.
-fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> {
+fn run(items: &[QueueItem<'_>], ends: &[StepEnd]) -> Result<usize, TestCaseError> {
     let mut now = Instant::now();
     let mut queues = AggregateQueues::new(items.iter().copied());
-    let mut fates = fates.iter();
+    let mut ends = ends.iter();
     let mut steps_in_flight: Vec<Step> = Vec::new();
     let mut settled: Vec<usize> = Vec::new();
     let mut requests = 0;
@@ -175,7 +175,7 @@ fn run(items: &[QueueItem<'_>], fates: &[Fate]) -> Result<usize, TestCaseError> 
                 "two of an aggregate in flight: {in_flight:?}"
             );
         }
-        let (pick, outcomes) = fates.next().cloned().unwrap_or_default();
+        let (pick, outcomes) = ends.next().cloned().unwrap_or_default();
         if steps_in_flight.is_empty() {
             let Some(wake) = queues.next_attempt_at(now) else { break };
             now = wake;

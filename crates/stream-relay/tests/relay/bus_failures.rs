@@ -1,5 +1,5 @@
-//! Failures of single messages and failures of the bus: one message must not stop a shard, and a failing bus must not drain
-//! the stream into the dead-letter queue.
+//! Failures of single messages and failures of the bus: one message must not stop a shard, and a failing bus must not
+//! drain the stream into the dead-letter queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::support::{Setup, insert, insert_detail, lambda_config, relay_with, setup, take_log, written};
 
-/// One message each of so many aggregates.
+/// One message of each of `count` aggregates.
 fn messages(count: u64) -> Vec<Value> {
     (1..=count).map(|n| insert(n, &format!("other{n}"), 1)).collect()
 }
@@ -35,10 +35,10 @@ async fn within(setup: &Setup, milliseconds: u64, records: &[Value]) -> Option<S
 }
 
 fn codes(setup: &Setup) -> Vec<String> {
-    setup.dead_letters().iter().map(|letter| letter["error"]["code"].as_str().unwrap().to_owned()).collect()
+    setup.dead_letters().iter().map(|dead_letter| dead_letter["error"]["code"].as_str().unwrap().to_owned()).collect()
 }
 
-// One message.
+// Failures of one message.
 
 #[tokio::test]
 async fn old_message_that_still_fails_while_others_succeed_is_dead_lettered() {
@@ -49,9 +49,12 @@ async fn old_message_that_still_fails_while_others_succeed_is_dead_lettered() {
         records.push(insert(101, "p", 2));
         assert_eq!(within(&setup, 10_000, &records).await, None, "{code}");
         assert_eq!((setup.delivered().len(), setup.delivered().contains(&"p-2".to_owned())), (51, true));
-        let [letter] = setup.dead_letters().try_into().unwrap();
-        assert_eq!((&letter["message"]["messageId"], &letter["error"]["code"]), (&json!("p-1"), &json!(code)));
-        assert!(letter["attempts"].as_u64().unwrap() >= 5, "{letter}");
+        let [dead_letter] = setup.dead_letters().try_into().unwrap();
+        assert_eq!(
+            (&dead_letter["message"]["messageId"], &dead_letter["error"]["code"]),
+            (&json!("p-1"), &json!(code))
+        );
+        assert!(dead_letter["attempts"].as_u64().unwrap() >= 5, "{dead_letter}");
     }
 }
 
@@ -62,7 +65,7 @@ async fn young_message_that_fails_while_others_succeed_is_retried_until_the_dead
     records.push(written(insert(100, "p", 1), 14));
     let start = Instant::now();
     assert_eq!(within(&setup, 1_000, &records).await.as_deref(), Some("100"));
-    assert!(start.elapsed() >= Duration::from_millis(900), "time was left to try again");
+    assert!(start.elapsed() >= Duration::from_millis(900), "the relay did not retry until the deadline");
     assert_eq!((setup.delivered().len(), codes(&setup)), (50, vec![]));
 }
 
@@ -104,7 +107,7 @@ async fn message_that_failed_while_others_succeeded_is_dead_lettered_later_when_
 
 #[tokio::test]
 async fn throttled_backlog_is_not_dead_lettered() {
-    // Each message fails more often than a single message may, and then succeeds.
+    // Each message fails at least as often as the limit for a single message, and then succeeds.
     let rules: Vec<_> = (1..=40)
         .map(|n| json!({"containing": format!("other{n}-1"), "code": "ThrottlingException", "times": 5 + n % 5}))
         .collect();
@@ -115,7 +118,7 @@ async fn throttled_backlog_is_not_dead_lettered() {
     assert_eq!((setup.delivered().len(), codes(&setup)), (50, vec![]));
 }
 
-// Every message.
+// Failures of every message.
 
 #[tokio::test]
 async fn code_that_hits_every_entry_sends_nothing_to_the_dead_letter_queue() {
@@ -183,11 +186,11 @@ async fn many_rejected_messages_are_dead_lettered_while_others_succeed() {
     assert_eq!((setup.delivered(), codes(&setup).len()), (vec!["good-1".to_owned()], 50));
 }
 
-// Answers that are none, and connections.
+// Unreadable responses, and connections.
 
 #[tokio::test]
-async fn unreadable_answer_is_transient() {
-    for answer in [
+async fn unreadable_response_is_transient() {
+    for response in [
         json!({"http": 408, "body": ""}),
         json!({"http": 400, "body": ""}),
         json!({"http": 400, "body": "{\"__type\": \"Valida"}),
@@ -198,16 +201,16 @@ async fn unreadable_answer_is_transient() {
         json!({"body": "{\"FailedEntryCount\": 0, \"Entr"}),
         json!({"body": ""}),
     ] {
-        let setup = setup(json!({"putEvents": [answer, answer]})).await;
+        let setup = setup(json!({"putEvents": [response, response]})).await;
         take_log();
-        assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1)]).await, None, "{answer}");
-        assert_eq!((setup.calls(), setup.delivered().len(), codes(&setup).len()), (vec![2; 3], 2, 0), "{answer}");
-        assert!(take_log().iter().all(|line| line["level"] == "INFO"), "{answer}");
+        assert_eq!(setup.checkpoint(&[insert(1, "a", 1), insert(2, "b", 1)]).await, None, "{response}");
+        assert_eq!((setup.calls(), setup.delivered().len(), codes(&setup).len()), (vec![2; 3], 2, 0), "{response}");
+        assert!(take_log().iter().all(|line| line["level"] == "INFO"), "{response}");
     }
 }
 
 #[tokio::test]
-async fn log_contains_the_beginning_of_an_unreadable_answer() {
+async fn log_contains_the_beginning_of_an_unreadable_response() {
     let setup =
         setup(json!({"putEvents": [{"http": 403, "body": "<html>blocked by the proxy", "forever": true}]})).await;
     take_log();
@@ -216,7 +219,7 @@ async fn log_contains_the_beginning_of_an_unreadable_answer() {
     let line = lines.iter().find(|line| line["message"] == "unsettled, will be retried").unwrap();
     assert_eq!(
         (&line["code"], &line["text"]),
-        (&json!("UnreadableAnswer"), &json!("status 403, \"<html>blocked by the proxy\""))
+        (&json!("UnreadableResponse"), &json!("status 403, \"<html>blocked by the proxy\""))
     );
 }
 
@@ -305,7 +308,7 @@ async fn slow_request_does_not_delay_ready_messages_of_other_aggregates() {
 }
 
 #[tokio::test]
-async fn as_many_slow_requests_as_may_run_at_once_do_not_delay_the_others() {
+async fn eight_slow_requests_do_not_delay_the_others() {
     let setup = setup(json!({"putEvents": vec![json!({"delayMs": 4_000}); 8]})).await;
     let start = Instant::now();
     let records = messages(120);
@@ -358,7 +361,7 @@ async fn relay_starts_when_its_bus_cannot_be_checked() {
         assert_eq!(lines[0]["message"], "the event bus could not be checked", "{fault}");
         assert!(!lines[0]["reason"].as_str().unwrap().is_empty());
     }
-    // EventBridge may look for the bus of another account in this one.
+    // EventBridge may look for the bus of another account in the caller's account.
     let foreign = "arn:aws:events:us-east-1:123456789012:event-bus/central";
     assert_eq!(warmed(foreign, json!({})).await, Ok(()));
 }

@@ -1,4 +1,4 @@
-//! The relay against a bus and a queue over HTTP, and everything that they can do to it.
+//! The relay against a bus and a queue over HTTP, with all their failures.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ async fn row_is_sent_to_the_bus_unchanged() {
     assert_eq!((entry.time.as_deref(), entry.trace_header), (Some("2026-11-21T01:02:03.456Z"), None));
 }
 
-/// As Lambda hands one to a function.
+/// A trace header in the form in which Lambda passes it to a function.
 const TRACE: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
 
 fn traced(sequence_number: u64, id: &str, trace_header: Value) -> Value {
@@ -69,10 +69,10 @@ async fn message_with_an_invalid_trace_header_is_sent_without_it() {
 
 #[tokio::test]
 async fn a_trace_header_does_not_count_as_size() {
-    // As large as an entry alone may be: 14 for the time, and source, type and resource.
-    let room = 1024 * 1024 - 1 - (14 + "daybook".len() + "TodoUpdated".len() + "todo/a".len());
+    // The largest detail of an entry. The time counts as 14 bytes; source, type and resource count too.
+    let largest = 1024 * 1024 - 1 - (14 + "daybook".len() + "TodoUpdated".len() + "todo/a".len());
     let empty = detail("a", 1, "").len();
-    let mut record = insert_detail(1, "a", 1, &detail("a", 1, &"x".repeat(room - empty)));
+    let mut record = insert_detail(1, "a", 1, &detail("a", 1, &"x".repeat(largest - empty)));
     record["dynamodb"]["NewImage"]["traceHeader"] = json!({"S": TRACE});
     let setup = setup(json!({})).await;
     assert_eq!(setup.checkpoint(&[record]).await, None);
@@ -104,14 +104,14 @@ async fn order_holds_whatever_the_order_of_the_batch() {
         setup(json!({"putEvents": [{"http": 500}, {"failEntries": [{"index": 0, "code": "InternalFailure"}]}]})).await;
     let mut records: Vec<_> = (0..60).map(|n| insert(n, &(n % 3).to_string(), n / 3 + 1)).collect();
     records.reverse();
-    // And the whole stream again, as after a lost answer.
+    // Each record is repeated, as after a lost response.
     let again: Vec<_> = (0..60).map(|n| insert(100 + n, &(n % 3).to_string(), n / 3 + 1)).collect();
     records.extend(again);
     assert_eq!(setup.checkpoint(&records).await, None);
     assert_in_order(&setup.delivered(), 60);
 }
 
-/// Each message once, and those of an aggregate in order.
+/// Asserts that each message arrived once, and those of an aggregate in order.
 fn assert_in_order(delivered: &[String], count: usize) {
     assert_eq!(delivered.len(), count);
     let mut last: HashMap<&str, u64> = HashMap::new();
@@ -204,7 +204,8 @@ async fn unsendable_message_is_dead_lettered_whole_and_its_successors_are_sent()
     assert_eq!(dead_letters[0]["stream"], stream);
     assert_eq!(dead_letters[1]["error"]["code"], "InvalidArgument");
 
-    // What is too large for a request is too large for the queue too: the table cannot hold it, the mapping must.
+    // A message that is too large for a request is also too large for the queue, so it stays unsettled. The table
+    // cannot store such a row.
     assert_eq!(setup.checkpoint(&[oversized, insert(7, "b", 2), insert(8, "c", 1)]).await.as_deref(), Some("4"));
     assert_eq!(setup.delivered().last().map(String::as_str), Some("c-1"));
 }
@@ -224,8 +225,8 @@ async fn an_unknown_code_is_retried_a_few_times_and_then_dead_lettered() {
 #[tokio::test]
 async fn a_message_that_was_throttled_before_is_retried_at_its_first_unknown_code() {
     let throttled = json!({"code": "ThrottlingException"});
-    let answers = [vec![throttled; 6], vec![json!({"failEntries": [{"index": 0, "code": "SomethingNew"}]})]].concat();
-    let setup = setup(json!({ "putEvents": answers })).await;
+    let responses = [vec![throttled; 6], vec![json!({"failEntries": [{"index": 0, "code": "SomethingNew"}]})]].concat();
+    let setup = setup(json!({ "putEvents": responses })).await;
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
     assert_eq!((setup.calls().len(), setup.delivered(), setup.dead_letters().len()), (8, vec!["a-1".to_owned()], 0));
 }
@@ -285,7 +286,7 @@ async fn deployment_error_dead_letters_nothing_and_the_whole_batch_is_retried() 
         let records: Vec<_> = (1..=200).map(|n| insert(n, &n.to_string(), 1)).collect();
         assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"), "{fault}");
         assert_eq!((setup.delivered().len(), setup.dead_letters().len()), (0, 0));
-        // What was in flight already, and no more.
+        // Only the requests that were in flight at the first error.
         assert!(setup.calls().len() <= 8, "{}", setup.calls().len());
     }
 }
@@ -294,7 +295,7 @@ async fn deployment_error_dead_letters_nothing_and_the_whole_batch_is_retried() 
 async fn unsettled_messages_are_reported_at_the_deadline() {
     let throttled = json!([{"containing": "c-1", "code": "ThrottlingException"}]);
     let setup = setup(json!({ "entries": throttled })).await;
-    // As numbers 9 comes before 10, as text it does not.
+    // 9 is before 10 as a number, and after it as text.
     let records = [insert(11, "a", 1), insert(10, "c", 1), insert(9, "c", 2), insert(8, "b", 1)];
     let response = setup.relay_within(Duration::from_secs(2), &records).await.unwrap();
     assert_eq!(serde_json::to_string(&response).unwrap(), r#"{"batchItemFailures":[{"itemIdentifier":"9"}]}"#);

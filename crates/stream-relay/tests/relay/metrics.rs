@@ -1,4 +1,5 @@
-//! The metrics of an invocation, as CloudWatch reads them. They are collected for the whole process, so this is its only test.
+//! The metrics of an invocation, as CloudWatch reads them. They are collected for the whole process, so this file has
+//! only one test.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,12 +42,12 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     for (name, count) in [("BatchSize", 4), ("MessagesSent", 2), ("MessagesRetried", 1), ("MessagesDeadLettered", 2)] {
         assert_eq!((&line[name], unit(name)), (&json!(count), Some(json!("Count"))), "{name}");
     }
-    assert_eq!(line.get("MessagesUnsettled"), None, "what did not happen is not written");
+    assert_eq!(line.get("MessagesUnsettled"), None, "a counter of zero is not written");
     let lags = line["Lag"].as_array().unwrap();
     assert_eq!((lags.len(), unit("Lag")), (2, Some(json!("Milliseconds"))));
     assert!(lags.iter().all(|lag| lag.as_f64().unwrap() >= 0.0));
 
-    assert_eq!(lines(metrics), Vec::<Value>::new(), "a line tells what happened since the last");
+    assert_eq!(lines(metrics), Vec::<Value>::new(), "a line contains only what was recorded since the line before");
 
     // An open breaker, and requests without a TLS connection.
     let setup = support::setup(json!({"entries": [{"containing": "", "code": "InvalidArgument"}]})).await;

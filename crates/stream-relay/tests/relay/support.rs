@@ -15,7 +15,7 @@ pub(crate) fn take_log() -> Vec<Value> {
     log::take("daybook_stream_relay")
 }
 
-/// More than any test takes.
+/// More time than any test takes.
 const TIME: Duration = Duration::from_secs(60);
 
 const MAX_MESSAGE_AGE: Duration = Duration::from_secs(15 * 60);
@@ -26,7 +26,7 @@ pub(crate) struct Setup {
     server: Server,
 }
 
-/// A relay in a hurry whose bus has these faults.
+/// A relay with short waits, and a bus and a queue with these faults.
 pub(crate) async fn setup(faults: Value) -> Setup {
     let retry = RetryPolicy {
         first_wait: Duration::from_millis(1),
@@ -74,7 +74,7 @@ pub(crate) fn relay_with(config: &SdkConfig, retry: RetryPolicy) -> Relay {
 }
 
 impl Setup {
-    /// Relays the records with all the time that it takes.
+    /// Relays the records with a deadline that no test reaches.
     pub(crate) async fn relay(&self, records: &[Value]) -> Result<BatchResponse, RelayError> {
         self.relay_within(TIME, records).await
     }
@@ -84,7 +84,7 @@ impl Setup {
         self.relay.handle(batch, Instant::now() + time).await
     }
 
-    /// Relays the records and answers the checkpoint.
+    /// Relays the records and returns the checkpoint.
     pub(crate) async fn checkpoint(&self, records: &[Value]) -> Option<String> {
         self.relay(records).await.unwrap().checkpoint().map(|number| number.as_str().to_owned())
     }
@@ -130,7 +130,7 @@ pub(crate) fn insert_detail(sequence_number: u64, id: &str, seq: u64, detail: &s
     written(stream_record::insert(sequence_number, image), 0)
 }
 
-/// The record of a row that was written so many minutes ago.
+/// The record of a row that was written `minutes_ago` minutes ago.
 pub(crate) fn written(mut record: Value, minutes_ago: u64) -> Value {
     let at = SystemTime::now() - Duration::from_secs(60 * minutes_ago);
     let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
@@ -138,7 +138,7 @@ pub(crate) fn written(mut record: Value, minutes_ago: u64) -> Value {
     record
 }
 
-/// A detail with spaces that a printer would not put there.
+/// A detail with whitespace that a JSON printer would not write, so that a reformatted detail would be noticed.
 pub(crate) fn detail(id: &str, seq: u64, padding: &str) -> String {
     format!(r#"{{ "metadata": {{"messageId": "{id}-{seq}"}}, "data": {{"amount": 1.0, "text": "{padding}"}} }}"#)
 }

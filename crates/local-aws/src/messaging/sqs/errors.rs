@@ -1,5 +1,6 @@
-//! The two codes of an error. SQS once used the Query protocol. In a JSON response, `__type` has the name of the error, and the
-//! header `x-amzn-query-error` the code of the Query protocol, which SDKs report. So does the error of an entry of a batch.
+//! The two codes of an error. SQS once used the Query protocol. In a JSON response, `__type` has the name of the error,
+//! and the header `x-amzn-query-error` the code of the Query protocol, which SDKs report. The error of one entry of a
+//! batch also has the code of the Query protocol.
 
 use crate::messaging::protocol::CallError;
 

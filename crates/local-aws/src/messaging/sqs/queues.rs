@@ -122,8 +122,8 @@ impl Queues {
         Ok(position.map(|position| self.queued.remove(position).message))
     }
 
-    /// Hides the message of its latest receipt for a duration from now on, even if it is visible again; 0 makes it visible at
-    /// once.
+    /// Hides the message of its latest receipt for a duration from now on, even if it is visible again; 0 makes it
+    /// visible at once.
     pub(crate) fn hide(&mut self, queue_url: &str, handle: &str, hide: Duration) -> Result<(), CallError> {
         self.check(queue_url)?;
         check_handle(handle)?;

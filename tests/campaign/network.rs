@@ -29,24 +29,24 @@ pub(crate) struct Reply {
 
 /// The connection broke.
 #[derive(Debug)]
-pub(crate) struct Lost;
+pub(crate) struct ConnectionLost;
 
 /// The service that receives the calls.
 pub(crate) trait Service: Debug + Send + Sync + 'static {
-    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, Lost>>;
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>>;
 }
 
 /// The configuration of clients whose calls all go to `service`.
 pub(crate) fn config(service: impl Service) -> SdkConfig {
-    let connector = SharedHttpConnector::new(Line(Arc::new(service)));
+    let connector = SharedHttpConnector::new(InProcess(Arc::new(service)));
     let client = http_client_fn(move |_, _| connector.clone());
     daybook_function_runtime::aws_config_at("http://in.process").into_builder().http_client(client).build()
 }
 
 #[derive(Debug)]
-struct Line(Arc<dyn Service>);
+struct InProcess(Arc<dyn Service>);
 
-impl HttpConnector for Line {
+impl HttpConnector for InProcess {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
@@ -55,7 +55,7 @@ impl HttpConnector for Line {
         let reply = self.0.serve(call);
         HttpConnectorFuture::new(async move {
             let Reply { status, body } =
-                reply.await.map_err(|Lost| ConnectorError::io("the connection broke".into()))?;
+                reply.await.map_err(|ConnectionLost| ConnectorError::io("the connection broke".into()))?;
             let status = StatusCode::try_from(status).expect("a status has three digits");
             Ok(HttpResponse::new(status, SdkBody::from(body)))
         })
