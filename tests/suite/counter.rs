@@ -7,40 +7,40 @@ use serde::{Deserialize, Serialize};
 /// The counter.
 pub struct Counter;
 
-/// How far it is.
+/// The state of a counter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Counter")]
 pub struct State {
-    /// What is left to count.
+    /// The number that is left to count.
     pub left: u32,
 }
 
-/// What can be asked of it.
+/// The commands of a counter.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "CounterCommand")]
 pub enum Command {
-    /// Begin.
+    /// Start to count.
     Start {
-        /// Where to count from.
+        /// The number to count down from.
         from: u32,
     },
-    /// Count one down.
+    /// Count down by one.
     Tick {},
 }
 
-/// What happened to it. The names are a stored format.
+/// The events of a counter. Their names are stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "CounterEvent")]
 pub enum Event {
-    /// It began.
+    /// The counter started.
     #[serde(rename = "CounterStarted")]
     Started {
-        /// Where it counts from.
+        /// The number that it counts down from.
         from: u32,
     },
-    /// It counted one down.
+    /// The counter counted down by one.
     #[serde(rename = "CounterTicked")]
     Ticked {},
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_counts_down() {
+    fn tick_counts_down_by_one() {
         given::<Counter>([Event::Started { from: 1 }])
             .when(Command::Tick {})
             .then([Event::Ticked {}])
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_zero() {
+    fn tick_at_zero_is_rejected() {
         given::<Counter>([Event::Started { from: 0 }]).when(Command::Tick {}).then_rejected("AtZero", []);
     }
 }
