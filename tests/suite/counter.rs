@@ -4,43 +4,43 @@ use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejecti
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The counter.
+/// The aggregate `counter`.
 pub struct Counter;
 
-/// How far it is.
+/// The state of a counter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Counter")]
 pub struct State {
-    /// What is left to count.
+    /// The number of steps that are left.
     pub left: u32,
 }
 
-/// What can be asked of it.
+/// The commands of a counter.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "CounterCommand")]
 pub enum Command {
-    /// Begin.
+    /// Starts the counter.
     Start {
-        /// Where to count from.
+        /// The number from which it counts down.
         from: u32,
     },
-    /// Count one down.
+    /// Counts down by one.
     Tick {},
 }
 
-/// What happened to it. The names are a stored format.
+/// The events of a counter. The names are a stored format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "CounterEvent")]
 pub enum Event {
-    /// It began.
+    /// The counter was started.
     #[serde(rename = "CounterStarted")]
     Started {
-        /// Where it counts from.
+        /// The number from which it counts down.
         from: u32,
     },
-    /// It counted one down.
+    /// The counter counted down by one.
     #[serde(rename = "CounterTicked")]
     Ticked {},
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_counts_down() {
+    fn tick_counts_down_by_one() {
         given::<Counter>([Event::Started { from: 1 }])
             .when(Command::Tick {})
             .then([Event::Ticked {}])
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_zero() {
+    fn tick_at_zero_is_rejected() {
         given::<Counter>([Event::Started { from: 0 }]).when(Command::Tick {}).then_rejected("AtZero", []);
     }
 }

@@ -1,4 +1,4 @@
-//! `daybook dev`: the local stack until Ctrl-C.
+//! `daybook dev`: runs the local stack until Ctrl-C.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::operator::Exit;
 ///
 /// # Errors
 ///
-/// When it cannot be started.
+/// When the stack cannot be started, or standard output cannot be written.
 pub(super) async fn run(args: DevArgs) -> Result<Exit, DevError> {
     let mut stack = Stack::start(args).await?;
     let written = print_messages(&mut stack, &mut io::stdout()).await;

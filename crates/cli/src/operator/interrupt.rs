@@ -7,7 +7,7 @@ use tokio::sync::watch;
 pub struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
-    /// Set by Ctrl-C.
+    /// An interrupt that Ctrl-C sets.
     pub fn on_ctrl_c() -> Self {
         let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
@@ -23,7 +23,7 @@ impl Interrupt {
         Self(receiver)
     }
 
-    /// Set by sending `true`.
+    /// An interrupt that is set when `receiver` gets `true`.
     pub fn by(receiver: watch::Receiver<bool>) -> Self {
         Self(receiver)
     }
@@ -33,7 +33,7 @@ impl Interrupt {
         *self.0.borrow()
     }
 
-    /// Waits until it is set; forever if its sender is dropped.
+    /// Waits until it is set. If its sender was dropped before, the wait never ends.
     pub async fn wait(&self) {
         let mut receiver = self.0.clone();
         if receiver.wait_for(|set| *set).await.is_err() {
