@@ -64,10 +64,10 @@ impl Document {
         headers: &HeaderMap,
         body: &Value,
     ) -> Result<(), String> {
-        let (place, answer) = self.answer(method, path, status)?;
-        self.check_headers(answer, headers)?;
+        let (place, response) = self.response(method, path, status)?;
+        self.check_headers(response, headers)?;
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let Some(content) = answer["content"].as_object().filter(|_| method != "HEAD") else {
+        let Some(content) = response["content"].as_object().filter(|_| method != "HEAD") else {
             return if body.is_null() { Ok(()) } else { Err(format!("{status} has no body, {body:.200}")) };
         };
         let media_type = header("content-type");
@@ -92,11 +92,11 @@ impl Document {
     }
 
     /// The documented response, and its JSON pointer.
-    fn answer(&self, method: &str, path: &str, status: u16) -> Result<(String, &Value), String> {
+    fn response(&self, method: &str, path: &str, status: u16) -> Result<(String, &Value), String> {
         let elsewhere = |name: &str, only: u16| {
             let place = format!("/components/responses/{name}");
-            let answer = self.json.pointer(&place).ok_or_else(|| format!("there is no {place}"))?;
-            if status == only { Ok((place, answer)) } else { Err(format!("{status}, where {only} is documented")) }
+            let response = self.json.pointer(&place).ok_or_else(|| format!("there is no {place}"))?;
+            if status == only { Ok((place, response)) } else { Err(format!("{status}, where {only} is documented")) }
         };
         let Some(template) = self.path(path) else {
             return elsewhere("UnknownPath", 404).or_else(|_| elsewhere("MethodNotAllowed", 405));
@@ -106,15 +106,15 @@ impl Document {
             return elsewhere("MethodNotAllowed", 405);
         }
         let place = format!("{operation}/responses/{status}");
-        let answer = self.json.pointer(&place).ok_or_else(|| format!("{status} is not documented"))?;
-        let Some(reference) = answer["$ref"].as_str() else { return Ok((place, answer)) };
+        let response = self.json.pointer(&place).ok_or_else(|| format!("{status} is not documented"))?;
+        let Some(reference) = response["$ref"].as_str() else { return Ok((place, response)) };
         let place = reference.trim_start_matches('#').to_owned();
-        let answer = self.json.pointer(&place).ok_or_else(|| format!("there is no {place}"))?;
-        Ok((place, answer))
+        let response = self.json.pointer(&place).ok_or_else(|| format!("there is no {place}"))?;
+        Ok((place, response))
     }
 
-    fn check_headers(&self, answer: &Value, headers: &HeaderMap) -> Result<(), String> {
-        let documented = answer["headers"].as_object();
+    fn check_headers(&self, response: &Value, headers: &HeaderMap) -> Result<(), String> {
+        let documented = response["headers"].as_object();
         for (name, header) in documented.into_iter().flatten() {
             let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) else {
                 if header["required"] == true {

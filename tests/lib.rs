@@ -59,7 +59,7 @@ impl ApiResponse {
     ///
     /// # Panics
     ///
-    /// When it is not.
+    /// When the document does not contain it.
     #[track_caller]
     pub fn expect_documented(self, method: &Method, path: &str) -> Self {
         let judged = Document::get().check(method.as_str(), path, self.status.as_u16(), &self.headers, &self.body);
@@ -137,10 +137,10 @@ impl Suite {
         if let Some(body) = body {
             request = request.body(body.to_owned());
         }
-        let response = request.send().await.expect("the API answers");
+        let response = request.send().await.expect("the API responds");
         let (status, headers) = (response.status(), response.headers().clone());
-        let answer = ApiResponse::new(status, headers, &response.bytes().await.expect("the answer has a body"));
-        if path.starts_with("/_dev/") { answer } else { answer.expect_documented(&method, path) }
+        let response = ApiResponse::new(status, headers, &response.bytes().await.expect("the response has a body"));
+        if path.starts_with("/_dev/") { response } else { response.expect_documented(&method, path) }
     }
 
     /// `GET`.

@@ -52,10 +52,10 @@ async fn transaction_beyond_the_overdraft_is_rejected_and_the_rejection_is_publi
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
 
-    let refused = suite.post("/account/1/commands", &transaction("too much", -1001)).await;
-    let refused = refused.expect_problem(422, "refused");
-    assert_eq!(refused.body["rejection"], "InsufficientFunds");
-    assert_eq!(refused.header("etag"), "\"2-1\"");
+    let rejected = suite.post("/account/1/commands", &transaction("too much", -1001)).await;
+    let rejected = rejected.expect_problem(422, "refused");
+    assert_eq!(rejected.body["rejection"], "InsufficientFunds");
+    assert_eq!(rejected.header("etag"), "\"2-1\"");
 
     let state = suite.get("/account/1").await.expect(200);
     assert_eq!((&state.body["version"], &state.body["state"]["balance"]), (&json!(2), &json!(0)));

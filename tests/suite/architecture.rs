@@ -11,8 +11,8 @@ use suite_tests::workspace;
 
 use self::imports::Imported;
 
-/// Which crates of the workspace each crate may use. Those that only serve development and tests are not named on the
-/// right: no crate that is deployed may use one.
+/// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
+/// other such crates, because no deployed crate may use them.
 const ARROWS: [(&str, &[&str]); 15] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
@@ -67,7 +67,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "daybook-table",
         ],
     ),
-    // Test targets may use it; it is on no other line, so no product crate may.
+    // Test targets may use this crate. It is listed for no other crate, so no product crate may use it.
     (
         TEST_SUPPORT,
         &["daybook-decider", "daybook-event-store", "daybook-function-runtime", "daybook-local-aws", "daybook-table"],
@@ -76,7 +76,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("suite-tests", &[]),
 ];
 
-/// What the tests of several crates share.
+/// The crate with the shared code of the tests.
 const TEST_SUPPORT: &str = "daybook-test-support";
 
 fn packages() -> Vec<Value> {
@@ -94,7 +94,7 @@ fn name(value: &Value) -> String {
     value["name"].as_str().unwrap().to_owned()
 }
 
-/// The packages of the workspace with what they depend on, in the product itself.
+/// The packages of the workspace with their dependencies, without those of tests and build scripts.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let of = |package: &Value| {
         let all = package["dependencies"].as_array().unwrap().iter();
@@ -126,11 +126,11 @@ fn crates_depend_only_on_the_allowed_crates() {
 }
 
 #[test]
-fn imports_between_the_files_of_a_crate_have_no_circle() {
+fn imports_between_the_files_of_a_crate_have_no_cycle() {
     let libraries = target_roots().into_iter().filter(|(kind, _)| kind == "lib");
     let crates: Vec<_> = libraries.map(|(_, root)| Imported::read(&root)).collect();
-    let circles: Vec<_> = crates.iter().flat_map(Imported::circles).collect();
-    assert!(circles.is_empty(), "files that import from each other: {circles:#?}");
+    let cycles: Vec<_> = crates.iter().flat_map(Imported::cycles).collect();
+    assert!(cycles.is_empty(), "files that import from each other: {cycles:#?}");
     let imports: usize = crates.iter().map(Imported::count).sum();
     assert!(imports > 100, "only {imports} imports were found: the reader misses some");
 }

@@ -205,8 +205,8 @@ async fn bad_input_gets_the_documented_problem_and_changes_nothing() {
     ];
     for Case { method, path, headers, body, status, slug } in cases {
         println!("{method} {path} {headers:?} {}", body.map_or("", |body| &body[..body.len().min(100)]));
-        let answer = suite.send(method, path, &headers, body).await.expect_problem(status, slug);
-        let detail = answer.body["detail"].as_str().unwrap();
+        let response = suite.send(method, path, &headers, body).await.expect_problem(status, slug);
+        let detail = response.body["detail"].as_str().unwrap();
         for name_of_the_source in [
             "struct",
             "enum",
@@ -248,8 +248,8 @@ async fn invalid_member_is_reported_with_its_path() {
             r#"the body must be {"command", "data"} or an array of them: command: invalid type: integer `7`, expected a string"#,
         ),
     ] {
-        let answer = suite.send(Method::POST, path, &[JSON], Some(body)).await.expect(422);
-        assert_eq!(answer.body["detail"], detail);
+        let response = suite.send(Method::POST, path, &[JSON], Some(body)).await.expect(422);
+        assert_eq!(response.body["detail"], detail);
     }
 }
 
@@ -271,8 +271,8 @@ async fn invalid_query_is_reported_with_its_parameter() {
         ("/events", "the parameter type is missing".to_owned()),
         ("/openapi.json?version=3", r#"there is no parameter "version" here, nor any other"#.to_owned()),
     ] {
-        let answer = suite.get(path).await.expect_problem(400, "bad-query");
-        assert_eq!(answer.body["detail"], detail, "{path}");
+        let response = suite.get(path).await.expect_problem(400, "bad-query");
+        assert_eq!(response.body["detail"], detail, "{path}");
     }
     // Valid queries are accepted, including escapes.
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
@@ -341,8 +341,12 @@ async fn invalid_version_or_command_array_is_reported_with_the_reason() {
             "command 3 of the array comes after its deletion",
         ),
     ] {
-        let answer = suite.send(Method::POST, path, headers, Some(&body)).await.expect_problem(status, slug);
-        assert_eq!((&answer.body["detail"], answer.header("etag")), (&json!(detail), ""), "{path} {headers:?} {body}");
+        let response = suite.send(Method::POST, path, headers, Some(&body)).await.expect_problem(status, slug);
+        assert_eq!(
+            (&response.body["detail"], response.header("etag")),
+            (&json!(detail), ""),
+            "{path} {headers:?} {body}"
+        );
     }
     // For an existing and a deleted aggregate, the problem describes its state.
     suite.send(Method::POST, "/todo/1/commands", &[JSON], Some(create)).await.expect(201);
@@ -368,12 +372,12 @@ async fn method_that_is_not_allowed_gets_the_allowed_methods() {
         ("/account/1/events", "GET,HEAD"),
         ("/events", "GET,HEAD"),
     ] {
-        let answer = suite.send(Method::PATCH, path, &[], None).await.expect_problem(405, "method-not-allowed");
-        assert_eq!(answer.header("allow"), allowed, "{path}");
+        let response = suite.send(Method::PATCH, path, &[], None).await.expect_problem(405, "method-not-allowed");
+        assert_eq!(response.header("allow"), allowed, "{path}");
     }
     for (method, path) in [(Method::POST, "/order/1"), (Method::DELETE, "/order/1")] {
-        let answer = suite.send(method, path, &[], None).await.expect_problem(405, "method-not-allowed");
-        assert_eq!(answer.header("allow"), "GET,HEAD");
+        let response = suite.send(method, path, &[], None).await.expect_problem(405, "method-not-allowed");
+        assert_eq!(response.header("allow"), "GET,HEAD");
     }
 }
 
@@ -400,8 +404,8 @@ async fn internal_error_response_contains_no_internal_text() {
             (Method::GET, "/account/1?version=1", None),
             (Method::POST, "/account/1/commands?rebuild=true", Some(transaction.as_str())),
         ] {
-            let answer = suite.send(method, path, &[JSON], body).await.expect_problem(500, "internal");
-            assert_eq!(answer.body["detail"], "the service failed; its log says why", "{attribute}");
+            let response = suite.send(method, path, &[JSON], body).await.expect_problem(500, "internal");
+            assert_eq!(response.body["detail"], "the service failed; its log says why", "{attribute}");
         }
     }
     put(&suite, sound).await;
@@ -429,9 +433,9 @@ async fn event_of_a_newer_release_gets_a_retryable_503() {
             (Method::GET, "/account/1?rebuild=true", None),
             (Method::POST, "/account/1/commands?rebuild=true", Some(transaction.as_str())),
         ] {
-            let answer = suite.send(method, path, &[JSON], body).await.expect_problem(503, "newer-release");
-            assert_eq!(answer.header("retry-after"), "1");
-            assert!(!answer.body.to_string().contains("Secret"), "{}", answer.body);
+            let response = suite.send(method, path, &[JSON], body).await.expect_problem(503, "newer-release");
+            assert_eq!(response.header("retry-after"), "1");
+            assert!(!response.body.to_string().contains("Secret"), "{}", response.body);
         }
     }
     // The next request succeeds, as if another instance handled it.

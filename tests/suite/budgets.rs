@@ -7,8 +7,8 @@ use crate::instance::{Instance, send};
 
 /// Sends a request that succeeds. Returns its calls, and their capacity units of the table and of the index.
 async fn cost(instance: &Instance, method: Method, path: &str, body: Option<Value>) -> (Vec<String>, f64, f64) {
-    let answer = send(&instance.router, method, path, &[], body).await;
-    assert!(answer.status.is_success(), "{}", answer.text);
+    let response = send(&instance.router, method, path, &[], body).await;
+    assert!(response.status.is_success(), "{}", response.text);
     let calls = instance.table.proxy.take_calls();
     let units = |of: fn(&daybook_test_support::fault_proxy::RecordedCall) -> f64| calls.iter().map(of).sum();
     let (table, index) = (units(|call| call.table_units), units(|call| call.index_units));

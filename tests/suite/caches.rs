@@ -51,8 +51,8 @@ async fn command_rejected_on_a_cached_state_is_decided_on_the_current_state() {
     pay(&new, 10_000).await.expect(200);
     assert_eq!(pay(&old, -5_000).await.expect(200).body["state"]["balance"], 5_000);
     // Rejected on the current state. The response contains the version of the recorded rejection.
-    let refused = pay(&new, -9_000).await.expect(422);
-    assert_eq!((refused.header("etag"), &refused.body["rejection"]), ("\"4-1\"", &json!("InsufficientFunds")));
+    let rejected = pay(&new, -9_000).await.expect(422);
+    assert_eq!((rejected.header("etag"), &rejected.body["rejection"]), ("\"4-1\"", &json!("InsufficientFunds")));
     // The response to an unrecorded rejection contains the version on which it was decided.
     assert_eq!(pay(&old, i64::MAX).await.expect(422).header("etag"), "\"4-1\"");
 }

@@ -157,7 +157,7 @@ async fn odd_claim_never_fails_an_invocation() {
     let who = jwt(json!({"sub": "ann", "roles": ["a"], "nothing": null, "level": 3}));
     let created = ApiEvent::post("/account", &json!({})).of(&who).send(&instance).await.expect(201);
     assert_eq!(created.body["events"][0]["meta"]["actor"], "ann");
-    // Half of a surrogate pair is no text in JSON; the other claims are read.
+    // Half of a surrogate pair is not a valid JSON text. The other claims are read.
     let broken = r#"{"jwt": {"claims": {"sub": "ann", "odd": "\ud800"}, "scopes": null}}"#;
     let text = ApiEvent::post("/account", &json!({})).of(&json!("here")).text().replacen("\"here\"", broken, 1);
     let created = events::send_text(&instance.router, &text).await.expect(201);
@@ -198,12 +198,12 @@ async fn todo_of_a_caller_is_read_and_changed_by_its_owner_only() {
             if let Some(stranger) = stranger {
                 request = request.of(stranger);
             }
-            let refused = request.send(&instance).await.expect(403);
+            let forbidden = request.send(&instance).await.expect(403);
             if !request.is_head() {
-                assert_eq!(refused.body["type"], "urn:daybook:problem:forbidden", "{request:?}");
-                assert!(!refused.text.contains("ann"), "{}", refused.text);
+                assert_eq!(forbidden.body["type"], "urn:daybook:problem:forbidden", "{request:?}");
+                assert!(!forbidden.text.contains("ann"), "{}", forbidden.text);
             }
-            assert_eq!(refused.header("etag"), "", "{request:?}");
+            assert_eq!(forbidden.header("etag"), "", "{request:?}");
         }
     }
     // A caller gets 404 for a to-do that does not exist, as everybody does.
@@ -226,7 +226,7 @@ async fn todo_of_a_caller_is_read_and_changed_by_its_owner_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_and_feeds_of_todos_are_refused_to_authenticated_callers() {
+async fn lists_and_feeds_of_todos_are_forbidden_to_authenticated_callers() {
     let instance = Instance::start().await;
     let ann = jwt(json!({"sub": "ann"}));
     ApiEvent::post("/todo", &todo()).of(&ann).send(&instance).await.expect(201);
@@ -246,7 +246,7 @@ async fn lists_and_feeds_of_todos_are_refused_to_authenticated_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn todo_without_an_owner_is_everybodys() {
+async fn todo_without_an_owner_is_open_to_every_caller() {
     let instance = Instance::start().await;
     let new = json!({"id": "1", "title": "TODO", "message": "Make coffee"});
     let created = instance.post("/todo", new).await.expect(201);
@@ -259,7 +259,7 @@ async fn todo_without_an_owner_is_everybodys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stored_response_is_given_to_its_own_principal_only() {
+async fn stored_response_is_returned_only_to_its_own_principal() {
     let instance = Instance::start().await;
     let new = json!({"id": "1", "title": "TODO", "message": "Make coffee"});
     let create = async |who: &str| {
@@ -301,9 +301,9 @@ async fn local_stack_takes_the_caller_from_a_header() {
     assert_eq!(nameless.body["events"][0]["meta"].get("actor"), None);
     for bad in ["{", "[]", "", r#"{"principal": 1}"#, r#"{"colour": "red"}"#] {
         let request = reqwest::Client::new().get(format!("{}/todo", suite.stack.api_url()));
-        let refused = request.header("x-daybook-caller", bad).send().await.unwrap();
-        assert_eq!(refused.status(), 400, "{bad}");
-        assert!(refused.text().await.unwrap().contains("X-Daybook-Caller must be a name"), "{bad}");
+        let rejected = request.header("x-daybook-caller", bad).send().await.unwrap();
+        assert_eq!(rejected.status(), 400, "{bad}");
+        assert!(rejected.text().await.unwrap().contains("X-Daybook-Caller must be a name"), "{bad}");
     }
 }
 
@@ -320,10 +320,10 @@ async fn function_ignores_the_callers_header_of_the_local_stack() {
     }
 }
 
-// What is recorded about callers.
+// Recorded data of callers.
 
 #[tokio::test(flavor = "multi_thread")]
-async fn source_address_is_recorded_only_where_a_setting_asks_for_it() {
+async fn source_address_is_recorded_only_if_a_setting_enables_it() {
     for (variables, recorded) in [
         (&[][..], Value::Null),
         (&[("RECORD_SOURCE_IP", "false")], Value::Null),
@@ -361,7 +361,7 @@ async fn command_is_checked_on_the_state_that_it_is_decided_on() {
     give("eve").of(&ann).send(&instance).await.expect_problem(403, "forbidden");
     give("bob").of(&bob).send_to(&beside).await.expect(200);
     give("eve").of(&bob).send_to(&beside).await.expect(200);
-    // It names bob now, and eve is the holder.
+    // The cached state now names bob, but eve is the holder.
     let given = give("ann").of(&eve).send(&instance).await.expect(200);
     assert_eq!((&given.body["version"], &given.body["state"]["holder"]), (&json!(5), &json!("ann")));
     let batch = json!([{"command": "Give", "data": {"to": "bob"}}, {"command": "Give", "data": {"to": "ann"}}]);
@@ -388,7 +388,7 @@ async fn meta_is_left_out_for_a_caller_who_may_not_see_it() {
             assert!(event["eventId"].is_string());
         }
     }
-    // It is recorded all the same.
+    // The stored event contains the metadata in both cases.
     let events = ApiEvent::get("/vault/1/events").of(&auditor).send(&instance).await.expect(200);
     assert_eq!(events.body["events"][0]["meta"]["actor"], "ann");
     ApiEvent::get("/vault/3/events").of(&ann).send(&instance).await.expect_problem(404, "not-found");
@@ -405,7 +405,7 @@ async fn rebuild_list_and_feed_are_limited_by_groups_scopes_and_claims() {
         request.clone().of(&ann).send(&instance).await.expect_problem(403, "forbidden");
         request.clone().of(&operator).send(&instance).await.expect(200);
     }
-    // It is refused without a call.
+    // A forbidden rebuild makes no call to the table.
     instance.table.proxy.take_calls();
     rebuilt[0].clone().of(&ann).send(&instance).await.expect(403);
     assert!(instance.table.proxy.take_calls().is_empty());

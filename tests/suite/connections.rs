@@ -9,7 +9,7 @@ use suite_tests::Suite;
 async fn connection_stays_open_after_a_request_rejected_before_its_body_is_read() {
     let suite = Suite::start().await;
     let address = suite.stack.api_url().strip_prefix("http://").unwrap().to_owned();
-    let answers = tokio::task::spawn_blocking(move || {
+    let responses = tokio::task::spawn_blocking(move || {
         let mut connection = TcpStream::connect(address).unwrap();
         let body = "x".repeat(1024 * 1024);
         for path in ["/no/such/route/at/all", "/todo?no=such"] {
@@ -17,11 +17,11 @@ async fn connection_stays_open_after_a_request_rejected_before_its_body_is_read(
             write!(connection, "POST {path} HTTP/1.1\r\nhost: dev\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
         }
         write!(connection, "GET /openapi.json HTTP/1.1\r\nhost: dev\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answers = String::new();
-        connection.read_to_string(&mut answers).unwrap();
-        answers
+        let mut responses = String::new();
+        connection.read_to_string(&mut responses).unwrap();
+        responses
     });
-    let answers = answers.await.unwrap();
-    let statuses: Vec<_> = answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    let responses = responses.await.unwrap();
+    let statuses: Vec<_> = responses.split("HTTP/1.1 ").skip(1).map(|response| &response[..3]).collect();
     assert_eq!(statuses, ["404", "400", "200"]);
 }

@@ -4,7 +4,7 @@ use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejecti
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The counter.
+/// The aggregate `counter`.
 pub struct Counter;
 
 /// The state of a counter.

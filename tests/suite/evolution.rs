@@ -72,8 +72,8 @@ async fn order_stored_by_the_first_release_can_still_be_delivered() {
 
     let delivered = suite.post("/order/1/commands", &json!({"command": "DeliverOrder"})).await.expect(200);
     assert_eq!((&delivered.body["version"], &delivered.body["state"]["status"]), (&json!(4), &json!("delivered")));
-    let told = suite.messages_of("order/1", 1).await;
-    assert_eq!(told[0].detail_type, "OrderDelivered");
+    let published = suite.messages_of("order/1", 1).await;
+    assert_eq!(published[0].detail_type, "OrderDelivered");
 
     // The response contains the events as they were stored, as the OpenAPI document describes.
     let events = suite.get("/order/1/events").await.expect(200);
@@ -110,7 +110,7 @@ fn code_blocks_of_the_page_equal_the_source() {
     let order = plain(&read("crates/aggregates/src/order.rs"));
     let earlier = plain(&read("crates/aggregates/src/order/earlier.rs"));
     let [declared, upcast, ..] = blocks(&page, "rust")[..] else {
-        panic!("the page shows what is declared, and the steps")
+        panic!("the page needs two Rust blocks: the declarations and the upcast")
     };
     // The page leaves out the source between these blocks.
     for part in plain(declared).split_inclusive(";\n") {

@@ -52,7 +52,7 @@ async fn appear_late(instance: &Instance, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feed_holds_back_what_is_not_settled_and_skips_no_late_event() {
+async fn feed_holds_back_unsettled_events_and_skips_no_late_event() {
     for beginning in ["/events?type=TodoCreated", "/todo?limit=10"] {
         let instance = instance().await;
         let before = Timestamp::now();
@@ -69,13 +69,13 @@ async fn feed_holds_back_what_is_not_settled_and_skips_no_late_event() {
             let page = instance.get(&format!("{beginning}&after={cursor}")).await.expect(200);
             assert_eq!(page.next(), None);
             let (ids, next) = read(&page.body);
-            assert!(!ids.is_empty() || next == cursor, "an empty page returns the cursor that came in");
+            assert!(!ids.is_empty() || next == cursor, "an empty page returns the cursor of the request");
             seen.extend(ids);
             cursor = next;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(seen, ["late", "1"], "{beginning}");
-        // The last cursor leads to what comes later.
+        // The last cursor leads to later events.
         create(&instance, "2").await;
         tokio::time::sleep(Duration::from_millis(DELAY + 100)).await;
         let page = instance.get(&format!("{beginning}&after={cursor}")).await.expect(200).body;
@@ -100,7 +100,7 @@ async fn each_page_of_each_feed_has_the_cursor_of_its_last_entry() {
         let value = |cursor: &Value| cursor.as_str().map_or_else(|| cursor.to_string(), str::to_owned);
         let after = |cursor: &Value| format!("{beginning}&after={}", value(cursor));
         let first = suite.get(beginning).await.expect(200);
-        // The link of a page is its cursor.
+        // The link of a page contains its cursor.
         assert_eq!(first.next().unwrap().split('&').next_back(), Some("limit=2"));
         assert!(first.next().unwrap().contains(&format!("after={}", value(&first.body["cursor"]))), "{first:?}");
         assert_eq!(suite.get(&after(&nothing)).await.expect(200).body["cursor"], first.body["cursor"]);
@@ -117,7 +117,7 @@ async fn each_page_of_each_feed_has_the_cursor_of_its_last_entry() {
 }
 
 #[tokio::test]
-async fn unreadable_row_is_named_and_hides_no_other() {
+async fn unreadable_row_is_reported_and_hides_no_other() {
     log::take("daybook_command_handler");
     let instance = Instance::start().await;
     for id in ["1", "2", "3"] {
@@ -158,7 +158,7 @@ async fn unreadable_row_is_named_and_hides_no_other() {
     let named = |item: &str| lines.iter().filter(|line| line["item"] == item && line["level"] == "WARN").count();
     assert_eq!((named("AGGREGATE#todo#2 EVENT#000000000001"), named("STRAY ROW")), (5, 4), "{lines:?}");
     assert!(instance.get("/todo/1/events").await.expect(200).body.get("unreadable").is_none());
-    // A wrong state would be worse than none.
+    // A state without the unreadable event would be wrong, so the API returns none.
     for path in ["/todo/2?rebuild=true", "/todo/2?version=2"] {
         instance.get(path).await.expect_problem(500, "internal");
     }

@@ -37,7 +37,7 @@ fn each_file_is_documented_and_used() {
         for event in in_order(function) {
             let files = [event.path("json"), event.path("answer.json")].into_iter();
             for file in files.chain(function.effects.iter().map(|effect| event.path(effect))) {
-                assert!(used.insert(file.clone()), "{file} is explained twice");
+                assert!(used.insert(file.clone()), "{file} is documented twice");
             }
         }
     }
@@ -56,7 +56,8 @@ async fn functions_return_the_recorded_responses() {
     }
 }
 
-/// Without variables, over HTTP to the API of a local stack; `.ci/local-invoke` sets variables for functions in containers.
+/// Without environment variables, the events go over HTTP to the API of a local stack. `.ci/local-invoke` sets
+/// variables for functions in containers.
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_outside_of_this_process_return_the_recorded_responses() {
     let suite = Suite::start().await;
@@ -116,11 +117,11 @@ async fn check(event: &Event<'_>, functions: &Functions, endpoints: &Endpoints) 
     for effect in event.function.effects {
         before.push(endpoints.effect(effect).await.len());
     }
-    let answer = functions.call(event).await;
+    let response = functions.call(event).await;
     let extent = if matches!(functions, Functions::Http { .. }) { Extent::OverHttp } else { Extent::Whole };
-    expect(event, "answer.json", &answer, extent);
+    expect(event, "answer.json", &response, extent);
     for (&effect, before) in event.function.effects.iter().zip(before) {
-        // A snapshot replaces the one before, so all snapshots are compared. Messages only increase.
+        // A snapshot replaces the one before, so all snapshots are compared. Messages are only added.
         let mut new = endpoints.effect(effect).await;
         if effect != "snapshots.json" {
             new.drain(..before);

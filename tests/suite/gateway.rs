@@ -35,16 +35,16 @@ fn event(path: &str, query: &str) -> Value {
 type GatewayResponse = (u64, Value, String);
 
 async fn through_the_gateway(instance: &Instance, event: &Value) -> GatewayResponse {
-    let answer = call_api(&instance.router, &event.to_string()).await;
-    let body = answer["body"].as_str().unwrap_or_default().to_owned();
-    (answer["statusCode"].as_u64().unwrap(), answer["headers"].clone(), body)
+    let response = call_api(&instance.router, &event.to_string()).await;
+    let body = response["body"].as_str().unwrap_or_default().to_owned();
+    (response["statusCode"].as_u64().unwrap(), response["headers"].clone(), body)
 }
 
 async fn over_http(instance: &Instance, path_and_query: &str) -> GatewayResponse {
     let request = Request::get(path_and_query).header("x-correlation-id", "here").body(Body::empty()).unwrap();
-    let answer = whole(answer(&instance.router, request).await).await;
-    let headers = answer.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
-    (answer.status.as_u16().into(), json!(headers.collect::<BTreeMap<_, _>>()), answer.text)
+    let response = whole(answer(&instance.router, request).await).await;
+    let headers = response.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+    (response.status.as_u16().into(), json!(headers.collect::<BTreeMap<_, _>>()), response.text)
 }
 
 /// A path segment in which all characters except letters and digits are escaped.

@@ -30,8 +30,8 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// The version in a response.
-fn version(answer: &ApiResponse) -> Option<usize> {
-    answer.header("etag").trim_matches('"').split('-').next()?.parse().ok()
+fn version(response: &ApiResponse) -> Option<usize> {
+    response.header("etag").trim_matches('"').split('-').next()?.parse().ok()
 }
 
 /// The URL of the API.
@@ -50,9 +50,9 @@ impl Endpoint {
         for (name, value) in &made.headers {
             request = request.header(*name, value);
         }
-        let answer = request.body(made.body.clone()).send().await.unwrap();
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        ApiResponse::new(status, headers, &answer.bytes().await.unwrap())
+        let response = request.body(made.body.clone()).send().await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        ApiResponse::new(status, headers, &response.bytes().await.unwrap())
     }
 
     async fn get(&self, path: String) -> ApiResponse {
@@ -65,30 +65,35 @@ impl Endpoint {
 struct Acknowledged(BTreeMap<String, Vec<Option<Value>>>);
 
 impl Acknowledged {
-    fn note(&mut self, made: &Made, answer: &ApiResponse) {
+    fn note(&mut self, made: &Made, response: &ApiResponse) {
         if made.method == Method::GET || made.method == Method::HEAD {
             return;
         }
-        let replayed = answer.headers.contains_key("idempotency-replayed");
-        match answer.status.as_u16() {
+        let replayed = response.headers.contains_key("idempotency-replayed");
+        match response.status.as_u16() {
             200 | 201 => {
                 let type_name = made.path.split(['/', '?']).nth(1).unwrap();
-                let stream = self.0.entry(format!("/{type_name}/{}", answer.body["id"].as_str().unwrap())).or_default();
-                for event in answer.body["events"].as_array().unwrap() {
+                let stream =
+                    self.0.entry(format!("/{type_name}/{}", response.body["id"].as_str().unwrap())).or_default();
+                for event in response.body["events"].as_array().unwrap() {
                     let place = usize::try_from(event["seqNum"].as_u64().unwrap()).unwrap() - 1;
                     if replayed {
-                        assert_eq!(stream[place].as_ref(), Some(event), "a replay tells what the first answer told");
+                        assert_eq!(
+                            stream[place].as_ref(),
+                            Some(event),
+                            "a replay contains the events of the first response"
+                        );
                     } else {
                         assert_eq!(place, stream.len(), "{event} leaves a gap, or is there twice");
                         stream.push(Some(event.clone()));
                     }
                 }
                 if !replayed {
-                    assert_eq!(version(answer), Some(stream.len()));
+                    assert_eq!(version(response), Some(stream.len()));
                 }
             }
-            422 if !replayed && answer.body["rejection"].is_string() => {
-                let Some(version) = version(answer) else { return };
+            422 if !replayed && response.body["rejection"].is_string() => {
+                let Some(version) = version(response) else { return };
                 let path = made.path.split('?').next().unwrap().trim_end_matches("/commands");
                 let stream = self.0.entry(path.to_owned()).or_default();
                 stream.resize(version.max(stream.len()), None);
@@ -134,12 +139,12 @@ async fn compare(api: &Endpoint, registry: &Registry, path: &str, acknowledged: 
     let folded = model.fold(model.before_first_event(), &events).unwrap();
     let expected: Value = model.state(&folded).unwrap().read().unwrap();
     for path in [path.to_owned(), format!("{path}?rebuild=true")] {
-        let answer = api.get(path.clone()).await;
+        let response = api.get(path.clone()).await;
         if model.is_deleted(&folded) {
-            assert_eq!(answer.status, 410, "{path}");
+            assert_eq!(response.status, 410, "{path}");
         } else {
-            assert_eq!((answer.status.as_u16(), version(&answer)), (200, Some(events.len())), "{path}");
-            assert_eq!(answer.body["state"], expected, "{path}");
+            assert_eq!((response.status.as_u16(), version(&response)), (200, Some(events.len())), "{path}");
+            assert_eq!(response.body["state"], expected, "{path}");
         }
     }
 }
@@ -156,20 +161,20 @@ async fn generated_requests_cause_no_server_error_and_store_only_acknowledged_ev
     let mut statuses = BTreeMap::<u16, usize>::new();
     for n in 0..count {
         let made = requests.next();
-        let answer = api.send(&made).await;
-        let status = answer.status.as_u16();
-        let judged = Document::get().check(made.method.as_str(), &made.path, status, &answer.headers, &answer.body);
-        judged.unwrap_or_else(|misfit| panic!("request {n} of seed {seed}, {made:?}: {misfit}\n{}", answer.body));
-        assert!(status < 500, "request {n} of seed {seed}, {made:?}: {}", answer.body);
-        acknowledged.note(&made, &answer);
-        requests.learn(&made, version(&answer));
+        let response = api.send(&made).await;
+        let status = response.status.as_u16();
+        let judged = Document::get().check(made.method.as_str(), &made.path, status, &response.headers, &response.body);
+        judged.unwrap_or_else(|misfit| panic!("request {n} of seed {seed}, {made:?}: {misfit}\n{}", response.body));
+        assert!(status < 500, "request {n} of seed {seed}, {made:?}: {}", response.body);
+        acknowledged.note(&made, &response);
+        requests.learn(&made, version(&response));
         *statuses.entry(status).or_default() += 1;
     }
     println!("seed {seed}: {statuses:?}, {} aggregates", acknowledged.0.len());
     // With other aggregate types, the seed generates other requests and may miss rare cases.
     if registry.iter().map(Model::type_name).eq(["account", "order", "todo"]) {
         for status in [200, 201, 304, 400, 404, 405, 409, 410, 413, 415, 422] {
-            assert!(statuses.contains_key(&status), "none of the requests came to a {status}: {statuses:?}");
+            assert!(statuses.contains_key(&status), "no request got a {status}: {statuses:?}");
         }
     }
 

@@ -153,11 +153,11 @@ async fn thirty_two_clients_with_one_key_append_one_event_and_get_one_response()
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     let send = async |_| post(&suite, "/account/1/commands", "k", &transaction(5)).await;
-    let answers = futures_util::future::join_all((0..32).map(send)).await;
-    for answer in &answers {
-        assert_eq!((answer.status.as_u16(), &answer.body), (200, &answers[0].body));
+    let responses = futures_util::future::join_all((0..32).map(send)).await;
+    for response in &responses {
+        assert_eq!((response.status.as_u16(), &response.body), (200, &responses[0].body));
     }
-    let firsts = answers.iter().filter(|answer| answer.header("idempotency-replayed").is_empty()).count();
+    let firsts = responses.iter().filter(|response| response.header("idempotency-replayed").is_empty()).count();
     assert_eq!(firsts, 1);
     assert_eq!(version(&suite, "/account/1").await, 2);
 }
@@ -209,7 +209,7 @@ async fn command_with_a_key_costs_no_read() {
         calls.into_iter().map(|call| call.operation).collect::<Vec<_>>()
     };
     assert_eq!(operations(instance.table.proxy.take_calls()), ["TransactWriteItems"]);
-    // Nor does a repetition: the transaction that fails returns the answer.
+    // A repetition costs no read either: the transaction that fails returns the stored response.
     assert_eq!(instance.ask(keyed(5)).await.expect(200).header("idempotency-replayed"), "true");
     assert_eq!(operations(instance.table.proxy.take_calls()), ["TransactWriteItems"]);
 }
@@ -241,7 +241,7 @@ fn created_by(user_id: &str, session: &str) -> Request<Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repeated_creation_of_another_session_is_the_same_and_of_another_caller_is_not() {
+async fn repeated_creation_is_recognized_for_another_session_and_not_for_another_caller() {
     let instance = Instance::start().await;
     let first = instance.ask(created_by("AROA1", "task-1")).await.expect(201);
     let again = instance.ask(created_by("AROA1", "task-2")).await.expect(201);
@@ -280,13 +280,13 @@ async fn concurrent_instances_return_one_response_for_one_key() {
         first.post("/account", json!({"id": "1"})).await.expect(201);
         let instances = [first.beside(), first.beside(), first.beside(), first.beside()];
         let send = async |n: usize| {
-            let answer = ask(&instances[n % 4], keyed(amount)).await;
-            let replayed = answer.headers.contains_key("idempotency-replayed");
-            (replayed, (answer.status, answer.headers["etag"].clone(), answer.text))
+            let response = ask(&instances[n % 4], keyed(amount)).await;
+            let replayed = response.headers.contains_key("idempotency-replayed");
+            (replayed, (response.status, response.headers["etag"].clone(), response.text))
         };
-        let answers = futures_util::future::join_all((0..32).map(send)).await;
-        assert!(answers.iter().all(|(_, answer)| *answer == answers[0].1), "{answers:?}");
-        assert_eq!(answers.iter().filter(|(replayed, _)| !replayed).count(), 1);
+        let responses = futures_util::future::join_all((0..32).map(send)).await;
+        assert!(responses.iter().all(|(_, response)| *response == responses[0].1), "{responses:?}");
+        assert_eq!(responses.iter().filter(|(replayed, _)| !replayed).count(), 1);
         assert_eq!(first.get("/account/1").await.header("etag"), "\"2-1\"");
     }
 }

@@ -42,11 +42,11 @@ async fn trace_of_a_request_is_passed_on_to_the_bus() {
 
     let message = suite.messages_of("todo/1", 1).await.remove(0);
     assert_eq!(message.trace_header.as_deref(), Some(TRACE_HEADER));
-    let told = metadata(&message);
+    let published = metadata(&message);
     for (name, value) in meta.as_object().unwrap() {
-        assert_eq!(&told[name], value, "{told}");
+        assert_eq!(&published[name], value, "{published}");
     }
-    // The local stack's list of the bus shows it too.
+    // The local stack's list of bus messages contains the trace too.
     let bus = suite.get("/_dev/bus").await.expect(200).body;
     assert_eq!(bus[0]["traceHeader"], TRACE_HEADER);
 }
@@ -77,13 +77,13 @@ async fn actor_of_an_event_is_the_caller_of_the_authorizer() {
         ("create-todo", "/todo/groceries", "user-4711"),
     ] {
         run_api_event(&api, event).await;
-        // The local stack reads the event as its owner does.
+        // The request to the local stack names the owner of the to-do.
         let headers = [("x-daybook-caller", actor)];
         let events = suite.send(Method::GET, &format!("{path}/events"), &headers, None).await.expect(200).body;
         let meta = &events["events"][0]["meta"];
         assert_eq!((&meta["actor"], &meta["sourceIp"]), (&json!(actor), &json!("203.0.113.7")));
-        let told = metadata(&suite.messages_of(&path[1..], 1).await[0]);
+        let published = metadata(&suite.messages_of(&path[1..], 1).await[0]);
         // Only the event contains the address, because the bus has other readers.
-        assert_eq!((&told["actor"], &told["sourceIp"]), (&json!(actor), &Value::Null));
+        assert_eq!((&published["actor"], &published["sourceIp"]), (&json!(actor), &Value::Null));
     }
 }

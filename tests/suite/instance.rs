@@ -101,13 +101,13 @@ pub(crate) async fn send(
 /// The response. Asserts that the OpenAPI document contains it, if it contains the path.
 pub(crate) async fn ask(router: &axum::Router, request: Request<Body>) -> ApiResponse {
     let (method, path) = (request.method().clone(), request.uri().to_string());
-    let answer = whole(answer(router, request).await).await;
-    if Document::get().path(&path).is_some() { answer.expect_documented(&method, &path) } else { answer }
+    let response = whole(answer(router, request).await).await;
+    if Document::get().path(&path).is_some() { response.expect_documented(&method, &path) } else { response }
 }
 
 /// The complete response.
-pub(crate) async fn whole(answer: Response<Body>) -> ApiResponse {
-    let (parts, body) = answer.into_parts();
+pub(crate) async fn whole(response: Response<Body>) -> ApiResponse {
+    let (parts, body) = response.into_parts();
     ApiResponse::new(parts.status, parts.headers, &to_bytes(body, usize::MAX).await.unwrap())
 }
 

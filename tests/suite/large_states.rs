@@ -33,18 +33,18 @@ const LIMIT: usize = 6 * 1024 * 1024;
 #[tokio::test(flavor = "multi_thread")]
 async fn command_with_a_state_too_large_for_a_response_is_executed() {
     let instance = notebook().await;
-    // Quotes take twice their room in Lambda's response.
+    // A quote takes two bytes in the body, and four in Lambda's response, which contains the body as a JSON string.
     let lines = vec!["\"".repeat(190 * 1024); 3];
     let mut left_out = 0;
     for round in 1..=3 {
-        let answer = write(&instance, None, &lines).await;
-        assert_eq!((answer.status.as_u16(), answer.header("etag")), (200, &*format!("\"{}-1\"", 1 + round * 3)));
-        assert!(serde_json::to_string(&answer.text).unwrap().len() < LIMIT);
-        left_out += usize::from(answer.body.get("state").is_none());
-        assert_eq!(answer.body["events"].as_array().unwrap().len(), 3);
+        let response = write(&instance, None, &lines).await;
+        assert_eq!((response.status.as_u16(), response.header("etag")), (200, &*format!("\"{}-1\"", 1 + round * 3)));
+        assert!(serde_json::to_string(&response.text).unwrap().len() < LIMIT);
+        left_out += usize::from(response.body.get("state").is_none());
+        assert_eq!(response.body["events"].as_array().unwrap().len(), 3);
     }
     assert_eq!(left_out, 2);
-    // Written all the same, and under a key too.
+    // Commands are still executed, also with a key.
     let keyed = write(&instance, Some("k"), &["one more".to_owned()]).await;
     assert_eq!((keyed.status.as_u16(), keyed.header("etag"), keyed.body.get("state")), (200, "\"11-1\"", None));
     let again = write(&instance, Some("k"), &["one more".to_owned()]).await;
@@ -54,12 +54,12 @@ async fn command_with_a_state_too_large_for_a_response_is_executed() {
         let read = instance.get(path).await.expect_problem(413, "too-large");
         assert!(read.body["detail"].as_str().unwrap().contains("/events"), "{}", read.text);
     }
-    // As it was while it was small, its events, and that nothing is new: these have answers.
+    // Reads of a small earlier version, of the events, and of an unchanged version still succeed.
     instance.get("/notebook/1?version=1").await.expect(200);
     instance.get("/notebook/1/events?after=10").await.expect(200);
     send(&instance.router, Method::GET, "/notebook/1", &[("if-none-match", "\"11-1\"")], None).await.expect(304);
 
-    // And the way out is open.
+    // A command that makes the state small again succeeds.
     let cleared = instance.post("/notebook/1/commands", json!({"command": "Clear"})).await.expect(200);
     assert_eq!(cleared.body["state"], json!({"lines": []}));
     instance.get("/notebook/1").await.expect(200);
@@ -78,23 +78,24 @@ async fn keyed_response_with_a_too_large_state_is_stored_and_returned_without_it
     let again = write(&instance, Some("k"), &["small".to_owned()]).await;
     assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
     assert_eq!(again.header("etag"), keyed.header("etag"));
-    // Without a key there is nothing to keep.
+    // Without a key, no response is stored, so the response contains the state.
     assert!(write(&instance, None, &["small".to_owned()]).await.body["state"].is_object());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_with_events_too_large_for_a_response_appends_nothing() {
     let instance = notebook().await;
-    // Each a character in the table and four in Lambda's response.
+    // A backslash takes two bytes in the table, which contains JSON, and four in Lambda's response.
     let lines = vec!["\\".repeat(190 * 1024); 10];
     write(&instance, None, &lines).await.expect_problem(413, "too-large");
     assert_eq!(instance.get("/notebook/1").await.header("etag"), "\"1-1\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn command_with_a_key_is_executed_whenever_it_is_without_one() {
+async fn command_that_is_executed_without_a_key_is_also_executed_with_one() {
     let instance = notebook().await;
-    // More than can be kept, even packed; and what packs well and leaves a transaction no room for it.
+    // The response to the first command is too large to be stored, even compressed. The response to the second one
+    // compresses well, but the events leave no space for it in the transaction.
     let three = [300, 301, 302].map(|kilobytes| noise(kilobytes * 1024));
     let full: Vec<_> = vec!["x".repeat(370 * 1024); 11].into_iter().chain([noise(21 * 1024)]).collect();
     for (key, lines, version) in [("a", &three[..], 4), ("b", &full, 16)] {
@@ -107,15 +108,15 @@ async fn command_with_a_key_is_executed_whenever_it_is_without_one() {
         assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &keyed.text));
         assert_eq!(again.header("etag"), keyed.header("etag"));
     }
-    // The events are there all the same.
+    // All events were appended.
     let events = instance.get("/notebook/1/events?after=1&limit=3").await.body;
     let written: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["data"]["text"]).collect();
     assert_eq!(written, three.each_ref().map(|line| line.as_str()));
-    // What is too large without a key is too large with one, and a smaller answer is no way round that.
+    // A command that is too large without a key is too large with one, although a smaller response could be stored.
     let over = vec!["x".repeat(46_500); 90];
     for key in [None, Some("c")] {
-        let refused = write(&instance, key, &over).await.expect_problem(413, "too-large");
-        assert!(refused.body["detail"].as_str().unwrap().contains("a transaction holds"), "{}", refused.text);
+        let rejected = write(&instance, key, &over).await.expect_problem(413, "too-large");
+        assert!(rejected.body["detail"].as_str().unwrap().contains("a transaction holds"), "{}", rejected.text);
     }
     assert_eq!(instance.get("/notebook/1/events?after=16").await.body["events"], json!([]));
 }

@@ -1,4 +1,4 @@
-//! The OpenAPI document equals the generated one, contains every route, and its examples are real.
+//! The OpenAPI document equals the generated one, contains every route, and has examples that the API returns.
 //!
 //! `Suite::send` checks that the document contains every response of the other tests.
 
@@ -38,7 +38,7 @@ fn copy_in_the_docs_equals_the_generated_document() {
     let checked_in = std::fs::read_to_string(workspace().join("docs/openapi.json")).unwrap_or_default();
     assert!(
         checked_in == daybook_cli::commands::openapi::text().unwrap(),
-        "docs/openapi.json is not what the code makes; look at the difference after\n\
+        "docs/openapi.json differs from the generated document; write it again, and review the difference:\n\
          cargo run -- openapi > docs/openapi.json"
     );
 }
@@ -46,9 +46,9 @@ fn copy_in_the_docs_equals_the_generated_document() {
 #[tokio::test(flavor = "multi_thread")]
 async fn api_returns_the_document() {
     let suite = Suite::start().await;
-    let answered = suite.get("/openapi.json").await.expect(200);
-    assert_eq!(answered.header("content-type"), "application/json");
-    assert_eq!(&answered.body, Document::get().json());
+    let response = suite.get("/openapi.json").await.expect(200);
+    assert_eq!(response.header("content-type"), "application/json");
+    assert_eq!(&response.body, Document::get().json());
 }
 
 #[tokio::test]
@@ -58,11 +58,12 @@ async fn each_path_accepts_exactly_the_documented_methods() {
         let documented =
             |method: &Method| operations().any(|(of, name, _)| of == path && name == method.as_str().to_lowercase());
         for method in METHODS {
-            let answer = answer(&instance.router, request(method.clone(), &path.replace("{id}", "1"), &[], None)).await;
-            let status = answer.status().as_u16();
+            let response =
+                answer(&instance.router, request(method.clone(), &path.replace("{id}", "1"), &[], None)).await;
+            let status = response.status().as_u16();
             assert_eq!(status != 405, documented(&method), "{method} {path}: {status}");
             if status == 405 {
-                let mut allowed: Vec<_> = answer.headers()["allow"].to_str().unwrap().split(',').collect();
+                let mut allowed: Vec<_> = response.headers()["allow"].to_str().unwrap().split(',').collect();
                 allowed.sort_unstable();
                 let mut expected: Vec<_> =
                     METHODS.iter().filter(|method| documented(method)).map(Method::as_str).collect();
@@ -80,8 +81,8 @@ fn each_example_matches_its_schema() {
     for (path, method, operation) in operations() {
         let place = format!("/paths/{}/{method}", escaped(path));
         let mut bodies = vec![(format!("{place}/requestBody"), &operation["requestBody"])];
-        let answers = operation["responses"].as_object().unwrap();
-        bodies.extend(answers.iter().map(|(status, answer)| (format!("{place}/responses/{status}"), answer)));
+        let responses = operation["responses"].as_object().unwrap();
+        bodies.extend(responses.iter().map(|(status, response)| (format!("{place}/responses/{status}"), response)));
         for (place, body) in bodies {
             for (media_type, content) in body["content"].as_object().into_iter().flatten() {
                 let Some(examples) = content["examples"].as_object() else { continue };
@@ -123,10 +124,10 @@ fn each_problem_header_and_parameter_has_an_example() {
             document.fits(&place, example).unwrap();
         }
     }
-    let mut answers = parts_of("/components/responses");
+    let mut responses = parts_of("/components/responses");
     for (path, method, operation) in operations() {
         let place = format!("/paths/{}/{method}", escaped(path));
-        answers.extend(parts_of(&format!("{place}/responses")));
+        responses.extend(parts_of(&format!("{place}/responses")));
         for index in 0..operation["parameters"].as_array().unwrap().len() {
             let (place, parameter) = resolved(format!("{place}/parameters/{index}"));
             let example = parameter.get("example").unwrap_or_else(|| panic!("{place} has no example"));
@@ -134,14 +135,14 @@ fn each_problem_header_and_parameter_has_an_example() {
             parameters += 1;
         }
     }
-    for (place, answer) in answers {
+    for (place, response) in responses {
         for (place, header) in parts_of(&format!("{place}/headers")) {
             let example = header.get("example").unwrap_or_else(|| panic!("{place} has no example"));
             document.fits(&format!("{place}/schema"), example).unwrap();
             headers += 1;
         }
         // A success has no example if the rules reject the simplest values.
-        let shared = answer["content"].as_object().filter(|_| place.starts_with("/components/"));
+        let shared = response["content"].as_object().filter(|_| place.starts_with("/components/"));
         for (media_type, content) in shared.into_iter().flatten() {
             let place = format!("{place}/content/{}", escaped(media_type));
             let examples = parts_of(&format!("{place}/examples"));
@@ -219,14 +220,14 @@ async fn each_problem_is_returned_as_its_example() {
     ];
     let shown = |kind: &str| &Document::get().json()["components"]["examples"][kind]["value"];
     for (kind, request) in cases {
-        let told = instance.ask(request).await;
-        assert_eq!(&told.body, shown(kind), "{kind}");
+        let returned = instance.ask(request).await;
+        assert_eq!(&returned.body, shown(kind), "{kind}");
         if matches!(kind, "VersionConflict" | "AlreadyExists") {
-            assert_eq!(told.header("etag"), "\"3-2\"");
+            assert_eq!(returned.header("etag"), "\"3-2\"");
         }
         if kind == "MethodNotAllowed" {
             let elsewhere = &Document::get().json()["components"]["responses"][kind];
-            assert_eq!(told.header("allow"), elsewhere["headers"]["Allow"]["example"]);
+            assert_eq!(returned.header("allow"), elsewhere["headers"]["Allow"]["example"]);
         }
     }
     strict.post("/todo", json!({"id": "123", "title": "TODO", "message": "Make coffee"})).await.expect(201);
@@ -243,11 +244,11 @@ async fn each_example_request_gets_its_example_response() {
         let example = |of: &Value, name: &str| of["content"]["application/json"]["examples"][name]["value"].clone();
         let ask = async |method: Method, path: String, request: Value, shown: Value| {
             let body = (!request.is_null()).then_some(request);
-            let answer = send(&instance.router, method, &path, &[], body).await.body;
+            let response = send(&instance.router, method, &path, &[], body).await.body;
             // Only times and ids differ.
-            assert_eq!(answer["state"], shown["state"], "{path}: {answer}");
-            assert_eq!(answer["version"], shown["version"]);
-            assert_eq!(answer["events"].as_array().map(Vec::len), shown["events"].as_array().map(Vec::len));
+            assert_eq!(response["state"], shown["state"], "{path}: {response}");
+            assert_eq!(response["version"], shown["version"]);
+            assert_eq!(response["events"].as_array().map(Vec::len), shown["events"].as_array().map(Vec::len));
         };
         let create = operation(&format!("/{name}"), "post");
         let shown = example(&create["responses"]["201"], "one");
@@ -264,7 +265,7 @@ async fn each_example_request_gets_its_example_response() {
 fn each_operation_documents_the_responses_of_the_gateway() {
     for (path, method, operation) in operations() {
         for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("429", "TooManyRequests")] {
-            let answer = &operation["responses"][status];
+            let response = &operation["responses"][status];
             let shared = &Document::get().json()["components"]["responses"][name];
             if status == "403" && path != "/openapi.json" {
                 // The API's own 403 is documented together with that of the gateway.
@@ -277,14 +278,18 @@ fn each_operation_documents_the_responses_of_the_gateway() {
                 assert_eq!(of_gateway, Some(&shared["content"]["application/json"]).filter(|_| method != "head"));
                 assert_eq!(both["content"]["application/problem+json"].is_object(), method != "head");
             } else if method == "head" {
-                assert_eq!((&answer["description"], answer.get("content")), (&shared["description"], None), "{path}");
+                assert_eq!(
+                    (&response["description"], response.get("content")),
+                    (&shared["description"], None),
+                    "{path}"
+                );
             } else {
-                assert_eq!(answer["$ref"], format!("#/components/responses/{name}"), "{method} {path}");
+                assert_eq!(response["$ref"], format!("#/components/responses/{name}"), "{method} {path}");
             }
         }
     }
     // Unlike a problem, a response of the gateway has no `type`.
-    let fits = |answer: &Value| Document::get().fits("/components/schemas/GatewayAnswer", answer).is_ok();
+    let fits = |response: &Value| Document::get().fits("/components/schemas/GatewayAnswer", response).is_ok();
     assert!(fits(&json!({"message": "Forbidden"})));
     assert!(!fits(&json!({"message": "Forbidden", "type": "urn:daybook:problem:not-found"})));
 }

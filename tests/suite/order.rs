@@ -45,7 +45,7 @@ async fn order_can_be_placed_paid_shipped_and_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_an_order_are_those_of_the_contract() {
+async fn commands_on_an_order_write_the_documented_rows() {
     let suite = Suite::start().await;
     deliver(&suite, "1234").await;
     let rows = suite

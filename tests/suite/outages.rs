@@ -48,9 +48,9 @@ async fn lasting_throttling_gets_a_503_with_retry_after() {
             .proxy
             .fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "ThrottlingException" });
     }
-    let answer = instance.ask(create("1").with_lambda_context(in_a_hurry())).await.expect_problem(503, "unavailable");
-    assert_eq!(answer.header("retry-after"), "1");
-    assert!(!answer.text.contains("Throttling"), "{}", answer.text);
+    let response = instance.ask(create("1").with_lambda_context(in_a_hurry())).await.expect_problem(503, "unavailable");
+    assert_eq!(response.header("retry-after"), "1");
+    assert!(!response.text.contains("Throttling"), "{}", response.text);
     instance.get("/todo/1").await.expect(404);
 }
 
@@ -61,8 +61,8 @@ async fn missing_permission_gets_a_500() {
         .table
         .proxy
         .fail_next("TransactWriteItems", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
-    let answer = instance.ask(create("1")).await.expect(500);
-    assert!(!answer.text.contains("AccessDenied"));
+    let response = instance.ask(create("1")).await.expect(500);
+    assert!(!response.text.contains("AccessDenied"));
 }
 
 /// There was no concurrent writer, so a retry does not help: the damage needs an operator.
@@ -79,15 +79,15 @@ async fn damaged_aggregate_gets_a_500_instead_of_a_conflict() {
         deletion.key("sk", text(lost)).send().await.unwrap();
 
         for path in ["/todo/1", "/todo/1?rebuild=true"] {
-            let answer = send(&first.beside(), Method::POST, path, &[], Some(update("Drink coffee"))).await;
-            assert_eq!(answer.status, 500, "{path} without {lost}");
-            answer.expect_problem(500, "internal");
+            let response = send(&first.beside(), Method::POST, path, &[], Some(update("Drink coffee"))).await;
+            assert_eq!(response.status, 500, "{path} without {lost}");
+            response.expect_problem(500, "internal");
         }
         // With `If-Match`, the response is not a conflict either.
         if lost == "#METADATA" {
             let seen = [("if-match", "2")];
-            let answer = send(&first.router, Method::POST, "/todo/1", &seen, Some(update("Drink coffee"))).await;
-            answer.expect_problem(500, "internal");
+            let response = send(&first.router, Method::POST, "/todo/1", &seen, Some(update("Drink coffee"))).await;
+            response.expect_problem(500, "internal");
         }
     }
 }
@@ -124,15 +124,15 @@ async fn hanging_table_gets_a_503_before_the_time_out() {
     }
     let with_key = [("idempotency-key", "k-1")];
     let todo = json!({"id": "1", "title": "TODO", "message": ""});
-    // A write that nobody has answered may have happened, and only a key makes it safe to repeat.
+    // A write without a response may have happened, and only a key makes it safe to repeat.
     for (request, slug, retry_after) in [
         (request(Method::GET, "/todo/1", &[], None), "unavailable", true),
         (create("1"), "outcome-unknown", false),
         (request(Method::POST, "/todo", &with_key, Some(todo)), "outcome-unknown", true),
     ] {
-        let answer = instance.ask(request.with_lambda_context(in_a_hurry())).await.expect_problem(503, slug);
-        assert_eq!(answer.headers.contains_key("retry-after"), retry_after, "{slug}");
-        assert!(answer.headers.contains_key("x-correlation-id"));
+        let response = instance.ask(request.with_lambda_context(in_a_hurry())).await.expect_problem(503, slug);
+        assert_eq!(response.headers.contains_key("retry-after"), retry_after, "{slug}");
+        assert!(response.headers.contains_key("x-correlation-id"));
     }
 }
 
@@ -153,13 +153,13 @@ async fn lost_response_with_a_failed_check_gets_an_unknown_outcome() {
         }
         let withdrawal = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": -700}});
         let withdraw = || request(Method::POST, "/account/1/commands", key.as_slice(), Some(withdrawal.clone()));
-        let answer = instance.ask(withdraw()).await.expect_problem(503, "outcome-unknown");
-        assert_eq!(answer.headers.contains_key("retry-after"), key.is_some());
-        let detail = answer.body["detail"].as_str().unwrap();
+        let response = instance.ask(withdraw()).await.expect_problem(503, "outcome-unknown");
+        assert_eq!(response.headers.contains_key("retry-after"), key.is_some());
+        let detail = response.body["detail"].as_str().unwrap();
         let check = if key.is_some() { "the same Idempotency-Key" } else { "GET /account/1/events?after=1" };
         assert!(detail.contains(check), "{detail}");
 
-        // What the detail says leads to the truth: it was booked.
+        // The check that the detail names shows that the withdrawal was stored.
         let events = instance.table.direct_store().events(&AggregateKey::new("account", "1"), 1, 10).await.unwrap();
         assert_eq!(events.items.len(), 1);
         if key.is_some() {
@@ -178,17 +178,18 @@ async fn commit_with_a_lost_response_is_recognized_and_not_a_conflict() {
             let instance = Instance::start().await;
             instance.ask(create("1")).await.expect(201);
             instance.table.proxy.fail_next("TransactWriteItems", first.clone());
-            // As DynamoDB answers where it has forgotten the token, if the first attempt was carried out.
+            // If DynamoDB executed the first attempt and no longer remembers its token, it rejects the second one like
+            // this.
             if matches!(first, InjectedFault::BreakAfter) {
                 let codes = vec!["ConditionalCheckFailed", "ConditionalCheckFailed", "ConditionalCheckFailed"];
                 instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::Cancel { codes });
             }
             let update = json!({"title": "TODO", "message": "Make coffee"});
-            let told = instance.ask(request(Method::POST, "/todo/1", if_match, Some(update))).await.expect(200);
-            assert_eq!(told.header("etag"), "\"2-2\"");
+            let response = instance.ask(request(Method::POST, "/todo/1", if_match, Some(update))).await.expect(200);
+            assert_eq!(response.header("etag"), "\"2-2\"");
             let stored = instance.get("/todo/1/events?after=1").await.body;
-            let (told, stored) = (&told.body["events"], &stored["events"]);
-            assert_eq!(stored, told, "the stored events are those of the response, {first:?} {if_match:?}");
+            let (returned, stored) = (&response.body["events"], &stored["events"]);
+            assert_eq!(stored, returned, "the stored events are those of the response, {first:?} {if_match:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Racing writers.
+//! Concurrent writers of one aggregate.
 
 use lambda_http::{Context, RequestExt};
 use reqwest::Method;
@@ -20,16 +20,17 @@ async fn each_accepted_command_of_racing_writers_appends_exactly_one_event() {
         loop {
             let key = format!("k-{amount}");
             let headers = [("content-type", "application/json"), ("idempotency-key", key.as_str())];
-            let answer = suite.send(Method::POST, "/account/hot/commands", &headers, Some(&command.to_string())).await;
+            let response =
+                suite.send(Method::POST, "/account/hot/commands", &headers, Some(&command.to_string())).await;
             // On a slow machine the time may end before every writer has succeeded.
-            if answer.status != 503 {
-                return answer;
+            if response.status != 503 {
+                return response;
             }
         }
     };
-    let answers = futures_util::future::join_all((1..=WRITERS).map(write)).await;
-    for answer in &answers {
-        assert_eq!(answer.status, 200, "{}", answer.body);
+    let responses = futures_util::future::join_all((1..=WRITERS).map(write)).await;
+    for response in &responses {
+        assert_eq!(response.status, 200, "{}", response.body);
     }
 
     let events = suite.get("/account/hot/events?limit=1000").await.expect(200);
@@ -41,10 +42,10 @@ async fn each_accepted_command_of_racing_writers_appends_exactly_one_event() {
     assert_eq!(amounts, (1..=WRITERS).collect::<Vec<_>>());
 
     // Each response contains its own event, with its stored number.
-    for answer in &answers {
-        let told = &answer.body["events"][0];
-        let at = usize::try_from(told["seqNum"].as_u64().unwrap()).unwrap() - 1;
-        assert_eq!(told, &events[at]);
+    for response in &responses {
+        let returned = &response.body["events"][0];
+        let at = usize::try_from(returned["seqNum"].as_u64().unwrap()).unwrap() - 1;
+        assert_eq!(returned, &events[at]);
     }
     for path in ["/account/hot", "/account/hot?rebuild=true"] {
         let state: Value = suite.get(path).await.expect(200).body;
@@ -57,10 +58,10 @@ async fn each_accepted_command_of_racing_writers_appends_exactly_one_event() {
 async fn racing_creations_succeed_exactly_once() {
     let suite = Suite::start().await;
     let create = async |_| suite.post("/account", &json!({"id": "1"})).await.status.as_u16();
-    let mut answers = futures_util::future::join_all((0..16).map(create)).await;
-    answers.sort_unstable();
-    assert_eq!(answers[0], 201);
-    assert!(answers[1..].iter().all(|&status| status == 409), "{answers:?}");
+    let mut responses = futures_util::future::join_all((0..16).map(create)).await;
+    responses.sort_unstable();
+    assert_eq!(responses[0], 201);
+    assert!(responses[1..].iter().all(|&status| status == 409), "{responses:?}");
     assert_eq!(suite.get("/account/1").await.expect(200).body["version"], 1);
 }
 
@@ -72,10 +73,10 @@ async fn racing_writers_with_the_same_if_match_succeed_exactly_once() {
         let command = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}});
         suite.post_if_match("/account/1/commands", &command, Some("\"1\"")).await
     };
-    let answers = futures_util::future::join_all((1..=16).map(write)).await;
-    let won = answers.iter().filter(|answer| answer.status == 200).count();
+    let responses = futures_util::future::join_all((1..=16).map(write)).await;
+    let won = responses.iter().filter(|response| response.status == 200).count();
     assert_eq!(won, 1);
-    for lost in answers.into_iter().filter(|answer| answer.status != 200) {
+    for lost in responses.into_iter().filter(|response| response.status != 200) {
         let lost = lost.expect_problem(409, "version-conflict");
         assert_eq!((&lost.body["expected"], &lost.body["actual"]), (&json!(1), &json!(2)));
     }
@@ -93,11 +94,11 @@ async fn contended_aggregate_with_little_time_gets_a_503_and_never_a_wrong_respo
         if let Some(time_left) = time_left {
             request = request.with_lambda_context(time_left);
         }
-        let mut answer = instance.ask(request).await;
-        if answer.status == 200 {
-            return Some(answer.body["events"][0].take());
+        let mut response = instance.ask(request).await;
+        if response.status == 200 {
+            return Some(response.body["events"][0].take());
         }
-        assert_eq!(answer.expect(503).header("retry-after"), "1");
+        assert_eq!(response.expect(503).header("retry-after"), "1");
         None
     };
     // All writers begin at once with little time. Those that get a 503 retry with the same key and more time.
@@ -105,11 +106,11 @@ async fn contended_aggregate_with_little_time_gets_a_503_and_never_a_wrong_respo
     let (mut done, mut turned_away) = (Vec::new(), 0);
     while !waiting.is_empty() {
         let time_left = || (turned_away == 0).then(in_a_hurry);
-        let answers = waiting.iter().map(|&amount| write(amount, time_left()));
-        let answers = futures_util::future::join_all(answers).await;
+        let responses = waiting.iter().map(|&amount| write(amount, time_left()));
+        let responses = futures_util::future::join_all(responses).await;
         let mut again = Vec::new();
-        for (amount, answer) in waiting.into_iter().zip(answers) {
-            match answer {
+        for (amount, response) in waiting.into_iter().zip(responses) {
+            match response {
                 Some(event) => done.push(event),
                 None => again.push(amount),
             }

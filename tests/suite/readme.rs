@@ -89,71 +89,71 @@ async fn curl(suite: &Suite, words: &[String]) -> ApiResponse {
     suite.send(method, path.unwrap(), &headers, body.map(String::as_str)).await
 }
 
-/// Whether an answer is the one that is shown.
-fn is_as_printed(command: &Command, answer: &ApiResponse) -> bool {
+/// Whether a response equals the printed one, except in ids, times and headers that vary.
+fn is_as_printed(command: &Command, response: &ApiResponse) -> bool {
     let mut head = command.head.iter();
-    let status = head.next().is_none_or(|line| line == &format!("HTTP/1.1 {}", answer.status));
+    let status = head.next().is_none_or(|line| line == &format!("HTTP/1.1 {}", response.status));
     let mut headers = head.map(|line| line.split_once(": ").unwrap());
     let body = match &command.filter {
-        Some(filter) => jq(filter, &answer.body),
-        None => vec![answer.body.clone()],
+        Some(filter) => jq(filter, &response.body),
+        None => vec![response.body.clone()],
     };
     status
         && headers.all(|(name, shown)| {
             let varies = ["date", "content-length", "link"].contains(&name);
-            varies || alike(&shown.into(), &answer.header(name).into())
+            varies || alike(&shown.into(), &response.header(name).into())
         })
         && alike(&command.body.clone().into(), &body.into())
 }
 
 /// Whether two responses differ only in ids and times.
-fn alike(shown: &Value, answered: &Value) -> bool {
+fn alike(shown: &Value, returned: &Value) -> bool {
     let varies = |text: &str| {
         ulid::Ulid::from_string(text).is_ok() || (text.len() == 24 && text.starts_with("20") && text.ends_with('Z'))
     };
-    match (shown, answered) {
-        (Value::String(shown), Value::String(answered)) => shown == answered || (varies(shown) && varies(answered)),
-        (Value::Array(shown), Value::Array(answered)) => {
-            shown.len() == answered.len() && shown.iter().zip(answered).all(|(shown, answered)| alike(shown, answered))
+    match (shown, returned) {
+        (Value::String(shown), Value::String(returned)) => shown == returned || (varies(shown) && varies(returned)),
+        (Value::Array(shown), Value::Array(returned)) => {
+            shown.len() == returned.len() && shown.iter().zip(returned).all(|(shown, returned)| alike(shown, returned))
         }
-        (Value::Object(shown), Value::Object(answered)) => {
-            shown.len() == answered.len()
-                && shown.iter().all(|(name, shown)| answered.get(name).is_some_and(|answered| alike(shown, answered)))
+        (Value::Object(shown), Value::Object(returned)) => {
+            shown.len() == returned.len()
+                && shown.iter().all(|(name, shown)| returned.get(name).is_some_and(|returned| alike(shown, returned)))
         }
-        (shown, answered) => shown == answered,
+        (shown, returned) => shown == returned,
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_readme_return_the_printed_output() {
-    answer_as_printed("README.md").await;
+    assert_as_printed("README.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_api_page_return_the_printed_output() {
-    answer_as_printed("docs/api.md").await;
+    assert_as_printed("docs/api.md").await;
 }
 
-async fn answer_as_printed(page: &str) {
+async fn assert_as_printed(page: &str) {
     let suite = Suite::start().await;
     let commands = commands(page);
     assert!(commands.len() >= 10, "{commands:?}");
     for command in commands {
-        // A message takes a moment to the bus.
-        let mut answer = curl(&suite, &command.words).await;
+        // A message needs some time to reach the bus.
+        let mut response = curl(&suite, &command.words).await;
         for _ in 0..200 {
-            if is_as_printed(&command, &answer) || !command.words.iter().any(|word| word.contains("/_dev/")) {
+            if is_as_printed(&command, &response) || !command.words.iter().any(|word| word.contains("/_dev/")) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
-            answer = curl(&suite, &command.words).await;
+            response = curl(&suite, &command.words).await;
         }
-        assert!(is_as_printed(&command, &answer), "{command:?} answers\n{answer:?}");
+        assert!(is_as_printed(&command, &response), "{command:?} returns\n{response:?}");
     }
 }
 
 #[test]
-fn the_api_page_describes_each_operation_of_the_document() {
+fn api_page_describes_each_operation_of_the_document() {
     let page = std::fs::read_to_string(workspace().join("docs/api.md")).unwrap();
     for (path, operations) in Document::get().json()["paths"].as_object().unwrap() {
         let segments: Vec<_> = path.split('/').skip(1).collect();
@@ -172,7 +172,7 @@ fn the_api_page_describes_each_operation_of_the_document() {
 }
 
 #[test]
-fn the_api_page_lists_the_problems_of_the_document_with_their_statuses() {
+fn api_page_lists_the_problems_of_the_document_with_their_statuses() {
     let schemas = Document::get().json()["components"]["schemas"].as_object().unwrap();
     let documented: BTreeSet<_> = schemas
         .values()

@@ -42,19 +42,19 @@ async fn head_returns_the_response_of_get_without_the_body() {
     ] {
         let (got, headed) = (suite.get(path).await, head(&suite, path, &[]).await);
         assert_eq!((headed.status, &headed.body), (got.status, &Value::Null), "{path}");
-        let told = |headers: &HeaderMap| -> BTreeMap<String, String> {
+        let comparable = |headers: &HeaderMap| -> BTreeMap<String, String> {
             let varies = ["date", "x-correlation-id"];
             let headers = headers.iter().filter(|(name, _)| !varies.contains(&name.as_str()));
             headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect()
         };
-        assert_eq!(told(&headed.headers), told(&got.headers), "{path}");
+        assert_eq!(comparable(&headed.headers), comparable(&got.headers), "{path}");
     }
     let not_modified = head(&suite, "/account/1", &[("if-none-match", "W/\"7-1\", \"2-1\"")]).await.expect(304);
     assert_eq!(not_modified.header("etag"), "\"2-1\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn read_of_a_version_finds_exactly_those_from_one_to_the_last() {
+async fn read_of_a_version_succeeds_only_from_version_1_to_the_last() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);
     for amount in [10, 20, 30] {
@@ -154,7 +154,7 @@ async fn pages_of_events_miss_no_event_during_appends() {
     tokio::join!(write, read);
 }
 
-/// A page in the response of one instance.
+/// The ids on a page that an instance returns, and the path of the next page.
 async fn page(instance: &Instance, path: &str) -> (Vec<String>, Option<String>) {
     let page = instance.get(path).await.expect(200);
     let (entries, name) = if path.starts_with("/events") { ("events", "aggregateId") } else { ("aggregates", "id") };

@@ -24,7 +24,7 @@ use crate::instance::request;
 /// Pairs of a writing and a reading release.
 const PAIRS: [(Release, Release); 4] = [(Old, Old), (New, Old), (Old, New), (New, New)];
 
-/// More than anything here takes.
+/// A deadline that no test reaches.
 fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(300)
 }
@@ -78,9 +78,9 @@ async fn old_release_that_does_not_read_ahead_reports_events_of_a_newer_one() {
         assert_eq!(item, format!("parcel/{id}"));
         assert!(source.to_string().starts_with(event), "{source}");
     }
-    // To a caller it is a matter of a moment: the next request may reach the new release.
-    let answer = setup.instance(Rash).get("/parcel/1").await.expect_problem(503, "newer-release");
-    assert!(answer.headers.contains_key("retry-after"));
+    // The caller can retry: the next request may reach the new release.
+    let response = setup.instance(Rash).get("/parcel/1").await.expect_problem(503, "newer-release");
+    assert!(response.headers.contains_key("retry-after"));
     let read = setup.instance(New).get("/parcel/1").await.expect(200);
     assert_eq!(read.body["state"], new_state(&["Bern"]));
 }
@@ -128,19 +128,19 @@ async fn list_contains_aggregates_by_each_known_name_of_the_first_event() {
     }
     for reader in [Old, New] {
         assert_eq!(listed(&setup, reader).await, ["a", "b", "c", "d"], "{reader:?}");
-        // And the feed of either name can be read.
+        // The feed of either name can be read too.
         for (name, ids) in [("ParcelSent", ["a", "c"]), ("ParcelPosted", ["b", "d"])] {
             let feed = setup.instance(reader).get(&format!("/events?type={name}")).await.body;
             let found: Vec<_> = feed["events"].as_array().unwrap().iter().map(|event| &event["aggregateId"]).collect();
             assert_eq!(found, ids);
         }
     }
-    // Not reading ahead, it has never heard of the other name.
+    // A release that does not read ahead does not know the other name.
     assert_eq!(listed(&setup, Rash).await, ["a", "c"]);
     setup.instance(Rash).get("/events?type=ParcelPosted").await.expect_problem(404, "unknown-event-type");
 }
 
-/// The ids that the list of parcels has, page by page.
+/// The ids in the list of parcels, read page by page.
 async fn listed(setup: &Setup, reader: Release) -> Vec<Value> {
     let mut found = Vec::new();
     let mut path = "/parcel?limit=1".to_owned();
@@ -175,8 +175,8 @@ async fn snapshot_is_used_only_by_releases_with_its_state_version() {
     }
 }
 
-/// Each state version has its own snapshot, so neither release folds from the first event again, neither while both take
-/// snapshots in turn nor after a rollback.
+/// Each state version has its own snapshot. So neither release folds from the first event again while both take
+/// snapshots in turn, or after a rollback.
 #[tokio::test]
 async fn concurrent_state_versions_never_fold_from_the_first_event_again() {
     let setup = Setup::new().await;
@@ -210,11 +210,11 @@ async fn concurrent_state_versions_never_fold_from_the_first_event_again() {
         read(&towns).await;
         let taken = setup.instance(release).take_snapshot("1").await.unwrap();
         assert_eq!(taken, SnapshotOutcome::Taken { version: towns.len() as u64 + 1 });
-        let newest = setup.rows("1", keys::SNAPSHOT).await.pop().unwrap();
-        assert_eq!(newest["lastSeqNum"].as_n().unwrap(), &(towns.len() + 1).to_string());
+        let latest = setup.rows("1", keys::SNAPSHOT).await.pop().unwrap();
+        assert_eq!(latest["lastSeqNum"].as_n().unwrap(), &(towns.len() + 1).to_string());
         read(&towns).await;
     }
-    // What was set aside does not stay for ever.
+    // Each snapshot that was set aside expires.
     let aside = setup.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await;
     assert!(!aside.is_empty() && aside.iter().all(|row| row.contains_key("ttl")));
 }
@@ -227,18 +227,18 @@ async fn late_run_of_the_old_release_does_not_replace_a_newer_snapshot_of_the_ne
     let late = setup.instance(Old);
     setup.table.proxy.take_calls();
     let mut late = pin!(late.take_snapshot("1"));
-    // It has read, and has not written yet.
+    // The run has read, and has not written yet.
     setup.table.proxy.hold(&mut late, |calls| calls.len() == 2).await;
     old.scan("1", "Bern").await;
     assert_eq!(new.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
-    let newest = setup.rows("1", keys::SNAPSHOT).await;
+    let latest = setup.rows("1", keys::SNAPSHOT).await;
 
     assert_eq!(late.await.unwrap(), SnapshotOutcome::NotNewer);
-    assert_eq!(setup.rows("1", keys::SNAPSHOT).await, newest);
-    // One of the same event may take its place, and that of the new release is set aside.
+    assert_eq!(setup.rows("1", keys::SNAPSHOT).await, latest);
+    // A snapshot of the same event may replace that of the new release, which is set aside.
     assert_eq!(old.take_snapshot("1").await.unwrap(), SnapshotOutcome::Taken { version: 2 });
     let aside = setup.rows("1", keys::KEPT_SNAPSHOT_PREFIX).await.pop().unwrap();
-    assert_eq!((&aside["state"], &aside["takenAt"]), (&newest[0]["state"], &newest[0]["takenAt"]));
+    assert_eq!((&aside["state"], &aside["takenAt"]), (&latest[0]["state"], &latest[0]["takenAt"]));
 }
 
 #[tokio::test]
@@ -253,8 +253,8 @@ async fn snapshotter_takes_snapshots_of_events_of_either_release() {
         let mut due = setup.rows("1", keys::EVENT_PREFIX).await;
         due.retain(|row| row.contains_key("snapshotDue"));
         let batch = serde_json::from_value(json!({"Records": [inserted(1, &due[0])]})).unwrap();
-        let answer = setup.snapshotter(reader).handle(batch, deadline()).await.unwrap();
-        assert_eq!(answer.checkpoint(), None);
+        let response = setup.snapshotter(reader).handle(batch, deadline()).await.unwrap();
+        assert_eq!(response.checkpoint(), None);
         let taken = setup.rows("1", keys::SNAPSHOT).await.pop().unwrap();
         let state: Value = serde_json::from_str(taken["state"].as_s().unwrap()).unwrap();
         assert_eq!(state, state_in(reader, &["Bern"; EVERY as usize - 1]), "{writer:?} for {reader:?}");
@@ -281,8 +281,8 @@ async fn snapshotter_that_does_not_read_ahead_skips_the_aggregate() {
     let records: Vec<_> = due.iter().zip(1..).map(|(row, number)| inserted(number, row)).collect();
     assert_eq!(records.len(), 2);
     let batch = serde_json::from_value(json!({ "Records": records })).unwrap();
-    let answer = setup.snapshotter(Rash).handle(batch, deadline()).await.unwrap();
-    assert_eq!(answer.checkpoint(), None, "the shard moves on");
+    let response = setup.snapshotter(Rash).handle(batch, deadline()).await.unwrap();
+    assert_eq!(response.checkpoint(), None, "the batch is not retried");
     let taken = async |id: &str| setup.rows(id, keys::SNAPSHOT).await.len();
     assert_eq!((taken("1").await, taken("2").await), (0, 1));
     // The new release takes the snapshot when it is next due.
@@ -300,7 +300,7 @@ async fn cached_state_is_continued_with_events_of_either_release() {
         let warm = setup.instance(reader);
         warm.send("1", "Ann").await;
         setup.instance(writer).scan("1", "Bern").await;
-        // It decides on what it remembers, finds out that it was overtaken, and reads what is new.
+        // The instance decides on its cached state, gets a conflict, and reads the newer events.
         setup.table.proxy.take_calls();
         let after = warm.scan("1", "Chur").await;
         let state: Value = after.state.read().unwrap();
@@ -332,9 +332,9 @@ async fn stored_response_of_one_release_is_returned_by_the_other() {
     let post = || request(Method::POST, "/parcel", &[("idempotency-key", "k")], Some(json!({"id": "1", "to": "Ann"})));
     for (first, second) in PAIRS.into_iter().chain([(Rash, New), (New, Rash)]) {
         let setup = Setup::new().await;
-        let answered = setup.instance(first).ask(post()).await.expect(201);
+        let original = setup.instance(first).ask(post()).await.expect(201);
         let replayed = setup.instance(second).ask(post()).await.expect(201);
-        assert_eq!(replayed.body, answered.body, "{first:?} then {second:?}");
+        assert_eq!(replayed.body, original.body, "{first:?} then {second:?}");
         assert_eq!(replayed.header("idempotency-replayed"), "true");
         assert_eq!(setup.rows("1", keys::EVENT_PREFIX).await.len(), 1);
     }
@@ -389,13 +389,14 @@ async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
     let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
     let records: Vec<_> = rows.iter().zip(1..).map(|(row, number)| inserted(number, row)).collect();
     let batch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
-    let answer = relay.handle(batch, Instant::now() + Duration::from_secs(60)).await.unwrap();
-    assert_eq!(answer.checkpoint(), None);
+    let response = relay.handle(batch, Instant::now() + Duration::from_secs(60)).await.unwrap();
+    assert_eq!(response.checkpoint(), None);
     assert!(bus.dead_letters().is_empty());
     bus.delivered().into_iter().map(|entry| (entry.detail_type, entry.detail)).collect()
 }
 
-fn told(rows: &[Item]) -> Vec<(String, String)> {
+/// The detail types with the details of these outbox rows.
+fn published(rows: &[Item]) -> Vec<(String, String)> {
     let text = |row: &Item, name: &str| row[name].as_s().unwrap().clone();
     rows.iter().map(|row| (text(row, "messageType"), text(row, "detail"))).collect()
 }
@@ -407,9 +408,9 @@ async fn relay_sends_rows_of_older_and_of_newer_releases() {
     setup.instance(Old).send("1", "Ann").await;
     setup.instance(New).scan("1", "Bern").await;
     let rows = setup.rows("1", keys::OUTBOX_PREFIX).await;
-    let names: Vec<_> = told(&rows).into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = published(&rows).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["ParcelSent", "ParcelScanned"]);
-    assert_eq!(relayed(&rows).await, told(&rows));
+    assert_eq!(relayed(&rows).await, published(&rows));
 
     let with = |more: &[&str]| {
         let mut rows = rows.clone();
@@ -422,7 +423,7 @@ async fn relay_sends_rows_of_older_and_of_newer_releases() {
     };
     // An old relay reads rows with unknown attributes.
     let newer = with(&["priority", "schema"]);
-    assert_eq!(relayed(&newer).await, told(&rows));
+    assert_eq!(relayed(&newer).await, published(&rows));
     // A new relay reads rows without the attributes of later releases.
     let mut older = rows.clone();
     for row in &mut older {
@@ -430,7 +431,7 @@ async fn relay_sends_rows_of_older_and_of_newer_releases() {
         row.retain(|name, _| first.contains(&name.as_str()));
         assert_eq!(row.len(), first.len());
     }
-    assert_eq!(relayed(&older).await, told(&rows));
+    assert_eq!(relayed(&older).await, published(&rows));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use suite_tests::Suite;
 
 async fn snapshot_version(suite: &Suite) -> Option<u64> {
-    let answer = suite
+    let response = suite
         .table()
         .get_item()
         .table_name(suite.stack.table_name())
@@ -16,7 +16,7 @@ async fn snapshot_version(suite: &Suite) -> Option<u64> {
         .send()
         .await
         .unwrap();
-    Some(answer.item?["lastSeqNum"].as_n().unwrap().parse().unwrap())
+    Some(response.item?["lastSeqNum"].as_n().unwrap().parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

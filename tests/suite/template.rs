@@ -129,12 +129,15 @@ fn records() -> Vec<Value> {
 }
 
 /// Asserts that the filter passes exactly the records that the function processes, and that there are records of either kind.
-fn assert_agree(filter: &RecordFilter, acted_on: &[(Value, bool)]) {
-    for (record, acted) in acted_on {
-        assert_eq!(filter.matches(record), *acted, "{record:#}");
+fn assert_agree(filter: &RecordFilter, processed: &[(Value, bool)]) {
+    for (record, is_processed) in processed {
+        assert_eq!(filter.matches(record), *is_processed, "{record:#}");
     }
-    for acted in [true, false] {
-        assert!(acted_on.iter().any(|(_, one)| *one == acted), "no record is acted on: {acted}");
+    for is_processed in [true, false] {
+        assert!(
+            processed.iter().any(|(_, one)| *one == is_processed),
+            "there is no record for which `is_processed` is {is_processed}"
+        );
     }
 }
 
@@ -146,15 +149,15 @@ async fn filter_of_the_relay_passes_exactly_the_records_that_it_processes() {
     let clients = (daybook_stream_relay::clients::eventbridge(&config), daybook_stream_relay::clients::sqs(&config));
     let settings = daybook_stream_relay::RelaySettings::read(&fixtures::environment("StreamRelay")).unwrap();
     let relay = Relay::new(clients.0, clients.1, settings);
-    let mut acted_on = Vec::new();
+    let mut processed = Vec::new();
     for record in records() {
         let seen = || bus.put_events_calls().len() + bus.dead_letters().len();
         let before = seen();
         let batch = serde_json::from_value(json!({"Records": [record]})).unwrap();
         relay.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
-        acted_on.push((record, seen() > before));
+        processed.push((record, seen() > before));
     }
-    assert_agree(&mapping("StreamRelay").filter, &acted_on);
+    assert_agree(&mapping("StreamRelay").filter, &processed);
 }
 
 #[tokio::test]
@@ -162,19 +165,19 @@ async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes(
     let settings = daybook_snapshotter::store_settings(&fixtures::environment("Snapshotter")).unwrap();
     let table = TestTable::with(settings).await;
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store());
-    let mut acted_on = Vec::new();
+    let mut processed = Vec::new();
     for record in records() {
         table.proxy.take_calls();
-        // Of a type that is not registered it would read nothing.
+        // The snapshotter would read nothing for a type that is not registered.
         let known = record.to_string().replace("AGGREGATE#invoice#", "AGGREGATE#account#");
         let batch = serde_json::from_str(&format!("{{\"Records\":[{known}]}}")).unwrap();
         snapshotter.handle(batch, Instant::now() + Duration::from_secs(30)).await.unwrap();
-        acted_on.push((record, !table.proxy.take_calls().is_empty()));
+        processed.push((record, !table.proxy.take_calls().is_empty()));
     }
-    assert_agree(&mapping("Snapshotter").filter, &acted_on);
+    assert_agree(&mapping("Snapshotter").filter, &processed);
 }
 
-// What a function is configured by.
+// Settings of the functions.
 
 /// The required and the optional variables of each function.
 const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
@@ -207,7 +210,7 @@ fn of_libraries(id: &str) -> &'static [&'static str] {
     }
 }
 
-/// Reads the settings that a function's `main` reads, and prints them.
+/// Reads the settings that a function's `main` reads. Returns them as debug text.
 fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingError> {
     Ok(match id {
         "CommandHandler" => {
@@ -341,7 +344,7 @@ fn each_function_is_a_binary_of_the_workspace() {
             );
         }
         let Some(Setting::Known(binary)) = function.binary else { panic!("{id} names no binary") };
-        assert!(named.insert(binary.clone()), "{binary} is two functions");
+        assert!(named.insert(binary.clone()), "two functions have the binary {binary}");
     }
     assert_eq!(named, binaries);
     assert_eq!(template["Globals"]["Function"]["Runtime"], "provided.al2023");

@@ -44,9 +44,9 @@ async fn todo_can_be_created_updated_and_deleted() {
     assert_eq!(types, ["TodoCreated", "TodoUpdated", "TodoDeleted"]);
     assert_eq!(suite.get(&format!("{path}?version=1")).await.expect(200).body["state"]["message"], "Make coffee");
 
-    let announced: Vec<_> = suite.messages_of(&format!("todo/{ID}"), 3).await;
-    let announced: Vec<_> = announced.iter().map(|message| message.detail_type.as_str()).collect();
-    assert_eq!(announced, ["TodoCreated", "TodoUpdated", "TodoDeleted"]);
+    let published: Vec<_> = suite.messages_of(&format!("todo/{ID}"), 3).await;
+    let published: Vec<_> = published.iter().map(|message| message.detail_type.as_str()).collect();
+    assert_eq!(published, ["TodoCreated", "TodoUpdated", "TodoDeleted"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

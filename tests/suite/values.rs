@@ -11,16 +11,16 @@ async fn send(suite: &Suite, path: &str, body: &str) -> ApiResponse {
 }
 
 /// All copies of a to-do's message: in the response, the state, the events, and on the bus.
-async fn told(suite: &Suite, id: &str, created: &ApiResponse) -> Vec<Value> {
+async fn copies(suite: &Suite, id: &str, created: &ApiResponse) -> Vec<Value> {
     let path = format!("/todo/{id}");
     let state = suite.get(&path).await.expect(200).body["state"].take();
     let rebuilt = suite.get(&format!("{path}?rebuild=true")).await.expect(200).body["state"].take();
     let event = suite.get(&format!("{path}/events")).await.expect(200).body["events"][0]["data"].take();
     let message = suite.messages_of(&path[1..], 1).await.remove(0);
     let message = serde_json::from_str::<Value>(&message.detail).unwrap()["data"].take();
-    let answered = &created.body;
-    let answers = [&answered["state"], &answered["events"][0]["data"], &answered["messages"][0]["data"]];
-    answers.into_iter().cloned().chain([state, rebuilt, event, message]).collect()
+    let body = &created.body;
+    let in_response = [&body["state"], &body["events"][0]["data"], &body["messages"][0]["data"]];
+    in_response.into_iter().cloned().chain([state, rebuilt, event, message]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn text_is_returned_unchanged() {
             let id = format!("{n}-{form}");
             let body = format!(r#"{{"id": "{id}", "title": "x", "message": {json}}}"#);
             let created = send(&suite, "/todo", &body).await.expect(201);
-            for place in told(&suite, &id, &created).await {
+            for place in copies(&suite, &id, &created).await {
                 assert_eq!(place["message"], *text, "{id}");
             }
         }
@@ -62,8 +62,8 @@ async fn whole_number_of_64_bits_is_returned_unchanged() {
         let path = format!("/account/{n}");
         suite.post("/account", &json!({"id": n.to_string()})).await.expect(201);
         let command = format!(r#"{{"command": "RecordTransaction", "data": {{"desc": "", "amount": {amount}}}}}"#);
-        let answer = send(&suite, &format!("{path}/commands"), &command).await.expect(200);
-        assert_eq!(answer.body["events"][0]["data"]["amount"].as_i64(), Some(amount));
+        let response = send(&suite, &format!("{path}/commands"), &command).await.expect(200);
+        assert_eq!(response.body["events"][0]["data"]["amount"].as_i64(), Some(amount));
         for query in ["", "?rebuild=true"] {
             let read = suite.get(&format!("{path}{query}")).await.expect(200);
             assert_eq!(read.body["state"]["balance"].as_i64(), Some(amount));
@@ -111,9 +111,9 @@ async fn number_that_does_not_fit_its_field_is_rejected() {
         // With a key, the number is part of the request's fingerprint, and is rejected too.
         for key in [&[][..], &[("idempotency-key", "k")]] {
             let headers: Vec<_> = [JSON].into_iter().chain(key.iter().copied()).collect();
-            let answer = suite.send(Method::POST, "/account/1/commands", &headers, Some(&command)).await;
-            let answer = answer.expect_problem(422, "invalid-command");
-            assert!(answer.body["detail"].as_str().unwrap().contains("amount"), "{number}: {}", answer.body);
+            let response = suite.send(Method::POST, "/account/1/commands", &headers, Some(&command)).await;
+            let response = response.expect_problem(422, "invalid-command");
+            assert!(response.body["detail"].as_str().unwrap().contains("amount"), "{number}: {}", response.body);
         }
     }
     for number in ["00", "01", "+1", ".5", "1.", "1e", "0x10", "NaN", "Infinity", "-", "1_000"] {
@@ -146,8 +146,8 @@ async fn too_deep_json_or_half_surrogate_is_rejected_at_any_position() {
         for path in ["/account", "/account/1", "/account/1/commands"] {
             for key in [&[][..], &[("idempotency-key", "k")]] {
                 let headers: Vec<_> = [JSON].into_iter().chain(key.iter().copied()).collect();
-                let answer = suite.send(Method::POST, path, &headers, Some(body)).await;
-                answer.expect_problem(400, "malformed-json");
+                let response = suite.send(Method::POST, path, &headers, Some(body)).await;
+                response.expect_problem(400, "malformed-json");
             }
         }
     }

@@ -240,10 +240,10 @@ mod tests {
 
     #[test]
     fn transaction_below_zero_publishes_overdrawn_once() {
-        let announced =
+        let published =
             given::<Account>([opened(), accepted("A", 200)]).when(transaction("B", -300)).then([accepted("B", -300)]);
-        announced.announces(["accountOverdrawn"]);
-        assert_eq!(announced.data(0), json!({"accountId": ID}));
+        published.announces(["accountOverdrawn"]);
+        assert_eq!(published.data(0), json!({"accountId": ID}));
 
         given::<Account>([opened(), accepted("A", -100)])
             .when(transaction("B", -1))
@@ -265,11 +265,11 @@ mod tests {
 
     #[test]
     fn transaction_beyond_the_limit_is_rejected_and_recorded() {
-        let announced = given::<Account>([opened()])
+        let published = given::<Account>([opened()])
             .when(transaction("too much", -1001))
             .then_rejected("InsufficientFunds", [failed("too much", -1001)]);
-        announced.announces(["transactionFailed"]);
-        assert_eq!(announced.data(0), json!({"accountId": ID, "desc": "too much", "amount": -1001}));
+        published.announces(["transactionFailed"]);
+        assert_eq!(published.data(0), json!({"accountId": ID, "desc": "too much", "amount": -1001}));
         assert_eq!(given::<Account>([opened(), failed("too much", -1001)]).state().balance, 0);
     }
 

@@ -1,7 +1,7 @@
 //! An order: placed, paid, shipped, delivered, and possibly refunded. It publishes every event with the whole order as
-//! it is after the event, so that no consumer has to ask for the order.
+//! it is after the event, so that no consumer has to request the order.
 //!
-//! This is the example whose stored events have changed: `earlier` reads the forms of earlier years.
+//! The stored events of this example have changed over the years: `earlier` reads their earlier forms.
 
 mod earlier;
 
@@ -288,12 +288,12 @@ mod tests {
 
     #[test]
     fn placing_publishes_the_whole_order() {
-        let announced = given::<Order>([])
+        let published = given::<Order>([])
             .when(Command::PlaceOrder { customer_id: "alice".into(), items: items(), total: 4500 })
             .then([placed()]);
-        announced.announces(["OrderPlaced"]);
+        published.announces(["OrderPlaced"]);
         assert_eq!(
-            announced.data(0),
+            published.data(0),
             json!({"id": ID, "customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500,
                    "status": "placed"})
         );
@@ -319,11 +319,11 @@ mod tests {
             .when(Command::ShipOrder { tracking_number: "T-1".into() })
             .then([shipped()])
             .announces(["OrderShipped"]);
-        let announced =
+        let published =
             given::<Order>([placed(), paid(), shipped()]).when(Command::DeliverOrder {}).then([Event::Delivered {}]);
-        announced.announces(["OrderDelivered"]);
-        assert_eq!(announced.data(0)["status"], "delivered");
-        assert_eq!(announced.data(0)["trackingNumber"], "T-1");
+        published.announces(["OrderDelivered"]);
+        assert_eq!(published.data(0)["status"], "delivered");
+        assert_eq!(published.data(0)["trackingNumber"], "T-1");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A to-do, which is created, updated and deleted. It is the smallest example, and it publishes every event.
 //!
-//! A caller whom the authorizer of the API names owns the to-do that he creates: nobody else may read or change it. A
-//! to-do that was created without a name has no owner, and everybody may.
+//! If the authorizer of the API names the caller who creates a to-do, that caller owns it: nobody else may read or
+//! change it. A to-do of an unnamed caller has no owner: everybody may read and change it.
 
 use daybook_decider::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;

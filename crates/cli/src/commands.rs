@@ -1,8 +1,8 @@
 //! The command line: parses a command, runs it, and sets the exit status. No other module imports this file.
 //!
 //! In reading order:
-//! - `dev`: the local stack until Ctrl-C.
-//! - [`openapi`]: the API's document. `completions`: completions for a shell.
+//! - `dev`: runs the local stack until Ctrl-C.
+//! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
 //! - `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
 
 mod completions;
@@ -40,7 +40,7 @@ pub struct DaybookArgs {
 enum Command {
     /// Run the local stack: table, API, relay, snapshotter and bus (the default).
     Dev(DevArgs),
-    /// Print the API's document, OpenAPI 3.1; `docs/openapi.json` is a copy.
+    /// Print the OpenAPI 3.1 document of the API; `docs/openapi.json` is a copy.
     Openapi,
     Completions(CompletionsArgs),
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// The status that the process ends with: 1 for the local stack, 2 or 3 for the other commands.
+    /// The exit status of the process: 1 for the local stack, 2 or 3 for the other commands.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Dev(_) => ExitCode::FAILURE,

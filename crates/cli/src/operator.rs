@@ -5,7 +5,8 @@
 //!   goes to standard error.
 //! - Commands that send messages default to a dry run; `--yes` executes them.
 //! - Ctrl-C ends a command between two aggregates or two batches of messages, never within one, and the summary then
-//!   describes how to go on. A closed output pipe also ends a command, after every message that was sent is recorded as sent.
+//!   describes how to go on. A closed output pipe also ends a command. `dlq redrive` first deletes every message that
+//!   was sent, and puts the others back.
 //!
 //! In reading order:
 //! - `context`, `error`, `exit`: the environment of a command, its errors, and its exit status.

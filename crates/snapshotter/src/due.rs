@@ -46,8 +46,8 @@ impl Due {
     }
 }
 
-/// The aggregate of a record that is due. The mapping's filter passes only these records, but it is configuration, so
-/// everything is checked again.
+/// The aggregate that a record makes due, if any. The filter of the event source mapping passes only such records, but
+/// it is configuration, so this function checks every condition again.
 fn due_aggregate(record: &EventRecord) -> Option<AggregateKey> {
     let image = record.change.new_image.inner();
     let text = |name| match image.get(name)? {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_new_events_marked_as_due_count() {
+    fn record_of_a_new_event_marked_as_due_is_the_only_one_that_makes_an_aggregate_due() {
         let mut others = vec![json!(null), json!({}), json!("odd")];
         for (pointer, value) in [
             ("/eventName", json!("MODIFY")),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_a_number_leaves_the_aggregate_without_one() {
+    fn aggregate_with_a_record_without_a_sequence_number_has_none() {
         let mut odd = record("5", "a", 100);
         odd["dynamodb"]["SequenceNumber"] = json!(null);
         assert_eq!(due(&[record("4", "a", 100), odd]), [("account/a".to_owned(), None)]);

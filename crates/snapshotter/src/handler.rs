@@ -1,4 +1,4 @@
-//! An invocation: takes the snapshots for which a batch of stream records is due.
+//! An invocation: takes a snapshot of each aggregate that is due in a batch of stream records.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Snapshotter {
         for (number, error) in unreadable {
             skip(None, number.as_ref(), &format!("the record cannot be read: {error}"));
         }
-        // In the order of the stream, so that retried records are first the next time.
+        // In the order of the stream, so that the aggregates of a retry are the first ones of the next invocation.
         let mut due: Vec<_> = aggregates.into_iter().collect();
         due.sort_by(|(_, one), (_, other)| one.cmp(other));
         let aggregates = due.len();
@@ -63,8 +63,8 @@ impl Snapshotter {
                 }
                 let settled = match timeout_at(cutoff, self.take(&key, first.as_ref())).await {
                     Ok(outcome) => outcome.is_ok(),
-                    // It had the whole time of the invocation, and a retry would have no more. The others are retried
-                    // without it.
+                    // This aggregate had the whole time of the invocation, and a retry would have no more time. The
+                    // others are retried without it.
                     Err(_) if position < CONCURRENCY => {
                         skip(Some(&key), first.as_ref(), "the time was up before it was folded");
                         true

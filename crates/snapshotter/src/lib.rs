@@ -10,17 +10,21 @@
 //!   available, or when the invocation ran out of time before its turn.
 //!
 //! A snapshot that can never succeed, because an item is damaged or the aggregate's code panics, or that takes longer
-//! than an invocation, is **skipped**, and the shard continues. No queue is needed for that: a record only contains which aggregate is due, and everything else is in
-//! the table. A skipped record is logged at level ERROR with the aggregate, if that can be read, and the record's
-//! sequence number; it counts as `SnapshotsFailed` and raises an alarm. Once the item or the code that the log names is
-//! repaired, `daybook snapshot rebuild` for that aggregate takes the snapshot, or its next due event does. Until then loads
-//! start from the last good snapshot, or fail on the same item, as before.
+//! than an invocation, is **skipped**, and the shard continues. No queue is needed for that: a record only identifies
+//! the aggregate that is due, and everything else is in the table. A skipped record is logged at level ERROR with the
+//! aggregate, if that can be read, and the record's sequence number; it counts as `SnapshotsFailed` and raises an
+//! alarm. Once the item or the code that the log names is repaired, `daybook snapshot rebuild` for that aggregate takes
+//! the snapshot, or its next due event does. Until then loads start from the last good snapshot, or fail on the same
+//! item.
 //!
-//! An event of a newer release does not count as failed: the instances of that release, or the successor of this one,
-//! take the snapshot at a later due event. Retrying it until then would block every shard during a gradual deployment.
+//! An event of a newer release does not count as failed: an instance of that release, or of the release that replaces
+//! this one, takes the snapshot at a later due event. Retries until then would block every shard during a gradual
+//! deployment.
 //!
-//! In reading order: [`handler`]: an invocation. `due`: the aggregates of a batch that are due. [`settings`]: the
-//! environment variables.
+//! In reading order:
+//! - [`handler`]: an invocation.
+//! - `due`: the aggregates of a batch that are due.
+//! - [`settings`]: the environment variables.
 
 mod due;
 pub mod handler;

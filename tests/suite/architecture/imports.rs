@@ -1,7 +1,7 @@
-//! Which file imports from which, read with a parser, and the circles among them.
+//! Reads with a parser which file imports from which, and finds cycles of imports.
 //!
-//! A path counts for the file that defines what it names: re-exports are followed. That a module declares or re-exports its
-//! children is no import.
+//! A path is an import from the file that defines the named item: re-exports are followed. A module that declares or
+//! re-exports its own children does not import them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,19 +25,19 @@ pub(crate) struct Imported {
 }
 
 impl Imported {
-    /// Reads the crate whose root is `lib.rs` or `main.rs` in `source`.
+    /// Reads the crate with this root file: `lib.rs` or `main.rs`.
     pub(crate) fn read(root: &Path) -> Self {
         let mut imported = Self::default();
         imported.read_file(root, Vec::new(), root.parent().unwrap());
         imported
     }
 
-    /// Groups of files that import from each other, directly or around.
-    pub(crate) fn circles(&self) -> Vec<BTreeSet<PathBuf>> {
+    /// Groups of files that import from each other, directly or through other files.
+    pub(crate) fn cycles(&self) -> Vec<BTreeSet<PathBuf>> {
         let edges = self.edges();
         let reachable: BTreeMap<&Module, BTreeSet<&Module>> =
             edges.keys().map(|module| (module, reachable(&edges, module))).collect();
-        let circles: BTreeSet<BTreeSet<PathBuf>> = reachable
+        let cycles: BTreeSet<BTreeSet<PathBuf>> = reachable
             .iter()
             .filter(|(module, from_it)| from_it.contains(*module))
             .map(|(module, from_it)| {
@@ -45,10 +45,10 @@ impl Imported {
                 others.map(|other| self.files[*other].clone()).collect()
             })
             .collect();
-        circles.into_iter().collect()
+        cycles.into_iter().collect()
     }
 
-    /// How many imports between files there are.
+    /// The number of imports between files.
     pub(crate) fn count(&self) -> usize {
         self.edges().values().map(BTreeSet::len).sum()
     }
@@ -84,7 +84,7 @@ impl Imported {
         flatten(&imported.tree, &mut Vec::new(), &mut leaves);
         for Leaf { name, path } in leaves {
             let target = absolute(module, &path);
-            // A table of contents: what it re-exports of its own children is theirs.
+            // A module that re-exports items of its own children does not import them.
             let is_reexport = !matches!(imported.vis, Visibility::Inherited) && target.starts_with(module);
             if !is_reexport {
                 self.paths.entry(module.clone()).or_default().insert(path.clone());
@@ -95,7 +95,7 @@ impl Imported {
         }
     }
 
-    /// The module that defines what a path from a module names.
+    /// The module that defines the item that a path names.
     fn resolve(&self, path: &[String], depth: usize) -> Option<&Module> {
         let known = (0..=path.len()).rev().find(|&length| self.files.contains_key(&path[..length]))?;
         let (module, _) = self.files.get_key_value(&path[..known])?;
@@ -204,7 +204,7 @@ fn leaf(name: &str, last: &str, prefix: &[String]) -> Leaf {
     Leaf { name: Some(name.to_owned()), path }
 }
 
-/// The paths in some code, of two segments at least: a single name is one that an import or the file itself has brought.
+/// The paths in some code that have at least two segments. A single name comes from an import or from the file itself.
 #[derive(Default)]
 struct Paths(BTreeSet<Vec<String>>);
 

@@ -87,7 +87,7 @@ impl ApiEvent {
         self.header("idempotency-key", key)
     }
 
-    /// Of the caller whom this context of an authorizer names.
+    /// With this context of an authorizer, which names the caller.
     pub(crate) fn of(mut self, authorizer: &Value) -> Self {
         self.0["requestContext"]["authorizer"] = authorizer.clone();
         self

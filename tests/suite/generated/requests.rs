@@ -67,7 +67,7 @@ impl Requests {
         made
     }
 
-    /// Stores the version of an aggregate in a response.
+    /// Stores the version of an aggregate that a response contains.
     pub(super) fn learn(&mut self, made: &Made, version: Option<usize>) {
         if let Some(version) = version {
             self.versions.insert(aggregate(&made.path), version);
@@ -174,7 +174,7 @@ impl Requests {
             "string" => self.text().into(),
             "integer" => self.integer(&schema["minimum"], &schema["maximum"]),
             "boolean" => self.chance.bool().into(),
-            other => panic!("no idea what {other} is"),
+            other => panic!("no values of type {other} are generated"),
         }
     }
 
@@ -316,7 +316,7 @@ fn resolve(schema: &'static Value) -> &'static Value {
     }
 }
 
-/// The aggregate's path in a path.
+/// The path of the aggregate in the path of a request.
 fn aggregate(path: &str) -> String {
     path.split('?').next().unwrap().split('/').take(3).collect::<Vec<_>>().join("/")
 }

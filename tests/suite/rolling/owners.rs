@@ -69,7 +69,7 @@ impl Aggregate for Todo {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn release_without_owners_reads_owned_todos_and_takes_no_owner_away() {
+async fn release_without_owners_reads_owned_todos_and_removes_no_owner() {
     let instance = Instance::start().await;
     let old = router(Api::new(old_registry(), instance.table.direct_store(), settings()));
     let (ann, bob) = (jwt(json!({"sub": "ann"})), jwt(json!({"sub": "bob"})));
@@ -90,7 +90,7 @@ async fn release_without_owners_reads_owned_todos_and_takes_no_owner_away() {
     assert_eq!((&read.body["state"]["owner"], &read.body["state"]["message"]), (&json!("ann"), &json!("Make tea")));
     ApiEvent::get("/todo/1").of(&bob).send_to(&new).await.expect_problem(403, "forbidden");
 
-    // What the old release creates has no owner, and its response is replayed by the new release.
+    // A to-do that the old release creates has no owner. The new release replays the response to its creation.
     let unowned = json!({"id": "2", "title": "TODO", "message": ""});
     let created = ApiEvent::post("/todo", &unowned).of(&ann).key("k").send_to(&old).await.expect(201);
     let again = ApiEvent::post("/todo", &unowned).of(&ann).key("k").send_to(&new).await.expect(201);

@@ -1,6 +1,6 @@
 //! One aggregate in three releases. From the second to the third, the opening event is renamed, another event gets a second
-//! version, and the state another shape. The second release reads the events of the third ahead; the first is the second
-//! without reading ahead.
+//! version, and the state gets another shape. The second release already reads the events of the third; the first
+//! equals the second, but cannot read them.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, StoredEvent, Upcast};
 use schemars::JsonSchema;

@@ -1,4 +1,5 @@
-//! Access to the API: with any parameters, every caller must be authenticated.
+//! Access to the API: with any parameters, every caller must be authenticated. Only CORS preflight requests have no
+//! credentials, and they do nothing.
 
 use std::collections::BTreeMap;
 

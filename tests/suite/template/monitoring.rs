@@ -199,7 +199,8 @@ fn each_alarm_is_documented_shown_and_notifies() {
 #[test]
 fn each_monitored_metric_is_emitted() {
     let (outer, nested) = templates();
-    // On the dashboard, "." stands for the namespace of the metric before. So a name follows a namespace or is in its list.
+    // On the dashboard, "." stands for the namespace of the preceding metric. So each name follows a namespace, or is
+    // in the list that begins with one.
     let text = nested_text(&outer);
     let lists = text.split("[\"${MetricsNamespace}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
     let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));

@@ -56,11 +56,11 @@ fn each_error_log_line_is_in_the_runbook() {
     let runbook = read("docs/runbook.md");
     let section = runbook.split("\n## ").find(|section| section.starts_with("errors-in-logs\n")).unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `")).map(|row| row.split(" | ").next().unwrap());
-    let told: BTreeSet<_> = rows.flat_map(|lines| lines.split('`').skip(1).step_by(2)).collect();
+    let documented: BTreeSet<_> = rows.flat_map(|lines| lines.split('`').skip(1).step_by(2)).collect();
     let lines = error_lines();
     assert!(lines.len() > 5, "{lines:?}");
     for line in lines {
-        assert!(told.iter().any(|told| line.starts_with(told)), "no row for {line:?} in {told:?}");
+        assert!(documented.iter().any(|row| line.starts_with(row)), "no row for {line:?} in {documented:?}");
     }
 }
 

@@ -168,11 +168,11 @@ async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
     let create = json!({"id": "idle", "title": "A", "message": "B"});
     for (path, body) in [("/todo", create), ("/todo/idle", json!({"title": "A", "message": "B"}))] {
         let request = Request::post(path).header("content-type", "application/json").header("idempotency-key", path);
-        let answer = crate::instance::answer(&api, request.body(Body::from(body.to_string())).unwrap()).await;
-        assert!(answer.status().is_success(), "{answer:?}");
+        let response = crate::instance::answer(&api, request.body(Body::from(body.to_string())).unwrap()).await;
+        assert!(response.status().is_success(), "{response:?}");
     }
     by_api.extend(actions(&table.proxy));
-    // One more than is kept, so that one has to go.
+    // These runs take one snapshot more than is stored, so that one must expire.
     for _ in 0..3 {
         fixtures::run_api_event(&api, "command").await;
         by_api.extend(actions(&table.proxy));
@@ -191,7 +191,7 @@ async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
     }
 }
 
-/// The IAM actions that the calls since the last time took.
+/// The IAM actions of the calls since this was last called.
 fn actions(proxy: &FaultProxy) -> Vec<String> {
     let mut actions = Vec::new();
     for call in proxy.take_calls() {

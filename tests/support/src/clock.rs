@@ -26,7 +26,7 @@ pub struct TestClock {
 }
 
 impl TestClock {
-    /// A clock whose first time is so many milliseconds after 1970-01-01.
+    /// A clock whose first time is this number of milliseconds after 1970-01-01.
     pub const fn starting_at(milliseconds: u64) -> Self {
         Self { milliseconds: AtomicU64::new(milliseconds) }
     }

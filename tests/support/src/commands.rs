@@ -35,13 +35,13 @@ pub fn requests(commands: &[(&str, Value)]) -> Vec<CommandRequest> {
     commands.iter().map(request).collect()
 }
 
-/// A deadline after every retry that a test provokes.
+/// A deadline that is later than every retry in a test.
 pub fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// The command that appends event `number` of an account: the first opens it, each other is a payment of its own number,
-/// so that the balance depends on which events are folded.
+/// The command that appends event `number` of an account. The first command opens the account; each other one is a
+/// payment whose amount is `number`, so that the balance shows which events are folded.
 pub fn account_command(number: u64, desc: &str) -> (&'static str, Value) {
     match number {
         1 => ("OpenAccount", json!({})),

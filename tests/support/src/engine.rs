@@ -1,4 +1,4 @@
-//! The engine without an endpoint: it executes calls on the caller's thread, with the caller's clock.
+//! The embedded DynamoDB engine without an endpoint: it executes calls on the caller's thread, with the caller's clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Engine(Database);
 pub struct EngineResponse {
     /// The HTTP status.
     pub status: u16,
-    /// JSON.
+    /// The body, in JSON.
     pub body: String,
 }
 
@@ -31,8 +31,8 @@ impl Engine {
         Database::memory_with_clock(Arc::new(ClockOf(clock))).map(Self)
     }
 
-    /// Executes a request as the endpoint would. `operation` is the last part of its `X-Amz-Target`: one that an event
-    /// store or a reader of the stream calls.
+    /// Executes a request as the endpoint would. `operation` is the last part of its `X-Amz-Target`. Only the
+    /// operations of event stores and of stream readers are supported.
     pub fn call(&self, operation: &str, request: &str) -> EngineResponse {
         let database = &self.0;
         let result = match operation {

@@ -1,4 +1,5 @@
-//! What the tests of several crates share. Only `dev-dependencies` name this crate: nothing deployed contains it.
+//! Shared code for the tests of several crates. Only `dev-dependencies` name this crate, so no deployed binary contains
+//! it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

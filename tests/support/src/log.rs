@@ -1,4 +1,5 @@
-//! Log lines of the thread, hence of one test, however many run concurrently.
+//! Captured log lines of the current thread. Each test has its own thread, so these are the lines of one test, even if
+//! several run concurrently.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use tracing::Level;
 
 thread_local! {
-    /// The lines since the thread last took them; nothing until it first does.
+    /// The lines since the thread last took them; `None` until it first takes them.
     static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
@@ -31,7 +32,7 @@ pub fn take(target: &str) -> Vec<Value> {
     static CAPTURE: Once = Once::new();
     CAPTURE.call_once(|| {
         let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::INFO);
-        // One for the process: call sites cache whether a subscriber is interested, and not on which thread.
+        // One subscriber for the whole process: a call site caches for all threads whether a subscriber is interested.
         tracing::subscriber::set_global_default(log.with_writer(|| ThreadLines).finish()).unwrap();
         tracing::callsite::rebuild_interest_cache();
     });

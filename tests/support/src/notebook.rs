@@ -1,5 +1,5 @@
-//! An aggregate for what the samples cannot show: a state of any size, several events a command, any number of messages an
-//! event, a full history, and other versions of its state.
+//! An aggregate for cases that the samples do not cover: a state of any size, several events per command, any number of
+//! messages per event, rules that need the full history, and other versions of the state.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message};
 use schemars::JsonSchema;
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct Notebook<const STATE_VERSION: u32 = 1, const FULL_HISTORY: bool = false>;
 
-/// Its lines.
+/// The state of a notebook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct State {
-    /// Each as it was written.
+    /// The lines, in the order in which they were written.
     pub lines: Vec<String>,
 }
 
-/// What it can be asked for.
+/// The commands of a notebook.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub enum Command {
-    /// Starts it; an event a line.
+    /// Starts the notebook, with one event per line.
     Start {
-        /// The first ones.
+        /// The first lines.
         lines: Vec<String>,
     },
-    /// An event a line.
+    /// Adds lines, with one event per line.
     Write {
-        /// The next ones.
+        /// The next lines.
         lines: Vec<String>,
     },
     /// Writes a line with the number of events in its history.
@@ -36,7 +36,7 @@ pub enum Command {
     Clear {},
 }
 
-/// What happens to it.
+/// The events of a notebook.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {

@@ -13,14 +13,14 @@ use crate::row::{Item, text};
 /// The name of the tests' tables.
 pub const TABLE: &str = "daybook-test";
 
-/// The production defaults, on a test's table.
+/// The default settings of production, for the table of a test.
 pub fn settings() -> StoreSettings {
     StoreSettings::new(TABLE)
 }
 
-/// A table of one test's own, and a proxy before it that records calls and injects faults.
+/// The table of one test, and a proxy in front of it that records calls and injects faults.
 pub struct TestTable {
-    /// What [`store`](Self::store) calls.
+    /// The proxy, which the stores of [`store`](Self::store) call.
     pub proxy: FaultProxy,
     /// The engine itself.
     pub engine: LocalDynamoDb,
@@ -40,7 +40,7 @@ impl TestTable {
         Self::over(LocalDynamoDb::in_memory().await.unwrap(), settings).await
     }
 
-    /// The table of an engine, which is created unless it exists.
+    /// The table in an existing engine. Creates the table if it does not exist.
     pub async fn over(engine: LocalDynamoDb, settings: StoreSettings) -> Self {
         let proxy = FaultProxy::to(engine.url()).await.unwrap();
         let raw = Client::new(&aws_config_at(engine.url()));

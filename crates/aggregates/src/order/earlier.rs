@@ -1,8 +1,9 @@
-//! Order events in the forms of earlier years. The table still holds such events, so this module stays forever. Each
-//! earlier form has a type that never changes, and one step to the next form.
+//! Reads order events in their earlier stored forms. The table still contains such events, so this module stays
+//! forever. Each earlier form has a type that never changes, and one step to the next form.
 //!
 //! - `OrderPlaced`: version 1 had one product, version 2 called the items lines, version 3 is the current form.
-//! - `OrderDispatched` was one event while the payment was taken as the parcel left. It is now read as two events.
+//! - `OrderDispatched` was one event for payment and shipment, which then happened together. It is now read as two
+//!   events.
 //! - `PaymentReminded` had no effect on the order. It is retired: it has no step, and `RETIRED` lists it.
 
 use daybook_decider::{StoredEvent, Upcast};

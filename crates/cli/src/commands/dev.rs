@@ -1,4 +1,4 @@
-//! `daybook dev`: the local stack until Ctrl-C.
+//! `daybook dev`: runs the local stack until Ctrl-C.
 
 use std::io::{self, Write};
 use std::sync::mpsc;
@@ -17,7 +17,7 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 ///
-/// When it cannot be started.
+/// When the stack cannot be started, or standard output cannot be written.
 pub(super) async fn run(args: DevArgs) -> Result<Exit, DevError> {
     let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
     let mut stack = tokio::select! {

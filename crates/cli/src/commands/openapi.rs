@@ -1,4 +1,4 @@
-//! `daybook openapi`: the API's document, for clients and for the copy in `docs/openapi.json`.
+//! `daybook openapi`: prints the OpenAPI document of the API, for clients and for the copy in `docs/openapi.json`.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use daybook_decider::RegistrationError;
 
 use crate::operator::{Exit, OperatorError};
 
-/// The document as it is checked in.
+/// The text of the document, as in `docs/openapi.json`.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! `daybook republish`: sends the messages of a time window again, from the outbox rows in the table.
 //!
-//! Invariant: the messages of an aggregate are sent in their order, and none after one that was not sent.
+//! Invariant: the messages of an aggregate are sent in their order, and no message is sent after an unsent one.
 //!
 //! `window` finds the events whose messages are sent.
 
@@ -39,15 +39,15 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// The events of the window are found in the index, by the time in their ids; the table is not scanned. Clocks of writers
 /// differ, so let the window begin a little earlier and end a little later. The messages of an aggregate are sent in their order,
 /// those of different aggregates concurrently. Messages whose rows no longer exist are counted, and their events are printed.
-/// So are rows that cannot be read. The summary says from when on events of the window may still be missing, because their
-/// commands may not be complete.
+/// Rows that cannot be read are also counted and printed. The summary contains the time from which events of the window
+/// may still be missing, because their commands may not be complete.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct RepublishArgs {
     /// Which events.
     #[command(flatten)]
     pub window: WindowArgs,
-    /// Execute it.
+    /// Send the messages; without this option, the command is a dry run.
     #[arg(long)]
     pub yes: bool,
     /// Maximum messages per second.
@@ -76,7 +76,7 @@ struct RepublishCounts {
     unreadable: usize,
     /// Published by an event, and no longer in the table.
     gone: usize,
-    /// The time from which on events of the window may be missing.
+    /// The time from which events of the window may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     unsettled_from: Option<String>,
 }
@@ -121,8 +121,9 @@ struct Republish<'a> {
     batch: Vec<Row>,
     counts: RepublishCounts,
     unsent: UnsentMessages,
-    /// The last aggregate that the next run does not need to repeat, and the one after it.
+    /// The last aggregate that the next run does not need to repeat.
     settled: Option<AggregateKey>,
+    /// The aggregate after it.
     current: Option<AggregateKey>,
 }
 
@@ -162,7 +163,7 @@ impl Republish<'_> {
         let mut found: BTreeMap<u64, usize> = BTreeMap::new();
         let mut messages_before = None;
         let mut after = None;
-        // Rows of the event at the end of a page: the next page may contain more of them.
+        // The rows of the last event on a page. The next page may contain more rows of that event.
         let mut incomplete = Vec::new();
         loop {
             let page = self.store.admin().outbox(key, first, last, after).await.map_err(cannot_read)?;
@@ -178,7 +179,7 @@ impl Republish<'_> {
             let at_the_end = after.as_deref().and_then(event_of);
             let mut rows: Vec<_> = std::mem::take(&mut incomplete);
             rows.extend(page.rows.into_iter().filter(|row| events.contains_key(&row.seq_num)));
-            // By number: the sort keys of an event with more than ten messages are in another order.
+            // If an event has more than ten messages, their sort keys are not in the order of the message numbers.
             rows.sort_by_key(|row| row.message_seq);
             let is_incomplete = |row: &OutboxItem| at_the_end.is_some() && event_of(&row.sk) == at_the_end;
             (incomplete, rows) = rows.into_iter().partition(is_incomplete);
@@ -266,11 +267,11 @@ impl Republish<'_> {
                     self.counts.sent += 1;
                     self.print_row("sent", row, None)?;
                 }
-                ResendOutcome::Rejected(refusal) => {
+                ResendOutcome::Rejected(error) => {
                     self.counts.refused += 1;
-                    self.print_row("refused", row, Some(refusal.to_string()))?;
+                    self.print_row("refused", row, Some(error.to_string()))?;
                 }
-                ResendOutcome::Unsent(refusal) => self.unsent.add(refusal),
+                ResendOutcome::Unsent(error) => self.unsent.add(error),
             }
         }
         Ok(())

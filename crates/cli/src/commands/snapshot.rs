@@ -28,12 +28,12 @@ pub enum SnapshotCommand {
 ///
 /// After a release with a new STATE_VERSION, aggregates are folded from their first events until their next snapshot is due;
 /// after an outage of the snapshotter, from the last snapshot that it took. This command takes the snapshots ahead of time, at a
-/// bounded rate. It skips aggregates with fewer than SNAPSHOT_EVERY events after their snapshot: they load as fast without a
-/// newer one. It skips an aggregate that --aggregate names only if the snapshot is of the last event. It always replaces a
-/// snapshot of another STATE_VERSION, or of an event that does not exist.
+/// bounded rate. It skips aggregates with fewer than SNAPSHOT_EVERY events after their snapshot: a newer snapshot would
+/// not make their loads faster. It skips an aggregate that --aggregate names only if the snapshot is of the last event.
+/// It always replaces a snapshot of another STATE_VERSION, or of an event that does not exist.
 ///
-/// Ctrl-C ends it at any time; it then prints how to go on. A run from the start skips current snapshots, at the cost of one
-/// read each.
+/// Ctrl-C ends the command at any time; the summary then describes how to go on. A run from the start skips current
+/// snapshots, at the cost of one read each.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct SnapshotRebuildArgs {
@@ -46,8 +46,8 @@ pub struct SnapshotRebuildArgs {
     /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate names.
     #[arg(long, value_name = "N")]
     pub min_events: Option<u64>,
-    /// Fold from the first event, replace current snapshots too, and correct wrong older ones: repairs snapshots in which
-    /// `daybook verify` finds something wrong.
+    /// Fold from the first event, replace current snapshots too, and correct wrong older ones. Use it to repair
+    /// snapshots in which `daybook verify` finds something wrong.
     #[arg(long)]
     pub force: bool,
     /// Maximum aggregates per second.
@@ -70,9 +70,9 @@ enum RebuildOutcome {
     Taken {
         version: u64,
     },
-    /// Skipped: few events are after its snapshot.
+    /// Skipped: its snapshot is current, because few events follow it.
     Current,
-    /// Skipped: it has few events, and no snapshot.
+    /// Skipped: it has few events and no snapshot, or its rules need the full history.
     Short,
     TooLarge {
         bytes: usize,
@@ -198,7 +198,7 @@ impl RebuildCounts {
 }
 
 impl RebuildOutcome {
-    /// The line that reports it; none for an aggregate that was skipped.
+    /// The line that reports the outcome; `None` for a skipped aggregate.
     fn line(&self, name: &str, as_json: bool) -> Option<String> {
         let (outcome, what) = match self {
             Self::Current | Self::Short => return None,

@@ -18,13 +18,15 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Check the rows of aggregates against each other and against the code, and change nothing.
 ///
-/// Event numbers have no gap or duplicate, the metadata equal the last event, the messages have no gap and are those that the
-/// events published, ids are unique, index keys are correct, every event is readable, and snapshots equal the fold of their
-/// events. Prints a line for each finding, `TYPE/ID ROW KIND: what`, and a summary.
+/// The command checks that event numbers have no gap or duplicate, that the metadata match the last event, that the
+/// messages have no gap and are those that the events published, that ids are unique and index keys correct, that every
+/// event is readable, and that snapshots equal the fold of their events. It prints a line for each finding,
+/// `TYPE/ID ROW KIND: what`, and a summary.
 ///
-/// Costs strongly consistent reads of everything that is checked. Aggregates are found by their first events in the index,
-/// without a scan of the table. An aggregate without its first event, or whose first event has no index keys, is found only by
-/// `--scan`. Messages may be missing two days after their events, when their time to live may have passed.
+/// Every check costs strongly consistent reads of the checked rows. Aggregates are found by their first events in the
+/// index, without a scan of the table. An aggregate without its first event, or whose first event has no index keys, is
+/// found only by `--scan`. A missing message is not a finding if its event is older than two days, because the time to
+/// live of the message may have passed.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct VerifyArgs {
@@ -52,7 +54,7 @@ pub struct VerifyArgs {
     pub table: TableArgs,
 }
 
-/// What was checked and found.
+/// The numbers of checked items and of findings.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct VerifyCounts {

@@ -25,7 +25,7 @@ const WAIT_SECONDS: i32 = 1;
 /// How long messages that are only read stay hidden if the process ends before it puts them back.
 pub(crate) const READ_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The limit of SQS.
+/// The longest visibility time-out that SQS allows.
 const MAX_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The dead-letter queue.

@@ -16,7 +16,7 @@ pub enum OperatorError {
     /// A setting is missing or wrong.
     #[error("{error}; the stack's output OperatorEnvironment has it{or_give}")]
     Setting {
-        /// A mention of the option for the same setting, if there is one.
+        /// The text that names the option for the same setting; empty if there is none.
         or_give: String,
         /// Which setting, and what is wrong with it.
         error: SettingError,
@@ -45,7 +45,7 @@ pub enum OperatorError {
         /// The endpoint of the calls.
         endpoint: String,
     },
-    /// A call of the queue fails.
+    /// A call to SQS failed.
     #[error("cannot {doing}: {cause}")]
     Queue {
         /// What the call should have done.

@@ -9,7 +9,7 @@ use crate::termination::TerminationSignals;
 pub struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
-    /// Set by Ctrl-C and by SIGTERM.
+    /// An interrupt that Ctrl-C or SIGTERM sets.
     pub fn on_signals() -> Self {
         let (sender, receiver) = watch::channel(false);
         // Without a signal handler, the signal itself ends the process.
@@ -24,7 +24,7 @@ impl Interrupt {
         Self(receiver)
     }
 
-    /// Set by sending `true`.
+    /// An interrupt that is set when `receiver` gets `true`.
     pub fn by(receiver: watch::Receiver<bool>) -> Self {
         Self(receiver)
     }
@@ -34,7 +34,7 @@ impl Interrupt {
         *self.0.borrow()
     }
 
-    /// Waits until it is set; forever if its sender is dropped.
+    /// Waits until it is set. If its sender was dropped before, the wait never ends.
     pub async fn wait(&self) {
         let mut receiver = self.0.clone();
         if receiver.wait_for(|set| *set).await.is_err() {

@@ -85,7 +85,7 @@ pub(crate) enum Listing<'a> {
 pub(crate) struct IndexListing<'a> {
     store: &'a EventStore,
     partitions: Vec<IndexPartition>,
-    /// Which partition is read.
+    /// The position in `partitions` of the partition that is read.
     at: usize,
     /// The lowest event id that the next page may contain.
     first: Ulid,
@@ -99,7 +99,7 @@ pub(crate) struct ScanListing<'a> {
     /// The last row that was read.
     after: Option<ScanKey>,
     ended: bool,
-    /// The partition key of that row. The next page may begin with the same key.
+    /// The partition key of the last row that was read. The next page may begin with the same key.
     last_pk: Option<String>,
 }
 

@@ -17,7 +17,7 @@ pub struct SelectionArgs {
     /// Only aggregates of this type; can be repeated. Default: all types.
     #[arg(long = "type", value_name = "TYPE")]
     pub types: Vec<String>,
-    /// A name that first events were stored under and that the code no longer has; can be repeated.
+    /// A type of first events that the table contains and the code no longer declares; can be repeated.
     #[arg(long = "event-type", value_name = "NAME")]
     pub event_types: Vec<String>,
     /// Go on where an earlier run ended: the cursor that it printed.

@@ -1,5 +1,5 @@
-//! The table, bus and queue of a command: set by the same environment variables as for the functions. The names of resources
-//! are also options.
+//! The table, bus and queue of a command. The same environment variables as for the functions set them; some can also
+//! be set by options.
 //!
 //! Invariant: for a deployed stack, no setting that decides which items a command finds, sends or stores has a default. The
 //! functions may run with another value; the command would then miss items, or let snapshots expire that should stay.
@@ -32,7 +32,7 @@ To select the stack:
     export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
-  There, other settings have the defaults of the functions, but FEED_DELAY_MS is 0.
+  For the local stack, other settings have the defaults of the functions, except FEED_DELAY_MS, which is 0.
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
 setting, or no region or credentials; 3 AWS did not allow or complete the operation, or the output could not be written;
@@ -77,10 +77,11 @@ pub type SettingNames = &'static [&'static str];
 /// The settings that decide which aggregates and messages a command finds.
 pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 
-/// The settings that also decide which part of a time window is settled.
+/// The settings that decide which events a command finds, and which part of a time window is settled.
 pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DELAY_MS"];
 
-/// The settings that also decide which snapshots a command takes, and how many older snapshots stay.
+/// The settings that decide which aggregates a command finds, which snapshots it takes, and how many older snapshots
+/// stay.
 pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
 
 /// An option, the name of its variable, and its value; clap also fills the value from the variable.
@@ -259,7 +260,8 @@ fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error:
     OperatorError::Setting { or_give, error }
 }
 
-/// The snapshotter's settings, how the index is partitioned, and when its events are settled.
+/// The store's settings: those of the snapshotter, the number of index partitions of an event type, and the delay after
+/// which events are settled.
 fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
     let settings = daybook_snapshotter::store_settings(environment)?;
     let shards =

@@ -13,9 +13,9 @@ pub(crate) struct UnsentMessages {
 
 impl UnsentMessages {
     /// Counts one unsent message.
-    pub(crate) fn add(&mut self, failure: Option<EntryError>) {
+    pub(crate) fn add(&mut self, error: Option<EntryError>) {
         self.count += 1;
-        self.cause = self.cause.take().or(failure.map(|failure| failure.to_string()));
+        self.cause = self.cause.take().or(error.map(|error| error.to_string()));
     }
 
     /// Whether there is any unsent message. Then no later message must be sent: it would overtake the unsent one.

@@ -118,8 +118,8 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
         "entries": [{"containing": first[1].message_id, "code": "MalformedDetail"}],
     }));
     let lines = setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Findings);
-    let refused = format!("refused todo/1 2 TodoUpdated {} (MalformedDetail: injected fault)", first[1].message_id);
-    assert!(lines.contains(&refused), "{lines:?}");
+    let rejected = format!("refused todo/1 2 TodoUpdated {} (MalformedDetail: injected fault)", first[1].message_id);
+    assert!(lines.contains(&rejected), "{lines:?}");
     assert_eq!(
         lines.last().unwrap(),
         "4 messages sent and deleted from the queue; in the queue: 1 that the bus rejects, 1 unsendable, 0 not sent"
@@ -247,8 +247,8 @@ async fn redrive_counts_messages_that_other_readers_have() {
 #[tokio::test]
 async fn queue_that_rejects_a_call_is_reported_in_one_line() {
     let (setup, ..) = setup().await;
-    let refusal = json!({"http": 403, "code": "AccessDeniedException", "forever": true});
-    setup.fail(json!({"receiveMessage": [refusal]}));
+    let failure = json!({"http": 403, "code": "AccessDeniedException", "forever": true});
+    setup.fail(json!({"receiveMessage": [failure]}));
     for command in ["list", "show 1", "redrive"] {
         let error = setup.daybook(&format!("dlq {command}")).await.ended.unwrap_err();
         let text = daybook_function_runtime::with_causes(&error);
@@ -256,7 +256,7 @@ async fn queue_that_rejects_a_call_is_reported_in_one_line() {
             text.starts_with("cannot receive messages from the queue: ") && text.contains("AccessDenied"),
             "{text}"
         );
-        // Not the whole answer with its headers.
+        // The error does not contain the whole response with its headers.
         assert!(!text.contains("StatusCode") && !text.contains('\n'), "{text}");
     }
 }
@@ -280,7 +280,7 @@ async fn redrive_to_a_bus_that_does_not_exist_sends_and_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn redrive_needs_a_result_of_the_check_unless_it_is_not_permitted() {
+async fn redrive_with_a_failed_bus_check_sends_nothing_unless_the_check_is_not_permitted() {
     let (setup, ..) = setup().await;
     setup.fail(json!({"describeEventBus": [{"code": "ThrottlingException"}]}));
     let error = setup.daybook("dlq redrive --yes").await.ended.unwrap_err();

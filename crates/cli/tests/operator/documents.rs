@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use daybook_cli::commands::DaybookArgs;
 
-/// The operator commands in words, such as `["dlq", "list"]`.
+/// The words of each operator command, such as `["dlq", "list"]`.
 pub(crate) fn operator_commands() -> Vec<Vec<String>> {
     let daybook = DaybookArgs::command();
     let commands =

@@ -77,7 +77,7 @@ async fn window_includes_its_beginning_and_not_its_end() {
     let setup = setup().await;
     let times: Vec<Timestamp> =
         setup.outbox("todo/2").await.iter().map(|row| row.occurred_at.parse().unwrap()).collect();
-    // One batch of commands wrote all of it.
+    // One batch of commands wrote both events, so they have the same time.
     let (at, after) = (times[0], times[0] + jiff::SignedDuration::from_millis(1));
     let window = |from: Timestamp, to: Timestamp| format!("republish --from {from} --to {to} --aggregate todo/2");
     let count = async |line: String| setup.daybook(&line).await.expect(Exit::Clean).len() - 1;
@@ -107,7 +107,7 @@ async fn events_of_a_removed_type_are_found_by_its_name() {
     row.insert("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoRetitled".to_owned()));
     setup.table.put(row).await;
     let count = async |more: &str| setup.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
-    // The event after it is not reported either: its count is correct.
+    // The messages of the event after it are not reported as missing either, because they are counted correctly.
     assert_eq!(count("--aggregate todo/1").await, 11);
     assert_eq!(count("--aggregate todo/1 --event-type TodoRetitled").await, 12);
 }
@@ -160,7 +160,8 @@ async fn republish_reports_events_whose_rows_no_longer_exist() {
     assert_eq!(setup.sent().len(), 10);
 }
 
-/// The number of messages that an event published is the difference to the preceding event, which may be outside the window.
+/// An event contains the number of messages up to it. The messages of the event alone are the difference to the
+/// preceding event, which may be outside the window.
 #[tokio::test]
 async fn gone_messages_at_the_beginning_of_the_window_are_counted_from_the_preceding_event() {
     let setup = Setup::new().await;
@@ -217,7 +218,7 @@ async fn unreadable_row_of_the_index_is_reported_and_the_others_are_sent() {
         "17 events in the window: 15 messages sent, 0 rejected by the bus, 1 unreadable, 0 no longer exist"
     );
     assert_eq!(setup.sent().len(), 15);
-    // It belongs to no aggregate, so no selection leaves it out.
+    // The row belongs to no aggregate, so no selection leaves it out.
     setup.daybook(&format!("{ALWAYS} --aggregate todo/2")).await.expect(Exit::Findings);
 }
 
@@ -240,7 +241,7 @@ async fn republish_reports_the_part_of_the_window_that_is_not_settled() {
         let unsettled: Timestamp = summary(&setup, before - seconds(200), before + seconds(60)).await.unwrap();
         let settled = unsettled + seconds(delay);
         assert!((before - seconds(1)..=Timestamp::now()).contains(&settled), "{unsettled} at {before}");
-        // Nothing of this window is settled.
+        // No part of this window is settled.
         let from: Timestamp = "2099-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(summary(&setup, from, from + seconds(1)).await, Some(from));
     }
@@ -309,7 +310,7 @@ async fn republish_after_a_failed_bus_continues_with_the_cursor() {
 #[tokio::test]
 async fn republish_sends_nothing_after_an_unsent_message() {
     let setup = Setup::new().await;
-    // More rows than a batch has.
+    // More rows than one batch contains.
     setup.todo("long", 700).await;
     setup.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException"}]}));
     let printed = setup.daybook(&format!("{ALWAYS} --yes")).await;

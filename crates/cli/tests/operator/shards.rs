@@ -1,4 +1,4 @@
-//! `daybook dev` beside a DynamoDB whose stream shards close, as those of the service do every few hours.
+//! `daybook dev` with a DynamoDB whose stream shards close, as those of the service do every few hours.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ struct Shard {
     records: Vec<Value>,
 }
 
-/// A stream, one shard on each page of its description.
+/// A stream. Each page of its description contains one shard.
 struct Streams {
     shards: Vec<Shard>,
     /// The shards that were read to their ends.
@@ -36,7 +36,7 @@ struct Streams {
 }
 
 impl Streams {
-    fn answer(&self, operation: &str, request: &Value) -> Option<Value> {
+    fn respond(&self, operation: &str, request: &Value) -> Option<Value> {
         let shard = |id: &str| self.shards.iter().find(|shard| shard.id == id);
         match operation {
             "ListStreams" => Some(json!({"Streams": [{"StreamArn": ARN, "TableName": "daybook-test"}]})),
@@ -71,12 +71,12 @@ impl Streams {
     }
 }
 
-/// Answers the calls of the stream, and all others as if the table existed.
-async fn answer(State(streams): State<Arc<Streams>>, headers: HeaderMap, body: String) -> impl IntoResponse {
+/// Responds to the calls of the stream, and to all others as if the table existed.
+async fn respond(State(streams): State<Arc<Streams>>, headers: HeaderMap, body: String) -> impl IntoResponse {
     let target = headers["x-amz-target"].to_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
-    let answer = streams.answer(&target, &serde_json::from_str(&body).unwrap());
-    let (status, body) = match answer {
-        Some(answer) => (StatusCode::OK, answer),
+    let response = streams.respond(&target, &serde_json::from_str(&body).unwrap());
+    let (status, body) = match response {
+        Some(response) => (StatusCode::OK, response),
         None => (StatusCode::BAD_REQUEST, json!({"__type": "com.amazonaws.dynamodb.v20120810#ResourceInUseException"})),
     };
     (status, [("content-type", "application/x-amz-json-1.0")], body.to_string())
@@ -138,7 +138,7 @@ async fn child_shard_is_read_after_all_records_of_its_parent_are_sent() {
     let streams = Arc::new(Streams { shards, ended: Mutex::default() });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().fallback(answer).with_state(streams);
+    let router = Router::new().fallback(respond).with_state(streams);
     tokio::spawn(async move { axum::serve(listener, router).await });
 
     let mut messages = setup.bus.subscribe();

@@ -9,7 +9,7 @@ use crate::support::Setup;
 
 const REBUILD: &str = "snapshot rebuild --rate 100000 --concurrency 1";
 
-/// To-dos with five events, where a snapshot is due every five events, and a shorter one.
+/// Six to-dos with five events each, and one with two events. A snapshot is due every five events.
 async fn setup() -> Setup {
     let setup = Setup::with(&[("SNAPSHOT_EVERY", "5")]).await;
     for id in 1..=6 {

@@ -1,4 +1,4 @@
-//! What the tests share: a table, a bus, a queue, and an operator at a terminal.
+//! Shared code of the tests: a table, a bus, a queue, and an operator at a terminal.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,12 @@ use daybook_test_support::table::{TABLE, TestTable};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// What an operator works on. Only the commands under test use the table's proxy.
+/// The stack that an operator works on. Only the commands under test use the table's proxy.
 pub(crate) struct Setup {
     pub(crate) table: TestTable,
     pub(crate) bus: Bus,
     server: Server,
-    /// A direct store.
+    /// A store that does not use the proxy.
     pub(crate) store: EventStore,
     /// Additional settings.
     pub(crate) settings: Vec<(&'static str, String)>,
@@ -124,7 +124,7 @@ impl Setup {
         self.commands(aggregate, &[(command, data)]).await;
     }
 
-    /// The same with several commands.
+    /// Does the same with several commands.
     pub(crate) async fn commands(&self, aggregate: &str, commands: &[(&str, Value)]) {
         let key = key(aggregate);
         let model = self.registry.get(&key.aggregate_type).unwrap();
@@ -148,7 +148,7 @@ impl Setup {
         self.table.rows(&key(aggregate), prefix).await
     }
 
-    /// Puts a row that is no event into the index, between the first and the last event of a type.
+    /// Puts a row that is not an event into the index, between the first and the last event of a type.
     pub(crate) async fn stray_row(&self, event_type: &str) {
         let row = [
             ("pk", "STRAY"),

@@ -78,7 +78,7 @@ fn on_an_order() -> BoxedStrategy<Command> {
 struct Run(Pin<Box<dyn Future<Output = ()>>>);
 
 impl Run {
-    /// Goes on until another call has been answered. `true` when it has ended.
+    /// Continues the run until another call has a response. Returns `true` if the run has ended.
     async fn advance(&mut self, setup: &Setup) -> bool {
         setup.table.proxy.take_calls();
         setup.table.proxy.advance(&mut self.0, |calls| !calls.is_empty()).await.is_some()
@@ -97,7 +97,7 @@ async fn history(setup: &Setup, key: &AggregateKey) -> Vec<(Folded, Json)> {
     history
 }
 
-/// Every snapshot is the fold of the events up to its own. Returns the version of the latest snapshot.
+/// Asserts that every snapshot is the fold of the events up to its version. Returns the version of the latest snapshot.
 async fn assert_right(setup: &Setup, key: &AggregateKey, history: &[(Folded, Json)]) -> u64 {
     let mut latest = 0;
     for prefix in [keys::SNAPSHOT, keys::KEPT_SNAPSHOT_PREFIX] {
@@ -128,7 +128,7 @@ async fn play(aggregate_type: &str, first: Command, keep: u64, steps: Vec<Step>)
     for step in steps {
         match step {
             Step::Commands(commands) => {
-                // What does not reach the rules, or is refused without a trace, appends nothing.
+                // Commands that do not reach the rules, or whose rejection is not recorded, append nothing.
                 let _ = setup.try_commands(&key, &commands).await;
                 past = history(&setup, &key).await;
             }

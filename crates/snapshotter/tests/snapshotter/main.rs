@@ -81,7 +81,7 @@ async fn repeated_late_and_reversed_batches_never_replace_a_newer_snapshot() {
     for batch in [&first, &all, &backwards, &first] {
         assert_eq!(checkpoint(handle(&warm, batch).await), None);
         assert_eq!(checkpoint(handle(&setup.snapshotter(), batch).await), None);
-        // Not even its time has changed.
+        // The whole row is unchanged, including its time.
         assert_eq!(setup.snapshot(&key).await.as_ref(), Some(&taken));
     }
 }
@@ -93,14 +93,15 @@ async fn overtaken_invocation_does_not_replace_a_newer_snapshot() {
     let due = setup.due_records(&key, 1).await;
     let slow = setup.snapshotter();
     let mut slow = pin!(handle(&slow, &due));
-    // It has read, and has not written yet.
+    // The invocation has read, and has not written yet.
     setup.table.proxy.hold(&mut slow, |calls| calls.len() == 2).await;
     setup.account("a", EVERY * 2).await;
     assert_eq!(checkpoint(handle(&setup.direct_snapshotter(), &due).await), None);
     assert_eq!(setup.snapshot_version(&key).await, Some(EVERY * 2));
 
     assert_eq!(checkpoint(slow.await), None);
-    // It looks whether what is in its way is there with reason, and whether there is anything to retire.
+    // After its rejected write, it reads the last event of the newer snapshot, and the kept snapshots that may have to
+    // expire.
     assert_eq!(setup.table.operations(), ["PutItem", "Query", "Query"]);
     assert_eq!(setup.snapshot_version(&key).await, Some(EVERY * 2));
 }
@@ -112,7 +113,7 @@ async fn snapshot_writes_and_unmarked_events_cause_no_calls() {
     assert_eq!(checkpoint(handle(&setup.snapshotter(), &setup.due_records(&key, 1).await).await), None);
     setup.table.proxy.take_calls();
 
-    // Everything that the aggregate has in the table, but for the marked event.
+    // All rows of the aggregate except the event that is marked as due.
     let mut others = setup.records(&key, 1).await;
     others.retain(|record| record["dynamodb"]["NewImage"].get("snapshotDue").is_none());
     let sort_keys: Vec<_> =
@@ -142,7 +143,7 @@ async fn unreadable_record_is_skipped_and_the_others_are_processed() {
 
 #[tokio::test]
 async fn transient_store_failure_is_retried() {
-    // The events are queried, and whether there are kept snapshots to retire.
+    // One query reads the events, and one the kept snapshots that may have to expire.
     for (operation, calls) in [("Query", 3), ("GetItem", 2), ("PutItem", 2)] {
         let setup = Setup::new().await;
         let key = setup.account("a", EVERY).await;
@@ -162,7 +163,7 @@ async fn snapshot_whose_response_was_lost_is_taken() {
     assert_eq!(setup.snapshot_version(&key).await, Some(EVERY));
 }
 
-/// Whatever call fails for good, and however: the batch comes again from the first record of all.
+/// Asserts that a batch is retried from its lowest sequence number while all calls of an operation fail.
 async fn assert_whole_batch_is_retried(operation: &'static str, fault: InjectedFault) {
     let setup = Setup::new().await;
     let mut batch = Vec::new();
@@ -204,7 +205,7 @@ async fn batch_is_retried_while_permissions_are_missing() {
 async fn batch_with_a_failed_aggregate_is_retried_from_its_first_record_and_the_others_are_taken() {
     let setup = Setup::new().await;
     let snapshotter = setup.snapshotter();
-    // What this instance has seen before, it goes on from without a GetItem.
+    // The instance caches this aggregate, so a later fold continues from the cached state without a GetItem.
     let seen = setup.account("seen", EVERY).await;
     assert_eq!(checkpoint(handle(&snapshotter, &setup.due_records(&seen, 1).await).await), None);
     setup.account("seen", EVERY * 2).await;
@@ -219,7 +220,7 @@ async fn batch_with_a_failed_aggregate_is_retried_from_its_first_record_and_the_
     assert_eq!(setup.snapshot_version(&seen).await, Some(EVERY * 2));
     assert_eq!((setup.snapshot_version(&b).await, setup.snapshot_version(&c).await), (None, None));
 
-    // And when it comes again, all is well.
+    // The retried batch succeeds.
     assert_eq!(checkpoint(handle(&setup.direct_snapshotter(), &batch).await), None);
     assert_eq!((setup.snapshot_version(&b).await, setup.snapshot_version(&c).await), (Some(EVERY * 2), Some(EVERY)));
 }
@@ -234,7 +235,7 @@ async fn batch_with_one_failed_aggregate_is_retried_from_that_aggregate() {
     }
     setup.table.proxy.fail_next("PutItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let from = checkpoint(handle(&setup.snapshotter(), &batch).await).unwrap();
-    // Which one it is, is the order of the calls.
+    // The order of the concurrent calls decides which aggregate fails.
     for (id, first) in [("a", "30"), ("b", "9"), ("c", "100"), ("d", "1")] {
         let expected = (first != from).then_some(EVERY);
         assert_eq!(setup.snapshot_version(&AggregateKey::new("account", id)).await, expected, "{id}, from {from}");
@@ -242,7 +243,7 @@ async fn batch_with_one_failed_aggregate_is_retried_from_that_aggregate() {
 }
 
 #[tokio::test]
-async fn failed_aggregate_without_a_sequence_number_makes_the_whole_batch_retried() {
+async fn batch_with_a_failed_aggregate_without_a_sequence_number_is_retried_as_a_whole() {
     let setup = Setup::new().await;
     let [a, b] = [setup.account("a", EVERY).await, setup.account("b", EVERY).await];
     let mut batch = setup.due_records(&a, 1).await;
@@ -253,7 +254,7 @@ async fn failed_aggregate_without_a_sequence_number_makes_the_whole_batch_retrie
         setup.table.proxy.fail_next("PutItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
         assert_eq!(handle(&setup.snapshotter(), &batch).await, Err(NoCheckpoint), "{number}");
     }
-    // It is missed only when it is needed.
+    // Without a failure, no sequence number is needed.
     assert_eq!(checkpoint(handle(&setup.snapshotter(), &batch).await), None);
     assert_eq!(setup.snapshot_version(&b).await, Some(EVERY));
 }
@@ -263,7 +264,8 @@ async fn aggregate_that_times_out_is_skipped_and_an_unstarted_one_is_retried() {
     let setup = Setup::new().await;
     let mut batch = Vec::new();
     let mut keys = Vec::new();
-    // Eight go side by side, so the last in the stream has no turn, though it is the first by name.
+    // Eight aggregates are folded concurrently, so the last one in the stream is not started, although it is the first
+    // by name.
     for number in (1..=9).rev() {
         let key = setup.account(&format!("a{}", 9 - number), EVERY).await;
         batch.extend(setup.due_records(&key, number).await);
@@ -273,12 +275,12 @@ async fn aggregate_that_times_out_is_skipped_and_an_unstarted_one_is_retried() {
         setup.table.proxy.fail_next("GetItem", InjectedFault::Hang);
     }
     let short = Duration::from_millis(1_300);
-    let answer = handle_within(short, &setup.snapshotter(), &batch).await;
-    assert_eq!(checkpoint(answer).as_deref(), Some("9"));
+    let response = handle_within(short, &setup.snapshotter(), &batch).await;
+    assert_eq!(checkpoint(response).as_deref(), Some("9"));
     for key in &keys {
         assert_eq!(setup.snapshot_version(key).await, None, "{key}");
     }
-    // Nothing is lost by it.
+    // With enough time, the next invocation takes all snapshots.
     assert_eq!(checkpoint(handle(&setup.snapshotter(), &batch).await), None);
     for key in &keys {
         assert_eq!(setup.snapshot_version(key).await, Some(EVERY), "{key}");
@@ -288,15 +290,15 @@ async fn aggregate_that_times_out_is_skipped_and_an_unstarted_one_is_retried() {
 #[tokio::test]
 async fn aggregate_started_late_that_times_out_is_retried() {
     let setup = Setup::new().await;
-    // Eight go side by side: it is the ninth, though they are done with at once.
+    // Eight aggregates are folded concurrently. The ninth counts as started late, although the other eight end at once.
     let forgotten = |number: u64| due(number, &AggregateKey::new("forgotten", number.to_string()));
     let mut batch: Vec<_> = (1..=8).map(forgotten).collect();
     let key = setup.account("a", EVERY).await;
     batch.extend(setup.due_records(&key, 9).await);
     setup.table.proxy.fail_next("GetItem", InjectedFault::Hang);
     let short = Duration::from_millis(1_300);
-    let answer = handle_within(short, &setup.snapshotter(), &batch).await;
-    assert_eq!(checkpoint(answer).as_deref(), Some("9"));
+    let response = handle_within(short, &setup.snapshotter(), &batch).await;
+    assert_eq!(checkpoint(response).as_deref(), Some("9"));
 }
 
 #[tokio::test]
@@ -406,7 +408,7 @@ async fn modified_or_removed_event_is_not_due() {
     assert_eq!(setup.table.proxy.take_calls(), []);
 }
 
-// What an operator reads of it.
+// Logs.
 
 #[tokio::test]
 async fn batch_logs_one_line_for_itself_and_one_per_aggregate() {
@@ -425,10 +427,10 @@ async fn batch_logs_one_line_for_itself_and_one_per_aggregate() {
     let last = lines.pop().unwrap();
     assert_eq!((&last["level"], &last["message"]), (&json!("INFO"), &json!("batch")));
     assert_eq!(["records", "aggregates", "failed"].map(|name| last[name].as_u64()), [6, 5, 0].map(Some));
-    // They are folded side by side.
+    // The aggregates are folded concurrently, so their lines are in any order.
     lines.sort_unstable_by_key(|line| line["aggregate"].as_str().unwrap_or_default().to_owned());
     let fields = |line: &serde_json::Value| ["level", "message", "aggregate"].map(|name| line[name].clone());
-    let told: Vec<_> = lines.iter().map(fields).collect();
+    let logged: Vec<_> = lines.iter().map(fields).collect();
     let impossible = "no snapshot can be taken";
     let expected = [
         [json!("ERROR"), json!(impossible), json!(null)],
@@ -438,7 +440,7 @@ async fn batch_logs_one_line_for_itself_and_one_per_aggregate() {
         ["WARN", "state too large for a snapshot", "notebook/large"].map(Into::into),
         ["WARN", "no aggregate of this type is registered, no snapshot taken", "unknown/1"].map(Into::into),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(logged, expected);
     assert!(lines[0]["error"].as_str().unwrap().starts_with("the record cannot be read"), "{}", lines[0]);
     assert_eq!(lines[2]["version"], EVERY);
     assert_eq!(lines[3]["sequence_number"], "2");

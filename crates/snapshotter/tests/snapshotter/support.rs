@@ -1,4 +1,4 @@
-//! What the tests share: a table, aggregates that write to it, its stream records, and the function.
+//! Shared code of the tests: a table, commands that write to it, its stream records, and the function.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) fn take_log() -> Vec<Value> {
 pub(crate) struct Setup {
     pub(crate) table: TestTable,
     registry: Registry,
-    /// A direct store.
+    /// A store that does not use the proxy.
     pub(crate) store: EventStore,
 }
 
@@ -44,7 +44,8 @@ impl Setup {
         Self::with(EVERY, 0).await
     }
 
-    /// With a snapshot due every so many events, and so many of them kept.
+    /// A table whose writers mark a snapshot as due every `snapshot_every` events, and that stores `keep` older
+    /// snapshots.
     pub(crate) async fn with(snapshot_every: u64, keep: u64) -> Self {
         let snapshot_keep = usize::try_from(keep).unwrap();
         let table = TestTable::with(StoreSettings { snapshot_every, snapshot_keep, ..settings() }).await;
@@ -57,12 +58,12 @@ impl Setup {
         self.snapshotter_with(registry())
     }
 
-    /// The same with these aggregates only.
+    /// A new instance that serves only these aggregates.
     pub(crate) fn snapshotter_with(&self, registry: Registry) -> Snapshotter {
         Snapshotter::new(registry, self.table.store())
     }
 
-    /// The same, on calls that the proxy neither records nor fails.
+    /// A new instance whose calls the proxy neither records nor fails.
     pub(crate) fn direct_snapshotter(&self) -> Snapshotter {
         Snapshotter::new(registry(), self.table.direct_store())
     }
@@ -76,7 +77,7 @@ impl Setup {
         self.try_commands(key, &[(command, data)]).await.unwrap();
     }
 
-    /// The same with several commands. Nothing is appended if one of them does not reach the rules.
+    /// Does the same with several commands. Nothing is appended if one of them does not reach the rules.
     pub(crate) async fn try_commands(
         &self,
         key: &AggregateKey,
@@ -85,7 +86,7 @@ impl Setup {
         execute(&self.store, self.model(key), key, commands).await
     }
 
-    /// An account at that version: opened, then paid into event by event.
+    /// An account at that version: the first event opens it, and each other event is a payment.
     pub(crate) async fn account(&self, id: &str, version: u64) -> AggregateKey {
         let key = AggregateKey::new("account", id);
         let before = self.store.load(self.model(&key), &key).await.unwrap().version();
@@ -98,7 +99,7 @@ impl Setup {
     pub(crate) async fn large_notebook(&self, id: &str) -> AggregateKey {
         let key = AggregateKey::new("notebook", id);
         self.command(&key, "Start", json!({"lines": [""]})).await;
-        // Text of chance compresses to no less than three quarters.
+        // Random text does not compress to less than three quarters of its size.
         let page = || std::iter::repeat_with(fastrand::alphanumeric).take(150 * 1024).collect::<String>();
         for _ in 0..4 {
             self.command(&key, "Write", json!({"lines": [page()]})).await;
@@ -115,7 +116,7 @@ impl Setup {
         key
     }
 
-    /// The aggregate as all its events make it.
+    /// The aggregate, folded from all its events.
     pub(crate) async fn rebuilt(&self, key: &AggregateKey) -> Loaded {
         self.store.load_with(self.model(key), key, LoadOptions::REBUILD).await.unwrap()
     }
@@ -151,7 +152,7 @@ impl Setup {
         rows.iter().zip(first..).map(|(row, sequence_number)| inserted(sequence_number, row)).collect()
     }
 
-    /// Of these, the ones that the mapping's filter passes.
+    /// The stream records of the rows that pass the mapping's filter, with the sequence numbers from `first` on.
     pub(crate) async fn due_records(&self, key: &AggregateKey, first: u64) -> Vec<Value> {
         let mut due = self.records(key, 0).await;
         due.retain(|record| record["dynamodb"]["NewImage"]["snapshotDue"]["BOOL"] == true);
@@ -163,7 +164,7 @@ impl Setup {
 
     /// Fails every call of an operation from now on.
     pub(crate) fn fail(&self, operation: &'static str, fault: &InjectedFault) {
-        /// More than any loop makes.
+        /// More calls than any retry loop makes.
         const ATTEMPTS: usize = 1_000;
         (0..ATTEMPTS).for_each(|_| self.table.proxy.fail_next(operation, fault.clone()));
     }
@@ -174,18 +175,18 @@ impl Setup {
     }
 }
 
-/// A record that says that an aggregate is due, whether its table knows of it or not.
+/// A stream record that makes an aggregate due, whether or not the table contains the aggregate.
 pub(crate) fn due(sequence_number: u64, key: &AggregateKey) -> Value {
     let image = json!({"pk": {"S": key.pk()}, "sk": {"S": keys::event_sk(EVERY)}, "snapshotDue": {"BOOL": true}});
     insert(sequence_number, image)
 }
 
-/// The function's answer to a batch for which it has more time than it takes.
+/// The function's response to a batch, with more time than it needs.
 pub(crate) async fn handle(snapshotter: &Snapshotter, records: &[Value]) -> Result<BatchResponse, NoCheckpoint> {
     handle_within(Duration::from_secs(300), snapshotter, records).await
 }
 
-/// The function's answer to a batch for which it has this time.
+/// The function's response to a batch, with this time until its deadline.
 pub(crate) async fn handle_within(
     time: Duration,
     snapshotter: &Snapshotter,
@@ -195,7 +196,7 @@ pub(crate) async fn handle_within(
     snapshotter.handle(batch, Instant::now() + time).await
 }
 
-/// Where an answer says to go on.
-pub(crate) fn checkpoint(answer: Result<BatchResponse, NoCheckpoint>) -> Option<String> {
-    answer.unwrap().checkpoint().map(|number| number.as_str().to_owned())
+/// The sequence number from which a response requests a retry; `None` if it requests none.
+pub(crate) fn checkpoint(response: Result<BatchResponse, NoCheckpoint>) -> Option<String> {
+    response.unwrap().checkpoint().map(|number| number.as_str().to_owned())
 }

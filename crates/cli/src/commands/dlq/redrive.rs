@@ -18,25 +18,26 @@ use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// Maximum messages that are sent before those that the bus accepted are deleted.
+/// Maximum messages per batch. After each batch, the messages that the bus accepted are deleted from the queue.
 const BATCH_SIZE: usize = 500;
 
-/// How long messages stay hidden beyond the time that sending takes at the rate: for retries and for the queue's own calls.
+/// The time for retries and for the calls to SQS. The visibility time-out is the sum of this time and of the time that
+/// sending takes at `--rate`.
 const VISIBILITY_MARGIN: Duration = Duration::from_secs(600);
 
 /// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
 ///
 /// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as the run received
-/// them. Messages that the bus rejects again stay in the queue. So do messages that cannot be sent, such as a record that could
-/// not be read. A run that ends early loses nothing: the next run sends messages again that were sent and not yet deleted, and
-/// consumers recognize them by their message ids.
+/// them. Messages that the bus rejects again stay in the queue. Messages that cannot be sent also stay there, such as a
+/// message that contains an unreadable record. A run that ends early loses nothing: the next run repeats messages that
+/// were sent but not yet deleted, and consumers recognize them by their message ids.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct DlqRedriveArgs {
     /// Which messages.
     #[command(flatten)]
     pub filter: MessageFilterArgs,
-    /// Execute it.
+    /// Send the messages; without this option, the command is a dry run.
     #[arg(long)]
     pub yes: bool,
     /// Maximum messages per second.
@@ -65,7 +66,7 @@ struct RedriveCounts {
     refused: usize,
     /// Sent, but SQS did not delete them.
     not_deleted: usize,
-    /// They contain no outbox message.
+    /// Messages that contain no outbox message.
     unsendable: usize,
     unsent: usize,
     hidden: u64,
@@ -100,12 +101,13 @@ struct Redrive<'a> {
     as_json: bool,
     counts: RedriveCounts,
     unsent: UnsentMessages,
-    /// Why the output can no longer be written.
+    /// The error of writing the output. After it, nothing more is printed.
     output_error: Option<io::Error>,
 }
 
 impl Redrive<'_> {
-    /// Receives the selected messages, in the order of sending. Those that cannot be sent are reported, and put back.
+    /// Receives the selected messages, in the order of sending. Reports messages that cannot be sent, and puts them
+    /// back.
     async fn receive(&mut self, args: &DlqRedriveArgs) -> Result<Vec<DeadLetterMessage>, OperatorError> {
         let limit = u32::try_from(args.limit).unwrap_or(u32::MAX);
         let sending = VISIBILITY_MARGIN + Duration::from_secs((limit / args.rate.get()).into());
@@ -167,14 +169,14 @@ impl Redrive<'_> {
                     sent.extend_from_slice(copies);
                     progress.suspend(|| self.print("sent", &copies[0], None));
                 }
-                ResendOutcome::Rejected(refusal) => {
+                ResendOutcome::Rejected(error) => {
                     self.counts.refused += 1;
                     left.extend_from_slice(copies);
-                    progress.suspend(|| self.print("refused", &copies[0], Some(&refusal.to_string())));
+                    progress.suspend(|| self.print("refused", &copies[0], Some(&error.to_string())));
                 }
-                ResendOutcome::Unsent(refusal) => {
+                ResendOutcome::Unsent(error) => {
                     left.extend_from_slice(copies);
-                    self.unsent.add(refusal);
+                    self.unsent.add(error);
                 }
             }
         }
@@ -205,7 +207,7 @@ impl Redrive<'_> {
         Ok(if refused + not_deleted + unsendable == 0 { Exit::Clean } else { Exit::Findings })
     }
 
-    /// The end of the summary if other readers have received messages.
+    /// The end of the summary if other readers have received messages; otherwise empty.
     fn not_seen(&self) -> String {
         let hidden = self.counts.hidden;
         if hidden > 0 {

@@ -14,7 +14,7 @@ use crate::operator::{Exit, OperatorContext, OperatorError};
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct DlqShowArgs {
-    /// The message's id, or SQS's: `daybook dlq list` prints both.
+    /// The message id, or SQS's id of the message; `daybook dlq list` prints both.
     #[arg(value_name = "ID")]
     pub id: String,
     /// Maximum number of messages that are read.

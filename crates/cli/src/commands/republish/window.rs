@@ -28,7 +28,7 @@ pub struct WindowArgs {
     /// Only this aggregate; can be repeated.
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with = "types")]
     pub aggregates: Vec<AggregateName>,
-    /// A name that events were stored under and that the code no longer has; can be repeated.
+    /// An event type that the table contains and the code no longer declares; can be repeated.
     #[arg(long = "event-type", value_name = "NAME")]
     pub event_types: Vec<String>,
     /// Go on after this aggregate, which an earlier run printed.
@@ -42,7 +42,7 @@ pub(super) struct WindowEvents {
     pub(super) by_aggregate: BTreeMap<AggregateKey, AggregateEvents>,
     /// Rows of the index that cannot be read.
     pub(super) unreadable: Vec<UnreadableRow>,
-    /// The time from which on events of the window may still appear.
+    /// The time from which events of the window may still appear.
     pub(super) unsettled_from: Option<Timestamp>,
 }
 
@@ -86,7 +86,7 @@ impl WindowArgs {
 
     /// The names of all events that may have published messages.
     fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
-        // Types and aggregates exclude each other.
+        // `types` and `aggregates` are never both given.
         let of_aggregates = self.aggregates.iter().map(|AggregateName(key)| key.aggregate_type.clone());
         let models = models(registry, &self.types.iter().cloned().chain(of_aggregates).collect::<Vec<_>>())?;
         let mut names: Vec<&str> =
