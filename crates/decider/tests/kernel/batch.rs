@@ -1,5 +1,6 @@
 //! Several commands at once: one after the other, all or nothing; and what a rejection leaves of them.
 
+use daybook_decider::record::{MAX_BYTES, MAX_RECORDS};
 use daybook_decider::{CommandError, Decided};
 use serde_json::{Value, json};
 
@@ -138,4 +139,18 @@ fn an_aggregate_can_be_created_used_and_deleted_in_one_batch() {
     let decided = counter.decide(&counter.unborn(), &[start(1), add(&[2, 3]), ("Close", json!({}))]).unwrap();
     assert_eq!(names(&decided), ["CounterStarted", "CounterAdded", "CounterAdded", "CounterClosed"]);
     assert!(counter.model().is_deleted(&decided.after));
+}
+
+#[test]
+fn batch_is_decided_up_to_the_limits_of_a_transaction() {
+    let counter = Subject::of::<Counter>();
+    let before = counter.after(&[start(1)]);
+    // An amount of 0 has no message, and one of 1 has one.
+    let batch = |silent: usize| [add(&vec![0; silent]), add(&[1])];
+    assert_eq!(counter.decide(&before, &batch(MAX_RECORDS - 2)).unwrap().events.len(), MAX_RECORDS - 1);
+    assert_eq!(counter.decide(&before, &batch(MAX_RECORDS - 1)).unwrap_err(), CommandError::TooMany);
+    // A reason is in the event and in its message.
+    let decide = |bytes: usize| counter.decide(&before, &[reject(&[&"x".repeat(bytes)])]);
+    assert_eq!(decide(MAX_BYTES / 2 - 1_000).unwrap().events.len(), 1);
+    assert_eq!(decide(MAX_BYTES / 2).unwrap_err(), CommandError::TooLarge);
 }

@@ -135,6 +135,8 @@ fn only_an_aggregate_that_exists_is_deleted() {
     let counter = Subject::of::<Counter>();
     let closed = counter.fold(&[started(), stored(2, "CounterClosed", 1, &json!({}))]);
     assert!(counter.model().is_deleted(&closed));
+    let state = counter.model().state(&closed).unwrap();
+    assert!(counter.model().is_deleted(&counter.model().restore(2, 1, &state).unwrap()));
     assert!(!counter.model().is_deleted(&counter.fold(&[started()])));
     assert!(!counter.model().is_deleted(&counter.unborn()));
 }
