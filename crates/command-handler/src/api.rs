@@ -17,7 +17,7 @@ pub struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Arc<EventStore>,
     pub(crate) settings: ApiSettings,
-    /// The text of the OpenAPI document, which is written when it is first asked for: a cold start has no time for it.
+    /// The text of the OpenAPI document. The first request for it writes it, so that it does not slow down cold starts.
     pub(crate) document: Arc<OnceLock<String>>,
 }
 

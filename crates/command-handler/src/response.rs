@@ -1,5 +1,5 @@
-//! What answers are made of: JSON within the size that Lambda passes on, the answer to a write, and events and
-//! messages. The comments on these structs and their fields are descriptions in the OpenAPI document.
+//! The parts of responses: JSON within Lambda's size limit, the response to a write, and events and messages. The
+//! comments on these structs and their fields are descriptions in the OpenAPI document.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -20,16 +20,16 @@ const MAX_RESPONSE: usize = 6 * 1024 * 1024 - 16 * 1024;
 
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// A response with a JSON body; the problem where that is too large.
+/// A response with a JSON body, or the given problem if the body is too large.
 pub(crate) fn json_response(body: &impl Serialize, too_large: impl FnOnce() -> Problem) -> Result<Response, Problem> {
     let body = json_text(body)?.ok_or_else(too_large)?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
-/// A JSON text; none where it is too large for a response.
+/// A JSON text; `None` if it is too large for a response.
 pub(crate) fn json_text(body: &impl Serialize) -> Result<Option<String>, Problem> {
     let body = serde_json::to_string(body).map_err(problem::internal)?;
-    // Lambda's own response holds the body as a JSON string, where each of these takes a character more.
+    // Lambda's own response holds the body as a JSON string, in which each of these characters needs one more.
     let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
     Ok((body.len() + escapes <= MAX_RESPONSE).then_some(body))
 }

@@ -32,7 +32,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     problems: &[&[&problem::BAD_QUERY, &problem::UNAVAILABLE]],
 };
 
-/// What writes the document. The router hands it to this endpoint, as the document is of this endpoint too.
+/// The function that writes the document. The router passes it to this endpoint: an import would be circular, because
+/// the document describes this endpoint too.
 pub(crate) type WriteDocument = fn(&Registry) -> Value;
 
 /// No parameters: any that is sent is an error.

@@ -67,8 +67,8 @@ fn identify(authorizer: &ApiGatewayRequestAuthorizer, issuer: Option<&str>) -> C
     }
 }
 
-/// The id of a user of an identity pool, or of an IAM user or role. Of an assumed role the role, and not the session: that
-/// is another one on each machine and after each login, and a retry may come from there.
+/// The id of a user of an identity pool, or of an IAM user or role. For an assumed role it is the id of the role,
+/// without the session: each machine and each login has another session, and a retry may come from another one.
 fn iam_principal(iam: &ApiGatewayRequestAuthorizerIamDescription) -> Option<String> {
     if let Some(pool_user) = &iam.cognito_identity {
         return pool_user.identity_id.clone().filter(|id| !id.is_empty());

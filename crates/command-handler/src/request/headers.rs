@@ -1,11 +1,11 @@
-//! Request headers, where they are more than a text.
+//! Reads and checks request headers.
 
 use axum::http::{HeaderMap, HeaderValue};
 
 use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
-/// The value of a header that means nothing when it comes twice.
+/// The value of a header that may be sent only once.
 pub(crate) fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Problem> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
@@ -49,7 +49,7 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> 
     condition.map(Some).ok_or_else(|| problem::bad_header("If-Match", expected))
 }
 
-/// Whether `Content-Type` says that the body is JSON.
+/// Whether `Content-Type` declares the body to be JSON.
 pub(crate) fn is_json(headers: &HeaderMap) -> Result<bool, Problem> {
     let Some(value) = only_value(headers, "Content-Type")? else { return Ok(false) };
     let value = value.to_str().unwrap_or_default();

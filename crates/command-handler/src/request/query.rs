@@ -26,7 +26,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParameter
     }
 }
 
-/// A value with the name that it came under.
+/// A value with the name of its parameter.
 struct Parameter {
     name: String,
     value: String,

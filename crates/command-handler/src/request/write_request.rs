@@ -1,4 +1,4 @@
-//! A request that writes: its headers understood, its body read.
+//! A request that writes, with its headers and its body parsed.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -26,11 +26,11 @@ pub(crate) struct WriteRequest {
     pub(crate) caller: Caller,
     /// Who sent it and what it belongs to.
     pub(crate) meta: Meta,
-    /// Until when its append is tried.
+    /// The time until which its append is attempted.
     pub(crate) deadline: Instant,
     /// The identity under which the response is stored, if it has an `Idempotency-Key`.
     pub(crate) identity: Option<RequestIdentity>,
-    /// JSON; `{}` when there was none.
+    /// JSON; `{}` if the request has no body.
     pub(crate) body: Json,
 }
 
@@ -73,7 +73,7 @@ impl FromRequest<Api> for WriteRequest {
 
 /// Who sent the request and what it belongs to, as events are recorded with it.
 fn meta(parts: &Parts, bounds: &Bounds, caller: &Caller, api: &Api) -> Result<Meta, Problem> {
-    // Read again for its error: what cannot be stored is refused.
+    // Read again for its error: an id that cannot be stored is rejected.
     let correlation_id = visible_text(&parts.headers, "X-Correlation-Id")?;
     Ok(Meta {
         actor: caller.actor().map(str::to_owned),
