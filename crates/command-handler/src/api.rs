@@ -22,7 +22,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// The API of these aggregates over that store.
+    /// The API of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
         signals::describe();
         Self { registry: Arc::new(registry), store: Arc::new(store), settings, document: Arc::default() }

@@ -66,7 +66,7 @@ pub(crate) struct WriteResponse<'a> {
     /// large to be stored; the write is executed all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'a Json>,
-    /// The appended events; empty if there was nothing to do. Omitted together with `messages` if the response is too large
+    /// The appended events; empty if nothing was appended. Omitted together with `messages` if the response is too large
     /// to be stored under an `Idempotency-Key` even without `state`; the events can be read at `/events`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) events: Option<Vec<EventJson<'a>>>,
@@ -88,11 +88,11 @@ pub(crate) struct EventJson<'a> {
     /// A ULID: unique, and sorting by time.
     #[schemars(regex(pattern = ULID))]
     event_id: String,
-    /// Its name.
+    /// The event type.
     event_type: &'a str,
     /// The version of the event's stored form.
     event_version: u32,
-    /// What happened.
+    /// The data of the event.
     data: &'a Json,
     /// The origin of the command. Omitted if the aggregate type does not show it to the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub(crate) struct MessageJson<'a> {
     /// A ULID; the same at every delivery, so consumers deduplicate on it.
     #[schemars(regex(pattern = ULID))]
     message_id: String,
-    /// Its name, the `detail-type` on the bus.
+    /// The message type, which is the `detail-type` on the bus.
     message_type: &'a str,
     /// The number of the message within its aggregate, from 1 without a gap.
     #[schemars(range(min = 1))]

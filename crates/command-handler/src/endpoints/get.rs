@@ -65,7 +65,7 @@ pub(crate) struct StateResponse<'a> {
     /// The number of its events, with which the `ETag` begins.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
-    /// The state after them.
+    /// The state after these events.
     pub(crate) state: &'a Json,
 }
 

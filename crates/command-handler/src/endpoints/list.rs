@@ -73,7 +73,7 @@ pub(crate) struct AggregatePage<'a> {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "AggregateEntry")]
 pub(crate) struct ListedAggregate<'a> {
-    /// Its id.
+    /// The id of the aggregate.
     pub(crate) id: &'a str,
     /// The time of the creation: RFC 3339 in UTC, with milliseconds.
     #[schemars(extend("format" = "date-time"))]

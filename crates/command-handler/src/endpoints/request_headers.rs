@@ -16,7 +16,7 @@ pub(super) const WRITE_HEADERS: &[&RequestHeader] =
     &[&IDEMPOTENCY_KEY, &CORRELATION_ID, &CAUSATION_ID, &TRACEPARENT, &AMZN_TRACE_ID];
 
 const ANY_TEXT: fn() -> Value = || json!({"type": "string"});
-/// A text that is stored as it came.
+/// A text that is stored unchanged.
 const VISIBLE_TEXT: fn() -> Value = || json!({"type": "string", "pattern": "^[!-~]{1,128}$"});
 
 pub(super) const IF_MATCH: RequestHeader = RequestHeader {

@@ -46,7 +46,7 @@ pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
 /// The commands of a request.
 pub(super) enum RequestedCommands {
     One(CommandRequest),
-    /// At least one, all or none of which are executed. A problem with one of them names its position.
+    /// At least one, all or none of which are executed. A problem with one of them contains its position.
     Batch(Vec<CommandRequest>),
 }
 

@@ -1,4 +1,4 @@
-//! The event of an invocation, and how it is read when its headers or the authorizer's result have an unexpected form.
+//! Reads the event of an invocation, even if its headers or the authorizer's result have an unexpected form.
 //!
 //! `lambda_http` expects every claim of a token to be a string. An event with another claim would fail the invocation,
 //! so such a claim is first converted into a string.
@@ -78,7 +78,7 @@ fn plain(authorizer: &RawValue) -> Value {
     plain.into()
 }
 
-/// The claims that have a text. Only a text or a number can name a subject or an issuer.
+/// The claims as strings. A subject or an issuer that is neither a string nor a number is left out.
 fn texts_by_name(claims: &RawValue) -> BTreeMap<String, String> {
     let is_usable = |name: &str, value: &RawValue| {
         !matches!(name, "sub" | "iss") || value.get().starts_with(|first: char| first == '"' || first.is_ascii_digit())
@@ -87,7 +87,7 @@ fn texts_by_name(claims: &RawValue) -> BTreeMap<String, String> {
     claims.filter_map(|(name, value)| Some((name, text(value)?))).collect()
 }
 
-/// The text of a value: its characters if it is a text, and its JSON otherwise.
+/// A value as a string: its characters if it is a string, its JSON otherwise, and `None` for null.
 fn text(value: &RawValue) -> Option<String> {
     match value.get().as_bytes().first()? {
         b'"' => serde_json::from_str(value.get()).ok(),

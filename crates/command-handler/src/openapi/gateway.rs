@@ -16,7 +16,7 @@ pub(super) fn schema() -> (&'static str, Value) {
         "description": "A response of the gateway in front of the API. Unlike a problem, it has no `type`.",
         "properties": {
             "message": {"type": "string"},
-            "type": {"const": "about:blank", "description": "Not sent; a problem without one is `about:blank`."},
+            "type": {"const": "about:blank", "description": "Not sent. A problem without `type` has the type `about:blank`."},
         },
         "required": ["message"],
         "examples": [{"message": "Forbidden"}],

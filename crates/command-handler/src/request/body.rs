@@ -88,9 +88,9 @@ struct Values<'a> {
 /// The place of a value. Bodies are smaller than 4 GB.
 struct Span {
     start: u32,
-    /// Its end in the text; of an array or an object, that of its opening bracket.
+    /// Its end in the text; for an array or an object, the end of its opening bracket.
     end: u32,
-    /// The position of the first value that is not within it.
+    /// The position of the next value that is not within it.
     next: u32,
 }
 
@@ -218,7 +218,7 @@ mod tests {
         for text in [MAX_DEPTH + 1, 1_000, 1_000_000].into_iter().flat_map(nested) {
             assert_eq!(reason(&text), "the body nests deeper than 100 levels");
         }
-        // Brackets in texts are no levels.
+        // Brackets in strings do not count as levels.
         assert_eq!(reason(&format!(r#"["{}\"{}"]"#, "[".repeat(200), "{".repeat(200))), "accepted");
         assert_eq!(reason(r#"["\\", [[]], "]"]"#), "accepted");
     }

@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(guest.principal.as_deref(), Some("r:1"));
         let pool_user = guest.iam.unwrap().pool_user.unwrap();
         assert_eq!((pool_user.pool_id.as_deref(), &pool_user.methods[0][..]), (Some("r:0"), "unauthenticated"));
-        // A user of a pool without an id is not the role that all users have.
+        // A pool user without an id must not become the role that all users share.
         let nobody = caller(json!({"iam": {"userArn": "arn", "userId": "AROA:x", "cognitoIdentity": {"amr": []}}}));
         assert_eq!((nobody.principal.as_deref(), nobody.actor()), (None, None));
     }

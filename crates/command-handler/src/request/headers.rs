@@ -30,7 +30,7 @@ pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Optio
     }
 }
 
-/// The value of a header that is stored as it came, so it must be short and visible.
+/// The value of a header that is stored unchanged, so it must be short and visible.
 pub(crate) fn visible_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     let Some(value) = single_value(headers, name)? else { return Ok(None) };
     match value.to_str() {

@@ -9,7 +9,7 @@ use lambda_http::RequestExt;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const AMZN_TRACE_ID: HeaderName = HeaderName::from_static("x-amzn-trace-id");
 
-/// The length of what follows the version: `-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
+/// The length of the part after the version: `-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
 const KNOWN: usize = 53;
 
 /// `traceparent` of W3C trace context, as version 00. The additions of a later version are left out, as the standard

@@ -24,7 +24,7 @@ pub(crate) struct WriteRequest {
     /// Whether to decide on a state that is folded from the first event.
     pub(crate) rebuild: bool,
     pub(crate) caller: Caller,
-    /// Who sent it and what it belongs to.
+    /// The sender of the request and the ids that it belongs to, as events record them.
     pub(crate) meta: Meta,
     /// The time until which its append is attempted.
     pub(crate) deadline: Instant,
@@ -71,7 +71,7 @@ impl FromRequest<Api> for WriteRequest {
     }
 }
 
-/// Who sent the request and what it belongs to, as events are recorded with it.
+/// The sender of the request and the ids that it belongs to, in the form that events record.
 fn meta(parts: &Parts, bounds: &Bounds, caller: &Caller, api: &Api) -> Result<Meta, Problem> {
     // Read again for its error: an id that cannot be stored is rejected.
     let correlation_id = visible_text(&parts.headers, "X-Correlation-Id")?;
