@@ -90,7 +90,7 @@ fn ids_sort_by_time_whatever_their_random_part() {
     let earlier = counter.decide_under(&at(NOW, most), &counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
     let later = counter.decide_under(&at(NOW + 1, 0), &earlier.after, &[("Add", json!({"amounts": [2]}))]).unwrap();
     assert!(ids(&earlier).last() < ids(&later).first());
-    // In a table their text sorts as they do.
+    // Their texts, which the table sorts by, have the same order.
     assert!(ids(&earlier)[1].to_string() < ids(&later)[0].to_string());
 }
 

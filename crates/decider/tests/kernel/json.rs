@@ -1,4 +1,4 @@
-//! JSON text stays as it was written, all the way from a command into a message.
+//! JSON text stays as it was written, from the command to the message.
 
 use daybook_decider::{Aggregate, CommandRequest, Commands, Context, Decision, EventType, Json};
 use schemars::JsonSchema;
@@ -20,7 +20,7 @@ const TEXTS: [&str; 9] = [
     "[[[[[[[[null]]]]]]]]",
 ];
 
-/// Carries whatever it is given, unopened.
+/// Stores and publishes the JSON of its command unchanged.
 struct Parcel;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
