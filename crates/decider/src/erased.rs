@@ -145,7 +145,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
         input: &DecisionInput,
     ) -> Result<Decided, CommandError> {
         let input = &input.after(before);
-        // Aggregates that do not exist or are deleted return the same error, whatever the data of the command is.
+        // A missing or deleted aggregate is reported before an error in the data of a command that changes it.
         let is_change = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
         match commands.first().filter(is_change) {
             Some(_) if before.version == 0 => Err(CommandError::Missing),

@@ -1,8 +1,8 @@
 //! Feeds: the events of one aggregate in order, and the events of one type across all aggregates by time.
 //!
 //! Invariant: a reader of the events of a type who follows the cursors sees every event exactly once. Events are
-//! ordered by the time of their decision, but become visible later. So a feed ends before the time `settled_up_to`:
-//! later events may still appear.
+//! ordered by the time of their decision, but become visible later. So a feed ends before the time `settled_up_to`,
+//! because events after it may still appear.
 
 use daybook_decider::{Meta, RecordedEvent};
 use daybook_table::{AggregateKey, EventItem, attributes, keys};

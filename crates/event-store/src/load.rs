@@ -98,7 +98,7 @@ impl EventStream<'_> {
 
     /// Folds from the cached state, unless it is so far behind that a snapshot saves reads: by more than twice
     /// `SNAPSHOT_EVERY` events, or by more than a page of 1 MB. It is twice, so that the process that takes the
-    /// snapshots needs one call.
+    /// snapshots needs only one call.
     async fn catch_up(&self, cached: Folded) -> Result<Folded, StoreError> {
         let version = cached.version();
         let query = self.events_between(version + 1, keys::MAX_SEQ_NUM).limit(self.page().saturating_mul(2));

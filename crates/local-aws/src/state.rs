@@ -139,7 +139,8 @@ impl StateFile {
         Ok(())
     }
 
-    /// Removes the checkpoints of all other readers: the stream would keep its records for them forever.
+    /// Removes the checkpoints of all other readers: otherwise, the stream would never delete the records that these
+    /// have not settled.
     ///
     /// # Errors
     ///

@@ -39,7 +39,7 @@ fn events_fold_into_the_same_state_together_or_one_by_one() {
 }
 
 #[test]
-fn before_the_first_event_there_is_the_default_state_at_version_zero() {
+fn aggregate_before_its_first_event_has_the_default_state_at_version_zero() {
     let counter = Subject::of::<Counter>();
     let unborn = counter.fold(&[]);
     assert_eq!((unborn.version(), unborn.message_seq(), unborn.history_bytes()), (0, 0, 0));

@@ -31,7 +31,7 @@ fn event_numbers_continue_over_decisions_without_a_gap() {
 }
 
 #[test]
-fn message_numbers_continue_over_decisions_and_indexes_start_anew_for_each_event() {
+fn message_numbers_continue_over_decisions_and_indexes_restart_for_each_event() {
     let counter = Subject::of::<Counter>();
     let first = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
     let second = counter.decide(&first.after, &[("Add", json!({"amounts": [0, 2, 1]}))]).unwrap();

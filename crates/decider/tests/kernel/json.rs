@@ -111,7 +111,7 @@ fn parse_accepts_exactly_one_json_value() {
 }
 
 #[test]
-fn texts_are_equal_only_if_every_byte_is() {
+fn texts_are_equal_only_if_all_bytes_are_equal() {
     let json = |text: &str| Json::parse(text.to_owned()).unwrap();
     assert_eq!(json("{}"), Json::empty_object());
     assert_ne!(json("{ }"), Json::empty_object());

@@ -174,7 +174,7 @@ fn row(item: impl serde::Serialize) -> dynoxide::Item {
 }
 
 #[tokio::test]
-async fn a_load_of_100_000_events_costs_what_a_load_of_100_costs() {
+async fn load_of_100_000_events_costs_as_much_as_a_load_of_100() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

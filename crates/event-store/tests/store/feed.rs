@@ -134,7 +134,7 @@ async fn a_sharded_feed_is_merged_in_order() {
 }
 
 #[tokio::test]
-async fn raising_the_number_of_shards_hides_nothing() {
+async fn raising_the_number_of_shards_hides_no_event() {
     let table = TestTable::new().await;
     let with = |event_type_shards| table.store_with(StoreSettings { event_type_shards, ..settings() });
     let mut written = Vec::new();

@@ -41,8 +41,8 @@ async fn append(
     now: Timestamp,
 ) -> Result<Loaded, AppendError> {
     let idempotency = IdempotencyKey { key: "k-1", digest: "d1", earlier_digest: None, ttl: Duration::from_hours(24) };
-    let keep = ResponseToStore { idempotency, response, now };
-    store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), deadline()).await
+    let to_store = ResponseToStore { idempotency, response, now };
+    store.append(subject.model(), &subject.key, before.version(), decided, Some(to_store), deadline()).await
 }
 
 fn an_opening() -> (Subject, Folded, Decided) {

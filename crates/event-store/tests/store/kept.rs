@@ -160,12 +160,12 @@ async fn new_release_does_not_replace_a_kept_snapshot_of_the_same_event() {
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
         older.command(&table.store(), "Start", json!({"lines": ["1"]})).await;
         take(&table.store_with(StoreSettings { snapshot_keep: keep, ..settings() }), &older).await;
-        // The latest snapshot is of the older release, so it is copied to the kept ones. A repeated call changes nothing.
+        // The latest snapshot is of the older release, so it is copied to the kept ones. A repeated call has no effect.
         assert_eq!(take(&keeping(&table, 1), &newer).await, SnapshotOutcome::Taken { version: 1 });
         assert_eq!(take(&keeping(&table, 1), &newer).await, SnapshotOutcome::NotNewer);
-        let newest = table.row(&older.key, keys::SNAPSHOT).await.unwrap();
+        let latest = table.row(&older.key, keys::SNAPSHOT).await.unwrap();
         let kept = table.row(&older.key, &keys::kept_snapshot_sk(1)).await.unwrap();
-        assert_eq!((number(&newest, "stateVersion"), number(&kept, "stateVersion")), (2, 1));
+        assert_eq!((number(&latest, "stateVersion"), number(&kept, "stateVersion")), (2, 1));
         assert!(kept.contains_key("ttl"));
     }
 }

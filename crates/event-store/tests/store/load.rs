@@ -103,7 +103,7 @@ async fn a_stale_cache_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn cache_that_is_far_behind_costs_no_more_than_none() {
+async fn load_with_a_cache_that_is_far_behind_makes_few_calls() {
     for snapshots in [true, false] {
         let table = TestTable::new().await;
         let (one, other) = (table.store(), table.store());

@@ -236,7 +236,7 @@ async fn metadata_that_stays_behind_the_events_is_corrupt() {
 }
 
 #[tokio::test]
-async fn request_with_a_key_whose_response_was_lost_is_no_repetition() {
+async fn request_with_a_key_whose_response_was_lost_is_reported_as_decided() {
     // A payment, and a command without effect, which only stores its response.
     for (command, data) in [
         ("RecordTransaction", json!({"desc": "", "amount": 1})),

@@ -80,7 +80,7 @@ async fn verify_of_a_stream_of_many_pages_finds_nothing() {
 }
 
 #[tokio::test]
-async fn outbox_rows_may_be_missing_once_they_can_have_expired() {
+async fn outbox_row_that_may_have_expired_is_not_reported_missing() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     table.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
@@ -278,10 +278,10 @@ async fn event_of_a_shard_that_the_feed_does_not_read_is_reported() {
 #[tokio::test]
 async fn messages_that_differ_from_their_events_are_reported() {
     let sk = "OUTBOX#000000000004#0";
-    let says = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
-    let detail = says("detail/metadata/messageSeq", "3, expected 5");
-    expect(sk, [(attributes::MESSAGE_SEQ, n(5))], &[&detail, &says("messageSeq", "5, expected 3")]).await;
-    expect(sk, [("seqNum", n(3))], &[&says("seqNum", "3, expected 4")]).await;
+    let differs = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
+    let detail = differs("detail/metadata/messageSeq", "3, expected 5");
+    expect(sk, [(attributes::MESSAGE_SEQ, n(5))], &[&detail, &differs("messageSeq", "5, expected 3")]).await;
+    expect(sk, [("seqNum", n(3))], &[&differs("seqNum", "3, expected 4")]).await;
     expect(sk, [("detail", s("{"))], &["OUTBOX#000000000004#0 unreadable: *detail: EOF"]).await;
     expect(sk, [("detail", s("{}"))], &["OUTBOX#000000000004#0 unreadable: *the detail has no metadata"]).await;
     expect(sk, [("ttl", s("soon"))], &["OUTBOX#000000000004#0 unreadable: "]).await;
@@ -375,7 +375,7 @@ async fn row_of_an_unknown_kind_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_written_meanwhile_is_clean() {
+async fn verify_of_a_stream_that_is_written_meanwhile_finds_nothing() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     let writer = table.store();

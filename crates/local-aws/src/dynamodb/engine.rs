@@ -14,7 +14,7 @@ use rusqlite::Connection;
 /// How long a statement waits while the engine writes. The engine uses the same time limit.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a stream keeps its records, in seconds: 24 hours, as in DynamoDB.
+/// The time for which a stream stores its records, in seconds: 24 hours, as in DynamoDB.
 const RETENTION_SECONDS: u32 = 24 * 60 * 60;
 
 /// Maximum number of the oldest records that are deleted with each new one, if they are too old. More than one, so that
