@@ -19,7 +19,7 @@ pub(crate) struct State {
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub(crate) enum Command {
-    /// Starts at a number. Below zero, it is rejected, and the rejection is recorded.
+    /// Starts at a number. A number below zero is rejected; a counter that exists would record the rejection.
     Start { at: i64 },
     /// Adds each amount with an event of its own.
     Add { amounts: Vec<i64> },

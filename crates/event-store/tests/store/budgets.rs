@@ -29,7 +29,7 @@ async fn command_on_a_warm_cache_makes_one_call() {
         todo.command(&store, "UpdateTodo", json!({"title": title, "message": ""})).await;
         assert_eq!(table.operations(), ["TransactWriteItems"]);
     }
-    // A state that a load has cached saves reads as one that an append has cached.
+    // A state that a load has cached saves the same reads as one that an append has cached.
     let loaded = table.store();
     todo.load(&loaded).await;
     table.proxy.take_calls();

@@ -292,7 +292,7 @@ async fn unusable_kept_snapshot_does_not_hide_an_older_one() {
         again.insert("lastSeqNum".into(), AttributeValue::N("200".into()));
         table.put(again).await;
     }
-    // Nor does a latest snapshot that cannot be read.
+    // An unreadable latest snapshot does not hide it either.
     table.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
     let at = account.load(&table.store()).await;
     assert_eq!((at.version(), &state(&at)["balance"]), (400, &json!(balance(400))));

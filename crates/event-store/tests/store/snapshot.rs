@@ -128,7 +128,7 @@ async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
     let lines = ["A", "!B", "C"];
     older.command(&table.store(), "Start", json!({ "lines": lines })).await;
     assert_eq!(take(&table.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
-    // Only the older release uses the snapshot, whose state is changed to show that.
+    // The state in the snapshot is changed, to show that only the older release uses it.
     let other = [("state", AttributeValue::S(r#"{"lines":["other"]}"#.into()))];
     table.tamper(&older.key, keys::SNAPSHOT, other).await;
     assert_eq!(state(&older.load(&table.store()).await)["lines"], json!(["other"]));
