@@ -29,7 +29,7 @@ async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<Fe
     loop {
         let page = feed(store, event_type, after, limit).await;
         assert!(page.items.len() <= limit);
-        assert!(!page.more || !page.items.is_empty(), "a page that leads on has something to tell");
+        assert!(!page.more || !page.items.is_empty(), "a page with a successor has items");
         after = page.items.last().map(|found| found.event.event_id).or(after);
         assert_eq!(page.cursor, after.unwrap_or(Ulid::nil()));
         pages.push(page.items);
@@ -284,7 +284,7 @@ async fn feed_skips_an_unreadable_row_and_names_it() {
                 assert!(page.items.len() + page.unreadable.len() <= limit + 1, "limit {limit}");
                 found.extend(page.items.iter().map(name));
                 unreadable.extend(page.unreadable.iter().map(|row| (row.to_string(), row.aggregate(), row.seq_num())));
-                assert!(!page.more || Some(page.cursor) > after, "the cursor leads on");
+                assert!(!page.more || Some(page.cursor) > after, "the cursor of a page with a successor advances");
                 after = Some(page.cursor);
                 if !page.more {
                     break;

@@ -110,7 +110,7 @@ async fn snapshot_taken_between_the_reads_of_a_load_is_used() {
     }
     let loaded = load.await;
     assert_eq!((loaded.version(), &state(&loaded)["balance"]), (8, &json!(balance(8))));
-    assert_eq!(table.operations(), ["Query"], "it looked again, and did not begin anew");
+    assert_eq!(table.operations(), ["Query"], "only the later events are read again");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn ignored_snapshot_logs_a_warning_with_its_aggregate() {
     let good = snapshot(&table, &account).await;
     take_log();
     account.load(&table.store()).await;
-    assert_eq!(take_log(), [json!(null); 0], "a good one is used without a word");
+    assert_eq!(take_log(), [json!(null); 0], "a valid snapshot is used without a log line");
 
     let number = |value: &str| AttributeValue::N(value.to_owned());
     for (attribute, value, message, fields) in [
