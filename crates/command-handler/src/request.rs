@@ -19,5 +19,5 @@ mod write_request;
 
 pub(crate) use self::caller::RequestCaller;
 pub(crate) use self::path::PathParameters;
-pub(crate) use self::query::QueryParameters;
+pub(crate) use self::query::{NoQuery, QueryParameters};
 pub(crate) use self::write_request::{WriteQuery, WriteRequest};

@@ -26,7 +26,7 @@ pub(crate) struct Endpoint {
     pub(crate) command: Option<fn(Commands) -> Option<&'static str>>,
     pub(crate) summary: &'static str,
     pub(crate) description: &'static str,
-    /// The schema of the query parameters.
+    /// The schema of the query parameters. If there are none, the handler reads `QueryParameters<NoQuery>`.
     pub(crate) query: Option<fn() -> Schema>,
     pub(crate) request_headers: &'static [&'static [&'static RequestHeader]],
     pub(crate) request_body: Option<RequestBody>,

@@ -82,7 +82,6 @@ mod tests {
     #[test]
     fn each_route_of_the_router_is_documented() {
         let routes: BTreeSet<_> = ENDPOINTS.iter().map(|endpoint| endpoint.path).collect();
-        assert_eq!((ENDPOINTS.len(), routes.len()), (9, 6), "{routes:?}");
         let registry = aggregates::registry().unwrap();
         let paths: BTreeSet<_> = routes
             .iter()
