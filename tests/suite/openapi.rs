@@ -297,7 +297,7 @@ fn each_operation_documents_the_responses_of_the_gateway() {
         }
     }
     // Unlike a problem, a response of the gateway has no `type`.
-    let fits = |response: &Value| Document::get().fits("/components/schemas/GatewayResponse", response).is_ok();
+    let fits = |response: &Value| Document::get().fits("/components/schemas/GatewayAnswer", response).is_ok();
     assert!(fits(&json!({"message": "Forbidden"})));
     assert!(!fits(&json!({"message": "Forbidden", "type": "urn:daybook:problem:not-found"})));
 }

@@ -21,7 +21,7 @@ pub(super) fn schema() -> (&'static str, Value) {
         "required": ["message"],
         "examples": [{"message": "Forbidden"}],
     });
-    ("GatewayResponse", schema)
+    ("GatewayAnswer", schema)
 }
 
 /// The response with this status, whose body has this schema.
