@@ -405,7 +405,7 @@ async fn internal_error_response_contains_no_internal_text() {
             (Method::POST, "/account/1/commands?rebuild=true", Some(transaction.as_str())),
         ] {
             let response = suite.send(method, path, &[JSON], body).await.expect_problem(500, "internal");
-            assert_eq!(response.body["detail"], "the service failed; its log says why", "{attribute}");
+            assert_eq!(response.body["detail"], "the service failed; its log contains the reason", "{attribute}");
         }
     }
     put(&suite, sound).await;

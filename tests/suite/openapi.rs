@@ -2,6 +2,8 @@
 //!
 //! `Suite::send` checks that the document contains every response of the other tests.
 
+use std::collections::BTreeSet;
+
 use axum::body::Body;
 use axum::http::{Method, Request};
 use daybook_command_handler::ApiSettings;
@@ -218,6 +220,12 @@ async fn each_problem_is_returned_as_its_example() {
         ("Refused", post("/account/123/commands", &[], pay)),
         ("KeyReused", post("/todo", &[key], update("other"))),
     ];
+    // The others need an outage, a race or an instance of another kind; the tests of those compare them.
+    let elsewhere = ["Contended", "IfMatchRequired", "Internal", "NewerRelease", "OutcomeUnknown", "Unavailable"];
+    let covered: BTreeSet<_> = cases.iter().map(|(kind, _)| *kind).chain(elsewhere).collect();
+    let schemas = Document::get().json()["components"]["schemas"].as_object().unwrap();
+    assert_eq!(covered, schemas.keys().filter_map(|name| name.strip_suffix("Problem")).collect());
+
     let shown = |kind: &str| &Document::get().json()["components"]["examples"][kind]["value"];
     for (kind, request) in cases {
         let returned = instance.ask(request).await;

@@ -128,7 +128,7 @@ impl Aggregate for Todo {
             (Access::Read | Access::ReadMeta | Access::Command(_), Some(State { owner: Some(owner), .. })) => {
                 caller.principal.as_ref() == Some(owner)
             }
-            // A list and a feed show the to-dos of all owners. Without an authorizer, the API has no owners.
+            // A list and a feed show the to-dos of all owners. Without an authorizer, to-dos have no owners.
             (Access::List | Access::Feed(_) | Access::ReadMeta, None) => !caller.is_authenticated,
             _ => true,
         };

@@ -7,11 +7,12 @@
 //! In reading order:
 //! - `args`, `error`: the options, and why the stack does not start.
 //! - `stack`: starts and stops all parts.
-//! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: what its HTTP servers share. `stop`: their end.
+//! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: the parts that its HTTP servers share.
+//!   `stop`: the signal that ends the stack.
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
-//! - `stream`: the table's stream, shard by shard. `checkpoints`: how far a mapping has settled it. `discarded`: the records that
-//!   a mapping discarded.
+//! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
+//!   `discarded`: the records that mappings discarded.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 

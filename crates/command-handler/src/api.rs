@@ -17,12 +17,12 @@ pub struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Arc<EventStore>,
     pub(crate) settings: ApiSettings,
-    /// The text of the OpenAPI document, which is written when it is first asked for: a cold start has no time for it.
+    /// The text of the OpenAPI document. The first request for it writes it, so that it does not slow down cold starts.
     pub(crate) document: Arc<OnceLock<String>>,
 }
 
 impl Api {
-    /// The API of these aggregates over that store.
+    /// The API of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
         signals::describe();
         Self { registry: Arc::new(registry), store: Arc::new(store), settings, document: Arc::default() }

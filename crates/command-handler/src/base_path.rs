@@ -9,7 +9,8 @@ use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::Response;
 use lambda_http::tower::ServiceExt;
 
-/// The routes below a base path. A request may have it, or may have lost it on its way; the paths in responses have it.
+/// The routes below a base path. A request may come with or without the base path; the paths in responses always have
+/// it.
 pub(crate) fn below(base_path: &str, routes: Router) -> Router {
     if base_path.is_empty() {
         return routes;
@@ -28,7 +29,7 @@ pub(crate) fn below(base_path: &str, routes: Router) -> Router {
     Router::new().fallback_service(routes.map_request(stripped).map_response(prefixed))
 }
 
-/// The URI without the base path, if it begins with that.
+/// The URI without the base path, if it begins with it.
 fn without(base_path: &str, uri: &Uri) -> Option<Uri> {
     let rest = uri.path().strip_prefix(base_path).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();

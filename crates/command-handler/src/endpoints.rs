@@ -1,4 +1,4 @@
-//! The endpoints, one in each file: what it answers to, how it is documented, and its handler.
+//! The endpoints, one in each file: its route, its documentation and its handler.
 //!
 //! A new endpoint needs its file and its place in [`ENDPOINTS`]; the router and the OpenAPI document take it from
 //! there.

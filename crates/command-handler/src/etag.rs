@@ -1,7 +1,7 @@
 //! Entity tags: `"<version>-<state version>"`.
 //!
-//! The version of an aggregate is the number of its events. `STATE_VERSION` names the fold: another release may fold the
-//! same events into another state, which no cache may take for this one.
+//! The version of an aggregate is the number of its events. The state version is the `STATE_VERSION` of the aggregate
+//! type: another release may fold the same events into another state, and a cache must distinguish the two.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
@@ -41,7 +41,7 @@ impl IfMatch {
         version.map(Self::Version)
     }
 
-    /// The text that all texts of the same meaning have in common.
+    /// The same text for all forms of this condition.
     pub(crate) fn canonical(self) -> String {
         match self {
             Self::Exists => "*".to_owned(),
@@ -50,7 +50,7 @@ impl IfMatch {
     }
 }
 
-/// Whether `If-None-Match` names this tag: the caller has the state already. A weak tag matches too.
+/// Whether `If-None-Match` contains this tag: the caller already has the state. A weak tag matches too.
 pub(crate) fn is_none_match(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     headers
         .get_all(header::IF_NONE_MATCH)

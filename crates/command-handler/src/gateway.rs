@@ -1,10 +1,10 @@
-//! Requests of API Gateway, made into HTTP requests.
+//! Converts requests of API Gateway into HTTP requests.
 //!
-//! An HTTP API passes on the path decoded and the query as the client wrote it, and `lambda_http` makes a URL of both
-//! as they stand. There a `#` in an id would end the path, `..` would climb it, and a quote in the query would end the
-//! process, because no URL has one. So both are encoded first, and a path means in Lambda what it means elsewhere. The
-//! exceptions are an encoded slash, which is a slash like any other by the time it comes here, and an encoded question
-//! mark, at which API Gateway is said to end the path.
+//! An HTTP API passes on the decoded path, and the query as the client wrote it. `lambda_http` makes a URL of both
+//! without encoding them. In this URL, a `#` in an id would end the path, `..` would remove a segment, and a quote in
+//! the query would end the process, because a URL cannot contain one. So this module encodes both first, and a path
+//! means the same in Lambda as elsewhere. There are two exceptions: an encoded slash arrives as an ordinary slash, and
+//! API Gateway is said to end the path at an encoded question mark.
 
 mod event;
 mod headers;
@@ -23,13 +23,14 @@ use serde_json::{Value, json};
 
 pub use self::event::ApiEvent;
 
-/// What stands for itself in a segment of a path is what [`daybook_table::keys::is_id`] knows, and nothing else.
+/// The characters to encode in a segment of a path: all except those of ids ([`daybook_table::keys::is_id`]).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
 
-/// What the query of a URI cannot hold. A percent sign can be there: the client has encoded what it meant to.
+/// The characters that the query of a URI cannot contain. A percent sign stays, because the client has already encoded
+/// the query.
 const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// The maximum bytes of a path and a query. A URI has room for 64 KiB, and API Gateway takes no more than 10 KB, which
+/// The maximum bytes of a path and a query. A URI can have 64 KiB. API Gateway accepts a maximum of 10 KB, which
 /// encoding makes longer.
 const MAX: usize = 65_000;
 
@@ -46,7 +47,7 @@ pub fn function(
 ///
 /// # Errors
 ///
-/// When the result has not the form of one.
+/// When the JSON does not have the form of such a result.
 pub fn with_authorizer(request: Request, authorizer: &Value) -> Result<Request, serde_json::Error> {
     let http = json!({"method": request.method().as_str(), "path": request.uri().path()});
     let event = json!({"requestContext": {"http": http, "authorizer": authorizer}});
@@ -58,17 +59,17 @@ pub fn with_authorizer(request: Request, authorizer: &Value) -> Result<Request, 
     }
 }
 
-/// The request as one that HTTP allows, whatever it asks for.
+/// The request with its path and query encoded, so that it is valid HTTP whatever the client sent.
 pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
     if let LambdaRequest::ApiGatewayV2(request) = &mut request {
-        // Not every host that a client can name is one that a URL has, and nothing else asks for it.
+        // The host is removed: a client can name one that a URL cannot contain, and nothing else reads it.
         let domain = request.request_context.domain_name.take().unwrap_or_default();
         let stage = request.request_context.stage.take().unwrap_or_default();
         let raw_path = request.raw_path.as_deref().unwrap_or_default();
         let mut path = path(without_stage(raw_path, &stage, &domain));
         let mut query = query(request.raw_query_string.as_deref().unwrap_or_default());
         if path.len() + query.len() > MAX {
-            // No route is there.
+            // No route has this path.
             (path, query) = ("/".to_owned(), String::new());
         }
         request.raw_path = Some(path);
@@ -78,16 +79,17 @@ pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
     request
 }
 
-/// The path without the stage. A path has a named stage where the API is called by its own domain; by a custom domain, it
-/// has the key of the API mapping instead, which is the base path of the settings.
+/// The path without the stage. A path begins with the stage if the stage has a name and the API is called by its own
+/// domain. If it is called by a custom domain, the path begins with the key of the API mapping instead, which is the
+/// base path of the settings.
 fn without_stage<'a>(path: &'a str, stage: &str, domain: &str) -> &'a str {
     let rest = path.strip_prefix('/').and_then(|path| path.strip_prefix(stage));
     let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
     rest.filter(|_| !stage.is_empty() && domain.contains(".execute-api.")).unwrap_or(path)
 }
 
-/// A path, given literally. Where a URL is read, a segment of `.` or `..` is one even when its dots are encoded, so it
-/// becomes `%2e` or `%2e%2e`, literally: that is no id either.
+/// Encodes a literal path. Readers of URLs interpret a segment `.` or `..` even if its dots are encoded. It therefore
+/// becomes the literal text `%2e` or `%2e%2e`, which is not an id either.
 fn path(literal: &str) -> String {
     let segments = literal.strip_prefix('/').unwrap_or(literal).split('/');
     let mut path = String::new();
@@ -102,7 +104,7 @@ fn path(literal: &str) -> String {
     path
 }
 
-/// A query, given as the client wrote it.
+/// Encodes a query that the client wrote.
 fn query(written: &str) -> String {
     utf8_percent_encode(written, QUERY).collect()
 }

@@ -1,19 +1,19 @@
 //! Lambda 1: commands and queries over HTTP.
 //!
-//! A request is parsed, the aggregate is loaded and decides, the events are appended, and the request is answered. This
-//! crate knows neither the rules of an aggregate nor how anything is stored.
+//! Parses each request, loads the aggregate, lets it decide, appends the events and responds. This crate contains neither
+//! the rules of an aggregate nor the format of stored items.
 //!
 //! Invariants:
-//! - Only an append may be built on a cached state, because its condition finds out whether that is current. Every
-//!   other answer is given from a state that was read for it.
+//! - Only an append may be based on a cached state, because its condition fails if that state is outdated. Every other
+//!   response is based on a state that was read for it.
 //! - Every error is a `Problem`, whose type has one status.
 //! - A route, its handler and its documentation are one endpoint; there is no other list of routes.
 //!
 //! In reading order:
-//! - [`gateway`]: the way in, in Lambda.
+//! - [`gateway`]: requests of API Gateway as HTTP requests.
 //! - `router`: the routes of all endpoints.
-//! - `endpoints`: one file each; `endpoints::write` is the one path of all writes.
-//! - `request`, `response`: what they read and answer.
+//! - `endpoints`: one file for each; all writes use `endpoints::write`.
+//! - `request`, `response`: the parts of requests and responses.
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.

@@ -1,13 +1,13 @@
 //! The OpenAPI 3.1 document of the API, made from the endpoints and the registered aggregates.
 //!
-//! Schemas come from the types that are read and written, and examples from aggregates that carry out a sample of each
-//! command, so what they show is what the code does.
+//! Schemas come from the types that are read and written, and examples from aggregates that execute a sample of each
+//! command, so the examples show what the code does.
 //!
 //! In reading order:
-//! - `document`: the whole of it.
+//! - `document`: the whole document.
 //! - `operation`: an endpoint as an operation; `subject`: what it is about.
-//! - `problems`, `gateway`: the answers that operations share.
-//! - `headers`, `parameters`: the headers of answers, and what a request has beside its body.
+//! - `problems`, `gateway`: the responses that operations share.
+//! - `headers`, `parameters`: the headers of responses, and the parameters of requests.
 //! - `schemas`, `json_schema`: the schemas.
 //! - `examples`, `sample`: the examples.
 //! - `component`: the names of shared parts.

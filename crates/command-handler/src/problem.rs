@@ -1,13 +1,13 @@
-//! Errors as `application/problem+json` (RFC 9457): a stable `type`, and never an internal text.
+//! Errors as `application/problem+json` (RFC 9457): a stable `type`, and no internal text.
 //!
-//! Each type of problem is defined once, as a [`ProblemType`], next to the function that words its details. A new type
-//! needs this definition, and a place among the problems of the endpoints that answer with it; the document takes it
+//! Each type of problem is defined once, as a [`ProblemType`], next to the function that writes its details. A new type
+//! needs this definition, and an entry in the problems of the endpoints that return it; the OpenAPI document takes it
 //! from there.
 //!
 //! In reading order:
-//! - `response`: a problem as an answer, and its line in the log.
+//! - `response`: a problem as a response, and its line in the log.
 //! - `request`, `aggregate`, `service`: the types, by what is wrong.
-//! - `errors`: which problems errors of the store and of aggregates are.
+//! - `errors`: the problem for each error of the store and of an aggregate.
 
 mod aggregate;
 mod errors;

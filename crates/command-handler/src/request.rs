@@ -1,11 +1,11 @@
-//! What a request means.
+//! Parses and checks requests.
 //!
 //! In reading order:
-//! - `bounds`: the time that a request may take, and the id that it is correlated by.
+//! - `bounds`: the time that a request may take, and its correlation id.
 //! - `path`, `query`, `headers`, `body`: its parts.
 //! - `caller`, `trace`: who sent it, and the trace that it belongs to.
 //! - `idempotency`: the key that makes a repetition harmless.
-//! - `write_request`: all that a write needs of them.
+//! - `write_request`: the parts that a write needs.
 
 pub(crate) mod body;
 pub(crate) mod bounds;
@@ -19,5 +19,5 @@ mod write_request;
 
 pub(crate) use self::caller::RequestCaller;
 pub(crate) use self::path::PathParameters;
-pub(crate) use self::query::QueryParameters;
+pub(crate) use self::query::{NoQuery, QueryParameters};
 pub(crate) use self::write_request::{WriteQuery, WriteRequest};

@@ -1,5 +1,5 @@
-//! What answers are made of: JSON within the size that Lambda passes on, the answer to a write, and events and
-//! messages. The comments on these structs and their fields are descriptions in the OpenAPI document.
+//! The parts of responses: JSON within Lambda's size limit, the response to a write, and events and messages. The
+//! comments on these structs and their fields are descriptions in the OpenAPI document.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -20,16 +20,16 @@ const MAX_RESPONSE: usize = 6 * 1024 * 1024 - 16 * 1024;
 
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// A response with a JSON body; the problem where that is too large.
+/// A response with a JSON body, or the given problem if the body is too large.
 pub(crate) fn json_response(body: &impl Serialize, too_large: impl FnOnce() -> Problem) -> Result<Response, Problem> {
     let body = json_text(body)?.ok_or_else(too_large)?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
-/// A JSON text; none where it is too large for a response.
+/// A JSON text; `None` if it is too large for a response.
 pub(crate) fn json_text(body: &impl Serialize) -> Result<Option<String>, Problem> {
     let body = serde_json::to_string(body).map_err(problem::internal)?;
-    // Lambda's own response holds the body as a JSON string, where each of these takes a character more.
+    // Lambda's own response holds the body as a JSON string, in which each of these characters needs one more.
     let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
     Ok((body.len() + escapes <= MAX_RESPONSE).then_some(body))
 }
@@ -66,7 +66,7 @@ pub(crate) struct WriteResponse<'a> {
     /// large to be stored; the write is executed all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'a Json>,
-    /// The appended events; empty if there was nothing to do. Omitted together with `messages` if the response is too large
+    /// The appended events; empty if nothing was appended. Omitted together with `messages` if the response is too large
     /// to be stored under an `Idempotency-Key` even without `state`; the events can be read at `/events`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) events: Option<Vec<EventJson<'a>>>,
@@ -88,11 +88,11 @@ pub(crate) struct EventJson<'a> {
     /// A ULID: unique, and sorting by time.
     #[schemars(regex(pattern = ULID))]
     event_id: String,
-    /// Its name.
+    /// The event type.
     event_type: &'a str,
     /// The version of the event's stored form.
     event_version: u32,
-    /// What happened.
+    /// The data of the event.
     data: &'a Json,
     /// The origin of the command. Omitted if the aggregate type does not show it to the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub(crate) struct MessageJson<'a> {
     /// A ULID; the same at every delivery, so consumers deduplicate on it.
     #[schemars(regex(pattern = ULID))]
     message_id: String,
-    /// Its name, the `detail-type` on the bus.
+    /// The message type, which is the `detail-type` on the bus.
     message_type: &'a str,
     /// The number of the message within its aggregate, from 1 without a gap.
     #[schemars(range(min = 1))]

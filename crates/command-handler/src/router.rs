@@ -1,4 +1,4 @@
-//! The service: the same in Lambda, on one machine and under test.
+//! The router: the same in Lambda, in the local stack and in tests.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,8 @@ pub fn router(api: Api) -> Router {
     Router::new().fallback_service(ServiceExt::<Request>::map_response(routes, without_other_allow))
 }
 
-/// The router knows which methods a path takes, but not which an aggregate of some type does.
+/// The response to a method that the resource does not support. The router knows the methods of a path, but not those
+/// of an aggregate, which depend on its type.
 async fn method_not_allowed(
     State(api): State<Api>,
     route: MatchedPath,
@@ -43,13 +44,14 @@ async fn method_not_allowed(
 ) -> Problem {
     let type_name = names.ok().and_then(|PathParameters(mut names)| names.remove("type"));
     match type_name.map(|type_name| api.model(&type_name)).transpose() {
-        // A resource that does not exist takes no other method either.
+        // A resource that does not exist supports no other method either.
         Err(unknown_type) => unknown_type,
         Ok(model) => problem::method_not_allowed(method.as_str(), model.filter(|_| route.as_str() == AGGREGATE_PATH)),
     }
 }
 
-/// Axum adds `Allow` to whatever [`method_not_allowed`] responds, and a resource that does not exist allows no method.
+/// Removes `Allow` from responses other than 405. Axum adds it to every response of [`method_not_allowed`], but a
+/// resource that does not exist supports no method.
 fn without_other_allow(mut response: Response) -> Response {
     if response.status() != StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().remove(header::ALLOW);

@@ -27,7 +27,7 @@ impl ApiSettings {
     ///
     /// # Errors
     ///
-    /// When one is something else.
+    /// When a variable has another value.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let hours: u32 = environment.number("IDEMPOTENCY_TTL_HOURS", 24, 1..=8_760)?;
         Ok(Self {
@@ -85,7 +85,7 @@ pub fn store_settings(environment: &Environment) -> Result<StoreSettings, Settin
     })
 }
 
-/// The time for which feeds hold back an event, from `FEED_DELAY_MS`.
+/// The time after which feeds contain an event, from `FEED_DELAY_MS`.
 ///
 /// # Errors
 ///

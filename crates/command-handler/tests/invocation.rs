@@ -20,8 +20,8 @@ impl Drop for Function {
     }
 }
 
-/// Starts the process. Each event that is sent becomes an invocation; what comes back is the last part of the path that the
-/// process posted to (`response` or `error`), and the body.
+/// Starts the process. Each event that is sent becomes an invocation; the receiver gets the last part of the path that
+/// the process posted to (`response` or `error`), and the body.
 fn start() -> (Function, Sender<String>, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

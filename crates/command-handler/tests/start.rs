@@ -1,11 +1,11 @@
-//! The function's process: what cannot start says why in the log.
+//! The function's process logs why it cannot start.
 
 use std::process::Command;
 
 use serde_json::Value;
 
 #[test]
-fn a_bad_setting_ends_it_with_a_line_of_level_error() {
+fn bad_setting_ends_the_process_with_an_error_line() {
     let environment = [("TABLE_NAME", "daybook"), ("EVENT_TYPE_SHARDS", "0"), ("AWS_REGION", "us-east-1")];
     let output = Command::new(env!("CARGO_BIN_EXE_command-handler")).env_clear().envs(environment).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

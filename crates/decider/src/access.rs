@@ -3,14 +3,14 @@
 /// What a caller asks to do with an aggregate or with all aggregates of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access<'a> {
-    /// Reads the state or the events of an aggregate. The state is the one that is returned, or the current one for
-    /// events.
+    /// Reads the state or the events of an aggregate. The check has the state that is returned, or for events the
+    /// current one.
     Read,
-    /// Sees the `meta` of events: who sent their commands, and from where. Without it, responses leave `meta` out. There
-    /// is no state for a feed.
+    /// Reads the `meta` of events: who sent their commands, and from where. When it is refused, responses omit `meta`.
+    /// For a feed, there is no state.
     ReadMeta,
-    /// Folds a state from its first event (`?rebuild=true`), in addition to the read or the commands. It is checked
-    /// before the state is read, so there is no state.
+    /// Folds the state from the first event (`?rebuild=true`). It is checked in addition to the read or the commands,
+    /// and before the state is read, so there is no state.
     Rebuild,
     /// Lists the aggregates of the type. There is no state.
     List,
@@ -24,12 +24,12 @@ pub enum Access<'a> {
 /// Whether a caller may do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization {
-    /// Allowed, whatever the state is. A check without a state that returns this needs no check with one, which saves
-    /// reading the state.
+    /// Allowed, whatever the state is. When a check without a state returns this, no check with a state follows, which
+    /// saves reading the state.
     Unrestricted,
     /// Allowed.
     Allowed,
-    /// Refused: the caller gets status 403.
+    /// Refused: the caller receives status 403.
     Refused,
 }
 

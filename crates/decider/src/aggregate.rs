@@ -62,7 +62,7 @@ pub trait Aggregate: Send + Sync + 'static {
     fn decide(state: &Self::State, command: Self::Command, context: &Context<'_, Self::Event>)
     -> Decision<Self::Event>;
 
-    /// The state after one more event. Total: an event is a fact, it cannot fail.
+    /// The state after one more event. Total: an event is a fact, so its fold cannot fail.
     fn evolve(state: Self::State, event: &Self::Event) -> Self::State;
 
     /// The messages to publish for one event: by default the event itself.
@@ -80,8 +80,9 @@ pub trait Aggregate: Send + Sync + 'static {
     /// Whether the caller may do this: by default everybody whom the API's authorizer admits.
     ///
     /// A command is checked on the state that it is decided on, a read on the state that it returns. `state` is `None`
-    /// where there is no state: see [`Access`]. Before the state is read for a page of events, the check is made without
-    /// one; only [`Authorization::Unrestricted`] then counts, and otherwise it is made again with the current state.
+    /// where there is no state: see [`Access`]. For a page of events, the check is first made without a state.
+    /// [`Authorization::Unrestricted`] then saves reading the state; after any other result, the check is made again
+    /// with the current state, and only this second result counts.
     ///
     /// Pure, like [`decide`](Self::decide). For an aggregate that does not exist, only its creation is checked: every
     /// other request gets 404.

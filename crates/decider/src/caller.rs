@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value};
 
-/// The sender of a request. Whoever runs the aggregates fills it in; no rule of an authorizer is repeated here.
+/// The sender of a request. The code that receives requests fills it in from the result of the authorizer, which is not
+/// verified again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Caller {
     /// Whether an authorizer admitted the request. An API without one, such as the local stack, cannot distinguish its
     /// callers.
     pub is_authenticated: bool,
-    /// The stable, unique name of the caller: the same in every session, and of no other caller. An authorizer may admit
-    /// a request without naming the caller.
+    /// The unique name of the caller, which is the same in every session. `None` when the authorizer admitted the
+    /// request without naming the caller.
     pub principal: Option<String>,
     /// The claims of the caller's token, or the context that a Lambda authorizer returned. API Gateway passes on every
     /// claim of a token as a text.
@@ -18,7 +19,7 @@ pub struct Caller {
     pub scopes: Vec<String>,
     /// The groups that the caller is a member of.
     pub groups: Vec<String>,
-    /// The identity of a caller who signs with IAM credentials.
+    /// The identity of a caller who signs requests with IAM credentials.
     pub iam: Option<IamIdentity>,
 }
 
@@ -31,14 +32,14 @@ pub struct IamIdentity {
     pub user_id: Option<String>,
     /// The account.
     pub account_id: Option<String>,
-    /// The user of an identity pool. All users of a pool can have one role, so only this distinguishes them.
+    /// The user of an identity pool. All users of a pool may share one role, so only this field distinguishes them.
     pub pool_user: Option<PoolUser>,
 }
 
 /// A user of an identity pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolUser {
-    /// The id of the user within all pools.
+    /// The id of the user, unique among all pools.
     pub identity_id: Option<String>,
     /// The pool.
     pub pool_id: Option<String>,
@@ -57,14 +58,14 @@ impl Caller {
         Self { is_authenticated: true, principal: Some(principal.into()), ..Self::default() }
     }
 
-    /// The name that events are recorded with: the principal, or for a caller with IAM credentials the ARN, which also
-    /// names the session of a role.
+    /// The name that events are recorded with. For a caller with IAM credentials it is the ARN, which also names the
+    /// session of a role; for a user of an identity pool and for every other caller it is the principal.
     pub fn actor(&self) -> Option<&str> {
         let signed = self.iam.as_ref().filter(|iam| iam.pool_user.is_none());
         signed.and_then(|iam| iam.user_arn.as_deref()).or(self.principal.as_deref())
     }
 
-    /// The text of a claim, if it is a text.
+    /// The value of a claim, if it is a text.
     pub fn claim(&self, name: &str) -> Option<&str> {
         self.claims.get(name)?.as_str()
     }

@@ -65,8 +65,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         Ok(())
     }
 
-    /// Counts one more event or message. A draft that cannot be appended any more ends here, so that the work for a
-    /// request is bounded, whatever its commands cause.
+    /// Counts one more event or message. A draft that has become too large to be appended fails here, so that the work
+    /// for a request is bounded, whatever its commands cause.
     fn count(&mut self, text: &Json) -> Result<(), CommandError> {
         self.records += 1;
         self.bytes += text.text().len();

@@ -145,9 +145,9 @@ impl<A: Aggregate> Model for ModelOf<A> {
         input: &DecisionInput,
     ) -> Result<Decided, CommandError> {
         let input = &input.after(before);
-        // A request to an aggregate that cannot take it gets that answer whatever its fields are.
-        let is_first = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
-        match commands.first().filter(is_first) {
+        // A missing or deleted aggregate is reported before an error in the data of a command that changes it.
+        let is_change = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
+        match commands.first().filter(is_change) {
             Some(_) if before.version == 0 => Err(CommandError::Missing),
             Some(first) if before.is_deleted => {
                 catch(A::TYPE, || require::<A>((0, first), input, Some(&Self::state_of(before).state)))??;
@@ -207,7 +207,7 @@ fn creates<A: Aggregate>(request: &CommandRequest) -> bool {
     request.command == A::COMMANDS.create
 }
 
-/// Refuses a command that its caller may not send.
+/// Returns an error if the caller may not send the command.
 fn require<A: Aggregate>(
     (index, request): (usize, &CommandRequest),
     input: &DecisionInput,

@@ -65,7 +65,7 @@ impl<A: Aggregate> Given<A> {
         self
     }
 
-    /// The check, without a state where the access has none and before the first event.
+    /// Makes the check. It has no state if the access never has one, or before the first event.
     fn authorizes(&self, access: Access<'_>) -> bool {
         let has_state = match access {
             Access::Rebuild | Access::List | Access::Feed(_) => false,

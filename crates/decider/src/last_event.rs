@@ -15,13 +15,13 @@ pub struct LastEvent {
 }
 
 impl LastEvent {
-    /// The number of ids that lie between an event and the seed of a decision in the same millisecond. The ids of the
-    /// messages of an event follow its own, and must not be used again.
+    /// The minimum distance from the id of an event to the seed of the next decision in the same millisecond. It leaves
+    /// out the ids of the event's messages, which follow the event's own id and must not be used again.
     const GAP: u128 = 1 << 40;
 
-    /// The time and the first new id of a decision after this event, at a given time with a given seed. They are
-    /// unchanged if the time is later than the event. If the clock has not advanced, or is behind the clock that the
-    /// event got its time from, they continue from the event.
+    /// The time and the first new id of a decision after this event: `now` and `seed`, if they are later than the
+    /// event. Otherwise the clock has not advanced, or is behind the clock that the event got its time from. Time and
+    /// id then continue from those of the event.
     pub(crate) fn next(self, now: Timestamp, seed: Ulid) -> (Timestamp, Ulid) {
         let at = now.max(self.occurred_at);
         let milliseconds = self.event_id.timestamp_ms();

@@ -34,7 +34,8 @@ pub trait Model: Send + Sync {
     /// [`Aggregate::RETIRED`](crate::Aggregate::RETIRED).
     fn retired(&self) -> &'static [EventType];
 
-    /// [`Aggregate::FULL_HISTORY`](crate::Aggregate::FULL_HISTORY): such an aggregate is folded from its first event, never from a snapshot.
+    /// [`Aggregate::FULL_HISTORY`](crate::Aggregate::FULL_HISTORY): such an aggregate is folded from its first event,
+    /// never from a snapshot.
     fn full_history(&self) -> bool;
 
     /// Every name under which streams of this type hold events, with the latest version that is read.
@@ -258,7 +259,8 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// The position of the command that causes the error, counted from 0; `None` when the error is not about one command.
+    /// The position of the command that causes the error, counted from 0; `None` when the error is not about one
+    /// command.
     pub fn index(&self) -> Option<usize> {
         match *self {
             Self::Unknown { index, .. }
@@ -298,7 +300,7 @@ pub struct UnreadableEvent {
     pub event_type: String,
     /// Its stored version.
     pub event_version: u32,
-    /// Whether a newer release wrote it, or it is corrupt.
+    /// Why it cannot be read.
     pub kind: UnreadableKind,
     /// What is wrong with it.
     pub reason: String,
@@ -344,8 +346,8 @@ impl Folded {
         self.history_bytes
     }
 
-    /// The time and id of its last event; `None` before the first event, and for a state that was restored from a
-    /// snapshot and has not read its last event.
+    /// The time and id of its last event. `None` before the first event, and for a state that was restored from a
+    /// snapshot, until [`with_last_event`](Self::with_last_event) sets them.
     pub fn last_event(&self) -> Option<LastEvent> {
         self.last_event
     }

@@ -20,18 +20,18 @@ pub struct AggregatePanic {
     pub location: String,
 }
 
-/// The method of code that serde calls.
+/// The method that is reported for code that serde calls.
 pub(crate) const CONVERSION: &str = "a conversion from or to JSON";
 
 thread_local! {
     /// The method that is in progress; `None` outside an aggregate's code.
     static METHOD: Cell<Option<&'static str>> = const { Cell::new(None) };
-    /// The place of the last panic within an aggregate's code. Only a panic hook gets to know it.
+    /// The place of the last panic within an aggregate's code. Only a panic hook receives it.
     static LOCATION: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Calls code that calls an aggregate's. `call` must own or discard everything that it changes, because a panic may leave
-/// that half changed.
+/// Runs `call`, which calls an aggregate's code, and returns a panic in it as an error. `call` must own or discard
+/// everything that it changes, because a panic may leave it half changed.
 pub(crate) fn catch<T>(aggregate_type: &'static str, call: impl FnOnce() -> T) -> Result<T, AggregatePanic> {
     record_locations();
     let outer = METHOD.replace(Some(CONVERSION));
@@ -45,7 +45,7 @@ pub(crate) fn catch<T>(aggregate_type: &'static str, call: impl FnOnce() -> T) -
     })
 }
 
-/// Calls one method of an aggregate, whose name a panic within it then has.
+/// Calls one method of an aggregate. A panic within it is reported with the name of the method.
 pub(crate) fn calling<T>(method: &'static str, call: impl FnOnce() -> T) -> T {
     let outer = METHOD.replace(Some(method));
     let result = call();
@@ -58,8 +58,8 @@ fn message(payload: &(dyn Any + Send)) -> String {
     text.unwrap_or("a panic without a text").to_owned()
 }
 
-/// Adds a panic hook that records the places of panics in an aggregate's code instead of printing them. All other panics
-/// go to the hook before it.
+/// Adds a panic hook that records the places of panics in an aggregate's code instead of printing them. It passes all
+/// other panics to the hook that was there before.
 fn record_locations() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

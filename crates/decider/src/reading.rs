@@ -26,7 +26,7 @@ pub(crate) fn read_command<A: Aggregate>(
 /// Maximum upcast steps of one event. No event has that many versions: a longer chain is a cycle.
 const MAX_UPCASTS: usize = 1_000;
 
-/// The events in the form that this code writes that a stored event becomes, after all its upcasts.
+/// Applies all upcasts to a stored event. Returns the resulting events, in the form that this code writes.
 pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
     let corrupt = |reason: String| unreadable(event, UnreadableKind::Corrupt, reason);
     let read = |name: &str, data: &Json| tagged::join_event(name, data).map_err(corrupt);

@@ -59,7 +59,7 @@ pub(crate) const MAX_NAME: usize = 128;
 /// aggregate's metadata.
 pub const MAX_RECORDS: usize = 99;
 
-/// Maximum bytes of the events and messages of one decision: those of a transaction of the table.
+/// Maximum bytes of the events and messages of one decision: the maximum of a transaction of the table.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// A message of the outbox.

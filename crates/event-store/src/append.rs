@@ -1,7 +1,7 @@
 //! The append: one transaction that updates the metadata, puts the events, and puts the messages into the outbox.
 //!
-//! In reading order: `transaction`: its items; `call`: sends it, and the meaning of a failure; `error`: the errors of
-//! an append.
+//! In reading order: `transaction`: its items; `call`: sends it and interprets a failure; `error`: the errors of an
+//! append.
 
 mod call;
 mod error;

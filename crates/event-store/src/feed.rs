@@ -1,8 +1,8 @@
 //! Feeds: the events of one aggregate in order, and the events of one type across all aggregates by time.
 //!
-//! Invariant: a reader of the events of a type who follows the cursors sees every event exactly once. An event takes its
-//! place by the time of its decision, and becomes visible later, so a feed ends before the time from which on events may
-//! still appear: `settled_up_to`.
+//! Invariant: a reader of the events of a type who follows the cursors sees every event exactly once. Events are
+//! ordered by the time of their decision, but become visible later. So a feed ends before the time `settled_up_to`,
+//! because events after it may still appear.
 
 use daybook_decider::{Meta, RecordedEvent};
 use daybook_table::{AggregateKey, EventItem, attributes, keys};
@@ -50,8 +50,8 @@ impl EventStore {
         Ok(slice.into_page(limit, after, weight))
     }
 
-    /// The time before which every event is visible in the index, read at `now`: the hold-back of the settings before
-    /// it, in whole milliseconds like the times of events.
+    /// The time before which every event is visible in the index, for a read at `now`: `now` minus the `feed_delay` of
+    /// the settings, in whole milliseconds like the times of events.
     pub fn settled_up_to(&self, now: Timestamp) -> Timestamp {
         let delay = i64::try_from(self.settings.feed_delay.as_millis()).unwrap_or(i64::MAX);
         let settled = now.as_millisecond().saturating_sub(delay);
@@ -125,8 +125,8 @@ impl EventStore {
     }
 }
 
-/// The last id that an event before a time can have. Ids have whole milliseconds, so an event of the millisecond of that
-/// time may have been decided after it.
+/// The last id that an event before a time can have. Ids have whole milliseconds, so an event with the same millisecond
+/// as that time may have been decided after it.
 fn last_before(time: Timestamp) -> Option<Ulid> {
     let last = u64::try_from(time.as_millisecond()).ok()?.checked_sub(1)?;
     Some(Ulid::from_parts(last, u128::MAX))

@@ -63,7 +63,7 @@ impl EventStream<'_> {
 /// Events in order, as a query returned them.
 pub(crate) struct QueriedEvents {
     pub(crate) events: Vec<RecordedEvent>,
-    /// The number that the stream is known to reach, according to the ends of the appends.
+    /// The number of the last event that is known to exist: the rows of an append contain the number of its last event.
     pub(crate) stream_end: u64,
 }
 

@@ -60,7 +60,7 @@ pub struct ResponseToStore<'a> {
     pub idempotency: IdempotencyKey<'a>,
     /// The response.
     pub response: CommandResponse,
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
 }
 

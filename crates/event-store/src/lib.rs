@@ -1,8 +1,8 @@
 //! The event store over one DynamoDB table: load, append, snapshots and feeds.
 //!
 //! Invariants:
-//! - An append is one transaction, conditional on the version that was decided on. Numbers have no gap and no duplicate,
-//!   and a message is in the outbox exactly when its event is in the stream.
+//! - An append is one transaction, conditional on the version that was decided on. Numbers have no gap and no
+//!   duplicate, and a message is in the outbox exactly when its event is in the stream.
 //! - An aggregate is read strongly consistently and to the end of every page.
 //! - The cache and the snapshots only save calls. Their contents never change a result.
 //! - Within an aggregate, the times and ids of events never run backwards. An event is visible within
@@ -11,8 +11,8 @@
 //!
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
-//! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: one request after the other
-//!   for each aggregate; `settle`: the time after which a write is visible or never will be.
+//! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: the order of requests for
+//!   the same aggregate; `settle`: the time after which a write is visible or never will be.
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
 //! - `append`: the transaction, and the meaning of its failures.

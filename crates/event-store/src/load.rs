@@ -47,7 +47,8 @@ impl EventStore {
     /// The aggregate with every event that was committed before the call.
     ///
     /// One round trip: the events after the cached version, or, without one, the snapshot and the latest events in
-    /// parallel. More round trips only when the stream starts before both, or the cached version is far behind.
+    /// parallel. More round trips only when there are events between the snapshot and the latest ones, or when the
+    /// cached version is far behind.
     ///
     /// # Errors
     ///
@@ -95,9 +96,9 @@ impl EventStream<'_> {
         }
     }
 
-    /// Folds from the cached state, unless it is further behind than a snapshot would be: by more than twice
-    /// `SNAPSHOT_EVERY` events, so that the process that takes the snapshots needs one call, or by more than a page of
-    /// 1 MB.
+    /// Folds from the cached state, unless it is so far behind that a snapshot saves reads: by more than twice
+    /// `SNAPSHOT_EVERY` events, or by more than a page of 1 MB. It is twice, so that the process that takes the
+    /// snapshots needs only one call.
     async fn catch_up(&self, cached: Folded) -> Result<Folded, StoreError> {
         let version = cached.version();
         let query = self.events_between(version + 1, keys::MAX_SEQ_NUM).limit(self.page().saturating_mul(2));

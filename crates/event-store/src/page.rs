@@ -43,7 +43,7 @@ pub(crate) struct Slice<T, C> {
 
 impl<T, C> Slice<T, C> {
     /// The first rows of a query: a maximum of `limit` plus one, or 1 MB. If there is a row with a position, the slice
-    /// has one, so that its cursor leads on.
+    /// has one, so that its cursor makes progress.
     pub(crate) async fn read(
         doing: &'static str,
         query: QueryFluentBuilder,

@@ -16,9 +16,9 @@ pub const SEND_WINDOW: Duration = Duration::from_secs(2);
 /// next attempt is a new decision on the same version, and only one of the two can be stored.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time for which a call may still take effect after its sender has stopped waiting: on its way through the network,
-/// or begun in DynamoDB, which finishes the transactions that it begins. It matters only if the sender cannot make
-/// another attempt, because its time is over or its process has ended.
+/// Time for which a call may still take effect after its sender has stopped waiting: the call may be on its way through
+/// the network, or DynamoDB may have begun the transaction, which it then finishes. It matters only if the sender
+/// cannot make another attempt, because its time is over or its process has ended.
 pub const ARRIVAL_TIME: Duration = Duration::from_secs(1);
 
 /// The longest time between the decision on an event, which is its time and the time of its id, and the moment when

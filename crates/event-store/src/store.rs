@@ -29,10 +29,10 @@ const READ_BACKOFF: Duration = Duration::from_millis(50);
 /// repeated.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The difference that the clocks of writers and readers may have. Those of Lambda differ by milliseconds.
+/// Maximum difference between the clocks of writers and readers. Those of Lambda differ by milliseconds.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(2);
 
-/// The time that the index may lag behind the table. It is usually less than a second.
+/// Maximum time by which the index lags behind the table. It is usually less than a second.
 const INDEX_LAG: Duration = Duration::from_secs(3);
 
 /// Time limit of the warm-up: initialization must not wait for a service that does not respond.
@@ -40,7 +40,7 @@ const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The events and snapshots of all aggregates in one table.
 ///
-/// There is one for each process, because it holds the cache of folded states and the order of its writers.
+/// There is one for each process, because it holds the cache of folded states and the turns of the process's requests.
 #[derive(Debug)]
 pub struct EventStore {
     pub(crate) client: Client,
@@ -126,8 +126,8 @@ pub struct StoreSettings {
     pub outbox_ttl_days: i64,
     /// The number of index partitions over which the events of one type are spread.
     pub event_type_shards: u32,
-    /// The time for which feeds hold back an event: from its decision until it is visible to every reader, with the
-    /// difference between clocks.
+    /// The time after its decision for which feeds hold back an event. It must be long enough for the event to become
+    /// visible to every reader, including the difference between clocks.
     pub feed_delay: Duration,
 }
 
@@ -145,8 +145,8 @@ impl StoreSettings {
     /// The allowed values of [`event_type_shards`](Self::event_type_shards).
     pub const EVENT_TYPE_SHARDS: RangeInclusive<u32> = 1..=64;
 
-    /// The allowed values of [`feed_delay`](Self::feed_delay), in milliseconds. With less than the default, a reader can
-    /// miss an event, unless one process with one clock writes and reads.
+    /// The allowed values of [`feed_delay`](Self::feed_delay), in milliseconds. With less than the default, a reader
+    /// can miss an event, unless one process with one clock writes and reads.
     pub const FEED_DELAY_MS: RangeInclusive<u64> = 0..=600_000;
 
     /// The default of [`feed_delay`](Self::feed_delay).

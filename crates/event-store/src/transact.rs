@@ -46,7 +46,7 @@ impl EventStore {
         options: &TransactOptions<'_>,
     ) -> Result<Transacted, TransactError<D::Error>> {
         let race_until = options.deadline.min(Instant::now() + RACE_TIME);
-        // Group commit would begin here: the request that has its turn could decide for all that wait.
+        // A group commit would be added here: the request that has its turn could decide for all requests that wait.
         let Some(_turn) = self.turns.take(key, race_until).await else { return Err(TransactError::Contended) };
         Transaction::new(self.stream(model, key), commands, options, race_until).run().await
     }

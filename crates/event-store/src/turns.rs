@@ -1,5 +1,6 @@
 //! Turns: the requests of one process that write to the same aggregate go one after the other, in the order of their
-//! arrival. Without turns they would only make each other's conditions fail. Other aggregates do not wait.
+//! arrival. Without turns, their appends would make each other's conditions fail. Requests for other aggregates do not
+//! wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +13,17 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<HashMap<AggregateKey, Arc<tokio::sync::Mutex<()>>>>);
 
-/// The turn of a request, until it is dropped.
+/// The turn of a request. Dropping it ends the turn.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     key: &'a AggregateKey,
-    /// `None` while it waits.
+    /// `None` while the request waits.
     guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl Turns {
-    /// Waits for the turn of a request; `None` when it does not come before the deadline.
+    /// Waits for the turn of a request; `None` when the turn does not come before the deadline.
     pub(crate) async fn take<'a>(&'a self, key: &'a AggregateKey, deadline: Instant) -> Option<Turn<'a>> {
         // Made before the wait, so that a request that is cancelled in the queue also cleans up.
         let mut turn = Turn { turns: self, key, guard: None };

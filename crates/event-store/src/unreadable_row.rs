@@ -1,4 +1,5 @@
-//! Rows that cannot be read. Lists and feeds leave them out and name them, so that one of them does not hide the others.
+//! Rows that cannot be read. Lists and feeds report them beside the readable items, so that one unreadable row does not
+//! hide the others.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
-//! DynamoDB on one machine: the embedded engine behind an endpoint.
+//! Local DynamoDB: the embedded engine behind an endpoint.
 //!
-//! - `engine`: the database of the engine, and what the local stack adds to it.
+//! - `engine`: the database of the engine, and the local stack's additions to it.
 //! - `server`: the endpoint.
 
 mod engine;

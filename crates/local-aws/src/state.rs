@@ -1,5 +1,5 @@
-//! The state of the local stack that survives a restart, in the same file as the table: the positions of the stream's readers,
-//! and journals of what arrived on the bus, in the queues, and at the on-failure destination.
+//! The state of the local stack that survives a restart, in the same file as the table: the positions of the stream's
+//! readers, and journals of the arrivals on the bus, in the queues, and at the on-failure destination.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::dynamodb::connect;
 
-/// The state in a data file. A clone is the same state.
+/// The state in a data file. Clones share it.
 #[derive(Clone, Debug)]
 pub struct StateFile {
     /// `None` after it was closed.
@@ -18,7 +18,7 @@ pub struct StateFile {
     session: u32,
 }
 
-/// A journal, whose entries are only ever added.
+/// A journal: entries are added and never changed or deleted.
 #[derive(Clone, Copy, Debug)]
 pub enum Journal {
     /// The entries that the bus accepted.
@@ -31,7 +31,7 @@ pub enum Journal {
     Discarded,
 }
 
-/// How far a reader has settled a shard of the stream.
+/// The position up to which a reader has settled a shard of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The sequence number of a record. All records before it are settled.
@@ -77,8 +77,8 @@ impl StateFile {
 
     /// Closes the file. Later calls fail, also those of clones.
     ///
-    /// SQLite merges its write-ahead log into the file when the last connection is closed, but not when two are closed at the
-    /// same time. So this one must be closed before the engine's.
+    /// SQLite merges its write-ahead log into the file when the last connection is closed, but not when two are closed
+    /// at the same time. So this connection must be closed before the engine's.
     pub fn close(&self) {
         drop(self.lock().take());
     }
@@ -88,7 +88,7 @@ impl StateFile {
         self.session
     }
 
-    /// Adds an entry to a journal. When this returns, a killed process does not lose it.
+    /// Adds an entry to a journal. Once this has returned, a killed process does not lose the entry.
     ///
     /// # Errors
     ///
@@ -139,7 +139,8 @@ impl StateFile {
         Ok(())
     }
 
-    /// Removes the checkpoints of all other readers: the stream would keep its records for them forever.
+    /// Removes the checkpoints of all other readers: otherwise, the stream would never delete the records that these
+    /// have not settled.
     ///
     /// # Errors
     ///

@@ -136,7 +136,7 @@ fn declared_forms_and_golden_entries_are_the_same() {
     for model in aggregates::registry().unwrap().iter().filter(|model| file(*model).exists()) {
         let stored = model.stored_events().into_iter();
         let declared: BTreeSet<_> =
-            stored.flat_map(|(name, newest)| (1..=newest).map(move |version| (name.to_owned(), version))).collect();
+            stored.flat_map(|(name, latest)| (1..=latest).map(move |version| (name.to_owned(), version))).collect();
         let pinned: BTreeSet<_> = golden(model).into_iter().map(|golden| (golden.name, golden.version)).collect();
         let missing: Vec<_> = declared.difference(&pinned).collect();
         assert!(missing.is_empty(), "{} lacks {missing:?}", file(model).display());

@@ -82,7 +82,7 @@ fn story(first: Command, command: BoxedStrategy<Command>) -> impl Strategy<Value
     })
 }
 
-fn interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_an_account() -> impl Strategy<Value = Vec<Command>> {
+fn of_an_account() -> impl Strategy<Value = Vec<Command>> {
     story(("OpenAccount", json!({})), on_an_account())
 }
 
@@ -228,7 +228,7 @@ fn order_event() -> impl Strategy<Value = (&'static str, order::Event)> {
 
 proptest! {
     #[test]
-    fn account_folded_from_any_snapshot_is_the_same(commands in interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_an_account()) {
+    fn account_folded_from_any_snapshot_is_the_same(commands in of_an_account()) {
         assert_snapshots_change_nothing("account", &commands)?;
     }
 
@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn balance_is_the_sum_of_accepted_transactions_and_never_below_the_limit(commands in interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_an_account()) {
+    fn balance_is_the_sum_of_accepted_transactions_and_never_below_the_limit(commands in of_an_account()) {
         let model = model("account");
         let mut sum = 0;
         for step in play(model, &commands) {
@@ -257,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn overdrawn_is_published_exactly_when_the_balance_falls_below_zero(commands in interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_an_account()) {
+    fn overdrawn_is_published_exactly_when_the_balance_falls_below_zero(commands in of_an_account()) {
         let model = model("account");
         for step in play(model, &commands) {
             let [before, after] = [&step.before, &step.after].map(|at| state(model, at)["balance"].as_i64().unwrap());
@@ -282,7 +282,7 @@ proptest! {
 
     #[test]
     fn every_message_fits_the_message_schema(
-        account in interleaved_runs_never_leave_a_wrong_or_older_snapshot_of_an_account(), todo in of_a_todo(), order in of_an_order()
+        account in of_an_account(), todo in of_a_todo(), order in of_an_order()
     ) {
         for (aggregate_type, commands) in [("account", account), ("todo", todo), ("order", order)] {
             let model = model(aggregate_type);

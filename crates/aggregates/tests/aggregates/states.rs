@@ -1,6 +1,6 @@
-//! States as a release folded them, in `golden/<type>/state-<STATE_VERSION>.json`: the fold of stored events cannot change
-//! without a new `STATE_VERSION`, because snapshots of the same version are trusted, and clients compare `ETag`s that
-//! contain it.
+//! States as a release folded them, in `golden/<type>/state-<STATE_VERSION>.json`: the fold of stored events cannot
+//! change without a new `STATE_VERSION`, because snapshots of the same version are trusted, and clients compare `ETag`s
+//! that contain it.
 //!
 //! A file contains the shape of the state, and the state after each golden event, folded one after the other. Files of
 //! earlier state versions stay, so that no version is used twice.
@@ -18,7 +18,7 @@ use crate::shape;
 /// The command that writes the files that are missing, and adds the states of new golden events to the others.
 const COMMAND: &str = "WRITE_STATES=1 cargo test -p aggregates states";
 
-/// What one state version means.
+/// The shape and the states of one state version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fold {
@@ -100,7 +100,7 @@ fn states_of_the_golden_events_are_those_of_their_state_version() {
         let pinned = pinned.unwrap_or(nothing);
         let only_adds = pinned.shape == today.shape && today.states.starts_with(&pinned.states);
         match result {
-            // States that are there already are never written anew.
+            // States that the file contains are never overwritten.
             Err(_) if std::env::var_os("WRITE_STATES").is_some() && only_adds => {
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
                 fs::write(&file, serde_json::to_string_pretty(&today).unwrap() + "\n").unwrap();

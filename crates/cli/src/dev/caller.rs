@@ -1,7 +1,7 @@
 //! The caller that a request to the local stack names, so that rules about callers can be tried without an authorizer.
 //!
-//! Only the local stack reads the header. It becomes the result of an authorizer as API Gateway passes it on, which the
-//! command handler then reads as in Lambda.
+//! Only the local stack reads the header. Its value becomes the result of an authorizer in API Gateway's form, which
+//! the command handler then reads as in Lambda.
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -33,7 +33,8 @@ pub(super) async fn identify(request: Request, next: Next) -> Response {
     }
 }
 
-/// The result of an authorizer: a name is that of a token's subject, JSON has more claims of a token, or the result itself.
+/// Converts the header to the result of an authorizer. A plain name becomes the subject of a token. JSON contains more
+/// claims of a token, or is the result itself, with `jwt`, `iam` or `lambda`.
 fn authorizer(named: &HeaderValue) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
     let text = std::str::from_utf8(named.as_bytes())?.trim();
     if text.is_empty() {

@@ -1,10 +1,10 @@
-//! How far a mapping has settled a shard. With a data file, the position survives a restart.
+//! The position up to which a mapping has settled a shard. With a data file, it survives a restart.
 
 use daybook_event_source_mapping::{Position, SequenceNumber};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::state::{Checkpoint, StateFile};
 
-/// The name of a mapping among the readers of a stream.
+/// The name under which a mapping stores its checkpoints of a stream.
 pub(super) fn reader_of_stream(function: &str, event: &str, stream_arn: &str) -> String {
     format!("{function} {event} {stream_arn}")
 }

@@ -1,4 +1,5 @@
-//! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, and injected faults.
+//! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, the discarded
+//! records, and injected faults.
 
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -10,8 +10,8 @@ use super::error::DevError;
 /// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
 const TABLE_NAME: &str = "daybook-dev";
 
-/// The function of a template that a binary is built for, and its environment. A variable of this process overrides the
-/// template's. Feeds hold nothing back: the stack has one clock.
+/// The function of a template that runs a binary, and its environment. A variable of this process overrides the
+/// template's. Feeds hold back no events, because the stack has one clock.
 pub(super) fn function<'a>(
     template: &'a Template,
     binary: &'static str,

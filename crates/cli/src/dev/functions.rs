@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts, until the state before the first event panics, which the decider does not catch.
+    /// An aggregate whose state before the first event can panic, which the decider does not catch.
     struct Overflow;
 
     static PANICS: AtomicBool = AtomicBool::new(false);
@@ -126,7 +126,7 @@ mod tests {
         PANICS.store(true, Ordering::Relaxed);
         assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, InvocationOutcome::FunctionError);
         PANICS.store(false, Ordering::Relaxed);
-        let answer = InvocationOutcome::Returned(r#"{"batchItemFailures":[]}"#.to_owned());
-        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, answer);
+        let expected = InvocationOutcome::Returned(r#"{"batchItemFailures":[]}"#.to_owned());
+        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, expected);
     }
 }

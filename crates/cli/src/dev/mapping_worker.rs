@@ -47,13 +47,13 @@ impl MappingWorker {
         let read = self.stream.read(&shard, checkpoint.position(), sender);
         tokio::select! {
             () = self.invoke_with(records, &shard, checkpoint) => {}
-            // The records that were read are still delivered.
+            // After the end of the shard, the records that were read are still delivered.
             () = async { read.await; std::future::pending().await } => {}
         }
     }
 
-    /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled. When the
-    /// stack stops, only waits for the invocations that have begun: the next start delivers the other records.
+    /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled.
+    /// When the stack stops, only waits for the invocations that have begun: the next start delivers the other records.
     async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str, mut checkpoint: ShardCheckpoint) {
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
@@ -67,7 +67,8 @@ impl MappingWorker {
                     Step::Wait { until } => break until,
                 }
             };
-            // Discarded records are stored by now. While many records are read, the position is not stored after each of them.
+            // Discarded records are stored by now. While many records are read, the position is not stored after each
+            // of them.
             if settled || stopping || records.is_empty() {
                 checkpoint.save(mapping.position());
                 settled = false;

@@ -1,4 +1,4 @@
-//! What the HTTP servers of the local stack share.
+//! The parts that the HTTP servers of the local stack share.
 
 use std::net::IpAddr;
 
@@ -21,8 +21,8 @@ pub(super) async fn listen(host: IpAddr, port: u16, option: &'static str) -> Res
     TcpListener::bind((host, port)).await.map_err(failed)
 }
 
-/// Reads a request to its end before the response is sent, as API Gateway does. After an earlier response, the connection would
-/// be closed, and the client's next request on it would fail.
+/// Reads a request to its end before the response is sent, as API Gateway does. After an earlier response, the
+/// connection would be closed, and the client's next request on it would fail.
 pub(super) async fn read_whole(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match to_bytes(body, MAX_REQUEST).await {

@@ -154,7 +154,7 @@ async fn start_stream_functions(
     services.bus.create_event_bus(&settings.event_bus_name);
     services.bus.create_queue(&settings.dlq_url);
     let eventbridge = clients::eventbridge(&services.eventbridge);
-    // Only an external service may not have the bus.
+    // Only an external service can lack the bus.
     clients::warm(&eventbridge, &settings).await?;
     let relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;

@@ -1,4 +1,4 @@
-//! The end of the stack.
+//! The signal that ends the stack.
 
 use tokio::sync::watch;
 

@@ -1,5 +1,5 @@
-//! The table's stream, read as Lambda's pollers do: each shard from its beginning, in the order of its records, and only after
-//! its parent was processed to the end.
+//! The table's stream, read as Lambda's pollers do: each shard from its beginning or the stored checkpoint, in the
+//! order of its records, and only after its parent was processed to the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::stop::StopSignal;
 /// The pause between reads at the end of a shard. Lambda polls four times a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The pause after an error, and before the shards are listed again where one has ended and its child is not listed yet.
+/// The pause after an error, and before the shards are listed again if one has ended and its child is not listed yet.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The shards of a stream, each with its parent.
@@ -60,8 +60,8 @@ impl TableStream {
         }
     }
 
-    /// Processes each shard, a parent before its children, until the stack stops. Then waits until `process` has ended for each
-    /// shard.
+    /// Processes each shard, a parent before its children, until the stack stops. Then waits until `process` has ended
+    /// for each shard.
     pub(super) async fn follow<F: Future<Output = ()> + Send + 'static>(
         &self,
         stop: &StopSignal,
@@ -107,8 +107,8 @@ impl TableStream {
         while processing.join_next().await.is_some() {}
     }
 
-    /// Sends the records of a shard from a position on, until the end of the shard or until the receiver is dropped. After an
-    /// error it goes on after the last record that it sent.
+    /// Sends the records of a shard from a position on, until the end of the shard or until the receiver is dropped.
+    /// After an error, it continues after the last record that it sent.
     pub(super) async fn read(&self, shard: &str, mut position: Position, records: Sender<Record>) {
         while let Err(error) = self.read_from(shard, &mut position, &records).await {
             tracing::warn!(error = with_causes(&error), "cannot read the shard, will go on after the last record");
@@ -126,7 +126,7 @@ impl TableStream {
         let start = start.shard_iterator_type(kind).set_sequence_number(number).send().await;
         let start = start.map_err(|error| {
             if error.as_service_error().is_some_and(GetShardIteratorError::is_trimmed_data_access_exception) {
-                // The stream has deleted the record of the position, and begins later.
+                // The stream has deleted the record at this position and begins with a later one.
                 *position = Position::Start;
             }
             DevError::stream(error)

@@ -6,7 +6,7 @@ use daybook_table::AggregateKey;
 
 use crate::problem::{self, Problem};
 
-/// Refuses what the caller may not do.
+/// Returns `forbidden` if the caller may not do it.
 pub(super) fn require(
     model: &dyn Model,
     caller: &Caller,
@@ -26,7 +26,8 @@ pub(super) fn is_allowed(
     Ok(model.authorize(caller, access, folded).map_err(problem::internal)?.is_allowed())
 }
 
-/// Refuses the events of an aggregate if the caller may not read them. Returns whether the caller may see their `meta`.
+/// Returns `forbidden` if the caller may not read the events of an aggregate, and otherwise whether the caller may see
+/// their `meta`.
 ///
 /// The state is read only for a type that has rules about it, so that the events of other types need no further call and
 /// can be read even where the state cannot.

@@ -1,4 +1,4 @@
-//! `POST /{type}/{id}/commands`: one command, or several that are carried out all or not at all.
+//! `POST /{type}/{id}/commands`: one command, or several of which all or none are executed.
 
 use axum::extract::State;
 use axum::http::Method;
@@ -20,11 +20,11 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     operation_id: "command",
     command: None,
     summary: "Send commands",
-    description: "One command, or an array of commands that are all executed or none. If one command is rejected, \
-                  the events of the others are dropped; the events that record the rejection are appended, and the \
-                  `ETag` is that of the version after them. `index` names the command. An array that creates the aggregate twice returns 409, one that \
-                  continues after its deletion returns 410. Commands that begin with the create command take no \
-                  `If-Match`. Empty `data` may be omitted.",
+    description: "One command, or an array of commands that are all executed or none. If one command is rejected, the \
+                  events of the others are dropped; the events that record the rejection are appended, and the `ETag` \
+                  is that of the version after them. `index` names the command. An array that creates the aggregate \
+                  twice returns 409, one that continues after its deletion returns 410. Commands that begin with the \
+                  create command take no `If-Match`. Empty `data` may be omitted.",
     query: WRITE_QUERY,
     request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
     request_body: Some(RequestBody::Commands),

@@ -1,4 +1,4 @@
-//! `POST /{type}`: the create command, its data with an id or a new one.
+//! `POST /{type}`: the create command. The body is its data, optionally with an id.
 
 use std::fmt;
 
@@ -77,7 +77,7 @@ fn split_id(body: &Json) -> Result<(Option<String>, Json), Problem> {
     Ok((id, data.map_err(|error| Problem::new(&problem::MALFORMED_JSON, error.to_string()))?))
 }
 
-/// An object's fields as they stand, repeated ones included, so that the command can refuse those.
+/// An object's fields as they are sent, including repeated fields, so that the command can reject those.
 struct Fields(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Fields {

@@ -6,14 +6,13 @@ use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use daybook_decider::Registry;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::endpoint::{Endpoint, Success};
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem;
-use crate::request::QueryParameters;
+use crate::request::{NoQuery, QueryParameters};
 use crate::response::JSON;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -32,13 +31,9 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     problems: &[&[&problem::BAD_QUERY, &problem::UNAVAILABLE]],
 };
 
-/// What writes the document. The router hands it to this endpoint, as the document is of this endpoint too.
+/// The function that writes the document. The router passes it to this endpoint: an import would be circular, because
+/// the document describes this endpoint too.
 pub(crate) type WriteDocument = fn(&Registry) -> Value;
-
-/// No parameters: any that is sent is an error.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoQuery {}
 
 async fn document(
     State(api): State<Api>,

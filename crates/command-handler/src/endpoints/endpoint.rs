@@ -9,7 +9,7 @@ use super::request_headers::RequestHeader;
 use crate::api::Api;
 use crate::problem::ProblemType;
 
-/// The path of an aggregate. Which methods it takes depends on the commands of its type.
+/// The path of an aggregate. The methods that it supports depend on the commands of its type.
 pub(crate) const AGGREGATE_PATH: &str = "/{type}/{id}";
 
 pub(crate) struct Endpoint {
@@ -17,16 +17,16 @@ pub(crate) struct Endpoint {
     pub(crate) path: &'static str,
     /// The handler, for requests of the method.
     pub(crate) handler: fn(MethodFilter) -> MethodRouter<Api>,
-    /// The name by which the shared answers of the document are named.
+    /// The beginning of the names of its shared responses in the document.
     pub(crate) name: &'static str,
-    /// The beginning of the operation's id; the name of the aggregate type follows. No word begins another, and types
-    /// are not named with capitals, so ids are unique.
+    /// The beginning of the operation's id; the name of the aggregate type follows. No such beginning is the start of
+    /// another, and type names contain no capitals, so ids are unique.
     pub(crate) operation_id: &'static str,
-    /// The command that it sends, where that is always the same. A type without the command lacks the endpoint.
+    /// The command that it runs, if that is always the same. A type without this command does not have the endpoint.
     pub(crate) command: Option<fn(Commands) -> Option<&'static str>>,
     pub(crate) summary: &'static str,
     pub(crate) description: &'static str,
-    /// The schema of the query parameters.
+    /// The schema of the query parameters. If there are none, the handler reads `QueryParameters<NoQuery>`.
     pub(crate) query: Option<fn() -> Schema>,
     pub(crate) request_headers: &'static [&'static [&'static RequestHeader]],
     pub(crate) request_body: Option<RequestBody>,
@@ -58,7 +58,7 @@ pub(crate) enum RequestBody {
     Commands,
 }
 
-/// The answer to a request that succeeds.
+/// The response to a request that succeeds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Success {
     /// A write has created an aggregate.
@@ -75,7 +75,7 @@ pub(crate) enum Success {
 }
 
 impl Success {
-    /// The status, the description, and the headers, each with whether it is always there.
+    /// The status, the description, and the headers, each with whether it is always present.
     pub(crate) fn described(self) -> (StatusCode, &'static str, &'static [(ResponseHeader, bool)]) {
         use ResponseHeader::{ETag, IdempotencyReplayed, Link, Location};
         match self {
@@ -86,7 +86,7 @@ impl Success {
             Self::Changed => (StatusCode::OK, "The write was executed.", &[(ETag, true), (IdempotencyReplayed, false)]),
             Self::State => (StatusCode::OK, "The state.", &[(ETag, true)]),
             Self::NotModified => {
-                (StatusCode::NOT_MODIFIED, "The current version is one of those in `If-None-Match`.", &[(ETag, true)])
+                (StatusCode::NOT_MODIFIED, "The `ETag` is one of those in `If-None-Match`.", &[(ETag, true)])
             }
             Self::EventPage | Self::AggregatePage | Self::FeedPage => (StatusCode::OK, "A page.", &[(Link, false)]),
             Self::OpenApi => (StatusCode::OK, "The document.", &[]),
@@ -94,7 +94,7 @@ impl Success {
     }
 }
 
-/// A header of an answer.
+/// A header of a response.
 #[derive(Clone, Copy)]
 pub(crate) enum ResponseHeader {
     ETag,

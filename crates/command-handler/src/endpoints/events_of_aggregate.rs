@@ -27,8 +27,8 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     command: None,
     summary: "Read its events",
     description: "The stored events in order, from the first event or after a number; also those of a deleted \
-                  aggregate. They include every write before the call. `Link` is the next page, if there is one already; \
-                  request later events with `cursor` as `after`.",
+                  aggregate. They include every write before the call. `Link` is the next page, if there is one \
+                  already; request later events with `cursor` as `after`.",
     query: Some(|| schema_for!(EventsQuery)),
     request_headers: &[&[&READ_CORRELATION_ID]],
     request_body: None,
@@ -47,7 +47,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EventsQuery {
-    /// The `seqNum` that the page comes after.
+    /// The `seqNum` after which the page begins.
     #[serde(default)]
     after: u64,
     /// The maximum number of entries; a page of large entries has fewer.
@@ -63,7 +63,7 @@ pub(crate) struct EventPage<'a> {
     pub(crate) id: &'a str,
     /// The entries of this page.
     pub(crate) events: Vec<EventJson<'a>>,
-    /// The `after` of the next page; on the last page, too.
+    /// The `after` for the next page. The last page has one too.
     pub(crate) cursor: u64,
     /// The rows of this page that cannot be read; omitted if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -80,7 +80,7 @@ async fn events_of_aggregate(
     let limit = checked_limit(query.limit)?;
     let shows_meta = require_events(&api.store, model, &key, &caller).await?;
     let found = api.store.events(&key, query.after, limit).await?;
-    // No events after `after` is a page too, but only of an aggregate that exists.
+    // Without events after `after`, the page is empty, but only if the aggregate exists.
     let is_empty = |page: &Page<RecordedEvent, u64>| page.items.is_empty() && page.unreadable.is_empty();
     if is_empty(&found) && (query.after == 0 || is_empty(&api.store.events(&key, 0, 1).await?)) {
         return Err(problem::not_found());

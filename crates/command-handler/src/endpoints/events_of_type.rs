@@ -65,7 +65,7 @@ struct FeedQuery {
 pub(crate) struct FeedPage<'a> {
     /// The entries of this page, each with its aggregate.
     pub(crate) events: Vec<FeedEventJson<'a>>,
-    /// The `after` of the next page; on the last page, too.
+    /// The `after` for the next page. The last page has one too.
     #[schemars(regex(pattern = ULID))]
     pub(crate) cursor: String,
     /// The time up to which every event is in the feed: RFC 3339 in UTC, with milliseconds. Later events are on later

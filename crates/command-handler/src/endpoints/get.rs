@@ -1,4 +1,4 @@
-//! `GET /{type}/{id}`: the state of an aggregate, as it is or as it was.
+//! `GET /{type}/{id}`: the state of an aggregate, current or at an earlier version.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -65,7 +65,7 @@ pub(crate) struct StateResponse<'a> {
     /// The number of its events, with which the `ETag` begins.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
-    /// The state after them.
+    /// The state after these events.
     pub(crate) state: &'a Json,
 }
 
@@ -104,8 +104,8 @@ async fn get(
         return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
     }
     let body = StateResponse { id: &key.id, version: loaded.version(), state: &loaded.state };
-    let too_large = "the state is larger than the 6 MB of an answer; read the events page by page, from /events, or an \
-                     earlier version";
+    let too_large = "the state is larger than the 6 MB of a response; read the events page by page, from /events, or \
+                     an earlier version";
     let response = json_response(&body, || Problem::new(&problem::TOO_LARGE, too_large))?;
     Ok(([etag], response).into_response())
 }

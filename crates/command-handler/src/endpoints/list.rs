@@ -56,7 +56,7 @@ struct ListQuery {
 pub(crate) struct AggregatePage<'a> {
     /// The entries of this page.
     pub(crate) aggregates: Vec<ListedAggregate<'a>>,
-    /// The `after` of the next page; on the last page, too.
+    /// The `after` for the next page. The last page has one too.
     #[schemars(regex(pattern = ULID))]
     pub(crate) cursor: String,
     /// The time up to which every aggregate is in the list: RFC 3339 in UTC, with milliseconds. Those that were created later
@@ -73,9 +73,9 @@ pub(crate) struct AggregatePage<'a> {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "AggregateEntry")]
 pub(crate) struct ListedAggregate<'a> {
-    /// Its id.
+    /// The id of the aggregate.
     pub(crate) id: &'a str,
-    /// When: RFC 3339 in UTC, with milliseconds.
+    /// The time of the creation: RFC 3339 in UTC, with milliseconds.
     #[schemars(extend("format" = "date-time"))]
     pub(crate) created_at: String,
 }

@@ -14,7 +14,7 @@ use crate::signals;
 /// The maximum entries on a page.
 pub(super) const MAX_LIMIT: usize = 1000;
 
-/// The maximum entries on a page, where the caller names none.
+/// The maximum entries on a page, if the caller does not set it.
 pub(super) fn default_limit() -> usize {
     100
 }
@@ -66,7 +66,8 @@ pub(super) fn report_unreadable(rows: &[UnreadableRow]) -> Vec<UnreadableJson> {
     rows.iter().map(Into::into).collect()
 }
 
-/// A cursor is the id of the last event up to and including the page; to callers it is opaque.
+/// Parses a cursor, which is the id of the last event of its page or, for an empty page, of an earlier page. It is
+/// opaque to callers.
 pub(super) fn cursor(after: Option<String>) -> Result<Option<Ulid>, Problem> {
     after
         .map(|text| Ulid::from_string(&text))

@@ -16,7 +16,7 @@ pub(super) const WRITE_HEADERS: &[&RequestHeader] =
     &[&IDEMPOTENCY_KEY, &CORRELATION_ID, &CAUSATION_ID, &TRACEPARENT, &AMZN_TRACE_ID];
 
 const ANY_TEXT: fn() -> Value = || json!({"type": "string"});
-/// A text that is stored as it came.
+/// A text that is stored unchanged.
 const VISIBLE_TEXT: fn() -> Value = || json!({"type": "string", "pattern": "^[!-~]{1,128}$"});
 
 pub(super) const IF_MATCH: RequestHeader = RequestHeader {
@@ -37,7 +37,8 @@ pub(super) const IF_MATCH: RequestHeader = RequestHeader {
 pub(super) const IF_NONE_MATCH: RequestHeader = RequestHeader {
     component: "IfNoneMatch",
     name: "If-None-Match",
-    description: "The states that the caller has: one `ETag`, several separated by commas, or `*`. Weak tags match too.",
+    description: "The states that the caller has: one `ETag`, several separated by commas, or `*`. Weak tags match \
+                  too.",
     example: "\"3-1\"",
     schema: ANY_TEXT,
 };
@@ -45,11 +46,12 @@ pub(super) const IF_NONE_MATCH: RequestHeader = RequestHeader {
 const IDEMPOTENCY_KEY: RequestHeader = RequestHeader {
     component: "IdempotencyKey",
     name: "Idempotency-Key",
-    description: "The caller's name for this request; quotes around it are optional, unless it has a comma. The same request under the same \
-                  key is carried out once and answered alike for a day, unless the operator set another time, also \
-                  where it had nothing to append. What was refused without an event is decided anew. A key belongs to \
-                  one aggregate; there it is an error (422) with another request, another caller's included. An answer \
-                  that is too large to be kept has no `state`, or neither `state` nor `events` nor `messages`.",
+    description: "The caller's name for this request; quotes around it are optional, unless it has a comma. A request \
+                  that is repeated under the same key is executed once. A repetition gets the stored response, also if \
+                  the request appended nothing, for a day unless the operator set another time. A request that was \
+                  rejected without an event is decided again. A key belongs to one aggregate; there, the same key with \
+                  another request or from another caller is an error (422). A response that is too large to be stored \
+                  omits `state`, or `state`, `events` and `messages`.",
     example: "8e03978e-40d5-43e8-bc93-6894a57f9324",
     schema: || json!({"type": "string", "pattern": r#"^("[!#-~]{1,255}"|[!-+\--~]{1,255})$"#, "not": {"const": "\"\""}}),
 };

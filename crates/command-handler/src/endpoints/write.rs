@@ -1,7 +1,7 @@
-//! The one path of all writes: commands are decided and appended in a transaction of the store.
+//! Executes all writes: commands are decided and appended in a transaction of the store.
 //!
-//! An error of the path is answered before an error of the rest of the request: a resource that does not exist, or does
-//! not take the method, answers so whatever else was sent.
+//! An error of the path takes precedence over errors of the rest of the request: a resource that does not exist, or
+//! does not support the method, returns that error whatever else was sent.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -46,7 +46,7 @@ pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
 /// The commands of a request.
 pub(super) enum RequestedCommands {
     One(CommandRequest),
-    /// At least one, all or none of which are executed. A problem with one of them names its position.
+    /// At least one, all or none of which are executed. A problem with one of them contains its position.
     Batch(Vec<CommandRequest>),
 }
 
@@ -59,7 +59,7 @@ impl RequestedCommands {
     }
 }
 
-/// Carries the commands out; a repeated request gets the response that it got before.
+/// Executes the commands; a repeated request gets the stored response.
 pub(super) async fn execute(
     api: &Api,
     model: &dyn Model,
@@ -101,7 +101,7 @@ pub(super) async fn execute(
     }
 }
 
-/// The commands of one request, and how they are answered.
+/// The commands of one request, and what their decision and response need.
 struct RequestedWrite<'a> {
     model: &'a dyn Model,
     key: &'a AggregateKey,
@@ -145,7 +145,7 @@ impl Decide for RequestedWrite<'_> {
 }
 
 impl RequestedWrite<'_> {
-    /// The position of a command, where it is one of a batch.
+    /// The position of a command, if it is part of a batch.
     fn position(&self, index: usize) -> Option<u32> {
         u32::try_from(index).ok().filter(|_| matches!(self.commands, RequestedCommands::Batch(_)))
     }
@@ -169,7 +169,7 @@ impl RequestedWrite<'_> {
         }
         body.state = None;
         let detail =
-            "the events and messages are larger together than the 6 MB of an answer; send fewer commands at once";
+            "the events and messages together are larger than the 6 MB of a response; send fewer commands at once";
         json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, detail))
     }
 

@@ -1,7 +1,7 @@
-//! The event of an invocation, and how it is read when its headers or the authorizer's result have an unexpected form.
+//! Reads the event of an invocation, even if its headers or the authorizer's result have an unexpected form.
 //!
-//! `lambda_http` expects every claim of a token to be a text. An event with another claim would fail the invocation, so
-//! such a claim is first made a text.
+//! `lambda_http` expects every claim of a token to be a string. An event with another claim would fail the invocation,
+//! so such a claim is first converted into a string.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ impl<'de> Deserialize<'de> for ApiEvent {
         let read = |text: &str| read_plain(text).or_else(|_| with_any_headers(text, read_plain));
         let request = read(event.get())
             .or_else(|error| read(&with_authorizer(event.get(), plain).ok_or(error)?))
-            // Values that nest too deeply are still unreadable. Then the authorizer names nobody.
+            // Values that nest too deeply are still unreadable. Then the request is read without the authorizer's
+            // values, so its caller has no name.
             .or_else(|error| read(&with_authorizer(event.get(), |_| json!({})).ok_or(error)?));
         request.map(Self).map_err(D::Error::custom)
     }
@@ -41,7 +42,7 @@ fn with_authorizer(event: &str, replace: fn(&RawValue) -> Value) -> Option<Strin
     serde_json::to_string(&event).ok()
 }
 
-/// The result of an authorizer in the form that `lambda_http` reads, without what has no such form.
+/// The result of an authorizer in the form that `lambda_http` reads, without values that do not fit this form.
 fn plain(authorizer: &RawValue) -> Value {
     let kinds = members(authorizer.get());
     let members_of = |kind: &str| kinds.get(kind).map(|kind| members(kind.get()));
@@ -77,7 +78,7 @@ fn plain(authorizer: &RawValue) -> Value {
     plain.into()
 }
 
-/// The claims that have a text. Only a text or a number can name a subject or an issuer.
+/// The claims as strings. A subject or an issuer that is neither a string nor a number is left out.
 fn texts_by_name(claims: &RawValue) -> BTreeMap<String, String> {
     let is_usable = |name: &str, value: &RawValue| {
         !matches!(name, "sub" | "iss") || value.get().starts_with(|first: char| first == '"' || first.is_ascii_digit())
@@ -86,7 +87,7 @@ fn texts_by_name(claims: &RawValue) -> BTreeMap<String, String> {
     claims.filter_map(|(name, value)| Some((name, text(value)?))).collect()
 }
 
-/// The text of a value: its characters if it is a text, and its JSON otherwise.
+/// A value as a string: its characters if it is a string, its JSON otherwise, and `None` for null.
 fn text(value: &RawValue) -> Option<String> {
     match value.get().as_bytes().first()? {
         b'"' => serde_json::from_str(value.get()).ok(),
@@ -100,7 +101,7 @@ fn texts(list: &RawValue) -> Vec<String> {
     elements.into_iter().filter_map(text).collect()
 }
 
-/// The members of an object, unread; none of another value.
+/// The unparsed members of an object; empty for another value.
 fn members(json: &str) -> BTreeMap<String, &RawValue> {
     serde_json::from_str(json).unwrap_or_default()
 }

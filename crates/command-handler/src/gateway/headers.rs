@@ -1,5 +1,5 @@
-//! Headers with values of any bytes, as HTTP has them. `lambda_http` reads ASCII only, and an event with another character
-//! would fail the invocation.
+//! Headers with values of any bytes, as HTTP allows them. `lambda_http` reads ASCII only, and an event with another
+//! character would fail the invocation.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,9 @@ pub(super) fn with_any_headers(
     Ok(request)
 }
 
-/// The headers of a JSON object. A value that HTTP does not allow becomes one that no reader accepts, because a write
-/// without a header that it was sent with could mean something else. No reader asks for a name that HTTP does not allow.
+/// The headers of a JSON object. A value that HTTP does not allow becomes a value that every reader rejects, because a
+/// write without one of its headers could mean something else. A header whose name HTTP does not allow is dropped,
+/// because nothing reads it.
 fn any_headers(headers: &str) -> HeaderMap {
     let headers: BTreeMap<String, &RawValue> = serde_json::from_str(headers).unwrap_or_default();
     let value = |value: &RawValue| {

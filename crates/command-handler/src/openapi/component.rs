@@ -18,7 +18,8 @@ pub(super) fn reason(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().replace(' ', "")
 }
 
-/// `lower-kebab` as `UpperCamel`. A word that begins with a digit is set off, so that no two names become the same.
+/// `lower-kebab` as `UpperCamel`. A word that begins with a digit gets an underscore, so that different names stay
+/// different.
 pub(super) fn upper_camel(kebab: &str) -> String {
     let word = |word: &str| match word.split_at_checked(1) {
         Some((first, rest)) if first.starts_with(|first: char| first.is_ascii_digit()) => format!("_{first}{rest}"),

@@ -1,4 +1,4 @@
-//! Examples: each type carries out a sample of its commands, so what they show is what the code does.
+//! Examples: each type executes a sample of its commands, so the examples show what the code does.
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, RecordedEvent};
@@ -23,7 +23,7 @@ pub(super) struct Examples<'a> {
     deletion: Option<ExampleWrite>,
     /// One command, after the creation.
     one: Option<ExampleWrite>,
-    /// As many different commands as can follow on each other.
+    /// As many different commands as can be executed one after the other.
     several: Option<ExampleWrite>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Examples<'a> {
         }
     }
 
-    /// The answers to writes. A write without a body is the deletion.
+    /// The responses to writes. A write without a body is the deletion.
     pub(super) fn writes(&self, body: Option<RequestBody>, success: Success) -> Value {
         let created = || self.created.as_ref().map(|created| created.response.clone());
         let response = |write: &Option<ExampleWrite>| write.as_ref().map(|write| write.outcome.response.clone());
@@ -150,7 +150,7 @@ impl<'a> Examples<'a> {
     }
 }
 
-/// The examples that there are, as the document has them.
+/// The examples that exist, in the form of the document.
 fn named<const N: usize>(examples: [(&str, Option<Value>); N]) -> Value {
     let there = examples.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!({"value": value?}))));
     there.collect::<Map<_, _>>().into()
@@ -164,7 +164,7 @@ fn json_of(value: &impl Serialize) -> Option<Value> {
     serde_json::to_value(value).ok()
 }
 
-/// The outcome of commands; none where the rules refuse them or nothing happens.
+/// The outcome of commands; `None` if the rules reject them or no event is appended.
 fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<ExampleOutcome> {
     let request = |command: &Value| {
         Some(CommandRequest {

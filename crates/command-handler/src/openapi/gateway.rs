@@ -1,5 +1,5 @@
-//! The gateway in front of the API: what it answers by itself, and how callers identify themselves to it. The local
-//! stack has none.
+//! The gateway in front of the API: its own responses, and how callers identify themselves to it. The local stack has
+//! no gateway.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 pub(super) const STATUSES: [StatusCode; 3] =
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
-/// The schema of the body, with its name. It has `type` so that a typed client can match on that before it knows who
-/// answered; RFC 9457 defines what a missing one stands for.
+/// The schema of the body, with its name. It has `type` so that a typed client can match on it before it knows whether
+/// the gateway or the API responded; RFC 9457 defines the meaning of a missing `type`.
 pub(super) fn schema() -> (&'static str, Value) {
     let schema = json!({
         "type": "object",
-        "description": "What the gateway in front of the API answers by itself. Unlike a problem, it has no `type`.",
+        "description": "A response of the gateway in front of the API. Unlike a problem, it has no `type`.",
         "properties": {
             "message": {"type": "string"},
-            "type": {"const": "about:blank", "description": "Not sent; a problem without one is `about:blank`."},
+            "type": {"const": "about:blank", "description": "Not sent. A problem without `type` has the type `about:blank`."},
         },
         "required": ["message"],
         "examples": [{"message": "Forbidden"}],
@@ -24,18 +24,18 @@ pub(super) fn schema() -> (&'static str, Value) {
     ("GatewayAnswer", schema)
 }
 
-/// The answer of a status, whose body is of this schema.
+/// The response with this status, whose body has this schema.
 pub(super) fn response(status: StatusCode, schema: &Value) -> Value {
     let (name, when) = match status {
         StatusCode::UNAUTHORIZED => {
-            ("unauthorized", "the API is deployed with a token issuer, and the token is missing or none that it takes")
+            ("unauthorized", "the API is deployed with a token issuer, and the token is missing or not accepted")
         }
         StatusCode::FORBIDDEN => (
             "forbidden",
-            "the API is deployed without a token issuer, and the signature is missing, wrong or of somebody who may not \
-             call",
+            "the API is deployed without a token issuer, and the signature is missing or wrong, or its signer may not \
+             call the API",
         ),
-        _ => ("throttled", "there are more requests than are let through; wait a little and repeat it"),
+        _ => ("throttled", "the request exceeds the permitted rate; wait a little and repeat it"),
     };
     let reason = status.canonical_reason().unwrap_or_default();
     let mut response = json!({
@@ -47,7 +47,8 @@ pub(super) fn response(status: StatusCode, schema: &Value) -> Value {
     });
     if status == StatusCode::UNAUTHORIZED {
         response["headers"] = json!({"WWW-Authenticate": {
-            "description": "That a token is asked for, and what was wrong with one that came.",
+            "description": "A token is required; if the request has one, the header also describes what is wrong with \
+                            it.",
             "required": false,
             "schema": {"type": "string"},
             "example": "Bearer",
@@ -77,15 +78,15 @@ pub(super) fn security_schemes() -> Value {
             "in": "header",
             "name": "Authorization",
             "x-amazon-apigateway-authtype": "awsSigv4",
-            "description": "AWS Signature Version 4 for the service `execute-api`: how the API is deployed unless a token \
-                            issuer is named. Without it, the gateway itself answers, with 403.",
+            "description": "AWS Signature Version 4 for the service `execute-api`, unless the API is deployed with a \
+                            token issuer. Without a signature, the gateway responds with 403.",
         },
         "jwt": {
             "type": "http",
             "scheme": "bearer",
             "bearerFormat": "JWT",
             "description": "A JSON Web Token of the issuer and for the audience that the API is deployed with \
-                            (`JwtIssuer`, `JwtAudience`). Without it, the gateway itself answers, with 401.",
+                            (`JwtIssuer`, `JwtAudience`). Without a token, the gateway responds with 401.",
         },
     })
 }

@@ -1,4 +1,4 @@
-//! The headers of answers.
+//! The headers of responses.
 
 use serde_json::{Map, Value, json};
 
@@ -11,8 +11,8 @@ pub(super) fn etag(version: u64, state_version: u32) -> String {
     format!("\"{version}-{state_version}\"")
 }
 
-/// The headers of an answer, each with whether it is always there, and with the examples that are its own. Every answer
-/// has a correlation id.
+/// The headers of a response, each with whether it is always present, and with the response's own examples. Every
+/// response has a correlation id.
 pub(super) fn headers(headers: &[(ResponseHeader, bool)], example: impl Fn(ResponseHeader) -> Option<String>) -> Value {
     let described = headers.iter().chain(&[(ResponseHeader::CorrelationId, true)]).map(|&(header, required)| {
         let (name, description, schema, general_example) = describe(header);
@@ -23,7 +23,7 @@ pub(super) fn headers(headers: &[(ResponseHeader, bool)], example: impl Fn(Respo
     described.collect::<Map<_, _>>().into()
 }
 
-/// The name, the description, the schema, and the example where an answer has none of its own.
+/// The name, the description, the schema, and the example for responses without their own.
 fn describe(header: ResponseHeader) -> (&'static str, &'static str, Value, Value) {
     let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
     match header {
@@ -42,7 +42,7 @@ fn describe(header: ResponseHeader) -> (&'static str, &'static str, Value, Value
         ),
         ResponseHeader::Link => (
             "Link",
-            "The next page, where there is one; follow it as it is.",
+            "The next page, if it already has entries. Use the address unchanged.",
             text(r#"^<[^<>]+>; rel="next"$"#),
             format!("</todo?after={}&limit=100>; rel=\"next\"", ulid(1)).into(),
         ),
@@ -50,17 +50,18 @@ fn describe(header: ResponseHeader) -> (&'static str, &'static str, Value, Value
             ("Retry-After", "How long to wait, in seconds.", json!({"type": "integer", "minimum": 1}), 1.into())
         }
         ResponseHeader::Allow => {
-            ("Allow", "The methods that the resource takes.", text("^[A-Z]+(,[A-Z]+)*$"), "GET,HEAD".into())
+            ("Allow", "The methods that the resource supports.", text("^[A-Z]+(,[A-Z]+)*$"), "GET,HEAD".into())
         }
         ResponseHeader::CorrelationId => (
             "X-Correlation-Id",
-            "That of the request, or a new one.",
+            "The correlation id of the request, or a new one.",
             text("^[!-~]{1,128}$"),
             ulid(0).to_string().into(),
         ),
         ResponseHeader::IdempotencyReplayed => (
             "Idempotency-Replayed",
-            "That the answer is the first one to this `Idempotency-Key`, and nothing was appended.",
+            "The response is the stored response to the first request with this `Idempotency-Key`; this request \
+             appended nothing.",
             json!({"type": "string", "const": "true"}),
             "true".into(),
         ),

@@ -1,4 +1,4 @@
-//! JSON Schema as schemars makes it, and as the document has it.
+//! Converts JSON Schema from the form of schemars into the form of the document.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -21,14 +21,14 @@ pub(super) fn variants(schema: &Value, tag: &str) -> Vec<Variant> {
     schema["oneOf"].as_array().into_iter().flatten().filter_map(read).collect()
 }
 
-/// One of several schemas that a member tells apart.
+/// One of several schemas, which a member distinguishes.
 pub(super) fn one_of_tagged(member: &str, each: &[(String, Value)]) -> Value {
     let references: Vec<_> = each.iter().map(|(_, reference)| reference).collect();
     let mapping: Map<_, _> = each.iter().map(|(name, reference)| (name.clone(), reference["$ref"].clone())).collect();
     json!({"oneOf": references, "discriminator": {"propertyName": member, "mapping": mapping}})
 }
 
-/// Puts a schema in the place of another, whose description it keeps.
+/// Replaces a schema; the description of the replaced schema stays if the new one has none.
 pub(super) fn replace(place: &mut Value, schema: &Value) {
     let description = place["description"].take();
     *place = schema.clone();
@@ -37,7 +37,7 @@ pub(super) fn replace(place: &mut Value, schema: &Value) {
     }
 }
 
-/// The schema of what this crate writes. A member that may be missing is one that is left out instead of being null.
+/// The schema of a value that this crate writes. An optional member is omitted instead of being null.
 pub(super) fn written_schema<T: JsonSchema>() -> Value {
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut schema = Value::from(generator.into_root_schema_for::<T>());
@@ -47,7 +47,7 @@ pub(super) fn written_schema<T: JsonSchema>() -> Value {
     schema
 }
 
-/// With references into the document, and with the bounds that the formats of integers stand for.
+/// The schema with references into the document, and with the bounds that the formats of integers stand for.
 pub(super) fn in_document(mut schema: Value, rename: &impl Fn(&str) -> String) -> Value {
     match &mut schema {
         Value::Object(members) => {
@@ -59,7 +59,7 @@ pub(super) fn in_document(mut schema: Value, rename: &impl Fn(&str) -> String) -
                 members.entry("minimum").or_insert(least);
                 members.entry("maximum").or_insert(most);
             }
-            // A word that no other tool knows.
+            // No other tool knows this format.
             if members.get("format").is_some_and(|format| format == "uint") {
                 members.remove("format");
             }

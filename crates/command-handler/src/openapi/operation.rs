@@ -9,16 +9,16 @@ use super::{component, gateway, headers, parameters, problems, sample};
 use crate::endpoints::ENDPOINTS;
 use crate::endpoints::endpoint::{Endpoint, ResponseHeader, Success};
 
-/// The operations by path and method, and the answers that they share, by name.
+/// The operations by path and method, and the responses that they share, by name.
 pub(super) struct Operations {
     pub(super) paths: Map<String, Value>,
     pub(super) responses: Map<String, Value>,
-    /// The names under which streams hold events, those of earlier releases too.
+    /// The names under which streams contain events, including those of earlier releases.
     event_types: Vec<&'static str>,
 }
 
 impl Operations {
-    /// No operation yet, and the answers of a gateway, whose body is of this schema.
+    /// No operation yet, and the responses of a gateway, whose bodies have this schema.
     pub(super) fn new(registry: &Registry, gateway_schema: &Value) -> Self {
         let of_gateway =
             gateway::STATUSES.map(|status| (component::reason(status), gateway::response(status, gateway_schema)));
@@ -55,7 +55,7 @@ impl Operations {
         path[endpoint.method.as_str().to_lowercase()] = operation;
     }
 
-    /// The `HEAD` operation of a `GET`: the same answers without bodies.
+    /// The `HEAD` operation of a `GET`: the same responses without bodies.
     fn head(&self, get: &Value) -> Value {
         let text = |member: &str| get[member].as_str().unwrap_or_default();
         let id = text("operationId");
@@ -69,7 +69,7 @@ impl Operations {
         head
     }
 
-    /// The answers by status. Those that are problems are shared by the subjects of the endpoint.
+    /// The responses by status. The subjects of the endpoint share the responses that are problems.
     fn responses(&mut self, endpoint: &Endpoint, subject: &impl Subject, query: &[Value]) -> Map<String, Value> {
         let success = |&success: &Success| success_response(endpoint, subject, query, success);
         let mut responses: Vec<_> = endpoint.successes.iter().map(success).collect();
@@ -137,7 +137,7 @@ fn next_page(path: &str, query: &[Value]) -> String {
     format!("<{path}?{}>; rel=\"next\"", query.join("&"))
 }
 
-/// JSON of a schema, with the examples that there are.
+/// JSON of a schema, with its examples if there are any.
 fn json_content(Content { schema, examples }: Content) -> Value {
     let mut json = json!({ "schema": schema });
     if examples.as_object().is_some_and(|examples| !examples.is_empty()) {

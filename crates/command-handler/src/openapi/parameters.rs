@@ -53,11 +53,11 @@ pub(super) fn id_schema() -> Value {
     })
 }
 
-/// The query parameters of an endpoint. That of an event type is one of those that there are.
+/// The query parameters of an endpoint. The parameter for an event type lists the existing event types.
 pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str]) -> Vec<Value> {
     let Some(schema) = endpoint.query else { return Vec::new() };
     let mut schema = in_document(schema().into(), &str::to_owned);
-    // A parameter that is not there is not null.
+    // A missing parameter is not null.
     without_null(&mut schema);
     let required = |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name));
     let parameter = |(name, member): (&String, &Value)| {

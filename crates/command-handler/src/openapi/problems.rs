@@ -1,4 +1,4 @@
-//! Problems: their schemas, their examples and the answers that they are.
+//! Problems: their schemas, their examples and their responses.
 
 use axum::http::StatusCode;
 use daybook_decider::Registry;
@@ -14,7 +14,7 @@ use crate::problem::{self, ExtensionMembers, ProblemType};
 pub(super) const UNKNOWN_PATH: &[&ProblemType] = &[&problem::UNKNOWN_ROUTE, &problem::UNKNOWN_TYPE];
 pub(super) const OTHER_METHOD: &[&ProblemType] = &[&problem::METHOD_NOT_ALLOWED];
 
-/// All types that can be answered.
+/// All types that the API can return.
 fn all() -> impl Iterator<Item = &'static ProblemType> {
     let lists = ENDPOINTS.iter().flat_map(|endpoint| endpoint.problems);
     lists.chain(&[UNKNOWN_PATH, OTHER_METHOD]).copied().flatten().copied()
@@ -30,25 +30,27 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
         "type": {"type": "string", "const": problem_type.urn()},
         "title": {"type": "string"},
         "status": {"type": "integer", "const": problem_type.status.as_u16()},
-        "detail": {"type": "string", "description": "What was wrong in this case, for a person."},
+        "detail": {"type": "string", "description": "What is wrong in this case, for people to read."},
     });
     let version = |whose: &str| json!({"type": "integer", "minimum": 0, "description": whose});
     match (problem_type.example)(registry).extension.as_deref() {
         None => {}
         Some(ExtensionMembers::Versions { .. }) => {
             members["expected"] = version("The version that `If-Match` named.");
-            members["actual"] = version("The version that the aggregate is at; 0 where there is none.");
+            members["actual"] = version("The current version of the aggregate; 0 if there is no such aggregate.");
         }
         Some(ExtensionMembers::Rejection { .. }) => {
             members["rejection"] = json!({
                 "type": "string",
-                "description": "Why, by a stable name of the aggregate's own, such as `InsufficientFunds`.",
+                "description": "The stable name of the rejection, which the aggregate type defines, such as \
+                                `InsufficientFunds`.",
             });
         }
     }
     let required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
     if problem::ABOUT_A_COMMAND.iter().any(|other| other.slug == problem_type.slug) {
-        let description = "The position of the command in the array, from 0; only of a request with an array.";
+        let description = "The position of the command in the array, counted from 0; only if the request contains an \
+                           array.";
         members["index"] = json!({"type": "integer", "minimum": 0, "description": description});
     }
     json!({
@@ -64,7 +66,7 @@ fn schema_name(problem_type: &ProblemType) -> String {
     format!("{}Problem", upper_camel(problem_type.slug))
 }
 
-/// The examples of all types, by the names that answers refer to.
+/// The examples of all types, by the names that responses refer to.
 pub(super) fn examples(registry: &Registry) -> Value {
     let of = |problem_type: &ProblemType| {
         let example = json!({"summary": problem_type.title, "value": example(problem_type, registry)});
@@ -84,7 +86,7 @@ pub(super) fn by_status(types: &[&[&'static ProblemType]]) -> Vec<(StatusCode, V
     types.chunk_by(|one, next| one.status == next.status).map(|chunk| (chunk[0].status, chunk.to_vec())).collect()
 }
 
-/// The answer of a status, which is one of these problems.
+/// The response with this status, which is one of these problems.
 pub(super) fn response(status: StatusCode, types: &[&ProblemType]) -> Value {
     let causes: Vec<_> = types.iter().map(|one| format!("- `{}`: {}", one.urn(), one.description)).collect();
     let references: Vec<_> = types.iter().map(|one| reference("schemas", &schema_name(one))).collect();
@@ -105,7 +107,7 @@ pub(super) fn response(status: StatusCode, types: &[&ProblemType]) -> Value {
     })
 }
 
-/// The headers of these problems with this status, each with whether it is always there.
+/// The headers of these problems with this status, each with whether it is always present.
 fn problem_headers(status: StatusCode, types: &[&ProblemType]) -> &'static [(ResponseHeader, bool)] {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => &[(ResponseHeader::Allow, true)],
@@ -114,7 +116,7 @@ fn problem_headers(status: StatusCode, types: &[&ProblemType]) -> &'static [(Res
         StatusCode::UNPROCESSABLE_ENTITY => {
             &[(ResponseHeader::ETag, false), (ResponseHeader::IdempotencyReplayed, false)]
         }
-        // A write that cannot be repeated safely has none.
+        // The response to a write that cannot be repeated safely has none.
         StatusCode::SERVICE_UNAVAILABLE if types.iter().any(|one| one.slug == problem::OUTCOME_UNKNOWN.slug) => {
             &[(ResponseHeader::RetryAfter, false)]
         }

@@ -18,7 +18,7 @@ pub(super) fn ulid(random: u128) -> Ulid {
     Ulid::from_parts(u64::try_from(NOW.as_millisecond()).unwrap_or_default(), random)
 }
 
-/// A value that fits a schema: the example that it has, or the simplest.
+/// A value that fits a schema: the schema's example, or the simplest value.
 pub(super) fn sample(schema: &Value, root: &Value) -> Value {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#'));

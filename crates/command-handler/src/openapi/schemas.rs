@@ -1,5 +1,4 @@
-//! The schemas: those of the API's answers, for each type of aggregate with the type's own state, events and messages
-//! in them.
+//! The schemas of the API's responses, for each aggregate type with the type's own state, events and messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +30,7 @@ impl Schemas {
         self.0.extend(schemas);
     }
 
-    /// Adds a schema under this name, or under another where the name is taken by a different schema.
+    /// Adds a schema under this name, or under another if a different schema already has the name.
     pub(super) fn add(&mut self, name: &str, schema: Value) -> Value {
         let mut name = name.to_owned();
         while self.0.get(&name).is_some_and(|taken| *taken != schema) {
@@ -42,10 +41,10 @@ impl Schemas {
         reference
     }
 
-    /// Adds the schema of an answer, with parts of it in the form that they have for one type of aggregate.
-    pub(super) fn add_answer<T: JsonSchema>(&mut self, name: &str, parts: &[(&str, &Value)]) -> Value {
+    /// Adds the schema of a response, with some of its parts in the form of one aggregate type.
+    pub(super) fn add_response<T: JsonSchema>(&mut self, name: &str, parts: &[(&str, &Value)]) -> Value {
         let mut schema = written_schema::<T>();
-        // Their places are taken by what has the form of one type.
+        // The schemas of one type replace these.
         for general in [EventJson::schema_name(), FeedEventJson::schema_name(), MessageJson::schema_name()] {
             if let Some(definitions) = schema["$defs"].as_object_mut() {
                 definitions.remove(&*general);
@@ -60,8 +59,8 @@ impl Schemas {
         self.add(name, schema)
     }
 
-    /// Takes in a schema that schemars made: its definitions become schemas of their own, whose names begin with the
-    /// prefix.
+    /// Adds the definitions of a schema that schemars made as separate schemas, whose names begin with the prefix, and
+    /// returns the schema.
     pub(super) fn adopt(&mut self, prefix: &str, mut schema: Value) -> Value {
         let definitions = match schema["$defs"].take() {
             Value::Object(definitions) => definitions,
@@ -88,7 +87,7 @@ impl Schemas {
         }
     }
 
-    /// What a schema refers to, or it itself.
+    /// The schema that a reference refers to, or the schema itself if it is not a reference.
     pub(super) fn resolve(&self, schema: &Value) -> Value {
         referred_name(schema).and_then(|name| self.0.get(name)).unwrap_or(schema).clone()
     }
@@ -96,7 +95,7 @@ impl Schemas {
 
 /// The schemas of a type of aggregate.
 pub(super) struct TypeSchemas {
-    /// The type's name, as names of schemas begin.
+    /// The type's name in the form with which the names of its schemas begin.
     pub(super) name: String,
     pub(super) description: Value,
     pub(super) command_descriptions: BTreeMap<String, String>,
@@ -142,13 +141,13 @@ impl TypeSchemas {
             create_needs_data,
             update: update.map(|update| schemas.add(&format!("{name}Update"), update)),
             commands: json!({"oneOf": [commands, several]}),
-            state: schemas.add_answer::<StateResponse<'_>>(&format!("{name}Read"), &[("state", &state)]),
-            write: schemas.add_answer::<WriteResponse<'_>>(
+            state: schemas.add_response::<StateResponse<'_>>(&format!("{name}Read"), &[("state", &state)]),
+            write: schemas.add_response::<WriteResponse<'_>>(
                 &format!("{name}Written"),
                 &[("state", &state), ("events/items", &event), ("messages/items", &message)],
             ),
-            event_page: schemas.add_answer::<EventPage<'_>>(&format!("{name}Events"), &[("events/items", &event)]),
-            aggregate_page: schemas.add_answer::<AggregatePage<'_>>("Aggregates", &[]),
+            event_page: schemas.add_response::<EventPage<'_>>(&format!("{name}Events"), &[("events/items", &event)]),
+            aggregate_page: schemas.add_response::<AggregatePage<'_>>("Aggregates", &[]),
             name,
             description,
             command_descriptions,
@@ -172,10 +171,10 @@ pub(super) fn feed_schema<'a>(
     };
     let entries: Vec<_> = types.map(of_type).collect();
     let entry = schemas.add("FeedEntry", json!({"description": entry["description"], "oneOf": entries}));
-    schemas.add_answer::<FeedPage<'_>>("Feed", &[("events/items", &entry)])
+    schemas.add_response::<FeedPage<'_>>("Feed", &[("events/items", &entry)])
 }
 
-/// Adds the events as they stand in streams: one schema for each, and one for any of them.
+/// Adds the events in their stored form: one schema for each, and one for any of them.
 fn event_schema(type_name: &str, model: &dyn Model, raw: Schema, schemas: &mut Schemas) -> Value {
     let schema = schemas.adopt(type_name, raw.into());
     let envelope = schemas.adopt("", written_schema::<EventJson<'_>>());
@@ -194,20 +193,20 @@ fn event_schema(type_name: &str, model: &dyn Model, raw: Schema, schemas: &mut S
         let data = &mut event["properties"]["data"];
         replace(data, &variant.data);
         if newest > 1 {
-            // A stream is answered as it was stored, so an event may have the form of another version.
+            // Events are returned as they were stored, so an event may have the form of another version.
             *data = json!({"anyOf": [variant.data, {"description": "The form of another version."}]});
         }
         each.push((variant.name.clone(), schemas.add(&variant.name, event)));
     }
     let written: BTreeSet<_> = each.iter().map(|(name, _)| name.clone()).collect();
     for (name, newest) in model.stored_events().into_iter().filter(|(name, _)| !written.contains(*name)) {
-        let event = described(name, "Not written by this release; streams may hold it.", newest);
+        let event = described(name, "This release does not write this event; streams may contain it.", newest);
         each.push((name.to_owned(), schemas.add(name, event)));
     }
     schemas.add(&format!("{type_name}Event"), one_of_tagged("eventType", &each))
 }
 
-/// Adds the messages as writes answer them: one schema for each, and one for any of them.
+/// Adds the messages as writes return them: one schema for each, and one for any of them.
 fn message_schema(type_name: &str, raw: Schema, schemas: &mut Schemas) -> Value {
     let schema = schemas.adopt(type_name, raw.into());
     let envelope = schemas.adopt("", written_schema::<MessageJson<'_>>());
@@ -223,7 +222,7 @@ fn message_schema(type_name: &str, raw: Schema, schemas: &mut Schemas) -> Value 
     schemas.add(&format!("{type_name}Message"), one_of_tagged("messageType", &each))
 }
 
-/// `data` of a command may be missing where `{}` would do.
+/// Makes `data` of a command optional if `{}` is valid.
 fn let_empty_data_be_left_out(variant: &mut Value, schemas: &Schemas) {
     let data = schemas.resolve(&variant["properties"]["data"]);
     let needed = data["required"].as_array().is_some_and(|fields| !fields.is_empty());
@@ -232,13 +231,13 @@ fn let_empty_data_be_left_out(variant: &mut Value, schemas: &Schemas) {
     }
 }
 
-/// A create command's data, with the id that the body may have beside it.
+/// A create command's data, with the id that the body may also contain.
 fn with_id(mut data: Value) -> Value {
     data["properties"]["id"] = id_schema();
     data
 }
 
-/// The versions of an event that streams may hold.
+/// The versions of an event that streams may contain.
 fn versions(newest: u32) -> Value {
     match newest {
         1 => json!({"type": "integer", "const": 1}),

@@ -1,4 +1,4 @@
-//! What operations are about: a type of aggregate, or the service.
+//! The subjects of operations: an aggregate type, or the service.
 
 use daybook_decider::Model;
 use serde_json::{Map, Value, json};
@@ -27,7 +27,7 @@ pub(super) trait Subject {
         endpoint.summary.to_owned()
     }
 
-    /// The content of requests, and whether there must be one.
+    /// The content of requests, and whether it is required.
     fn request(&self, _body: RequestBody) -> Option<(Content, bool)> {
         None
     }
@@ -76,7 +76,7 @@ impl Subject for AggregateType<'_> {
         self.model.state_version()
     }
 
-    /// That of the command, where the endpoint sends one.
+    /// The summary of the command, if the endpoint runs one.
     fn summary(&self, endpoint: &Endpoint) -> String {
         let command = endpoint.command.and_then(|command| command(self.model.commands()));
         match command.and_then(|command| self.schemas.command_descriptions.get_key_value(command)) {
@@ -108,7 +108,7 @@ impl Subject for AggregateType<'_> {
         Some(Content { schema: schema.clone(), examples })
     }
 
-    /// What can be done with an aggregate that was created.
+    /// The operations on an aggregate that was created.
     fn links(&self, endpoint: &Endpoint) -> Option<Value> {
         if endpoint.request_body != Some(RequestBody::CreateData) {
             return None;
@@ -126,7 +126,7 @@ impl Subject for AggregateType<'_> {
     }
 }
 
-/// What is not about one type of aggregate.
+/// The subject of operations that are not about one aggregate type.
 pub(super) struct Service {
     feed_schema: Value,
     feed_examples: Value,

@@ -1,11 +1,11 @@
-//! Problems of the aggregate that is asked: its state or its rules do not allow the request.
+//! Problems of the aggregate: its state or its rules do not allow the request.
 
 use axum::http::StatusCode;
 use daybook_decider::DomainRejection;
 
 use super::response::{ExtensionMembers, Problem, ProblemType};
 
-/// The version that the aggregates of the examples are at.
+/// The version of the aggregates in the examples.
 pub(crate) const EXAMPLE_VERSION: u64 = 3;
 
 pub(crate) const NOT_FOUND: ProblemType = ProblemType {
@@ -24,7 +24,7 @@ pub(crate) const FORBIDDEN: ProblemType = ProblemType {
     slug: "forbidden",
     status: StatusCode::FORBIDDEN,
     title: "Forbidden",
-    description: "the rules of the aggregate type do not allow this to the caller",
+    description: "the rules of the aggregate type do not allow the caller to do this",
     example: |_| forbidden(),
 };
 
@@ -101,7 +101,7 @@ pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
     },
 };
 
-/// `version` is the aggregate's after what the rejection recorded.
+/// `version` is the version of the aggregate after the events that record the rejection.
 pub(crate) fn command_rejected(rejection: DomainRejection, version: u64) -> Problem {
     let extension = Some(ExtensionMembers::Rejection { rejection: rejection.name }.into());
     Problem { extension, version: Some(version), ..Problem::new(&COMMAND_REJECTED, rejection.detail) }

@@ -1,4 +1,4 @@
-//! The problems that errors of the store and of the aggregates are answered with.
+//! Converts errors of the store and of the aggregates into problems.
 
 use daybook_decider::CommandError;
 use daybook_event_store::{StoreError, TransactError};
@@ -7,7 +7,7 @@ use daybook_table::AggregateKey;
 use super::response::{Problem, ProblemType};
 use super::{aggregate, request, service};
 
-/// The problems that can be about one command of a batch, which `index` then names.
+/// The problems that can be about one command of a batch, whose position is then in `index`.
 pub(crate) const ABOUT_A_COMMAND: [&ProblemType; 6] = [
     &request::UNKNOWN_COMMAND,
     &request::INVALID_COMMAND,

@@ -1,4 +1,4 @@
-//! Problems of the request itself: it cannot be read, or asks for what no aggregate could give.
+//! Problems of the request itself: it cannot be read, or no aggregate can fulfil it.
 
 use axum::http::StatusCode;
 use daybook_decider::{Caller, CommandError, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
@@ -19,7 +19,7 @@ pub(crate) const BAD_ID: ProblemType = ProblemType {
     slug: "bad-id",
     status: StatusCode::BAD_REQUEST,
     title: "Bad id",
-    description: "the id has characters or a length that ids do not",
+    description: "the id contains a character that is not allowed, or is empty or too long",
     example: |_| bad_id("two words"),
 };
 
@@ -40,7 +40,7 @@ pub(crate) const BAD_HEADER: ProblemType = ProblemType {
     slug: "bad-header",
     status: StatusCode::BAD_REQUEST,
     title: "Bad header",
-    description: "a header cannot be understood, comes twice or does not go with the call",
+    description: "a header cannot be read, is sent twice or is not allowed in this request",
     example: |_| bad_header("If-Match", "the ETag of one version, such as \"3-1\""),
 };
 
@@ -89,11 +89,11 @@ pub(crate) const METHOD_NOT_ALLOWED: ProblemType = ProblemType {
     slug: "method-not-allowed",
     status: StatusCode::METHOD_NOT_ALLOWED,
     title: "Method not allowed",
-    description: "the resource does not take this method",
+    description: "the resource does not support this method",
     example: |_| method_not_allowed("PUT", None),
 };
 
-/// `model` is the type of the aggregate, where the resource is one.
+/// `model` is the type of the aggregate, if the resource is an aggregate.
 pub(crate) fn method_not_allowed(method: &str, model: Option<&dyn Model>) -> Problem {
     let detail = format!("this resource does not take {method}; see the Allow header");
     Problem { allow: model.map(allowed_methods), ..Problem::new(&METHOD_NOT_ALLOWED, detail) }
@@ -105,7 +105,7 @@ pub(crate) fn no_command_to(action: &str, model: &dyn Model) -> Problem {
     Problem { allow: Some(allowed_methods(model)), ..Problem::new(&METHOD_NOT_ALLOWED, detail) }
 }
 
-/// The methods that an aggregate takes: reads, and those that its type has commands for.
+/// The methods that an aggregate supports: reads, and those for which its type has commands.
 fn allowed_methods(model: &dyn Model) -> String {
     let commands = model.commands();
     let writes = [commands.update.map(|_| ",POST"), commands.delete.map(|_| ",DELETE")];
@@ -116,8 +116,7 @@ pub(crate) const TOO_LARGE: ProblemType = ProblemType {
     slug: "too-large",
     status: StatusCode::PAYLOAD_TOO_LARGE,
     title: "Too large",
-    description: "the body, an event, the events together or the answer would be larger than can be stored or passed \
-                  on",
+    description: "the body, an event, the events together or the response would be too large to be stored or returned",
     example: |_| Problem::new(&TOO_LARGE, CommandError::TooMany.to_string()),
 };
 
@@ -137,7 +136,7 @@ pub(crate) const BAD_BODY: ProblemType = ProblemType {
     slug: "bad-body",
     status: StatusCode::UNPROCESSABLE_ENTITY,
     title: "Wrong fields",
-    description: "the body is JSON of another shape",
+    description: "the body is JSON, but not of the expected form",
     example: |_| Problem::new(&BAD_BODY, "the body must be an object"),
 };
 
@@ -176,7 +175,7 @@ pub(crate) const IF_MATCH_REQUIRED: ProblemType = ProblemType {
     slug: "if-match-required",
     status: StatusCode::PRECONDITION_REQUIRED,
     title: "If-Match required",
-    description: "this deployment wants `If-Match` with every write to an aggregate that exists",
+    description: "this deployment requires `If-Match` with every write to an aggregate that exists",
     example: |_| if_match_required(),
 };
 
@@ -197,7 +196,7 @@ pub(crate) fn precondition_failed() -> Problem {
     Problem::new(&PRECONDITION_FAILED, detail)
 }
 
-/// What the last registered type answers to a command that does not reach its rules.
+/// The error of the last registered type for a command that does not reach its rules.
 fn command_error(registry: &Registry, command: fn(&dyn Model) -> &'static str, data: &'static str) -> String {
     let decide = || {
         let model = registry.iter().last()?;

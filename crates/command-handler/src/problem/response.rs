@@ -1,4 +1,4 @@
-//! A problem as an answer, and its line in the log.
+//! A problem as a response, and its line in the log.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -16,20 +16,20 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// A type of problem: what clients match on. Stable: a type never gets another slug, status or meaning.
 #[derive(Debug)]
 pub(crate) struct ProblemType {
-    /// The last part of the `type` of its answers.
+    /// The last part of the `type` of its responses.
     pub(crate) slug: &'static str,
-    /// The one status that it is answered with.
+    /// The status of its responses, always the same.
     pub(crate) status: StatusCode,
-    /// The `title` of its answers.
+    /// The `title` of its responses.
     pub(crate) title: &'static str,
-    /// When it is answered, for the OpenAPI document.
+    /// Its cause, for the OpenAPI document.
     pub(crate) description: &'static str,
     /// An example, for the OpenAPI document of these aggregates.
     pub(crate) example: fn(&Registry) -> Problem,
 }
 
 impl ProblemType {
-    /// The `type` of its answers.
+    /// The `type` of its responses.
     pub(crate) fn urn(&self) -> String {
         format!("urn:daybook:problem:{}", self.slug)
     }
@@ -39,20 +39,20 @@ impl ProblemType {
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) problem_type: &'static ProblemType,
-    /// The caller reads it.
+    /// The text for the caller.
     pub(crate) detail: String,
     pub(crate) extension: Option<Box<ExtensionMembers>>,
-    /// The aggregate's version, for the `ETag`, where the caller can go on from it.
+    /// The aggregate's version, for the `ETag`, if the caller can continue from it.
     pub(crate) version: Option<u64>,
     /// The `STATE_VERSION` of the aggregate, for the `ETag`.
     pub(crate) state_version: Option<u32>,
     /// The position of the command in a batch, counted from 0.
     pub(crate) index: Option<u32>,
-    /// The methods that the resource takes, for `Allow`, where the router does not know them.
+    /// The methods that the resource supports, for `Allow`, if the router does not know them.
     pub(crate) allow: Option<String>,
-    /// Whether the request can be repeated as it is if the service failed, so that the answer has a `Retry-After`.
+    /// Whether the same request can be repeated if the service failed, so that the response has a `Retry-After`.
     pub(crate) is_repeatable: bool,
-    /// The cause of a failure of the service. It is logged, and the caller never reads it.
+    /// The cause of a failure of the service. It is logged and not returned.
     pub(crate) cause: Option<Box<str>>,
 }
 
@@ -78,7 +78,7 @@ impl Problem {
         Self { cause, ..self }
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub(crate) fn to_json(&self) -> String {
         let ProblemType { status, title, .. } = self.problem_type;
         let body = ProblemBody {
@@ -92,7 +92,7 @@ impl Problem {
         serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON")
     }
 
-    /// Logs the failed request, which happens here only: failures of the service at WARN and above.
+    /// Logs the failed request, at WARN or ERROR if the service failed. Nothing else logs it.
     fn log(&self) {
         let (status, problem) = (self.problem_type.status, self.problem_type.urn());
         let (code, cause) = (status.as_u16(), self.cause.as_deref());
@@ -101,7 +101,7 @@ impl Problem {
         } else if status.is_server_error() {
             tracing::warn!(status = code, problem, cause, "request failed");
         } else {
-            tracing::debug!(status = code, problem, detail = self.detail, "request refused");
+            tracing::debug!(status = code, problem, detail = self.detail, "request rejected");
         }
     }
 }

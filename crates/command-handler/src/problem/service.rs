@@ -1,4 +1,4 @@
-//! Problems of the service: it could not do what was right to ask.
+//! Problems of the service: it failed to execute a correct request.
 
 use axum::http::StatusCode;
 use daybook_table::AggregateKey;
@@ -15,7 +15,7 @@ pub(crate) const INTERNAL: ProblemType = ProblemType {
 };
 
 pub(crate) fn internal(cause: impl ToString) -> Problem {
-    let problem = Problem::new(&INTERNAL, "the service failed; its log says why");
+    let problem = Problem::new(&INTERNAL, "the service failed; its log contains the reason");
     Problem { cause: Some(cause.to_string().into()), ..problem }
 }
 
@@ -36,13 +36,13 @@ pub(crate) const OUTCOME_UNKNOWN: ProblemType = ProblemType {
     slug: "outcome-unknown",
     status: StatusCode::SERVICE_UNAVAILABLE,
     title: "Outcome unknown",
-    description: "the write may have happened or not, because the table did not respond in time; `detail` says how to \
-                  find out. `Retry-After` is sent only if the request has an `Idempotency-Key`, because only then is a \
-                  repetition safe",
+    description: "the write may have happened or not, because the table did not respond in time; `detail` describes \
+                  how to find out. `Retry-After` is sent only if the request has an `Idempotency-Key`, because only \
+                  then is a repetition safe",
     example: |_| outcome_unknown(Some((&AggregateKey::new("todo", "coffee"), EXAMPLE_VERSION)), false, "an example"),
 };
 
-/// `decided_on` is the aggregate with the version that the write was decided on, if it got so far.
+/// `decided_on` is the aggregate with the version that the write was decided on, if it was decided.
 pub(crate) fn outcome_unknown(
     decided_on: Option<(&AggregateKey, u64)>,
     has_key: bool,
@@ -77,10 +77,11 @@ pub(crate) const CONTENDED: ProblemType = ProblemType {
     slug: "contended",
     status: StatusCode::SERVICE_UNAVAILABLE,
     title: "Contended",
-    description: "other writers came first until the time was up; nothing was written",
+    description: "other writers were faster until the time of the request was up; nothing was written",
     example: |_| contended(),
 };
 
 pub(crate) fn contended() -> Problem {
-    Problem::new(&CONTENDED, "other writers came first until the time was up; nothing was written, try again")
+    let detail = "other writers were faster until the time of the request was up; nothing was written, try again";
+    Problem::new(&CONTENDED, detail)
 }

@@ -11,7 +11,7 @@ use daybook_table::AggregateKey;
 use super::*;
 use crate::endpoints::ENDPOINTS;
 
-/// The types that endpoints answer with.
+/// The types that endpoints return.
 fn types() -> impl Iterator<Item = &'static ProblemType> {
     ENDPOINTS.iter().flat_map(|endpoint| endpoint.problems).copied().flatten().copied()
 }
@@ -66,25 +66,25 @@ fn problems() -> Vec<Problem> {
 }
 
 #[test]
-fn the_types_of_endpoints_have_slugs_of_their_own_and_examples_of_themselves() {
+fn each_type_of_the_endpoints_has_its_own_slug_and_example() {
     let registry = aggregates::registry().unwrap();
-    let mut titles = BTreeMap::new();
+    let mut descriptions = BTreeMap::new();
     for problem_type in types() {
-        let taken = titles.insert(problem_type.slug, problem_type.description);
+        let taken = descriptions.insert(problem_type.slug, problem_type.description);
         assert!(taken.is_none_or(|taken| taken == problem_type.description), "{}", problem_type.slug);
         assert_eq!((problem_type.example)(&registry).problem_type.slug, problem_type.slug);
     }
-    assert_eq!(titles.len(), 25, "{titles:?}");
+    assert_eq!(descriptions.len(), 25, "{descriptions:?}");
 }
 
 #[test]
-fn every_problem_is_an_answer_in_the_document() {
+fn every_problem_is_a_response_in_the_document() {
     let document = crate::openapi::document(&aggregates::registry().unwrap());
-    let answers = document["components"]["responses"].to_string();
+    let responses = document["components"]["responses"].to_string();
     let of_routes = [unknown_route("/"), method_not_allowed("PUT", None)];
     for problem in problems().iter().chain(&of_routes) {
         let urn = problem.problem_type.urn();
-        assert!(answers.contains(&format!("`{urn}`")), "{urn}");
+        assert!(responses.contains(&format!("`{urn}`")), "{urn}");
     }
 }
 

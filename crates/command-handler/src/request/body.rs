@@ -11,11 +11,11 @@ use crate::problem::{self, Problem};
 /// The maximum bytes of a body: those of the largest transaction.
 pub(crate) const MAX_BODY: usize = daybook_event_store::limits::MAX_TRANSACTION;
 
-/// The maximum depth of arrays and objects. Whatever reads an event or a message later must manage it too, and many
-/// parsers stop at 128.
+/// The maximum depth of arrays and objects. Every later reader of an event or a message must be able to parse it, and
+/// many parsers stop at 128.
 const MAX_DEPTH: usize = 100;
 
-/// The body, where every reader of JSON can read it. Numbers are checked by the fields that they are in.
+/// Parses a body, and rejects JSON that some readers cannot read. Numbers are checked by the fields that contain them.
 pub(crate) fn read(bytes: &[u8]) -> Result<Json, Problem> {
     let body: Json = serde_json::from_slice(bytes)
         .map_err(|error| Problem::new(&problem::MALFORMED_JSON, format!("the body is not JSON: {error}")))?;
@@ -23,7 +23,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Json, Problem> {
     Ok(body)
 }
 
-/// The problem of a body that did not come whole.
+/// The problem of a body that is too large or did not arrive completely.
 pub(crate) fn problem_of(rejection: &BytesRejection) -> Problem {
     match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
@@ -33,7 +33,7 @@ pub(crate) fn problem_of(rejection: &BytesRejection) -> Problem {
     }
 }
 
-/// Checks well-formed JSON for what the grammar allows and many readers do not.
+/// Rejects well-formed JSON that many readers do not accept.
 fn check(text: &str) -> Result<(), &'static str> {
     let mut bytes = text.bytes();
     let (mut depth, mut in_text, mut surrogate) = (0_usize, false, false);
@@ -65,8 +65,9 @@ fn check(text: &str) -> Result<(), &'static str> {
 
 const LONE_SURROGATE: &str = "the body has an escape for half of a character, a lone surrogate";
 
-/// The value without what makes no difference: white space, the order of members, and how characters are escaped.
-/// Numbers stay as they were written, since some do not fit any number type. Of members with the same name, the last counts.
+/// The value in a form that does not depend on white space, the order of members, and how characters are escaped.
+/// Numbers stay as they were written, since some do not fit any number type. Of members with the same name, the last
+/// counts.
 ///
 /// # Errors
 ///
@@ -87,9 +88,9 @@ struct Values<'a> {
 /// The place of a value. Bodies are smaller than 4 GB.
 struct Span {
     start: u32,
-    /// Its end in the text; of an array or an object, that of its opening bracket.
+    /// Its end in the text; for an array or an object, the end of its opening bracket.
     end: u32,
-    /// The position of the first value that is not within it.
+    /// The position of the next value that is not within it.
     next: u32,
 }
 
@@ -210,20 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn json_that_nests_too_deeply_is_refused_at_any_depth() {
+    fn json_nested_too_deeply_is_rejected_at_any_depth() {
         for text in nested(MAX_DEPTH) {
             assert_eq!(reason(&text), "accepted");
         }
         for text in [MAX_DEPTH + 1, 1_000, 1_000_000].into_iter().flat_map(nested) {
             assert_eq!(reason(&text), "the body nests deeper than 100 levels");
         }
-        // Brackets in texts are no levels.
+        // Brackets in strings do not count as levels.
         assert_eq!(reason(&format!(r#"["{}\"{}"]"#, "[".repeat(200), "{".repeat(200))), "accepted");
         assert_eq!(reason(r#"["\\", [[]], "]"]"#), "accepted");
     }
 
     #[test]
-    fn a_lone_surrogate_is_refused_and_a_pair_is_accepted() {
+    fn lone_surrogate_is_rejected_and_a_pair_is_accepted() {
         for text in [
             r#""\ud800""#,
             r#""\udbff x""#,
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_json_is_what_stored_digests_were_made_of() {
+    fn canonical_json_has_the_form_that_stored_digests_were_computed_from() {
         let text = r#" {"b" : [ [], {}, [ 1.0 , "x" ] ], "a": {"\u0061": null, "a": "\u00e9"}} "#;
         let expected = r#"{"a":{"a":"é"},"b":[],},[1.0,"x"]]}"#;
         assert_eq!(canonical(&read(text.as_bytes()).unwrap()).unwrap(), expected);

@@ -1,4 +1,4 @@
-//! The bounds of every request: the time that it may take, and the id that it is correlated by.
+//! The bounds of every request: the time that it may take, and its correlation id.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use ulid::Ulid;
 use super::headers::visible_text;
 use crate::problem;
 
-/// How long a request may take where there is no Lambda deadline.
+/// How long a request may take if there is no Lambda deadline.
 const DEFAULT_TIME: Duration = Duration::from_secs(10);
 
-/// The part of a Lambda deadline that is reserved for answering.
+/// The part of a Lambda deadline that is reserved for the response.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// The part of the rest that a write reserves for its last attempt and for finding out the outcome of that.
+/// The part of the rest that a write reserves for its last attempt and for finding out its outcome.
 const RESERVE: Duration = TransactOptions::LAST_CALLS.saturating_add(Duration::from_millis(300));
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -31,7 +31,7 @@ const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     deadline: Instant,
-    /// The caller's, or a new one.
+    /// The correlation id of the request, or a new one.
     pub(crate) correlation_id: String,
 }
 
@@ -48,22 +48,22 @@ impl Bounds {
         }
     }
 
-    /// Until when an append is tried.
+    /// The time until which an append is attempted.
     pub(crate) fn append_until(&self) -> Instant {
         self.deadline.checked_sub(RESERVE).unwrap_or(self.deadline)
     }
 }
 
-/// Answers within the time, whatever DynamoDB does, with the id by which the request is found in logs and events.
+/// Responds within the time, even if DynamoDB does not, with the correlation id that is also in events.
 pub(crate) async fn enforce(mut request: Request, next: Next) -> Response {
-    // One that cannot be stored is refused where it would be stored.
+    // An id that cannot be stored is ignored here. A write, which would store it, rejects it.
     let given = visible_text(request.headers(), CORRELATION_ID.as_str()).ok().flatten();
     let bounds = Bounds::new(request.extensions(), given);
     request.extensions_mut().insert(bounds.clone());
     let (reads, has_key) = (request.method().is_safe(), request.headers().contains_key(IDEMPOTENCY_KEY));
-    let answered = timeout_at(bounds.deadline, next.run(request)).await;
-    let mut response = answered.unwrap_or_else(|elapsed| {
-        let cause = format!("no answer within the time: {elapsed}");
+    let outcome = timeout_at(bounds.deadline, next.run(request)).await;
+    let mut response = outcome.unwrap_or_else(|elapsed| {
+        let cause = format!("no response within the time: {elapsed}");
         let problem = if reads { problem::unavailable(cause) } else { problem::outcome_unknown(None, has_key, cause) };
         problem.into_response()
     });

@@ -67,8 +67,8 @@ fn identify(authorizer: &ApiGatewayRequestAuthorizer, issuer: Option<&str>) -> C
     }
 }
 
-/// The id of a user of an identity pool, or of an IAM user or role. Of an assumed role the role, and not the session: that
-/// is another one on each machine and after each login, and a retry may come from there.
+/// The id of a user of an identity pool, or of an IAM user or role. For an assumed role it is the id of the role,
+/// without the session: each machine and each login has another session, and a retry may come from another one.
 fn iam_principal(iam: &ApiGatewayRequestAuthorizerIamDescription) -> Option<String> {
     if let Some(pool_user) = &iam.cognito_identity {
         return pool_user.identity_id.clone().filter(|id| !id.is_empty());
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(guest.principal.as_deref(), Some("r:1"));
         let pool_user = guest.iam.unwrap().pool_user.unwrap();
         assert_eq!((pool_user.pool_id.as_deref(), &pool_user.methods[0][..]), (Some("r:0"), "unauthenticated"));
-        // A user of a pool without an id is not the role that all users have.
+        // A pool user without an id must not become the role that all users share.
         let nobody = caller(json!({"iam": {"userArn": "arn", "userId": "AROA:x", "cognitoIdentity": {"amr": []}}}));
         assert_eq!((nobody.principal.as_deref(), nobody.actor()), (None, None));
     }

@@ -1,11 +1,11 @@
-//! Request headers, where they are more than a text.
+//! Reads and checks request headers.
 
 use axum::http::{HeaderMap, HeaderValue};
 
 use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
-/// The value of a header that means nothing when it comes twice.
+/// The value of a header that may be sent only once.
 pub(crate) fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Problem> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
@@ -30,7 +30,7 @@ pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Optio
     }
 }
 
-/// The value of a header that is stored as it came, so it must be short and visible.
+/// The value of a header that is stored unchanged, so it must be short and visible.
 pub(crate) fn visible_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     let Some(value) = single_value(headers, name)? else { return Ok(None) };
     match value.to_str() {
@@ -49,7 +49,7 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> 
     condition.map(Some).ok_or_else(|| problem::bad_header("If-Match", expected))
 }
 
-/// Whether `Content-Type` says that the body is JSON.
+/// Whether `Content-Type` declares the body to be JSON.
 pub(crate) fn is_json(headers: &HeaderMap) -> Result<bool, Problem> {
     let Some(value) = only_value(headers, "Content-Type")? else { return Ok(false) };
     let value = value.to_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: the identity of a request, by which a repetition is known.
+//! `Idempotency-Key`: the identity of a request, by which a repetition is recognised.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const MAX_KEY: usize = 255;
 pub(crate) struct RequestIdentity {
     key: String,
     digest: String,
-    /// The digest of the previous release, if that is another one.
+    /// The digest that the previous release computes, if it differs.
     earlier_digest: Option<String>,
     principal: String,
 }
@@ -36,7 +36,7 @@ impl RequestIdentity {
     ) -> Result<Option<Self>, Problem> {
         let Some(value) = only_value(&parts.headers, "Idempotency-Key")? else { return Ok(None) };
         let key = value.to_str().unwrap_or_default();
-        // The draft of the standard puts it in quotes, most clients do not.
+        // The draft of the standard puts the key in quotes; most clients do not.
         let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
         if !(1..=MAX_KEY).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             let expected = "1 to 255 visible ASCII characters without spaces";
@@ -47,36 +47,37 @@ impl RequestIdentity {
                             distinguished";
             return Err(problem::bad_header("Idempotency-Key", expected));
         }
-        // Canonical, so that neither white space nor the order of members makes another request.
+        // Canonical, so that neither white space nor the order of members changes the digest.
         let body = canonical(body).map_err(|error| Problem::new(&problem::MALFORMED_JSON, error.to_string()))?;
         let principal = caller.principal.clone().unwrap_or_default();
         let method = parts.method.as_str().as_bytes();
         let path: Vec<u8> = percent_decode_str(parts.uri.path()).collect();
         let digest_with = |if_match: &[u8]| digest([method, &path, if_match, principal.as_bytes(), body.as_bytes()]);
-        // By its meaning, so that another form of the same condition makes no other request.
+        // Canonical, so that another form of the same condition does not change the digest.
         let condition = if_match.map(IfMatch::canonical).unwrap_or_default();
         let digest = digest_with(condition.as_bytes());
-        // The previous release took the header as it was sent, in the forms that it knew.
+        // The previous release digested the header as it was sent, and accepted only these forms.
         let sent = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
         let is_of_earlier_form = sent.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'"' | b'*' | b' '));
         let earlier_digest = (sent != condition.as_bytes() && is_of_earlier_form).then(|| digest_with(sent));
         Ok(Some(Self { key: key.to_owned(), digest, earlier_digest, principal }))
     }
 
-    /// The id of an aggregate that is created under this key: the same for every repetition, and the caller's own.
+    /// The id of an aggregate that is created under this key: the same for every repetition, and different for each
+    /// caller.
     pub(crate) fn derived_id(&self, type_name: &str) -> String {
         let mut id = digest([type_name.as_bytes(), self.principal.as_bytes(), self.key.as_bytes()]);
         id.truncate(32);
         id
     }
 
-    /// The key as the store takes it.
+    /// The key in the form of the store.
     pub(crate) fn store_key(&self, ttl: Duration) -> IdempotencyKey<'_> {
         IdempotencyKey { key: &self.key, digest: &self.digest, earlier_digest: self.earlier_digest.as_deref(), ttl }
     }
 }
 
-/// SHA-256 of parts that cannot run into each other, in hexadecimal digits.
+/// SHA-256 of the parts, each preceded by its length so that no other parts give the same bytes, in hexadecimal digits.
 fn digest<const N: usize>(parts: [&[u8]; N]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! The names in a path.
+//! The parameters in a path.
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -6,8 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::{self, Problem};
 
-/// The names that a path has where its route has parameters. A path that cannot be decoded names nothing that could
-/// exist.
+/// The values that a path has for the parameters of its route. A path that cannot be decoded is a bad id.
 pub(crate) struct PathParameters<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParameters<T> {

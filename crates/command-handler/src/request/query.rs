@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, IntoDeserializer, Visitor};
-use serde::forward_to_deserialize_any;
+use serde::{Deserialize, forward_to_deserialize_any};
 
 use crate::problem::{self, Problem};
 
@@ -26,7 +26,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParameter
     }
 }
 
-/// A value with the name that it came under.
+/// The query of an endpoint without parameters: any parameter is an error.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoQuery {}
+
+/// A value with the name of its parameter.
 struct Parameter {
     name: String,
     value: String,

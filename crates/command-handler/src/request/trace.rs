@@ -1,5 +1,5 @@
-//! The trace that a request belongs to. Tracing is no reason to refuse a request: a header that cannot be understood
-//! counts as missing.
+//! The trace that a request belongs to. Tracing is no reason to reject a request: a header that cannot be read counts
+//! as missing.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
@@ -9,10 +9,10 @@ use lambda_http::RequestExt;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const AMZN_TRACE_ID: HeaderName = HeaderName::from_static("x-amzn-trace-id");
 
-/// The length of what follows the version: `-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
+/// The length of the part after the version: `-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
 const KNOWN: usize = 53;
 
-/// `traceparent` of W3C trace context, as version 00. What a later version has beyond it is left out, as the standard
+/// `traceparent` of W3C trace context, as version 00. The additions of a later version are left out, as the standard
 /// requires of readers that do not know that version.
 pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
     let (version, rest) = only(headers, &TRACEPARENT)?.split_at_checked(2)?;
@@ -27,7 +27,7 @@ pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
     (is_valid && is_hex(flags, 2) && is_whole).then(|| format!("00{known}"))
 }
 
-/// The AWS X-Ray header: that of the invocation, or else the one that came with the request.
+/// The AWS X-Ray header: that of the invocation, or else that of the request.
 pub(crate) fn trace_header(parts: &Parts) -> Option<String> {
     let of_invocation = parts.extensions.lambda_context_ref().and_then(|context| context.xray_trace_id.as_deref());
     let of_request = only(&parts.headers, &AMZN_TRACE_ID);
@@ -39,7 +39,7 @@ pub(crate) fn trace_header(parts: &Parts) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The value of a header that is there once. Of two, neither is known to be the right one.
+/// The value of a header that is sent once. If it is sent twice, it is unknown which value is right.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;

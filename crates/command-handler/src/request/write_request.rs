@@ -1,4 +1,4 @@
-//! A request that writes: its headers understood, its body read.
+//! A request that writes, with its headers and its body parsed.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -24,13 +24,13 @@ pub(crate) struct WriteRequest {
     /// Whether to decide on a state that is folded from the first event.
     pub(crate) rebuild: bool,
     pub(crate) caller: Caller,
-    /// Who sent it and what it belongs to.
+    /// The sender of the request and the ids that it belongs to, as events record them.
     pub(crate) meta: Meta,
-    /// Until when its append is tried.
+    /// The time until which its append is attempted.
     pub(crate) deadline: Instant,
     /// The identity under which the response is stored, if it has an `Idempotency-Key`.
     pub(crate) identity: Option<RequestIdentity>,
-    /// JSON; `{}` when there was none.
+    /// JSON; `{}` if the request has no body.
     pub(crate) body: Json,
 }
 
@@ -71,9 +71,9 @@ impl FromRequest<Api> for WriteRequest {
     }
 }
 
-/// Who sent the request and what it belongs to, as events are recorded with it.
+/// The sender of the request and the ids that it belongs to, in the form that events record.
 fn meta(parts: &Parts, bounds: &Bounds, caller: &Caller, api: &Api) -> Result<Meta, Problem> {
-    // Read again for its error: what cannot be stored is refused.
+    // Read again for its error: an id that cannot be stored is rejected.
     let correlation_id = visible_text(&parts.headers, "X-Correlation-Id")?;
     Ok(Meta {
         actor: caller.actor().map(str::to_owned),

@@ -1,4 +1,4 @@
-//! Commands are checked on the state that they are decided on.
+//! Checks whether the caller may send a command, on the state that the command is decided on.
 
 use daybook_decider::{
     Access, Aggregate, Authorization, Caller, CommandError, Commands, Context, Decision, DecisionInput, EventType,

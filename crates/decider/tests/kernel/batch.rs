@@ -1,4 +1,4 @@
-//! Several commands at once: one after the other, all or nothing; and what a rejection leaves of them.
+//! Batches of commands: decided one after the other, all or nothing, also when one of them is rejected.
 
 use daybook_decider::record::{MAX_BYTES, MAX_RECORDS};
 use daybook_decider::{CommandError, Decided};
@@ -107,7 +107,7 @@ fn rejection_drops_the_other_events_of_the_batch_and_is_recorded_on_the_state_be
     let batch = [add(&[100, 1]), reject(&["first", "second"]), add(&[1_000])];
     let decided = counter.decide(&before, &batch).unwrap();
 
-    // It was decided on the state after the commands before it.
+    // The rejection was decided on the state after the earlier commands of the batch.
     assert_eq!(rejection(&decided), ("Rejected", "at 104"));
     assert_eq!(names(&decided), ["CounterRejected", "CounterRejected"]);
     let numbers: Vec<_> = decided.events.iter().map(|event| (event.seq_num, event.message_seq)).collect();

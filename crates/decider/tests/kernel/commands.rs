@@ -1,4 +1,4 @@
-//! What a command must be to reach the rules.
+//! The checks of a command before the rules decide on it.
 
 use daybook_decider::{CommandError, CommandRequest, Json};
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ fn second_creation_of_an_aggregate_fails() {
     let counter = Subject::of::<Counter>();
     let start = || ("Start", json!({"at": 1}));
     assert_eq!(counter.decide(&counter.after(&[start()]), &[start()]).unwrap_err(), CommandError::Exists { index: 0 });
-    // Of an aggregate that does not exist, the error is not that it exists.
+    // If the aggregate did not exist before the batch, the error is not `Exists`.
     let twice = counter.decide(&counter.unborn(), &[start(), start()]).unwrap_err();
     assert_eq!(twice, CommandError::CreatedTwice { index: 1 });
     assert_eq!(twice.to_string(), "command 2 of the array creates it again");

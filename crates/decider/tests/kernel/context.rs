@@ -1,4 +1,4 @@
-//! What a decision may know beside state and command.
+//! The context of a decision: its input besides the state and the command.
 
 use std::collections::BTreeSet;
 

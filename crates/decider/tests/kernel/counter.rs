@@ -1,4 +1,5 @@
-//! The aggregate of most tests: several events a command, none to two messages an event, recorded rejections, an end.
+//! The aggregate of most tests: several events per command, zero to two messages per event, recorded rejections, and a
+//! deletion.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
 use schemars::JsonSchema;
@@ -18,15 +19,15 @@ pub(crate) struct State {
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub(crate) enum Command {
-    /// Rejected, on record, below zero.
+    /// Starts at a number. A number below zero is rejected; a counter that exists would record the rejection.
     Start { at: i64 },
-    /// An event for each.
+    /// Adds each amount with an event of its own.
     Add { amounts: Vec<i64> },
-    /// Adds what has been counted.
+    /// Adds the total.
     Double {},
     /// Rejected, with an event for each reason.
     Reject { reasons: Vec<String> },
-    /// The end.
+    /// Deletes the counter.
     Close,
 }
 
@@ -83,7 +84,7 @@ impl Aggregate for Counter {
         }
     }
 
-    /// An amount of 0, 1, 2, 3, … announces 0, 1, 2, 0, … messages.
+    /// An amount of 0, 1, 2, 3, … publishes 0, 1, 2, 0, … messages.
     fn announce(before: &State, event: &Event, after: &State) -> Vec<Message> {
         match event {
             Event::Started { .. } => vec![Message::of(event)],

@@ -1,4 +1,4 @@
-//! A state is the fold of what is stored, also of events whose JSON says less than they do.
+//! A state is the fold of the stored events, even where their JSON contains less than the decided events.
 
 use daybook_decider::{Aggregate, CommandError, Commands, Context, Decision, EventType};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::Subject;
 
-/// Weighs things against each other.
+/// Divides one weight by another.
 struct Scale;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]

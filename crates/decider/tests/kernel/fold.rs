@@ -39,7 +39,7 @@ fn events_fold_into_the_same_state_together_or_one_by_one() {
 }
 
 #[test]
-fn before_the_first_event_there_is_the_default_state_at_version_zero() {
+fn aggregate_before_its_first_event_has_the_default_state_at_version_zero() {
     let counter = Subject::of::<Counter>();
     let unborn = counter.fold(&[]);
     assert_eq!((unborn.version(), unborn.message_seq(), unborn.history_bytes()), (0, 0, 0));
@@ -83,7 +83,7 @@ fn an_unknown_event_type_or_version_is_unreadable() {
 
 #[test]
 fn event_whose_data_does_not_fit_its_type_is_unreadable() {
-    for (data, says) in [
+    for (data, expected) in [
         (json!({}), "missing field `amount`"),
         (json!({"amount": "5"}), "data.amount: invalid type"),
         (json!({"amount": 0.5}), "data.amount: invalid number"),
@@ -94,7 +94,7 @@ fn event_whose_data_does_not_fit_its_type_is_unreadable() {
     ] {
         let reason = read_error_after_start(&stored(2, "CounterAdded", 4, &data));
         assert!(reason.starts_with("event 2 (CounterAdded version 4): "), "{reason}");
-        assert!(reason.contains(says), "{data}: {reason}");
+        assert!(reason.contains(expected), "{data}: {reason}");
     }
 }
 

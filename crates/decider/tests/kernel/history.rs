@@ -1,4 +1,4 @@
-//! An aggregate whose rules want all earlier events.
+//! An aggregate whose rules need all earlier events.
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::Subject;
 
-/// Writes down which lines its history has, if `FULL_HISTORY` asks for one.
+/// A diary with or without `FULL_HISTORY`. The command `Recall` records the lines that the history contains.
 struct Diary<const FULL_HISTORY: bool>;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]

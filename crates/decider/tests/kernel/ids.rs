@@ -31,7 +31,7 @@ fn event_numbers_continue_over_decisions_without_a_gap() {
 }
 
 #[test]
-fn message_numbers_continue_over_decisions_and_indexes_start_anew_for_each_event() {
+fn message_numbers_continue_over_decisions_and_indexes_restart_for_each_event() {
     let counter = Subject::of::<Counter>();
     let first = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
     let second = counter.decide(&first.after, &[("Add", json!({"amounts": [0, 2, 1]}))]).unwrap();
@@ -90,7 +90,7 @@ fn ids_sort_by_time_whatever_their_random_part() {
     let earlier = counter.decide_under(&at(NOW, most), &counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
     let later = counter.decide_under(&at(NOW + 1, 0), &earlier.after, &[("Add", json!({"amounts": [2]}))]).unwrap();
     assert!(ids(&earlier).last() < ids(&later).first());
-    // In a table their text sorts as they do.
+    // Their texts, which the table sorts by, have the same order.
     assert!(ids(&earlier)[1].to_string() < ids(&later)[0].to_string());
 }
 

@@ -1,4 +1,4 @@
-//! JSON text stays as it was written, all the way from a command into a message.
+//! JSON text stays as it was written, from the command to the message.
 
 use daybook_decider::{Aggregate, CommandRequest, Commands, Context, Decision, EventType, Json};
 use schemars::JsonSchema;
@@ -20,7 +20,7 @@ const TEXTS: [&str; 9] = [
     "[[[[[[[[null]]]]]]]]",
 ];
 
-/// Carries whatever it is given, unopened.
+/// Stores and publishes the JSON of its command unchanged.
 struct Parcel;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -111,7 +111,7 @@ fn parse_accepts_exactly_one_json_value() {
 }
 
 #[test]
-fn texts_are_equal_only_if_every_byte_is() {
+fn texts_are_equal_only_if_all_bytes_are_equal() {
     let json = |text: &str| Json::parse(text.to_owned()).unwrap();
     assert_eq!(json("{}"), Json::empty_object());
     assert_ne!(json("{ }"), Json::empty_object());

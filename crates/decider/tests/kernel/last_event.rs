@@ -1,4 +1,4 @@
-//! The time and ids of a decision, after those of the event before it.
+//! The time and ids of a decision, which must not precede those of the last event.
 
 use daybook_decider::{Decided, Folded};
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! The kernel as the rest of the suite sees it: a registry of models, and nothing of the types behind them.
+//! Tests of the kernel through the interface that the other crates use: a registry of models, without the types behind
+//! them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The messages that are published, and their text.
+//! The published messages and the text of their details.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::counter::Counter;
 use crate::support::{NOW_TEXT, Subject, decision_input};
 
-/// Announces what its command names: by default the event itself.
+/// Publishes the event itself, or for the text `as <name>` a message of that name. With `ODD`, the message has no JSON
+/// form.
 struct Herald<const ODD: bool>;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -57,7 +58,7 @@ impl<const ODD: bool> Aggregate for Herald<ODD> {
     }
 }
 
-/// An aggregate that leaves what it announces to the trait.
+/// An aggregate with the default `announce` of the trait.
 struct Quiet;
 
 impl Aggregate for Quiet {

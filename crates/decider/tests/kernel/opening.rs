@@ -1,4 +1,4 @@
-//! A stream opens with the first of `EVENTS`, by which its aggregate is found.
+//! A stream begins with the first of `EVENTS`, from whose feed the aggregates of the type are listed.
 
 use daybook_decider::{Aggregate, CommandError, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Subject, names};
 
-/// Opens with the events that its command names.
+/// An aggregate whose commands contain the events to append.
 struct Door;
 
 #[derive(Deserialize, JsonSchema)]

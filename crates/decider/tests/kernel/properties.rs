@@ -1,4 +1,4 @@
-//! What holds for every sequence of commands.
+//! Properties of every sequence of commands.
 
 use daybook_decider::{Decided, Folded, Json, OutboxMessage, RecordedEvent};
 use proptest::collection::vec;
@@ -20,7 +20,7 @@ fn command() -> impl Strategy<Value = (&'static str, Value)> {
     ]
 }
 
-/// Batches of commands, of which the first creates more often than not.
+/// Batches of commands. In at least half of the cases, the first one creates the counter.
 fn batches() -> impl Strategy<Value = Vec<Batch>> {
     (any::<bool>(), vec(vec(command(), 0..4), 0..12)).prop_map(|(exists, mut batches)| {
         if exists {
@@ -30,7 +30,7 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
     })
 }
 
-/// All that was appended, and where it led.
+/// All events and messages that were appended, and the aggregate after them.
 struct Written {
     events: Vec<RecordedEvent>,
     messages: Vec<OutboxMessage>,
@@ -40,7 +40,7 @@ struct Written {
 fn write(counter: &Subject, batches: &[Batch]) -> Written {
     let mut written = Written { events: Vec::new(), messages: Vec::new(), after: counter.unborn() };
     for (batch, milliseconds) in batches.iter().zip(NOW..) {
-        // A batch that does not reach the rules leaves no trace.
+        // A batch that cannot be decided appends nothing.
         if let Ok(Decided { events, messages, after, .. }) =
             counter.decide_under(&at(milliseconds, 42), &written.after, batch)
         {
@@ -52,7 +52,7 @@ fn write(counter: &Subject, batches: &[Batch]) -> Written {
     written
 }
 
-/// The event as it comes back from the table: its data through text.
+/// The event as it is read from the table, which stores its data as text.
 fn read_back(event: RecordedEvent) -> RecordedEvent {
     RecordedEvent { data: Json::parse(event.data.text().to_owned()).unwrap(), ..event }
 }

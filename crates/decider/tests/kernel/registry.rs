@@ -1,4 +1,4 @@
-//! What is checked when an aggregate is registered.
+//! The checks when an aggregate is registered.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter::Counter;
 
-/// The names of an aggregate that has nothing but names.
+/// The names of a [`Shell`], an aggregate without behaviour.
 trait Names: Send + Sync + 'static {
     const TYPE: &'static str = "shell";
     const EVENTS: &'static [EventType] = &[EventType::new("Happened", 1), EventType::new("Ended", 1)];
@@ -267,7 +267,7 @@ fn event_whose_written_version_is_not_readable_cannot_be_registered() {
     assert_eq!(registration_error::<Shell<Unread>>().reason, r#""Happened" is written at version 3 and reads only 2"#);
 }
 
-/// It has been through a rename and a retirement.
+/// An aggregate with renamed and retired events.
 struct Old;
 impl Names for Old {
     const TYPE: &'static str = "old";
@@ -355,11 +355,11 @@ impl Names for BadDelete {
 
 #[test]
 fn aggregate_whose_commands_name_no_command_cannot_be_registered() {
-    for (error, verb) in [
+    for (error, name) in [
         (registration_error::<Shell<BadCreate>>(), "Start"),
         (registration_error::<Shell<BadUpdate>>(), "go"),
         (registration_error::<Shell<BadDelete>>(), ""),
     ] {
-        assert_eq!(error.reason, format!(r#"COMMANDS names {verb:?}, which is not one of ["Begin", "Go", "End"]"#));
+        assert_eq!(error.reason, format!(r#"COMMANDS names {name:?}, which is not one of ["Begin", "Go", "End"]"#));
     }
 }

@@ -1,4 +1,4 @@
-//! A command's structs are read from objects only, wherever they stand; what is stored is read as it ever was.
+//! Structs in a command are read from objects only, at any depth. Stored structs are read from arrays, too.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{ID, Subject, decision_input, stored};
 
-/// Keeps whatever it is given: every kind of place that a struct can stand in.
+/// Stores its content, which has a struct in every kind of position.
 struct Shelf;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! What the tests share: one registered aggregate, put through decisions and folds.
+//! Helpers for all tests: one registered aggregate, with its decisions and folds.
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{
@@ -12,7 +12,7 @@ use ulid::Ulid;
 /// The id of the aggregate under test.
 pub(crate) const ID: &str = "7";
 
-/// When everything happens, in milliseconds: [`NOW_TEXT`].
+/// The time of all decisions and events, in milliseconds: [`NOW_TEXT`].
 pub(crate) const NOW: u64 = 1_795_255_200_123;
 pub(crate) const NOW_TEXT: &str = "2026-11-21T10:00:00.123Z";
 
@@ -78,14 +78,14 @@ impl Subject {
         self.model().decide(before, ID, &commands, input)
     }
 
-    /// The aggregate after commands on nothing.
+    /// The aggregate after these commands, of which the first one creates it.
     pub(crate) fn after(&self, commands: &[(&str, Value)]) -> Folded {
         let decided = self.decide(&self.unborn(), commands).unwrap();
         assert_eq!(decided.rejection, None);
         decided.after
     }
 
-    /// All events folded from nothing.
+    /// The aggregate after these events, folded from the first one.
     pub(crate) fn fold(&self, events: &[RecordedEvent]) -> Folded {
         self.model().fold(self.unborn(), events).unwrap()
     }
@@ -94,7 +94,7 @@ impl Subject {
         self.model().state(folded).unwrap().read().unwrap()
     }
 
-    /// Everything that is known of an aggregate at some version.
+    /// The version, the number of messages and the state of an aggregate.
     pub(crate) fn whole(&self, folded: &Folded) -> (u64, u64, String) {
         (folded.version(), folded.message_seq(), self.model().state(folded).unwrap().text().to_owned())
     }

@@ -1,4 +1,4 @@
-//! Other stored forms of events, older and newer, read by today's code.
+//! Older and newer stored forms of events, read by the current code.
 
 use std::cell::Cell;
 
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use crate::support::{Subject, stored};
 
 thread_local! {
-    /// Upcasts that the test has called for, so that one which would never end fails instead.
+    /// The number of upcasts in the test, so that a chain that never ends fails the test.
     static UPCASTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A weather station that has been through every kind of change.
+/// A weather station with every kind of change to its stored events.
 struct Station;
 
-/// What was read, in order.
+/// The values of all events, in order.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 struct State {
     readings: Vec<String>,
@@ -82,7 +82,7 @@ impl Aggregate for Station {
         match (event.name.as_str(), event.version) {
             // A renamed field.
             ("Measured", 1) => Ok(vec![to("Measured", 2, json!({"celsius": data["degrees"]}))]),
-            // What the next release will write, and the one after it.
+            // The forms that the next release will write, and the release after it.
             ("Measured", 3) => Ok(vec![to("Measured", 2, json!({"celsius": data["value"]}))]),
             ("Measured", 4) => Ok(vec![to("Measured", 3, json!({"value": data["values"][0]}))]),
             // A renamed event.
@@ -93,19 +93,19 @@ impl Aggregate for Station {
                 let Parts { first, last } = event.read()?;
                 Ok(vec![StoredEvent::new("Named", 4, &json!({"name": format!("{first} {last}")}))?])
             }
-            // What was one event is two, and they have changed since.
+            // One event that became three, two of which have changed since.
             ("Installed", 1) => Ok(vec![
                 to("Named", 1, json!({"text": data["name"]})),
                 to("Measured", 2, json!({"celsius": 0})),
                 to("Read", 1, json!({"degrees": data["degrees"]})),
             ]),
-            // What was one event became two, of which one means nothing any more; and what never was.
+            // An event that becomes retired events and a current one, and one that becomes a form that never existed.
             ("Surveyed", 1) => {
                 Ok(vec![to("Polled", 3, json!({})), to("Measured", 1, data.clone()), to("Polled", 7, json!({}))])
             }
             ("Audited", 1) => Ok(vec![to("Polled", 8, json!({}))]),
 
-            // And those that a mistake can make of it.
+            // Upcasts that contain a mistake.
             ("Measured", 5) => Ok(vec![to("Measured", 6, data.clone())]),
             ("Named", 3) => Ok(vec![to("Named", 5, data.clone())]),
             ("Polled", 1..=7) => panic!("what means nothing is not looked at"),
@@ -132,7 +132,7 @@ fn to(name: &str, version: u32, data: Value) -> StoredEvent {
     StoredEvent { name: name.to_owned(), version, data }
 }
 
-/// What one stored event is read as.
+/// The readings of one stored event.
 fn read(name: &str, version: u32, data: &Value) -> Vec<String> {
     let station = Subject::of::<Station>();
     let folded = station.fold(&[stored(1, name, version, data)]);
@@ -140,7 +140,7 @@ fn read(name: &str, version: u32, data: &Value) -> Vec<String> {
     serde_json::from_value(station.state(&folded)["readings"].clone()).unwrap()
 }
 
-/// Why one stored event cannot be read, although no newer release wrote it.
+/// The error of a stored event that cannot be read and that no newer release wrote.
 fn unreadable(name: &str, version: u32, data: &Value) -> UnreadableEvent {
     let error = read_error(name, version, data);
     assert_eq!(error.kind, UnreadableKind::Corrupt, "{error}");
@@ -191,7 +191,7 @@ fn retired_event_is_counted_and_has_no_effect() {
 #[test]
 fn an_upcast_may_lead_to_a_retired_event() {
     assert_eq!(read("Surveyed", 1, &json!({"degrees": 21})), ["21"]);
-    // But not to a form that it never had.
+    // But not to a form that the retired event never had.
     let error = unreadable("Audited", 1, &json!({}));
     assert_eq!(error.reason, "this code has no upcast for Polled version 8");
 }
@@ -214,7 +214,7 @@ fn old_and_new_forms_fold_in_one_stream() {
     let folded = station.fold(&events);
     assert_eq!(folded.version(), 4);
     assert_eq!(station.state(&folded)["readings"], json!(["Säntis Station", "0", "21", "22", "23"]));
-    // And a snapshot of any of its versions goes on as well.
+    // A fold from a snapshot at any version has the same result.
     for taken_at in 0..=events.len() {
         let (head, tail) = events.split_at(taken_at);
         let snapshot = station.fold(head);

@@ -1,4 +1,4 @@
-//! The handle for administrative calls, which makes them explicit: a function does not make one by accident.
+//! The handle for administrative calls, which makes them explicit: a Lambda function does not make one by accident.
 
 use crate::store::EventStore;
 

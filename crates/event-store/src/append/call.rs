@@ -55,7 +55,7 @@ fn append_error(key: &AggregateKey, stores_response: bool, error: SdkError<Trans
 }
 
 /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
-/// versions. A stored response is the last item, and settles the request even if the version has changed since.
+/// versions. A stored response is the last item, and is the result even if the version has changed since.
 fn of_reasons(key: &AggregateKey, stores_response: bool, reasons: &[CancellationReason]) -> Option<AppendError> {
     let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
     let response = reasons.last().filter(|_| stores_response);

@@ -38,7 +38,7 @@ impl EventStream<'_> {
             let nearer = latest.filter(|folded| (nearest.version()..=version).contains(&folded.version()));
             nearest = nearer.unwrap_or(nearest);
         }
-        // No event is read after this one, so nothing else would show that it does not exist.
+        // No event after this snapshot is read, so nothing else would show that its event does not exist.
         if nearest.version() == version && self.is_ahead(version).await? {
             return Ok(self.model.before_first_event());
         }
@@ -58,8 +58,8 @@ impl EventStream<'_> {
         if let Some(folded) = self.usable(row) {
             return Ok(Some(folded));
         }
-        // The latest kept snapshot is usually unusable because another release took it, and then several in a row are.
-        // Pages of 1 MB skip these; the search ends at the first usable one.
+        // If the latest kept snapshot is unusable, another release usually took it, and several others before it. Pages
+        // of 1 MB skip these; the search ends at the first usable one.
         let own = AttributeValue::N(self.model.state_version().to_string());
         let mut others = self
             .kept_snapshots(version)

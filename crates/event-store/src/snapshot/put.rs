@@ -1,5 +1,5 @@
-//! Rules for putting a snapshot: where there is none, over an older one of its own state version, and, once that was
-//! read, over one that this release cannot use.
+//! Rules for putting a snapshot: where there is none, over an older one of its own state version, and, after a check of
+//! the existing one, over one that this release cannot use.
 
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;

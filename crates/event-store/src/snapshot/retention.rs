@@ -17,9 +17,9 @@ impl EventStream<'_> {
     /// of another state version do not count towards these, and expire after [`ROLLBACK_TIME`]. `taken` is the sort
     /// key of the snapshot that was taken last.
     ///
-    /// The oldest get their TTL first, so that every snapshot before an expired one has expired too. Only the latest
-    /// few and the next one are read, however many wait to be deleted by DynamoDB, and however many there were when
-    /// `SNAPSHOT_KEEP` was lowered.
+    /// The oldest get their TTL first, so that every snapshot before an expired one has expired too. Reading therefore
+    /// ends at the first expired one, however many wait to be deleted by DynamoDB: usually after the latest few and the
+    /// next one. Only the first call after `SNAPSHOT_KEEP` was lowered also reads all that it retires.
     pub(super) async fn retire_snapshots(&self, taken: &str, now: Timestamp) -> Result<(), StoreError> {
         // The latest kept snapshot is the copy of `#SNAPSHOT` itself, so one more than `SNAPSHOT_KEEP` is kept; none
         // if that is 0.

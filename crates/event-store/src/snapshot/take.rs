@@ -20,7 +20,7 @@ pub enum SnapshotOutcome {
         /// The last event that is folded into it.
         version: u64,
     },
-    /// A snapshot that is as new is stored already: a late, repeated or reordered request changes nothing.
+    /// A snapshot that is at least as new is stored already: a late, repeated or reordered request changes nothing.
     NotNewer,
     /// The state does not fit an item even when compressed. The aggregate works without a snapshot.
     TooLarge {
@@ -32,7 +32,7 @@ pub enum SnapshotOutcome {
 }
 
 impl EventStore {
-    /// Stores the aggregate's current state as its snapshot, unless one that is as new exists.
+    /// Stores the aggregate's current state as its snapshot, unless one that is at least as new exists.
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ pub enum ResponseDetail {
 }
 
 impl ResponseDetail {
-    /// The next smaller content.
+    /// The next smaller detail; `None` for the smallest.
     pub(super) fn less(self) -> Option<Self> {
         match self {
             Self::Full => Some(Self::WithoutState),

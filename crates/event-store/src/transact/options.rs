@@ -66,7 +66,7 @@ pub enum TransactError<E> {
     /// Other writers came first until the time was over. Nothing was appended.
     #[error("other writers came first until the time was over")]
     Contended,
-    /// The append may have been written, and it could not be found out whether it was.
+    /// The append may have been written; a read could not show whether it was.
     #[error("the outcome of an append after version {after} is unknown")]
     OutcomeUnknown {
         /// The version that was decided on. The events of the append, if it was written, follow it.

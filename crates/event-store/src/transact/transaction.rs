@@ -26,7 +26,7 @@ pub(super) struct Transaction<'a, D> {
     options: &'a TransactOptions<'a>,
     /// The time until which lost races are repeated.
     race_until: Instant,
-    /// The deadline, or the beginning if that is later: one attempt is always made.
+    /// The deadline, or the start of the transaction if that is later: one attempt is always made.
     last_attempt: Instant,
     in_doubt: InDoubt,
 }
@@ -39,11 +39,11 @@ enum Unsettled<E> {
     Busy,
     /// The version in the metadata is lower than that of the events.
     MetadataBehind { actual: u64 },
-    /// Nothing was written, or it is in doubt. Another attempt on the same state may help.
+    /// Nothing was written, or the append is in doubt. Another attempt on the same state may help.
     Failed(Cause),
     /// Nothing was sent. The value is the result of the transaction if the state is current.
     NotSent(Result<Transacted, TransactError<E>>),
-    /// Another attempt changes nothing.
+    /// Another attempt would have the same result.
     Final(TransactError<E>),
 }
 
@@ -230,8 +230,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         TransactError::OutcomeUnknown { after, has_key: self.options.idempotency.is_some(), source }
     }
 
-    /// The stored response, if there is one, in place of an error: the state that was read may be the result of this
-    /// same request, sent before.
+    /// The stored response, if there is one, in place of an error: the state that was read may already contain the
+    /// result of this same request, which was sent before.
     async fn stored_response_or(
         &mut self,
         end: Result<Transacted, TransactError<D::Error>>,
@@ -248,7 +248,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         match self.options.idempotency {
             Some(idempotency) if !idempotency.is_of(&stored) => Err(TransactError::KeyReused),
             None => Err(TransactError::KeyReused),
-            // The response to this very request, whose first attempt was stored without a response.
+            // An earlier attempt of this call was stored, and only DynamoDB's response to it was lost.
             Some(_) if is_own => Ok(Transacted::Decided(stored.response)),
             Some(_) => Ok(Transacted::Replayed(stored.response)),
         }

@@ -1,4 +1,4 @@
-//! What an append writes, and what it refuses to write.
+//! The rows that an append writes, and the appends that fail without a write.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{Caller, Decided, DecisionInput, Meta};
@@ -55,7 +55,7 @@ async fn appended_rows_match_the_specified_table_format() {
     let table = TestTable::new().await;
     let store = table.store();
     let order = Subject::shipped("order", "o-1");
-    let told = DecisionInput {
+    let input = DecisionInput {
         now: "2026-03-04T05:06:07.089Z".parse().unwrap(),
         seed: Ulid::from_parts(1_772_600_767_089, 7),
         meta: Meta {
@@ -69,7 +69,7 @@ async fn appended_rows_match_the_specified_table_format() {
         caller: Caller::anonymous(),
     };
     let place = json!({"customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500});
-    let decided = order.decide_under(&told, &order.unborn(), &[("PlaceOrder", place)]);
+    let decided = order.decide_under(&input, &order.unborn(), &[("PlaceOrder", place)]);
     order.append(&store, &order.unborn(), &decided).await.unwrap();
 
     let event_id = Ulid::from_parts(1_772_600_767_089, 7).to_string();
@@ -157,12 +157,12 @@ async fn outbox_row_ttl_follows_the_setting() {
     let table = TestTable::new().await;
     let store = table.store_with(StoreSettings { outbox_ttl_days: 30, ..settings() });
     let todo = Subject::shipped("todo", "1");
-    let told = next_input();
+    let input = next_input();
     let create = ("CreateTodo", json!({"title": "A", "message": ""}));
-    let decided = todo.decide_under(&told, &todo.unborn(), &[create]);
+    let decided = todo.decide_under(&input, &todo.unborn(), &[create]);
     todo.append(&store, &todo.unborn(), &decided).await.unwrap();
     let rows = table.rows(&todo.key, keys::OUTBOX_PREFIX).await;
-    assert_eq!(number(&rows[0], "ttl"), u64::try_from(told.now.as_second()).unwrap() + 30 * 24 * 60 * 60);
+    assert_eq!(number(&rows[0], "ttl"), u64::try_from(input.now.as_second()).unwrap() + 30 * 24 * 60 * 60);
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn messages_are_numbered_without_a_gap_over_many_appends() {
     let notebook = Subject::of::<Notebook>("1");
     let mut store = table.store_with(few.clone());
     for append in 0..20 {
-        // Numbering goes on from a cache, from events alone, and from a snapshot with events.
+        // Numbering continues from a cached state, from events alone, and from a snapshot with events.
         if append % 3 == 0 {
             store = table.store_with(few.clone());
         }
@@ -205,10 +205,10 @@ async fn messages_are_numbered_without_a_gap_over_many_appends() {
         assert_eq!(detail["metadata"]["seqNum"], number(row, "seqNum"));
     }
 
-    // Each event knows how many there were up to it.
+    // Each event contains the number of messages up to it.
     for event in table.rows(&notebook.key, keys::EVENT_PREFIX).await {
-        let told = outbox.iter().filter(|row| number(row, "seqNum") <= number(&event, "seqNum")).count();
-        assert_eq!(number(&event, "messageSeq"), told as u64);
+        let count = outbox.iter().filter(|row| number(row, "seqNum") <= number(&event, "seqNum")).count();
+        assert_eq!(number(&event, "messageSeq"), count as u64);
     }
     assert_eq!(number(&notebook.metadata(&table).await, "messageSeq"), outbox.len() as u64);
 }
@@ -219,7 +219,7 @@ async fn snapshots_are_due_exactly_at_multiples_of_snapshot_every() {
     let every_third = StoreSettings { snapshot_every: 3, ..settings() };
     let store = table.store_with(every_third.clone());
     let account = ledger(&store, "1", 2).await;
-    // One by one, across one multiple, across three, and onto one.
+    // Appends of one event, and appends that cross one multiple, cross three, and end on one.
     for version in [3, 4, 7, 16, 18] {
         ledger(&store, "1", version).await;
     }
@@ -333,7 +333,7 @@ async fn append_beyond_a_transaction_limit_fails_without_a_call() {
     };
     let item = too_large(start(vec!["A".repeat(MAX_ITEM)])).await;
     assert!(matches!(item, TooLarge::Item { bytes } if bytes > MAX_ITEM));
-    // With the metadata, one more than there may be. A decision ends at the limit, so the last row is added to it.
+    // With the metadata, one item too many. A decision fails beyond the limit, so the last row is added afterwards.
     let mut events = start(vec!["A".into(); 99]);
     events.events.push(events.events[98].clone());
     assert_eq!(too_large(events).await, TooLarge::Items { items: 101 });
@@ -341,7 +341,7 @@ async fn append_beyond_a_transaction_limit_fails_without_a_call() {
     messages.events.push(messages.events[48].clone());
     messages.messages.push(messages.messages[48].clone());
     assert_eq!(too_large(messages).await, TooLarge::Items { items: 101 });
-    // The data fit, and the rows with their other attributes do not.
+    // The data alone fits the limit, but the rows with their other attributes do not.
     let data = MAX_TRANSACTION / 11 - r#"{"text":""}"#.len();
     assert!(matches!(too_large(start(vec!["A".repeat(data); 11])).await, TooLarge::Transaction { .. }));
     assert_eq!(table.operations(), [""; 0]);
@@ -355,7 +355,7 @@ async fn append_at_a_transaction_limit_succeeds() {
     let most = Subject::of::<Notebook>("most");
     assert_eq!(most.command(&store, "Start", json!({ "lines": vec!["A"; 99] })).await.version(), 99);
 
-    // The limit is computed here as the service computes it: one byte more is refused, the limit itself is taken.
+    // The limit is computed as DynamoDB computes it: an item at the limit is accepted, one byte more is rejected.
     let probe = Subject::of::<Notebook>("probe");
     probe.command(&store, "Start", json!({ "lines": [""] })).await;
     let envelope = limits::item_size(&table.row(&probe.key, &keys::event_sk(1)).await.unwrap());
@@ -408,7 +408,7 @@ async fn successful_append_is_cached_and_failed_one_is_not() {
 }
 
 #[tokio::test]
-async fn times_and_ids_never_run_backwards_whatever_the_clocks_of_the_writers_say() {
+async fn times_and_ids_never_run_backwards_with_different_clocks() {
     let table = TestTable::new().await;
     let todo = Subject::shipped("todo", "1");
     let at = |milliseconds: i64| DecisionInput {
@@ -421,7 +421,8 @@ async fn times_and_ids_never_run_backwards_whatever_the_clocks_of_the_writers_sa
     let ahead = todo.decide_under(&at(2_000_000), &todo.unborn(), &[create]);
     let first = table.store();
     todo.append(&first, &todo.unborn(), &ahead).await.unwrap();
-    // By a clock that is behind, on a state from events, from a snapshot of the last event, and from the cache.
+    // Decisions with a clock that is behind, on a state from events, from a snapshot of the last event, and from the
+    // cache.
     let cold = [table.store(), table.store(), first];
     for (store, title) in cold.iter().zip(["A", "B", "C"]) {
         if title == "B" {

@@ -1,4 +1,4 @@
-//! What a command and a load may cost, in calls and capacity units.
+//! The cost of commands and loads, in calls and capacity units.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,7 +29,7 @@ async fn command_on_a_warm_cache_makes_one_call() {
         todo.command(&store, "UpdateTodo", json!({"title": title, "message": ""})).await;
         assert_eq!(table.operations(), ["TransactWriteItems"]);
     }
-    // The state that a load has brought is as warm as one that an append has left.
+    // A state that a load has cached saves the same reads as one that an append has cached.
     let loaded = table.store();
     todo.load(&loaded).await;
     table.proxy.take_calls();
@@ -42,7 +42,7 @@ async fn command_on_a_cold_cache_makes_two_reads_and_the_append() {
     let table = TestTable::new().await;
     let every = settings().snapshot_every;
     let account = ledger(&table.store(), "1", every).await;
-    // Without a snapshot, with one, and with as many events since as may be.
+    // Without a snapshot, with one, and with the maximum number of events after it.
     for (version, with_snapshot) in [(every, false), (every, true), (2 * every, true)] {
         ledger(&table.store(), "1", version).await;
         if with_snapshot && version == every {
@@ -80,7 +80,7 @@ fn operation(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn two_reads_of_a_cold_load_run_in_parallel() {
-    // A service that answers nothing before it has been asked two things.
+    // A service that responds only after it has received two requests.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let service = std::thread::spawn(move || {
@@ -116,8 +116,8 @@ async fn event_with_a_message_costs_six_table_units_and_one_index_unit() {
     }
 }
 
-/// Puts an account of `version` events with a snapshot into the data file, past the engine's endpoint: 100,000 rows
-/// through it take most of a minute. Each row is what an append writes.
+/// Puts an account of `version` events with a snapshot into the data file. It does not use the engine's endpoint, which
+/// takes most of a minute for 100,000 rows. Each row is equal to one that an append writes.
 fn fill(data: &Path, key: &AggregateKey, version: u64) {
     const AT_ONCE: usize = 10_000;
     let database = Database::new(&data.to_string_lossy()).unwrap();
@@ -150,7 +150,7 @@ fn fill(data: &Path, key: &AggregateKey, version: u64) {
         };
         database.import_items(TABLE, some.iter().map(numbered).collect(), ImportOptions::default()).unwrap();
     }
-    // As late as it is when the function runs once in a hundred events.
+    // The snapshot is behind by some events, as when a snapshot is taken every hundred events.
     let last_seq_num = version - 40;
     let state = json!({
         "id": key.id, "ownerFirst": "", "ownerLast": "", "balance": last_seq_num - 1, "minimumBalance": -1000,
@@ -174,7 +174,7 @@ fn row(item: impl serde::Serialize) -> dynoxide::Item {
 }
 
 #[tokio::test]
-async fn a_load_of_100_000_events_costs_what_a_load_of_100_costs() {
+async fn load_of_100_000_events_costs_as_much_as_a_load_of_100() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! The events of one aggregate and the events of one type, page by page, each of them once.
+//! Pages of the events of one aggregate and of one type: each event is returned once.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ async fn pages(store: &EventStore, event_type: &str, limit: usize) -> Vec<Vec<Fe
     loop {
         let page = feed(store, event_type, after, limit).await;
         assert!(page.items.len() <= limit);
-        assert!(!page.more || !page.items.is_empty(), "a page that leads on has something to tell");
+        assert!(!page.more || !page.items.is_empty(), "a page with a successor has items");
         after = page.items.last().map(|found| found.event.event_id).or(after);
         assert_eq!(page.cursor, after.unwrap_or(Ulid::nil()));
         pages.push(page.items);
@@ -107,7 +107,7 @@ async fn event_appended_while_a_feed_is_paged_is_on_a_later_page() {
     let rest = feed(&store, "LineWritten", Some(first.cursor), 100).await;
     let all = [first.items, rest.items].concat();
     assert_eq!(all.iter().map(name).collect::<Vec<_>>(), written);
-    // The last cursor of all leads to what comes later.
+    // The cursor of the last page leads to later events.
     let last = all.last().unwrap().event.event_id;
     assert_eq!(feed(&store, "LineWritten", Some(last), 100).await.items, []);
     let more = rounds(&store, 1, 1, "A").await;
@@ -134,7 +134,7 @@ async fn a_sharded_feed_is_merged_in_order() {
 }
 
 #[tokio::test]
-async fn raising_the_number_of_shards_hides_nothing() {
+async fn raising_the_number_of_shards_hides_no_event() {
     let table = TestTable::new().await;
     let with = |event_type_shards| table.store_with(StoreSettings { event_type_shards, ..settings() });
     let mut written = Vec::new();
@@ -236,7 +236,7 @@ async fn small_events_of_one_shard_are_not_returned_before_earlier_large_ones_of
             written.extend([(large.clone(), version), (small.clone(), version)]);
         }
     }
-    // The first page of the large ones ends with the third: what the other shard has after that is for later pages.
+    // The first page of large events ends with the third, so later events of the other shard are on later pages.
     let pages = pages(&store, "TransactionAccepted", 100).await;
     assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written);
     assert_eq!(pages[0].len(), 5);
@@ -252,7 +252,7 @@ async fn feed_accepts_the_smallest_and_largest_cursors_and_limits() {
     let key = AggregateKey::new("notebook", "n0");
     assert_eq!(store.events(&key, 0, usize::MAX).await.unwrap().items.len(), 3);
     assert_eq!(feed(&store, "LineWritten", Some(Ulid::max()), 10).await.items, []);
-    // Nothing asked for, nothing given.
+    // A limit of 0 returns no events.
     assert_eq!(feed(&store, "LineWritten", None, 0).await.items, []);
     assert_eq!(store.events(&key, 0, 0).await.unwrap().items, []);
 }
@@ -284,7 +284,7 @@ async fn feed_skips_an_unreadable_row_and_names_it() {
                 assert!(page.items.len() + page.unreadable.len() <= limit + 1, "limit {limit}");
                 found.extend(page.items.iter().map(name));
                 unreadable.extend(page.unreadable.iter().map(|row| (row.to_string(), row.aggregate(), row.seq_num())));
-                assert!(!page.more || Some(page.cursor) > after, "the cursor leads on");
+                assert!(!page.more || Some(page.cursor) > after, "the cursor of a page with a successor advances");
                 after = Some(page.cursor);
                 if !page.more {
                     break;
@@ -317,6 +317,6 @@ async fn events_of_an_aggregate_skip_an_unreadable_row_and_name_it() {
     assert_eq!(numbers(0, 10).await, (vec![1, 2, 4, 5], vec![3], 5, false));
     assert_eq!(numbers(2, 1).await, (vec![], vec![3], 3, true));
     assert_eq!(numbers(3, 1).await, (vec![4], vec![], 4, true));
-    // The state is never the fold of the others alone.
+    // A load fails: the state is never the fold of the readable events alone.
     assert!(table.store().load(account.model(), &account.key).await.is_err());
 }

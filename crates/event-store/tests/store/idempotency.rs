@@ -1,4 +1,4 @@
-//! Responses stored under an idempotency key: in the transaction that they answer, or not at all.
+//! Responses stored under an idempotency key: in the transaction of their command, or not at all.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ async fn append(
     now: Timestamp,
 ) -> Result<Loaded, AppendError> {
     let idempotency = IdempotencyKey { key: "k-1", digest: "d1", earlier_digest: None, ttl: Duration::from_hours(24) };
-    let keep = ResponseToStore { idempotency, response, now };
-    store.append(subject.model(), &subject.key, before.version(), decided, Some(keep), deadline()).await
+    let to_store = ResponseToStore { idempotency, response, now };
+    store.append(subject.model(), &subject.key, before.version(), decided, Some(to_store), deadline()).await
 }
 
 fn an_opening() -> (Subject, Folded, Decided) {
@@ -89,7 +89,7 @@ async fn used_key_returns_its_response_and_appends_nothing() {
     let loaded = account.load(&store).await;
     let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
     let again = account.decide(&loaded.folded, &[pay]);
-    // Whether the version that was decided on still holds or not.
+    // First at the version that was decided on, then at a later one.
     for _ in 0..2 {
         let error = append(&store, &account, (&loaded.folded, &again), response("second"), now()).await.unwrap_err();
         assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
@@ -141,7 +141,7 @@ async fn append_during_the_same_request_is_busy_and_then_gets_its_response() {
     let (account, before, decided) = an_opening();
     append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap();
     let (_, _, twin) = an_opening();
-    // The metadata of the first is there, and its answer not yet.
+    // The metadata of the first request is committed, and its response not yet.
     table.proxy.take_calls();
     let codes = vec!["ConditionalCheckFailed", "None", "TransactionConflict"];
     table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes });

@@ -1,4 +1,4 @@
-//! Kept snapshots: how many stay, and that the past is read from the nearest of them.
+//! Kept snapshots: their number, and loads of past versions from the nearest of them.
 
 use std::pin::pin;
 
@@ -22,7 +22,7 @@ fn keeping(table: &TestTable, snapshot_keep: usize) -> EventStore {
     table.store_with(StoreSettings { snapshot_keep, ..settings() })
 }
 
-/// The versions of the kept snapshots that stay, and of those whose time is over.
+/// The versions of the kept snapshots that stay, and of those that have a TTL.
 async fn kept(table: &TestTable, account: &Subject) -> (Vec<u64>, Vec<u64>) {
     let rows = table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
     let (over, staying): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.contains_key("ttl"));
@@ -55,7 +55,7 @@ async fn kept_snapshots_beyond_the_latest_few_expire() {
     let kept = table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
     let versions: Vec<_> = kept.iter().map(|row| number(row, "lastSeqNum")).collect();
     assert_eq!(versions, [10, 20, 30, 40, 50]);
-    // Two beside the copy of the newest; 10 expired when 40 was taken, 20 when 50 was.
+    // Two stay beside the copy of the latest; 10 expired when 40 was taken, 20 when 50 was.
     let expiring: Vec<_> = kept.iter().filter(|row| row.contains_key("ttl")).map(|row| number(row, "ttl")).collect();
     let at = |index: usize| u64::try_from(taken_at[index].as_second()).unwrap();
     assert_eq!(expiring, [at(3), at(4)]);
@@ -85,9 +85,9 @@ async fn past_version_is_read_from_the_nearest_kept_snapshot() {
         assert_eq!(calls.len(), 2, "the snapshot, and the events after it");
         assert_eq!(calls[1].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(first));
     }
-    // Before the first of them, there are but the events.
+    // A version before the first kept snapshot is read from the events alone.
     assert_eq!(state(&account.load_at(&store, 199).await)["balance"], balance(199));
-    // Of a version that has a snapshot, no event is folded; it is only seen to be there.
+    // For a version that has a snapshot, no event is folded; one read checks that its event exists.
     table.proxy.take_calls();
     assert_eq!(account.load_at(&store, 400).await.version(), 400);
     let calls = table.proxy.take_calls();
@@ -101,7 +101,7 @@ async fn past_version_is_read_from_the_latest_snapshot_when_it_is_nearer_than_a_
     let account = account_with(&table, 1, &[100]).await;
     let store = table.store();
     ledger(&store, "1", 400).await;
-    // Nothing is kept any more, but for what waits to be deleted.
+    // This store keeps no snapshots; the kept one waits to be deleted.
     take(&store, &account).await;
     ledger(&store, "1", 450).await;
     for (version, first) in [(150, 101), (399, 101), (420, 401)] {
@@ -160,12 +160,12 @@ async fn new_release_does_not_replace_a_kept_snapshot_of_the_same_event() {
         let (older, newer) = (Subject::of::<Notebook<1>>("1"), Subject::of::<Notebook<2>>("1"));
         older.command(&table.store(), "Start", json!({"lines": ["1"]})).await;
         take(&table.store_with(StoreSettings { snapshot_keep: keep, ..settings() }), &older).await;
-        // The newest is the older release's still, and goes where a kept one is put; it stays there when asked again.
+        // The latest snapshot is of the older release, so it is copied to the kept ones. A repeated call has no effect.
         assert_eq!(take(&keeping(&table, 1), &newer).await, SnapshotOutcome::Taken { version: 1 });
         assert_eq!(take(&keeping(&table, 1), &newer).await, SnapshotOutcome::NotNewer);
-        let newest = table.row(&older.key, keys::SNAPSHOT).await.unwrap();
+        let latest = table.row(&older.key, keys::SNAPSHOT).await.unwrap();
         let kept = table.row(&older.key, &keys::kept_snapshot_sk(1)).await.unwrap();
-        assert_eq!((number(&newest, "stateVersion"), number(&kept, "stateVersion")), (2, 1));
+        assert_eq!((number(&latest, "stateVersion"), number(&kept, "stateVersion")), (2, 1));
         assert!(kept.contains_key("ttl"));
     }
 }
@@ -199,7 +199,7 @@ async fn retention_reads_only_unexpired_snapshots_however_many_wait_to_be_delete
     assert_eq!(calls.iter().filter(|call| call.operation == "UpdateItem").count(), 1);
     assert_eq!(kept(&table, &account).await.0, [390, 400, 410]);
 
-    // And where none is kept, one call finds that out.
+    // If none is kept, one query finds that out.
     account_with(&table, 0, &[420]).await;
     table.proxy.take_calls();
     let none = keeping(&table, 0);
@@ -292,7 +292,7 @@ async fn unusable_kept_snapshot_does_not_hide_an_older_one() {
         again.insert("lastSeqNum".into(), AttributeValue::N("200".into()));
         table.put(again).await;
     }
-    // Nor the newest of all, when that cannot be read.
+    // An unreadable latest snapshot does not hide it either.
     table.tamper(&account.key, keys::SNAPSHOT, [("state", AttributeValue::S("no JSON".into()))]).await;
     let at = account.load(&table.store()).await;
     assert_eq!((at.version(), &state(&at)["balance"]), (400, &json!(balance(400))));

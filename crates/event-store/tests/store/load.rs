@@ -55,7 +55,7 @@ async fn a_stream_larger_than_a_page_is_read_to_its_end() {
     let seen = |loaded: Loaded| (loaded.version(), state(&loaded)["balance"].clone());
     table.proxy.take_calls();
     assert_eq!(seen(account.load(&cold).await), (10, json!(balance(10))));
-    // The page of the newest three, then two pages up to it.
+    // The page of the latest three events, then two pages of the events before them.
     assert_eq!(table.operations(), ["GetItem", "Query", "Query", "Query"]);
     assert_eq!(seen(account.rebuild(&cold).await), (10, json!(balance(10))));
     assert!(table.operations().len() > 2);
@@ -103,7 +103,7 @@ async fn a_stale_cache_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn cache_that_is_far_behind_costs_no_more_than_none() {
+async fn load_with_a_cache_that_is_far_behind_makes_few_calls() {
     for snapshots in [true, false] {
         let table = TestTable::new().await;
         let (one, other) = (table.store(), table.store());
@@ -122,7 +122,7 @@ async fn cache_that_is_far_behind_costs_no_more_than_none() {
         if snapshots {
             assert_eq!((calls.len(), read), (3, 300), "two pages on from the cache, the snapshot, the newest events");
         } else {
-            // What has been folded already is not folded again.
+            // The events that have been folded already are not read again.
             let rest = calls.iter().find(|call| call.operation == "Query" && call.request["Limit"].is_null()).unwrap();
             assert_eq!(rest.request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(205));
         }
@@ -147,7 +147,7 @@ async fn aggregate_can_be_loaded_at_every_version() {
         let at = account.rebuild_at(&store, version).await;
         assert_eq!((at.version(), &state(&at)["balance"]), (seen, &json!(balance(seen))));
     }
-    // Looking back does not make the store forget where it stands.
+    // A load of an earlier version does not replace the cached state.
     assert_eq!(store.cached(&account.key).unwrap().version(), 25);
 }
 
@@ -157,19 +157,19 @@ async fn rebuild_uses_the_events_and_no_snapshot() {
     let store = table.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     let account = ledger(&store, "1", 8).await;
     store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
-    let lie = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":-1,"minimumBalance":-1000}"#;
+    let wrong = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":-1,"minimumBalance":-1000}"#;
     for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(8)] {
-        table.tamper(&account.key, sk, [("state", AttributeValue::S(lie.into()))]).await;
+        table.tamper(&account.key, sk, [("state", AttributeValue::S(wrong.into()))]).await;
     }
     let cold = table.store();
-    // The lie is believed where snapshots are, so the rest of this test shows something.
+    // Loads that use snapshots return the wrong state, so the rest of this test is conclusive.
     assert_eq!(state(&account.load(&cold).await)["balance"], -1);
     assert_eq!(state(&account.load_at(&cold, 8).await)["balance"], -1);
 
-    let truth = account.rebuild_at(&store, 8).await;
-    assert_eq!(state(&truth)["balance"], balance(8));
+    let right = account.rebuild_at(&store, 8).await;
+    assert_eq!(state(&right)["balance"], balance(8));
     assert_eq!(state(&account.rebuild(&cold).await)["balance"], balance(8));
-    // And from now on this store knows better.
+    // The rebuild has replaced the cached wrong state.
     assert_eq!(state(&account.load(&cold).await)["balance"], balance(8));
 }
 
@@ -185,13 +185,13 @@ async fn gap_in_the_stream_is_corrupt_and_named() {
 
         let cold = || table.store_with(few.clone());
         let at_6 = LoadOptions { at: Some(6), ..LoadOptions::default() };
-        for fault in [
+        for error in [
             cold().load(account.model(), &account.key).await.unwrap_err(),
             cold().load_with(account.model(), &account.key, at_6).await.unwrap_err(),
             warm.load_with(account.model(), &account.key, LoadOptions::REBUILD).await.unwrap_err(),
         ] {
-            let fault = corrupt(fault);
-            assert!(fault.starts_with("account/1: event 4 is missing, the stream has events up to "), "{fault}");
+            let error = corrupt(error);
+            assert!(error.starts_with("account/1: event 4 is missing, the stream has events up to "), "{error}");
         }
         assert_eq!(account.load_at(&cold(), 3).await.version(), 3);
     }
@@ -204,8 +204,8 @@ async fn gap_after_a_cached_state_is_corrupt() {
     let account = ledger(&store, "1", 4).await;
     ledger(&table.store(), "1", 7).await;
     table.delete(&account.key, &keys::event_sk(5)).await;
-    let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
-    assert_eq!(fault, "account/1: event 5 is missing, the stream has events up to 7");
+    let error = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
+    assert_eq!(error, "account/1: event 5 is missing, the stream has events up to 7");
     assert_eq!(store.cached(&account.key).unwrap().version(), 4);
 }
 
@@ -228,8 +228,8 @@ async fn unreadable_event_is_corrupt_and_named() {
         let account = ledger(&table.store(), "1", 5).await;
         table.tamper(&account.key, &keys::event_sk(3), [(attribute, value.clone())]).await;
         let store = table.store();
-        let fault = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
-        assert!(fault.contains(named), "{attribute} {value:?}: {fault}");
+        let error = corrupt(store.load(account.model(), &account.key).await.unwrap_err());
+        assert!(error.contains(named), "{attribute} {value:?}: {error}");
         assert!(store.cached(&account.key).is_none());
     }
 }
@@ -249,7 +249,7 @@ async fn event_of_a_newer_release_is_distinguished_from_a_corrupt_one() {
         assert_eq!(item, "account/1");
         assert!(source.to_string().contains(named), "{source}");
         assert!(store.cached(&account.key).is_none());
-        // What it knows, it still answers.
+        // Versions before that event can still be loaded.
         assert_eq!(account.load_at(&store, 2).await.version(), 2);
     }
 }
@@ -329,7 +329,7 @@ async fn append_is_loaded_completely_or_not_at_all() {
     }
 }
 
-/// However often the events are read, and whichever way the aggregate is loaded.
+/// The result is the same however the aggregate is loaded.
 #[tokio::test]
 async fn append_whose_end_never_appears_is_an_error() {
     let table = TestTable::new().await;
@@ -349,8 +349,9 @@ async fn append_whose_end_never_appears_is_an_error() {
     }
 }
 
-/// An account of three events, the last two of one append, and the last of these, which the table does not have yet.
-async fn half_an_append(table: &TestTable) -> (Subject, Item) {
+/// An account of three events, of which one append wrote the last two, and the row of the third, which the table does
+/// not have yet.
+async fn partly_visible_append(table: &TestTable) -> (Subject, Item) {
     let account = ledger(&table.store(), "1", 1).await;
     let transaction = ("RecordTransaction", json!({"desc": "", "amount": 1}));
     account.commands(&table.store(), &[transaction.clone(), transaction]).await;
@@ -359,11 +360,11 @@ async fn half_an_append(table: &TestTable) -> (Subject, Item) {
     (account, last)
 }
 
-/// Missing at the second read, and at the third.
+/// The event appears only after the third query.
 #[tokio::test]
 async fn append_whose_end_appears_late_is_loaded_completely() {
     let table = TestTable::new().await;
-    let (account, last) = half_an_append(&table).await;
+    let (account, last) = partly_visible_append(&table).await;
     let store = table.store();
     table.proxy.take_calls();
     let mut load = pin!(account.load(&store));
@@ -377,7 +378,7 @@ async fn append_whose_end_appears_late_is_loaded_completely() {
 #[tokio::test]
 async fn append_that_continues_on_the_next_page_is_loaded_completely() {
     let table = TestTable::new().await;
-    let (account, last) = half_an_append(&table).await;
+    let (account, last) = partly_visible_append(&table).await;
     table.proxy.take_calls();
     table.proxy.fail_next("Query", InjectedFault::ShortPage { items: 2 });
     let store = table.store();

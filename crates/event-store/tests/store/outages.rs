@@ -1,4 +1,4 @@
-//! Appends while DynamoDB is contended, throttled, failing, or silent about what became of a call.
+//! Appends while other writers interfere, or DynamoDB throttles, fails, or does not return the outcome of a call.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -114,7 +114,7 @@ async fn every_attempt_is_a_decision_with_its_own_ids_and_token() {
     let decisions = write.decisions();
     let ids: BTreeSet<_> = decisions.iter().map(first_id).collect();
     assert_eq!((decisions.len(), ids.len(), tokens.len()), (4, 4, 4));
-    // The third was stored, and the fourth found it.
+    // The third attempt was stored, and the fourth found its event.
     assert_eq!(first_id(&write.decision_of(&written)), first_id(&decisions[2]));
     assert_written_once(&table, &todo, &decisions[2]).await;
 }
@@ -207,7 +207,7 @@ async fn connection_that_breaks_after_the_commit_is_a_success_even_at_the_deadli
 
 #[tokio::test]
 async fn lost_response_with_a_failed_check_is_an_unknown_outcome() {
-    // The check fails at the deadline, and after the conflict with the own append.
+    // The check fails at the deadline, and before it, after the conflict with the request's own append.
     for deadline in [Instant::now(), deadline()] {
         let table = TestTable::new().await;
         let store = table.store();
@@ -245,7 +245,7 @@ async fn commit_with_a_lost_response_is_found_by_its_event() {
     assert_written_once(&table, &todo, &write.decisions()[0]).await;
 }
 
-/// Runs a creation whose first call breaks, and another writer's `meanwhile` before it is tried again.
+/// Runs a creation whose first call breaks, and `meanwhile`, the write of another writer, before the next attempt.
 async fn creation_around(
     table: &TestTable,
     write: &Write<'_>,
@@ -333,7 +333,7 @@ async fn reads_retry_transient_errors_and_report_persistent_ones() {
 async fn another_committing_transaction_is_contention_not_corruption() {
     let table = TestTable::new().await;
     let todo = Subject::shipped("todo", "1");
-    // Its rows are there already, and the metadata is still held.
+    // The rows of the other transaction exist already, and it still holds the metadata.
     table.proxy.fail_next(APPEND, cancelled(["TransactionConflict", "ConditionalCheckFailed", "None"]));
     let write = creation(&todo);
     let written = write.send(&table.store()).await.unwrap();

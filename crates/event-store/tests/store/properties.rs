@@ -1,4 +1,4 @@
-//! What holds whatever two writers do, with caches that forget and snapshots at any time.
+//! Properties that hold whatever two writers do, with small caches and with snapshots at any time.
 
 use daybook_decider::RecordedEvent;
 use daybook_event_store::cache::Cache;
@@ -58,7 +58,7 @@ async fn append(store: &EventStore, notebook: &Subject, lines: &[usize]) -> Vec<
 async fn run(steps: Vec<Step>) {
     let table = TestTable::new().await;
     let settings = StoreSettings { snapshot_every: 3, snapshot_keep: 2, ..settings() };
-    // Room for one notebook, and only while it is short.
+    // A cache for one notebook, as long as that is short.
     let store = || table.store_with(settings.clone()).with_cache(Cache::bounded(1, 2_000));
     let stores = [store(), store()];
     let notebooks = ["a", "b"].map(Subject::of::<Notebook>);

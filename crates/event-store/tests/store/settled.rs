@@ -1,5 +1,5 @@
-//! A reader who follows the cursors of a feed sees every event exactly once, although an event takes its place by the time of
-//! its decision and becomes visible later.
+//! A reader who follows the cursors of a feed sees every event exactly once, although events are ordered by the time of
+//! their decision and become visible later.
 //!
 //! Rows are put with chosen times, in the order in which they become visible.
 
@@ -21,10 +21,12 @@ const TYPE: &str = "TransactionAccepted";
 /// The time at which a case begins.
 const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// The time that clocks may be ahead of or behind the true time, in milliseconds: half of the difference between two clocks.
+/// The time that clocks may be ahead of or behind the true time, in milliseconds: half of the maximum difference
+/// between two clocks.
 const CLOCK_ERROR: i64 = 1_000;
 
-/// The time from a decision until its event is visible, in milliseconds: what the default hold-back leaves.
+/// Maximum time from a decision until its event is visible, in milliseconds: the default `feed_delay` without the
+/// difference between clocks.
 const VISIBLE_WITHIN: i64 = 8_000;
 
 /// A write or a poll, at a true time in milliseconds after the start.
@@ -108,7 +110,7 @@ async fn run(steps: Vec<Step>) {
     let feed = Feed::new().await;
     let store = feed.store();
     let mut written = Vec::new();
-    // The steps in the order of the true time: an event counts when it becomes visible.
+    // The steps in the order of the true time. The step of an event is the moment when it becomes visible.
     let mut schedule = Vec::new();
     for step in steps {
         match step {
@@ -121,7 +123,7 @@ async fn run(steps: Vec<Step>) {
             Step::Poll { at, clock, limit } => schedule.push((at, Err((clock, limit)))),
         }
     }
-    // At the same time, the poll is first: it just misses the event.
+    // If both are at the same time, the poll is first, so it just misses the event.
     schedule.sort_by_key(|(at, what)| (*at, what.is_ok()));
     let mut reader = Reader::default();
     for (at, what) in schedule {
@@ -161,7 +163,7 @@ async fn feed_ends_before_the_millisecond_that_is_not_settled() {
     let at = |milliseconds: i64, random: u128| {
         Ulid::from_parts(u64::try_from(after_start(milliseconds).as_millisecond()).unwrap(), random)
     };
-    // Events of one millisecond are in the order of their ids, in whichever partition they are.
+    // Events of one millisecond are ordered by their ids, in whichever partition they are.
     let ids = [at(-2, 9), at(-1, 0), at(-1, 1), at(-1, u128::MAX), at(0, 0), at(0, 1), at(1, 0)];
     for (index, id) in ids.into_iter().enumerate() {
         feed.show(id, u32::try_from(index % 3).unwrap()).await;

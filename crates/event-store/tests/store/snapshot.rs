@@ -1,4 +1,4 @@
-//! Snapshots: taken, refused, ignored, kept; never able to make an answer wrong.
+//! Snapshots that are taken, skipped, ignored and replaced. None of them makes the result of a load wrong.
 
 use std::io::Write;
 use std::pin::pin;
@@ -78,9 +78,9 @@ async fn snapshot_of_missing_events_is_ignored_and_replaced() {
     let account = ledger(&store, "1", 5).await;
     take(&store, &account).await;
     for state_version in ["1", "7"] {
-        let lie =
+        let ahead =
             [("lastSeqNum", AttributeValue::N("9".into())), ("stateVersion", AttributeValue::N(state_version.into()))];
-        table.tamper(&account.key, keys::SNAPSHOT, lie).await;
+        table.tamper(&account.key, keys::SNAPSHOT, ahead).await;
         let loaded = account.load(&table.store()).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (5, &json!(balance(5))));
         assert_eq!(take(&table.store(), &account).await, SnapshotOutcome::Taken { version: 5 });
@@ -93,7 +93,7 @@ async fn snapshot_of_missing_events_is_ignored_and_replaced() {
 async fn snapshot_taken_between_the_reads_of_a_load_is_used() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 5).await;
-    // What the query saw, before the last three events were there.
+    // The query runs before the last three events are visible.
     let mut hidden = Vec::new();
     ledger(&table.store(), "1", 8).await;
     take(&table.store(), &account).await;
@@ -110,7 +110,7 @@ async fn snapshot_taken_between_the_reads_of_a_load_is_used() {
     }
     let loaded = load.await;
     assert_eq!((loaded.version(), &state(&loaded)["balance"]), (8, &json!(balance(8))));
-    assert_eq!(table.operations(), ["Query"], "it looked again, and did not begin anew");
+    assert_eq!(table.operations(), ["Query"], "only the later events are read again");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
     let lines = ["A", "!B", "C"];
     older.command(&table.store(), "Start", json!({ "lines": lines })).await;
     assert_eq!(take(&table.store(), &older).await, SnapshotOutcome::Taken { version: 3 });
-    // What the one takes for its state, is none to the other.
+    // The state in the snapshot is changed, to show that only the older release uses it.
     let other = [("state", AttributeValue::S(r#"{"lines":["other"]}"#.into()))];
     table.tamper(&older.key, keys::SNAPSHOT, other).await;
     assert_eq!(state(&older.load(&table.store()).await)["lines"], json!(["other"]));
@@ -137,7 +137,7 @@ async fn a_snapshot_of_another_state_version_is_ignored_and_overwritten() {
     assert_eq!((loaded.version(), loaded.folded.message_seq()), (3, 1));
     assert_eq!(state(&loaded)["lines"], json!(lines));
 
-    // At the same version already, and by an older deployment as by a newer.
+    // It is replaced even at the same version, by the newer release and by the older one.
     assert_eq!(take(&table.store(), &newer).await, SnapshotOutcome::Taken { version: 3 });
     assert_eq!(number(&snapshot(&table, &newer).await, "stateVersion"), 2);
     assert_eq!(state(&newer.load(&table.store()).await)["lines"], json!(lines));
@@ -193,7 +193,7 @@ async fn a_snapshot_that_cannot_be_read_is_ignored() {
     }
 }
 
-/// The state is right all the same, only slower to load: the operator learns of it only from the log.
+/// The load returns the right state, only more slowly, so the log is the only sign for the operator.
 #[tokio::test]
 async fn ignored_snapshot_logs_a_warning_with_its_aggregate() {
     let table = TestTable::new().await;
@@ -202,7 +202,7 @@ async fn ignored_snapshot_logs_a_warning_with_its_aggregate() {
     let good = snapshot(&table, &account).await;
     take_log();
     account.load(&table.store()).await;
-    assert_eq!(take_log(), [json!(null); 0], "a good one is used without a word");
+    assert_eq!(take_log(), [json!(null); 0], "a valid snapshot is used without a log line");
 
     let number = |value: &str| AttributeValue::N(value.to_owned());
     for (attribute, value, message, fields) in [
@@ -310,7 +310,7 @@ async fn a_large_state_is_stored_compressed_and_read_back() {
     let expected = json!([line("A"), line("B"), line("C")]);
     assert_eq!(state(&notebook.load(&cold).await)["lines"], expected);
     assert_eq!(table.operations(), ["GetItem", "Query"]);
-    // What was read goes on.
+    // The state that was read can be decided on.
     notebook.command(&cold, "Write", json!({"lines": ["D"]})).await;
     assert_eq!(state(&notebook.load(&table.store()).await)["lines"][3], "D");
 }
@@ -318,7 +318,7 @@ async fn a_large_state_is_stored_compressed_and_read_back() {
 #[tokio::test]
 async fn small_state_is_stored_uncompressed() {
     let table = TestTable::new().await;
-    // Eight kilobytes is where compression begins.
+    // Texts above 8 KB are compressed.
     for (bytes, compressed) in [(8_100, false), (8_300, true)] {
         let notebook = Subject::of::<Notebook>(&bytes.to_string());
         notebook.command(&table.store(), "Start", json!({"lines": ["A".repeat(bytes)]})).await;
@@ -369,7 +369,7 @@ async fn snapshot_size_limit_includes_the_attributes_of_a_retired_kept_snapshot(
         notebook.command(&store, "Write", json!({"lines": [second[..length]]})).await;
         take(&table.store_with(StoreSettings { snapshot_keep: 1, ..settings() }), &notebook).await
     };
-    // The largest that fits.
+    // Finds the largest state that fits.
     let (mut fits, mut too_large) = (0, second.len());
     assert!(matches!(start(too_large).await, SnapshotOutcome::TooLarge { .. }));
     while too_large - fits > 1 {
@@ -380,7 +380,7 @@ async fn snapshot_size_limit_includes_the_attributes_of_a_retired_kept_snapshot(
         }
     }
     start(fits).await;
-    // It is retired as one of another state version.
+    // The newer release retires it as a snapshot of another state version.
     let newer = Subject::of::<Notebook<2>>("1");
     take(&table.store(), &newer).await;
     let kept = table.row(&notebook.key, &keys::kept_snapshot_sk(2)).await.unwrap();
@@ -396,9 +396,9 @@ async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
     let keeping = table.store_with(StoreSettings { snapshot_every: 2, snapshot_keep: 2, ..settings() });
     plain.command(&keeping, "Start", json!({"lines": ["A", "B", "C"]})).await;
     take(&keeping, &plain).await;
-    let lie = AttributeValue::S(r#"{"lines":["lie"]}"#.into());
+    let wrong = AttributeValue::S(r#"{"lines":["lie"]}"#.into());
     for sk in [keys::SNAPSHOT, &keys::kept_snapshot_sk(3)] {
-        table.tamper(&plain.key, sk, [("state", lie.clone())]).await;
+        table.tamper(&plain.key, sk, [("state", wrong.clone())]).await;
     }
 
     table.proxy.take_calls();
@@ -409,7 +409,7 @@ async fn an_aggregate_with_full_history_never_uses_a_snapshot() {
     assert_eq!(state(&diary.load_at(&store, 3).await)["lines"], json!(["A", "B", "C"]));
     let calls = table.proxy.take_calls();
     assert!(calls.iter().all(|call| call.operation == "Query"), "{calls:?}");
-    // Its rules see every event, from a warm cache and from a cold one.
+    // Its rules receive every event, with a warm cache and with a cold one.
     for (store, history) in [(&store, "3"), (&table.store(), "4")] {
         let loaded = diary.load(store).await;
         let decided = diary.decide(&loaded.folded, &[("Count", json!({}))]);

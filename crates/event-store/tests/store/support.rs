@@ -1,4 +1,5 @@
-//! What the tests share beside the table: the aggregate under test, and accounts whose balance depends on their events.
+//! Helpers for all tests besides the table: the aggregate under test, and accounts whose balance depends on their
+//! events.
 
 use std::sync::Mutex;
 
@@ -34,12 +35,12 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// One of a type that ships.
+    /// An aggregate of a type that ships.
     pub(crate) fn shipped(aggregate_type: &str, id: &str) -> Self {
         Self { registry: aggregates::registry().unwrap(), key: AggregateKey::new(aggregate_type, id) }
     }
 
-    /// One of a type that does not.
+    /// An aggregate of a type that only tests use.
     pub(crate) fn of<A: Aggregate>(id: &str) -> Self {
         Self { registry: Registry::new().with::<A>().unwrap(), key: AggregateKey::new(A::TYPE, id) }
     }
@@ -53,7 +54,7 @@ impl Subject {
         self.model().before_first_event()
     }
 
-    /// What commands come to on `before`; none of them may be invalid.
+    /// The decision of commands on `before`; none of them may be invalid.
     pub(crate) fn decide(&self, before: &Folded, commands: &[(&str, Value)]) -> Decided {
         self.decide_under(&next_input(), before, commands)
     }
@@ -72,12 +73,12 @@ impl Subject {
         store.append(self.model(), &self.key, before.version(), decided, None, deadline()).await
     }
 
-    /// Decides on what the store remembers, else on what it loads, and appends.
+    /// Decides on the cached state, or else on a loaded one, and appends.
     pub(crate) async fn command(&self, store: &EventStore, command: &str, data: Value) -> Loaded {
         self.commands(store, &[(command, data)]).await
     }
 
-    /// Several of them in one transaction.
+    /// Like [`command`](Self::command), for several commands in one transaction.
     pub(crate) async fn commands(&self, store: &EventStore, commands: &[(&str, Value)]) -> Loaded {
         let before = match store.cached(&self.key) {
             Some(known) => known,
@@ -190,8 +191,8 @@ pub(crate) fn state(loaded: &Loaded) -> Value {
     loaded.state.read().unwrap()
 }
 
-/// An account in which every event from the second on is a payment of its own number, so that its balance tells which
-/// events were folded.
+/// An account in which every event from the second on is a payment of its own number, so that its balance shows
+/// which events were folded.
 pub(crate) async fn ledger(store: &EventStore, id: &str, version: u64) -> Subject {
     /// As many events as fit a transaction beside the metadata.
     const MOST: u64 = 99;

@@ -1,4 +1,4 @@
-//! The transaction of a command: which calls it takes, what is decided again, and what goes back to the caller.
+//! The transaction of a command: its calls, the decisions that are repeated, and the results for the caller.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::support::{Subject, ledger};
 
 const APPEND: &str = "TransactWriteItems";
 
-/// One command, and what it was asked for.
+/// One command, which records the decisions and responses that were requested.
 struct Request<'a> {
     account: &'a Subject,
     command: CommandRequest,
@@ -108,7 +108,7 @@ async fn a_transaction_on_a_cached_or_absent_state_takes_one_call() {
     assert_eq!(settled, Transacted::Decided(response(1)));
     assert_eq!(Request::payment(&account, 1).send(&store, options()).await.unwrap(), Transacted::Decided(response(2)));
     assert_eq!(table.operations(), [APPEND, APPEND]);
-    // Folded from every event on request, and loaded where nothing is cached.
+    // A rebuild folds every event; without a cached state, the state is loaded.
     let rebuild = TransactOptions { policy: LoadPolicy::Rebuild, ..options() };
     Request::payment(&account, 1).send(&store, rebuild).await.unwrap();
     assert_eq!(table.operations(), ["Query", APPEND]);
@@ -149,7 +149,7 @@ async fn conflict_with_the_expected_version_is_returned_to_the_caller() {
     let store = table.store();
     let account = ledger(&store, "1", 3).await;
     ledger(&table.store(), "1", 4).await;
-    // At the append, and against the state that was read.
+    // The conflict is found at the append (3), and on the state that was read (2).
     for expected in [3, 2] {
         let expecting = TransactOptions { expected_version: Some(expected), ..options() };
         let error = Request::payment(&account, 1).send(&store, expecting).await.unwrap_err();
@@ -173,7 +173,7 @@ async fn a_repeated_request_gets_the_stored_response_and_another_request_gets_no
     account.load(&behind).await;
     let expecting = TransactOptions { expected_version: Some(3), ..with_key("d1") };
     assert_eq!(Request::payment(&account, 1).send(&store, expecting).await.unwrap(), Transacted::Decided(response(4)));
-    // Of an instance that has seen the first one, of one that is behind it, and of one that has seen nothing.
+    // To an instance that has the first payment in its cache, to one whose cache is behind, and to a cold one.
     for store in [store, behind, table.store()] {
         let again = Request::payment(&account, 1).send(&store, expecting).await.unwrap();
         assert_eq!(again, Transacted::Replayed(response(4)));
@@ -197,7 +197,7 @@ async fn response_that_is_too_large_to_be_stored_is_reduced_step_by_step() {
     let error = large.send(&table.store(), with_key("d1")).await.unwrap_err();
     assert!(matches!(error, TransactError::TooLarge(TooLarge::Response { .. })), "{error:?}");
     assert_eq!(*large.details.lock().unwrap(), all);
-    // Without a key nothing is stored, so nothing has to fit.
+    // Without a key, no response is stored, so it is not reduced.
     let large = Request { body: noise, ..Request::payment(&account, 1) };
     large.send(&store, options()).await.unwrap();
     assert_eq!(*large.details.lock().unwrap(), all[..1]);
@@ -228,7 +228,7 @@ async fn metadata_that_stays_behind_the_events_is_corrupt() {
     assert_eq!(error.to_string(), "account/1 is corrupt");
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "its metadata is at version 3, but its events end at 4");
-    // What passes within a moment is none.
+    // If the metadata is behind for a moment only, the transaction succeeds.
     table.put(current).await;
     let codes = vec!["ConditionalCheckFailed", "None", "None"];
     table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes });
@@ -236,7 +236,7 @@ async fn metadata_that_stays_behind_the_events_is_corrupt() {
 }
 
 #[tokio::test]
-async fn request_with_a_key_whose_response_was_lost_is_no_repetition() {
+async fn request_with_a_key_whose_response_was_lost_is_reported_as_decided() {
     // A payment, and a command without effect, which only stores its response.
     for (command, data) in [
         ("RecordTransaction", json!({"desc": "", "amount": 1})),

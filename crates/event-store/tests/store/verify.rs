@@ -1,4 +1,4 @@
-//! Verification: an undamaged aggregate is clean, and every damage is found and named.
+//! Verification: an undamaged aggregate has no findings, and every damage is reported.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -21,7 +21,7 @@ fn keeping() -> StoreSettings {
     StoreSettings { snapshot_keep: 5, ..settings() }
 }
 
-/// A notebook of five events in three appends, with four messages, a snapshot of its end and a kept one of event 3.
+/// A notebook of five events in three appends, with four messages, a latest snapshot and a kept one of event 3.
 async fn notebook(table: &TestTable) -> (EventStore, Subject) {
     let store = table.store_with(keeping());
     let notebook = Subject::of::<Notebook>("1");
@@ -80,7 +80,7 @@ async fn verify_of_a_stream_of_many_pages_finds_nothing() {
 }
 
 #[tokio::test]
-async fn outbox_rows_may_be_missing_once_they_can_have_expired() {
+async fn outbox_row_that_may_have_expired_is_not_reported_missing() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     table.delete(&notebook.key, &keys::outbox_sk(2, 0)).await;
@@ -98,7 +98,7 @@ async fn every_deleted_row_is_reported_missing() {
     let (store, notebook) = notebook(&table).await;
     for row in table.rows(&notebook.key, "").await {
         let sk = text(&row, "sk").to_owned();
-        // Snapshots only save calls.
+        // A missing snapshot is no finding: snapshots only save calls.
         if sk.contains("SNAPSHOT") {
             continue;
         }
@@ -130,7 +130,7 @@ async fn lost_last_event_is_found_by_the_metadata_and_by_its_append() {
 /// Each attribute of a row of each kind is replaced by another value of its type, and by one of another type or none.
 #[tokio::test]
 async fn every_changed_attribute_is_reported() {
-    /// What may be anything: nothing else says the same.
+    /// Attributes that no other row or attribute repeats, so that a change cannot be found.
     const FREE: [&str; 6] = ["ttl", "takenAt", "snapshotDue", "eventVersion", "messageType", "data"];
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
@@ -221,7 +221,7 @@ async fn gaps_and_unreadable_events_are_reported() {
     expect(sk, [("data", s("{"))], &["EVENT#000000000004 unreadable: *data cannot be \"{\""]).await;
     let reason = "EVENT#000000000004 unreadable: *LineErased version 1*this code does not know";
     expect(sk, [("eventType", s("LineErased"))], &["EVENT#000000000004 differs: gsi1pk is", reason]).await;
-    // The rest can be read, and is not suspected for it.
+    // The other events can be read, and are not reported.
     expect(sk, [("data", s(r#"{"text": 1}"#))], &["EVENT#000000000004 unreadable: *invalid type: integer"]).await;
     expect(sk, [("seqNum", n(5))], &["EVENT#000000000004 unreadable: *seqNum cannot be \"5\""]).await;
     let falls = "EVENT#000000000004 differs: messageSeq is 1, expected 2 to 101";
@@ -278,10 +278,10 @@ async fn event_of_a_shard_that_the_feed_does_not_read_is_reported() {
 #[tokio::test]
 async fn messages_that_differ_from_their_events_are_reported() {
     let sk = "OUTBOX#000000000004#0";
-    let says = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
-    let detail = says("detail/metadata/messageSeq", "3, expected 5");
-    expect(sk, [(attributes::MESSAGE_SEQ, n(5))], &[&detail, &says("messageSeq", "5, expected 3")]).await;
-    expect(sk, [("seqNum", n(3))], &[&says("seqNum", "3, expected 4")]).await;
+    let differs = |attribute: &str, rest: &str| format!("{sk} differs: {attribute} is {rest}");
+    let detail = differs("detail/metadata/messageSeq", "3, expected 5");
+    expect(sk, [(attributes::MESSAGE_SEQ, n(5))], &[&detail, &differs("messageSeq", "5, expected 3")]).await;
+    expect(sk, [("seqNum", n(3))], &[&differs("seqNum", "3, expected 4")]).await;
     expect(sk, [("detail", s("{"))], &["OUTBOX#000000000004#0 unreadable: *detail: EOF"]).await;
     expect(sk, [("detail", s("{}"))], &["OUTBOX#000000000004#0 unreadable: *the detail has no metadata"]).await;
     expect(sk, [("ttl", s("soon"))], &["OUTBOX#000000000004#0 unreadable: "]).await;
@@ -320,7 +320,7 @@ async fn snapshots_that_differ_from_the_fold_are_reported() {
         expect(&sk, [("state", s("{}"))], &[&format!("{sk} unreadable: it cannot be read: state: missing field")])
             .await;
         expect(&sk, [(attributes::LAST_SEQ_NUM, s("3"))], &[&format!("{sk} unreadable: ")]).await;
-        // Of another version of the state, whatever it says.
+        // A snapshot of another state version is ignored, whatever it contains.
         expect(&sk, [(attributes::STATE_VERSION, n(9)), ("state", s("{"))], &[]).await;
     }
     let line = "#SNAPSHOT differs: lastSeqNum is 6, expected 1 to 5, the last event";
@@ -375,7 +375,7 @@ async fn row_of_an_unknown_kind_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_written_meanwhile_is_clean() {
+async fn verify_of_a_stream_that_is_written_meanwhile_finds_nothing() {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     let writer = table.store();
@@ -386,17 +386,17 @@ async fn a_stream_that_is_written_meanwhile_is_clean() {
             notebook.command(&writer, "Write", json!({"lines": ["!more", "still more"]})).await;
         }
     });
-    let mut looks = 0;
-    while !writing.is_finished() || looks == 0 {
+    let mut runs = 0;
+    while !writing.is_finished() || runs == 0 {
         assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
-        looks += 1;
+        runs += 1;
     }
     writing.await.unwrap();
     assert_eq!(verify(&store, &notebook).await.events, 205);
 }
 
 /// Whether these are the calls of one read of an aggregate.
-fn a_look(calls: &[RecordedCall]) -> bool {
+fn is_one_read(calls: &[RecordedCall]) -> bool {
     calls.len() == 2
 }
 
@@ -409,7 +409,7 @@ async fn rows_that_appear_a_moment_later_are_not_reported_missing() {
     table.delete(&notebook.key, &keys::event_sk(5)).await;
     table.proxy.take_calls();
     let mut verified = pin!(verify(&store, &notebook));
-    table.proxy.hold(&mut verified, a_look).await;
+    table.proxy.hold(&mut verified, is_one_read).await;
     table.put(late).await;
     assert_eq!(lines(&verified.await), [""; 0]);
 }
@@ -426,10 +426,10 @@ async fn row_that_only_one_read_misses_is_not_reported_missing() {
     table.delete(&notebook.key, text(&late[0], "sk")).await;
     table.proxy.take_calls();
     let mut verified = pin!(verify(&store, &notebook));
-    for looks in 0..2 {
-        table.proxy.hold(&mut verified, a_look).await;
-        table.delete(&notebook.key, text(&late[looks + 1], "sk")).await;
-        table.put(late[looks].clone()).await;
+    for read in 0..2 {
+        table.proxy.hold(&mut verified, is_one_read).await;
+        table.delete(&notebook.key, text(&late[read + 1], "sk")).await;
+        table.put(late[read].clone()).await;
     }
     assert_eq!(lines(&verified.await), [""; 0]);
     assert_eq!(lines(&verify(&store, &notebook).await).len(), 1);

@@ -1,8 +1,8 @@
-//! The database of the embedded engine, in SQLite, and what the local stack adds to it.
+//! The database of the embedded engine, in SQLite, and the local stack's additions to it.
 //!
-//! The engine keeps all records of a stream, and has no index on them: each write reads all records for the next sequence
-//! number, and each poll of the stream reads them for those after its position. The additions make both independent of the
-//! number of records. They are part of the database, so the engine uses them without knowing them.
+//! The engine never deletes the records of a stream, and has no index on them: each write reads all records to find the
+//! next sequence number, and each poll of the stream reads all records to find those after its position. The additions
+//! make both independent of the number of records. They are part of the database, so the engine needs no change.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use dynoxide::Database;
 use rusqlite::Connection;
 
-/// How long a statement waits while the engine writes. The engine waits as long.
+/// How long a statement waits while the engine writes. The engine uses the same time limit.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a stream keeps its records, in seconds: 24 hours, as in DynamoDB.
+/// The time for which a stream stores its records, in seconds: 24 hours, as in DynamoDB.
 const RETENTION_SECONDS: u32 = 24 * 60 * 60;
 
-/// The oldest records that are deleted with each new one, if they are too old. More than one, so that records which became too
-/// old while the stack was not running are deleted, too.
+/// Maximum number of the oldest records that are deleted with each new one, if they are too old. More than one, so that
+/// records that became too old while the stack was not running are deleted, too.
 const TRIMMED_PER_INSERT: u32 = 4;
 
 /// Why the database cannot be opened.
@@ -48,8 +48,8 @@ fn open_named(name: &str) -> Result<Database, OpenError> {
 pub(crate) fn connect(name: &str) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open(name)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Survives the end of the process, but the last transactions do not survive a loss of power. Then messages are delivered
-    // again.
+    // Transactions survive the end of the process, but the last ones do not survive a loss of power. Messages are then
+    // delivered again.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     Ok(connection)
 }
@@ -60,10 +60,11 @@ fn memory_name() -> String {
     format!("file:daybook-{}?mode=memory&cache=shared", DATABASES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Adds indexes for the engine's queries of a stream, and a trigger that deletes the records that DynamoDB would have deleted.
+/// Adds indexes for the engine's queries of a stream, and a trigger that deletes the records that DynamoDB would have
+/// deleted.
 ///
-/// A record that a reader with a checkpoint has not settled stays: after the stack was not running for a day, its messages are
-/// still sent.
+/// Records that a reader with a checkpoint has not settled stay, so that their messages are still sent after the stack
+/// was not running for a day.
 fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.execute_batch(&format!(
         "BEGIN IMMEDIATE;
@@ -98,7 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// The engine's queries of a stream: the next number, and the records after a position. Its version 3.2 has these texts.
+    /// The engine's queries of a stream: the next number, and the records after a position. The engine's version 3.2
+    /// has these texts.
     const ENGINE_QUERIES: [&str; 2] = [
         "SELECT COALESCE(MAX(CAST(sequence_number AS INTEGER)), 0) + 1 FROM _stream_records WHERE table_name = 'daybook-dev'",
         "SELECT event_name, keys_json, new_image, old_image, sequence_number, created_at, user_identity, event_id
@@ -109,7 +111,8 @@ mod tests {
          LIMIT 10",
     ];
 
-    /// More steps than each of the queries takes with an index. Without one, it takes several for each record.
+    /// More steps than each of the queries takes with an index. Without an index, a query takes several steps for each
+    /// record.
     const STEPS: i32 = 300;
 
     const DAY: u32 = 24 * 60 * 60;
@@ -151,7 +154,7 @@ mod tests {
         numbers.map(Result::unwrap).collect()
     }
 
-    /// Lets all records of the stream be older by `seconds`.
+    /// Makes all records of the stream older by `seconds`.
     fn age(connection: &Connection, seconds: u32) {
         connection.execute("UPDATE _stream_records SET created_at = created_at - ?1", [seconds]).unwrap();
     }

@@ -25,7 +25,7 @@ pub(super) struct Events<'a> {
     version: Option<u64>,
     /// The same, read again after all events, when there are events beyond the first value.
     version_after: Option<u64>,
-    /// The end of the append of the event before, when that append continues.
+    /// The end of the append of the previous event, if that append continues.
     append_end: Option<u64>,
     /// The fold of all events so far. After a gap, it is the fold of the events since the gap, which only shows
     /// whether they can be read.
