@@ -17,7 +17,7 @@ use crate::model::{
     UnreadableEvent, UnreadableKind,
 };
 use crate::panics::{AggregatePanic, calling, catch};
-use crate::reading::{read_command, read_event, tags, unreadable};
+use crate::reading::{panicked_on, read_command, read_event, tags, unreadable};
 use crate::record::RecordedEvent;
 
 /// Why the downcast of a state cannot fail.
@@ -218,10 +218,6 @@ fn require<A: Aggregate>(
         Authorization::Refused => Err(CommandError::Forbidden { index, command: request.command.clone() }),
         Authorization::Allowed | Authorization::Unrestricted => Ok(()),
     }
-}
-
-fn panicked_on(event: &RecordedEvent) -> impl Fn(AggregatePanic) -> UnreadableEvent {
-    move |panic| unreadable(event, UnreadableKind::Panicked, panic.to_string())
 }
 
 /// The error of a create command that decides on no event: an aggregate exists only once its stream has one.
