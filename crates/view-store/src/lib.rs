@@ -1,0 +1,28 @@
+//! The views over one DynamoDB table: the rows of each projection, and how far each aggregate's events are folded into
+//! them.
+//!
+//! Invariants:
+//! - Rows and positions are written in one transaction, on condition that all of them are as they were read. An event is
+//!   therefore folded exactly once, however often its aggregate is projected, and by however many processes.
+//! - The rows of one version of a projection never mix with those of another.
+//!
+//! In reading order:
+//! - [`keys`]: the keys of rows and positions.
+//! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
+//!   transaction. `show`: rows for readers.
+//! - `batch_get`: reads of many items. `items`: the items.
+
+mod batch_get;
+mod items;
+pub mod keys;
+mod read;
+mod show;
+pub mod store;
+pub mod write;
+
+pub use items::Position;
+pub use keys::{RowKey, View};
+pub use read::StoredRow;
+pub use show::ShownRow;
+pub use store::ViewStore;
+pub use write::{PositionWrite, RowWrite, ViewWrite, WriteError, WriteOutcome, WriteTooLarge};
