@@ -6,14 +6,13 @@ use std::time::Duration;
 use daybook_event_store::EventStore;
 use daybook_function_runtime::with_causes;
 use daybook_projection::Projections;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_view_store::ViewStore;
 use futures_util::future::join_all;
 use metrics::{Unit, counter, describe_counter};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::change::Changed;
 use crate::project::Projecting;
 
 /// The time that an invocation leaves for its response.
@@ -40,7 +39,7 @@ pub struct QueueBatch {
 pub struct QueueRecord {
     /// Its id.
     pub message_id: String,
-    /// Its body: [`Changed`] as JSON.
+    /// Its body: [`ChangedAggregates`] as JSON.
     pub body: String,
 }
 
@@ -75,9 +74,9 @@ impl Projector {
         let mut failed = BTreeSet::new();
         let mut messages: BTreeMap<AggregateKey, Vec<String>> = BTreeMap::new();
         for QueueRecord { message_id, body } in batch.records {
-            match serde_json::from_str::<Changed>(&body) {
+            match serde_json::from_str::<ChangedAggregates>(&body) {
                 Ok(changed) => {
-                    changed.aggregates().for_each(|key| messages.entry(key).or_default().push(message_id.clone()));
+                    changed.keys().for_each(|key| messages.entry(key).or_default().push(message_id.clone()));
                 }
                 Err(error) => {
                     tracing::error!(message_id, %error, "the message cannot be read");

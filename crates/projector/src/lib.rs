@@ -8,19 +8,17 @@
 //! - An event that cannot be folded suspends its aggregate in that projection, and stops nothing else.
 //!
 //! In reading order:
-//! - [`handler`]: an invocation. [`change`]: the messages of the queue.
+//! - [`handler`]: an invocation.
 //! - [`project`]: the events of some aggregates, for one projection, in as few transactions as possible.
 //! - `plan`: the events that fit one transaction. `fold`: their changes, folded into the rows.
 //! - [`settings`]: the environment variables.
 
-pub mod change;
 mod fold;
 pub mod handler;
 mod plan;
 pub mod project;
 pub mod settings;
 
-pub use change::Changed;
 pub use handler::{Projector, QueueBatch, QueueResponse};
 pub use project::{ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;

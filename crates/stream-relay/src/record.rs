@@ -31,6 +31,8 @@ pub(crate) struct Coordinates {
 pub(crate) enum Content {
     /// A new outbox row.
     Outbox(Box<OutboxRow>),
+    /// New events of an aggregate: its metadata moved.
+    Moved(AggregateKey),
     /// Another item, or a row that was changed or deleted, for example by its TTL.
     SomethingElse,
     /// A record that cannot be read and may be a new outbox row.
@@ -63,7 +65,9 @@ pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
         }
     };
     let coordinates = coordinates(&record);
-    let content = if is_something_else(&record) {
+    let content = if let Some(aggregate) = moved_aggregate(&record) {
+        Content::Moved(aggregate)
+    } else if is_something_else(&record) {
         Content::SomethingElse
     } else {
         let pk = key(&record, attributes::PK).map(str::to_owned);
@@ -87,6 +91,12 @@ fn coordinates(record: &Value) -> Coordinates {
 
 fn seconds_since_1970(seconds: f64) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
+}
+
+/// The aggregate whose metadata the record is about, unless the metadata were deleted.
+fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
+    let is_metadata = key(record, attributes::SK) == Some(keys::METADATA) && record["eventName"] != "REMOVE";
+    if is_metadata { AggregateKey::from_pk(key(record, attributes::PK)?) } else { None }
 }
 
 /// Whether the record is certainly not a new outbox row.
