@@ -14,7 +14,7 @@ use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::{Relay, RelaySettings, clients};
+use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -31,6 +31,9 @@ use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::{endpoints, environment};
+
+/// The parameter of the template that turns on read models, which the stack always has.
+const READ_MODELS: (&str, &str) = ("ReadModels", "true");
 
 /// How long requests and invocations may continue after the stop.
 const GRACE: Duration = Duration::from_secs(1);
@@ -124,9 +127,17 @@ impl Stack {
 }
 
 fn read_template(path: &Path) -> Result<Template, DevError> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|source| DevError::ReadTemplate { path: path.to_owned(), source })?;
-    Ok(Template::parse(&text)?)
+    let read = |path: &Path| {
+        let text = std::fs::read_to_string(path);
+        text.map_err(|source| DevError::ReadTemplate { path: path.to_owned(), source })
+    };
+    let mut template = Template::with_parameters(&read(path)?, &[READ_MODELS])?;
+    // A project without read models has no such file.
+    let read_models = path.with_file_name("read-models.yaml");
+    if read_models.exists() {
+        template.functions.extend(Template::parse(&read(&read_models)?)?.functions);
+    }
+    Ok(template)
 }
 
 /// Creates the table if it does not exist. Returns the store of the API over it.
@@ -156,7 +167,11 @@ async fn start_stream_functions(
     let eventbridge = clients::eventbridge(&services.eventbridge);
     // Only an external service can lack the bus.
     clients::warm(&eventbridge, &settings).await?;
-    let relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
+    let mut relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
+    if let Some(queue) = changes_queue(&environment) {
+        services.bus.create_queue(&queue);
+        relay_function = relay_function.ringing(clients::sqs(&services.sqs), queue);
+    }
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;
     let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(&services.dynamodb, settings));
