@@ -10,7 +10,7 @@
 //! - [`keys`]: the keys of rows and positions.
 //! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
-//! - `batch_get`: reads of many items. `items`: the items.
+//! - `batch_get`: reads of many items. `items`: the items. `table`: the creation of the table.
 
 mod batch_get;
 mod items;
@@ -18,6 +18,7 @@ pub mod keys;
 mod read;
 mod show;
 pub mod store;
+mod table;
 pub mod write;
 
 pub use items::Position;
