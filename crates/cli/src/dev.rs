@@ -25,6 +25,7 @@ mod environment;
 mod error;
 mod functions;
 mod mapping_worker;
+mod queue_worker;
 mod servers;
 mod services;
 mod stack;

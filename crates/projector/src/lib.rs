@@ -19,6 +19,6 @@ mod plan;
 pub mod project;
 pub mod settings;
 
-pub use handler::{Projector, QueueBatch, QueueResponse};
+pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
 pub use project::{ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;

@@ -47,6 +47,9 @@ pub enum DevError {
         /// Why.
         source: io::Error,
     },
+    /// The projections cannot be registered.
+    #[error(transparent)]
+    Projections(#[from] daybook_projection::ProjectionRegistrationError),
     /// The embedded DynamoDB does not start.
     #[error(transparent)]
     Database(#[from] daybook_local_aws::dynamodb::StartError),

@@ -8,13 +8,15 @@ use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::middleware;
 use daybook_command_handler::{Api, ApiSettings};
 use daybook_event_source_mapping::Template;
-use daybook_event_store::EventStore;
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
+use daybook_projector::Projector;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
+use daybook_view_store::ViewStore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -26,6 +28,7 @@ use super::discarded::DiscardedRecords;
 use super::error::DevError;
 use super::functions::StreamFunction;
 use super::mapping_worker::MappingWorker;
+use super::queue_worker::QueueWorker;
 use super::servers::{listen, read_whole};
 use super::services::Services;
 use super::stop::StopSignal;
@@ -126,6 +129,26 @@ impl Stack {
     }
 }
 
+/// The worker that projects the changes in the queue. Creates the views table if it does not exist.
+async fn projector(
+    template: &Template,
+    services: &Services,
+    queue: String,
+    stop: &StopSignal,
+) -> Result<QueueWorker, DevError> {
+    let (function, environment) = environment::function(template, "projector", &services.sqs)?;
+    let events = EventStore::new(&services.dynamodb, StoreSettings::new(environment.required("TABLE_NAME")?));
+    let views = ViewStore::new(&services.dynamodb, daybook_projector::views_table(&environment)?);
+    views.create_table().await?;
+    Ok(QueueWorker {
+        projector: Arc::new(Projector::new(projections::projections()?, events, views)),
+        timeout: function.timeout,
+        sqs: aws_sdk_sqs::Client::new(&services.sqs),
+        url: queue,
+        stop: stop.clone(),
+    })
+}
+
 fn read_template(path: &Path) -> Result<Template, DevError> {
     let read = |path: &Path| {
         let text = std::fs::read_to_string(path);
@@ -168,8 +191,10 @@ async fn start_stream_functions(
     // Only an external service can lack the bus.
     clients::warm(&eventbridge, &settings).await?;
     let mut relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
+    let mut workers = JoinSet::new();
     if let Some(queue) = changes_queue(&environment) {
-        services.bus.create_queue(&queue);
+        services.bus.create_work_queue(&queue);
+        workers.spawn(projector(template, services, queue.clone(), stop).await?.run());
         relay_function = relay_function.ringing(clients::sqs(&services.sqs), queue);
     }
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
@@ -177,7 +202,6 @@ async fn start_stream_functions(
     let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(&services.dynamodb, settings));
 
     let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
-    let mut workers = JoinSet::new();
     let mut readers = Vec::new();
     for (declared, function) in [
         (relay, StreamFunction::Relay(Arc::new(relay_function))),

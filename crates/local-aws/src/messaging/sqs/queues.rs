@@ -58,7 +58,7 @@ impl Queued {
 }
 
 /// The name of a queue in its name or URL.
-fn name_of(queue: &str) -> &str {
+pub(crate) fn name_of(queue: &str) -> &str {
     queue.rsplit('/').next().unwrap_or_default()
 }
 
