@@ -56,8 +56,9 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
         };
         let followed = follow(id, state, events);
         let erase = |(key, change)| (key, Change(Box::new(change) as Box<_>));
-        let step = |(seq_num, changes): (u64, Vec<_>)| {
-            EventStep { seq_num, changes: changes.into_iter().map(erase).collect() }
+        let step = |(seq_num, changes): (u64, Vec<_>)| EventStep {
+            seq_num,
+            changes: changes.into_iter().map(erase).collect(),
         };
         Advanced {
             steps: followed.events.into_iter().map(step).collect(),

@@ -41,8 +41,7 @@ impl<P: Projection> GivenView<P> {
     {
         let (mut state, meta) = (<P as Follows<A>>::State::default(), Meta::default());
         for (seq_num, event) in (1..).zip(events) {
-            let event =
-                FollowedEvent { aggregate_id: id, seq_num, occurred_at: self.time, meta: &meta, event: &event };
+            let event = FollowedEvent { aggregate_id: id, seq_num, occurred_at: self.time, meta: &meta, event: &event };
             let after = <P as Follows<A>>::advance(state.clone(), &event);
             for (key, change) in <P as Follows<A>>::changes(&state, &event, &after) {
                 if let Some(row) = P::apply(self.rows.remove(&key), &change) {

@@ -24,7 +24,8 @@ pub(crate) fn fold(
     mut stored: BTreeMap<RowKey, StoredRow>,
 ) -> Result<ViewWrite, Inapplicable> {
     let mut changes: BTreeMap<&RowKey, Vec<(&Change, usize, u64)>> = BTreeMap::new();
-    let rows: BTreeMap<(&str, u32), &RowKey> = plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
+    let rows: BTreeMap<(&str, u32), &RowKey> =
+        plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
     for aggregate in &plan.aggregates {
         for step in &aggregate.steps {
             for (key, change) in &step.changes {

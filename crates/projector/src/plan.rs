@@ -70,13 +70,7 @@ impl Plan {
     }
 
     /// Adds the part of an aggregate's events that still fits. Returns how many events may follow.
-    fn add(
-        &mut self,
-        model: &dyn ProjectionModel,
-        index: usize,
-        aggregate: &Unfolded,
-        max_events: usize,
-    ) -> usize {
+    fn add(&mut self, model: &dyn ProjectionModel, index: usize, aggregate: &Unfolded, max_events: usize) -> usize {
         let Unfolded { key, before, state, events, cannot_fold, more } = aggregate;
         let readable = cannot_fold.as_ref().map_or(events.as_slice(), |(seq_num, _)| {
             &events[..events.partition_point(|event| event.seq_num < *seq_num)]
@@ -89,7 +83,13 @@ impl Plan {
         let Advanced { steps, state, stopped } =
             if fitting < advanced.steps.len() { advance(&offered[..fitting]) } else { advanced };
         let cut = steps.len() < readable.len();
+        let fits_never = fitting == 0 && cut && stopped.is_none() && self.items() == 0;
         let suspended = match (&stopped, cannot_fold) {
+            _ if fits_never => Some(format!(
+                "event {}: it changes more rows than the {} that a transaction can hold besides the position",
+                offered[0].seq_num,
+                MAX_TRANSACTION_ITEMS - 1
+            )),
             (Some(stopped), _) if stopped.is_newer() => {
                 self.newer.push((key.clone(), stopped.to_string()));
                 None
@@ -106,8 +106,20 @@ impl Plan {
         let keys = steps.iter().flat_map(|step| &step.changes).map(|(key, _)| RowKey { key: key.clone(), shard });
         self.rows.extend(keys);
         let through = steps.last().map_or(before.unwrap_or_default(), |step| step.seq_num);
-        let more = suspended.is_none() && (cut || *more) && stopped.as_ref().is_none_or(|stopped: &Stopped| !stopped.is_newer());
-        self.aggregates.push(Planned { index, key: key.clone(), before: *before, through, shard, steps, state, suspended, more });
+        let more = suspended.is_none()
+            && (cut || *more)
+            && stopped.as_ref().is_none_or(|stopped: &Stopped| !stopped.is_newer());
+        self.aggregates.push(Planned {
+            index,
+            key: key.clone(),
+            before: *before,
+            through,
+            shard,
+            steps,
+            state,
+            suspended,
+            more,
+        });
         left
     }
 

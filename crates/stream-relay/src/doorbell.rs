@@ -57,7 +57,11 @@ impl Doorbell {
             match tokio::time::timeout_at(cutoff, send).await {
                 Ok(Ok(_)) => return true,
                 Ok(Err(error)) => {
-                    tracing::warn!(aggregates = chunk.len(), error = with_causes(&error), "could not ring the projector");
+                    tracing::warn!(
+                        aggregates = chunk.len(),
+                        error = with_causes(&error),
+                        "could not ring the projector"
+                    );
                     let wait = self.retry.wait(attempts);
                     if Instant::now() + wait >= cutoff {
                         return false;

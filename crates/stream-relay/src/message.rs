@@ -1,7 +1,7 @@
 //! A message as an entry for EventBridge, and its state while it is published.
 
-use std::collections::{BTreeMap, HashMap};
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 

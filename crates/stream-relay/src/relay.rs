@@ -42,7 +42,11 @@ impl Relay {
         let retry = settings.retry;
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
-        Self { publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory }, doorbell: None, settings }
+        Self {
+            publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory },
+            doorbell: None,
+            settings,
+        }
     }
 
     /// The relay that also tells the queue with this URL which aggregates have new events.

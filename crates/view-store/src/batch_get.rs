@@ -35,7 +35,9 @@ impl ViewStore {
             let requested = requested.expect("the keys are set");
             let output = self.client.batch_get_item().request_items(&self.table_name, requested).send().await;
             let output = output.map_err(|error| StoreError::of_call(DOING, error))?;
-            items.extend(output.responses.into_iter().flat_map(|mut responses| responses.remove(&self.table_name)).flatten());
+            items.extend(
+                output.responses.into_iter().flat_map(|mut responses| responses.remove(&self.table_name)).flatten(),
+            );
             let left = output.unprocessed_keys.and_then(|mut left| left.remove(&self.table_name));
             keys = left.map(|left| left.keys).unwrap_or_default();
             if keys.is_empty() {

@@ -1,5 +1,7 @@
 //! The keys of the views table.
 
+use std::fmt;
+
 use daybook_table::AggregateKey;
 
 /// The sort key of a position.
@@ -23,6 +25,13 @@ pub struct RowKey {
     pub shard: u32,
 }
 
+impl fmt::Display for View {
+    /// `orders-by-day@1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.version)
+    }
+}
+
 impl View {
     /// The view of a projection's version.
     pub fn new(name: impl Into<String>, version: u32) -> Self {
@@ -37,6 +46,14 @@ impl View {
     /// The partition of an aggregate's position.
     pub(crate) fn position_pk(&self, aggregate: &AggregateKey) -> String {
         format!("POSITION#{}@{}#{}#{}", self.name, self.version, aggregate.aggregate_type, aggregate.id)
+    }
+
+    /// The view and the aggregate of a position's partition.
+    pub(crate) fn of_position(pk: &str) -> Option<(Self, AggregateKey)> {
+        let (view, aggregate) = pk.strip_prefix("POSITION#")?.split_once('#')?;
+        let (name, version) = view.split_once('@')?;
+        let (aggregate_type, id) = aggregate.split_once('#')?;
+        Some((Self::new(name, version.parse().ok()?), AggregateKey::new(aggregate_type, id)))
     }
 }
 

@@ -10,6 +10,7 @@
 //! - [`keys`]: the keys of rows and positions.
 //! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
+//! - `suspended`: the aggregates whose events cannot be folded.
 //! - `batch_get`: reads of many items. `items`: the items. `table`: the creation of the table.
 
 mod batch_get;
@@ -18,6 +19,7 @@ pub mod keys;
 mod read;
 mod show;
 pub mod store;
+mod suspended;
 mod table;
 pub mod write;
 
@@ -26,4 +28,5 @@ pub use keys::{RowKey, View};
 pub use read::StoredRow;
 pub use show::ShownRow;
 pub use store::ViewStore;
+pub use suspended::SuspendedAggregate;
 pub use write::{PositionWrite, RowWrite, ViewWrite, WriteError, WriteOutcome, WriteTooLarge};

@@ -48,12 +48,9 @@ impl ViewStore {
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn rows(
-        &self,
-        view: &View,
-        keys: &BTreeSet<RowKey>,
-    ) -> Result<BTreeMap<RowKey, StoredRow>, StoreError> {
-        let by_key: BTreeMap<_, _> = keys.iter().map(|key| ((view.rows_pk(key.shard), key.key.as_str()), key)).collect();
+    pub async fn rows(&self, view: &View, keys: &BTreeSet<RowKey>) -> Result<BTreeMap<RowKey, StoredRow>, StoreError> {
+        let by_key: BTreeMap<_, _> =
+            keys.iter().map(|key| ((view.rows_pk(key.shard), key.key.as_str()), key)).collect();
         let keys = by_key.keys().map(|(pk, sk)| primary_key(pk.clone(), (*sk).to_owned())).collect();
         let mut rows = BTreeMap::new();
         for item in self.batch_get(keys).await? {

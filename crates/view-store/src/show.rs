@@ -52,7 +52,8 @@ impl ViewStore {
         let slices = (0..shards).map(|shard| self.list_shard(view.rows_pk(shard), prefix, after, limit + 1));
         let slices = try_join_all(slices).await?;
         // After the end of a slice that has more rows, a part of a row may be missing.
-        let ends = slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());
+        let ends =
+            slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());
         let horizon = ends.min();
         let more = horizon.is_some();
         let rows = slices.into_iter().flat_map(|(rows, _)| rows);

@@ -28,7 +28,9 @@ pub(super) fn function<'a>(
             "EVENT_BUS_NAME" => Some("daybook".to_owned()),
             "VIEWS_TABLE_NAME" => Some(format!("{TABLE_NAME}-views")),
             "DLQ_URL" => Some(format!("{}/000000000000/daybook-dlq", sqs.endpoint_url().unwrap_or_default())),
-            "CHANGES_QUEUE_URL" => Some(format!("{}/000000000000/daybook-changes", sqs.endpoint_url().unwrap_or_default())),
+            "CHANGES_QUEUE_URL" => {
+                Some(format!("{}/000000000000/daybook-changes", sqs.endpoint_url().unwrap_or_default()))
+            }
             _ => None,
         };
         Some((name.clone(), process.optional(name).or(of_local_stack).or(of_template).or(of_stack)?))

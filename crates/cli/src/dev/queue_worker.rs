@@ -55,7 +55,8 @@ impl QueueWorker {
     /// Invokes the function, and deletes the messages that it does not report.
     async fn invoke(&self, messages: Vec<Message>) {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let record = |message: &Message| QueueRecord { message_id: text(&message.message_id), body: text(&message.body) };
+        let record =
+            |message: &Message| QueueRecord { message_id: text(&message.message_id), body: text(&message.body) };
         let batch = QueueBatch { records: messages.iter().map(record).collect() };
         let response = self.projector.handle(batch, Instant::now() + self.timeout).await;
         let failed = |message: &&Message| {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::template::error::TemplateError;
-use crate::template::{conditions, long_form};
 use crate::template::node::{Node, Parameters, Setting};
 use crate::template::stream_event::StreamEvent;
+use crate::template::{conditions, long_form};
 
 /// Lambda's default time-out.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 3;

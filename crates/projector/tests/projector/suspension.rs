@@ -64,7 +64,7 @@ async fn event_that_cannot_be_folded_suspends_its_aggregate_after_the_events_bef
     for (key, reason) in keys.iter().zip([
         "advance of delicate panicked",
         "no row can take 14",
-        "a transaction holds 100",
+        "more rows than the 99",
         "a key has 0 characters",
     ]) {
         let (seq_num, suspended) = setup.position("delicate", key).await.unwrap();
