@@ -10,7 +10,8 @@
 //! - [`keys`]: the keys of rows and positions.
 //! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
-//! - `batch_get`: reads of many items. `items`: the items. `table`: the creation of the table.
+//! - `batch_get`, `transact_get`: reads of many items, and of one that is changing. `items`: the items. `table`: the
+//!   creation of the table.
 
 mod batch_get;
 mod items;
@@ -19,6 +20,7 @@ mod read;
 mod show;
 pub mod store;
 mod table;
+mod transact_get;
 pub mod write;
 
 pub use items::Position;
