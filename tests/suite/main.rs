@@ -36,3 +36,4 @@ mod snapshots;
 mod template;
 mod todo;
 mod values;
+mod views;

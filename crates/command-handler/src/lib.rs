@@ -17,7 +17,7 @@
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.
-//! - `api`: what the endpoints share. [`settings`]: the environment variables. `signals`: metrics, and their log lines.
+//! - `api`: what the endpoints share; `views`: the read models. [`settings`]: the environment variables. `signals`: metrics, and their log lines.
 
 mod api;
 mod base_path;
@@ -31,7 +31,8 @@ mod response;
 mod router;
 pub mod settings;
 mod signals;
+mod views;
 
 pub use api::Api;
 pub use router::router;
-pub use settings::{ApiSettings, feed_delay, store_settings};
+pub use settings::{ApiSettings, feed_delay, store_settings, views_table};

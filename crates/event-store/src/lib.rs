@@ -7,7 +7,7 @@
 //! - The cache and the snapshots only save calls. Their contents never change a result.
 //! - Within an aggregate, the times and ids of events never run backwards. An event is visible within
 //!   [`SETTLE_WRITES`] of its time, or never.
-//! - No other crate owns a DynamoDB client.
+//! - No other crate calls its table.
 //!
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.

@@ -9,8 +9,7 @@ use schemars::Schema;
 use schemars::generate::SchemaSettings;
 
 use crate::model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};
-use crate::projection::{Projection, ViewAccess};
-use crate::source::{FollowFn, Source};
+use crate::projection::{FollowFn, Projection, Source, ViewAccess};
 
 /// Why the downcast of a change cannot fail.
 const OWN_CHANGE: &str = "a change is only passed to the projection that made it";

@@ -7,20 +7,24 @@
 //! - [`projection`]: the [`Projection`] and [`Follows`] traits, which are all that a new projection implements.
 //! - [`shards`]: a row in several parts, for rows that many aggregates change.
 //! - [`model`]: a projection with its Rust types erased, so that the functions can hold many in [`Projections`].
-//!   `erased` implements it for every projection, `source` reads the events of one followed aggregate type.
+//!   `erased` implements it for every projection, `source` reads the events of one followed aggregate type, `stopped`
+//!   says where it stops. `key`: the limits of a row's key.
 //! - [`registry`]: the registration of projections by hand, and its checks.
 //! - [`given`]: given/shows for the tests beside a projection.
 
 mod erased;
 pub mod given;
+mod key;
 pub mod model;
 pub mod projection;
 pub mod registry;
 pub mod shards;
 mod source;
+mod stopped;
 
-pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError, Stopped};
-pub use projection::{FollowedEvent, Follows, Projection, ViewAccess};
+pub use key::{MAX_KEY, MAX_KEY_BYTES};
+pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};
+pub use projection::{FollowedEvent, Follows, Projection, Source, ViewAccess};
 pub use registry::{ProjectionRegistrationError, Projections};
 pub use shards::Shards;
-pub use source::{MAX_KEY, Source};
+pub use stopped::Stopped;

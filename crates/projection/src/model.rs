@@ -3,11 +3,11 @@
 use std::any::Any;
 
 use daybook_decider::panics::AggregatePanic;
-use daybook_decider::{Authorization, Caller, Json, RecordedEvent, UnreadableEvent, UnreadableKind};
+use daybook_decider::{Authorization, Caller, Json, RecordedEvent};
 use schemars::Schema;
 
 use crate::projection::ViewAccess;
-use crate::source::MAX_KEY;
+use crate::stopped::Stopped;
 
 /// A registered projection.
 pub trait ProjectionModel: Send + Sync {
@@ -79,33 +79,6 @@ pub struct Change(pub(crate) Box<dyn Any + Send + Sync>);
 impl std::fmt::Debug for Change {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Change").finish_non_exhaustive()
-    }
-}
-
-/// Why an event of an aggregate cannot be followed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stopped {
-    /// The event cannot be read.
-    #[error(transparent)]
-    Unreadable(UnreadableEvent),
-    /// The projection's code panicked.
-    #[error(transparent)]
-    Panicked(AggregatePanic),
-    /// The projection's state of the aggregate cannot be read or written.
-    #[error("the state of the projection cannot be read or written: {0}; was it changed without a new VERSION?")]
-    State(String),
-    /// A key that no row can have.
-    #[error("a key has {length} characters, expected 1 to {MAX_KEY}")]
-    BadKey {
-        /// The number of its characters.
-        length: usize,
-    },
-}
-
-impl Stopped {
-    /// Whether a newer release wrote the event, which that release can read.
-    pub fn is_newer(&self) -> bool {
-        matches!(self, Self::Unreadable(event) if event.kind == UnreadableKind::Newer)
     }
 }
 

@@ -1,14 +1,14 @@
 //! The [`Projection`] and [`Follows`] traits and their types. A new projection implements them in one file and is
 //! registered in one line.
 
-use daybook_decider::{Aggregate, Authorization, Caller, Meta};
+use daybook_decider::{Aggregate, Authorization, Caller, Json, Meta, RecordedEvent};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::shards::Shards;
-use crate::source::Source;
+use crate::stopped::Stopped;
 
 /// A read model: a view whose rows are folded from the events of many aggregates.
 ///
@@ -56,13 +56,34 @@ pub trait Follows<A: Aggregate>: Projection {
     /// The state after one more event.
     fn advance(state: Self::State, event: &FollowedEvent<'_, A::Event>) -> Self::State;
 
-    /// The rows that one event changes, by key, and the changes. A key has 1 to 512 characters.
+    /// The rows that one event changes, by key, and the changes. A key has 1 to 512 characters in up to 1,020
+    /// bytes.
     fn changes(
         before: &Self::State,
         event: &FollowedEvent<'_, A::Event>,
         after: &Self::State,
     ) -> Vec<(String, Self::Change)>;
 }
+
+/// An aggregate type that the projection `P` follows.
+pub struct Source<P: Projection> {
+    pub(crate) aggregate_type: &'static str,
+    pub(crate) follow: FollowFn<P>,
+}
+
+/// Follows the events of one aggregate after a state.
+pub(crate) type FollowFn<P> = fn(&str, Option<&Json>, &[RecordedEvent]) -> FollowedChanges<P>;
+
+/// The changes of each event, and the state after the last of them.
+pub(crate) struct FollowedChanges<P: Projection> {
+    pub(crate) events: Vec<(u64, KeyedChanges<P>)>,
+    /// `None` when the state cannot be read.
+    pub(crate) state: Option<Json>,
+    pub(crate) stopped: Option<Stopped>,
+}
+
+/// The changes of one event, by the key of their row.
+pub(crate) type KeyedChanges<P> = Vec<(String, <P as Projection>::Change)>;
 
 /// An event, in the form that the aggregate's code writes today, with its origin.
 #[derive(Clone, Copy, Debug)]

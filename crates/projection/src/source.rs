@@ -3,20 +3,9 @@
 use daybook_decider::panics::{calling, catch};
 use daybook_decider::{Aggregate, Json, RecordedEvent, read_stored};
 
-use crate::model::Stopped;
-use crate::projection::{FollowedEvent, Follows, Projection};
-
-/// Maximum characters of a row's key. A sort key of DynamoDB has up to 1,024 bytes.
-pub const MAX_KEY: usize = 512;
-
-/// An aggregate type that the projection `P` follows.
-pub struct Source<P: Projection> {
-    pub(crate) aggregate_type: &'static str,
-    pub(crate) follow: FollowFn<P>,
-}
-
-/// Follows the events of one aggregate after a state.
-pub(crate) type FollowFn<P> = fn(&str, Option<&Json>, &[RecordedEvent]) -> FollowedChanges<P>;
+use crate::key::{MAX_KEY, MAX_KEY_BYTES};
+use crate::projection::{FollowedChanges, FollowedEvent, Follows, KeyedChanges, Projection, Source};
+use crate::stopped::Stopped;
 
 impl<P: Projection> Source<P> {
     /// The aggregates of type `A`.
@@ -27,17 +16,6 @@ impl<P: Projection> Source<P> {
         Self { aggregate_type: A::TYPE, follow: follow::<P, A> }
     }
 }
-
-/// The changes of each event, and the state after the last of them.
-pub(crate) struct FollowedChanges<P: Projection> {
-    pub(crate) events: Vec<(u64, KeyedChanges<P>)>,
-    /// `None` when the state cannot be read.
-    pub(crate) state: Option<Json>,
-    pub(crate) stopped: Option<Stopped>,
-}
-
-/// The changes of one event, by the key of their row.
-type KeyedChanges<P> = Vec<(String, <P as Projection>::Change)>;
 
 fn follow<P: Follows<A>, A: Aggregate>(
     aggregate_id: &str,
@@ -87,8 +65,9 @@ fn follow_event<P: Follows<A>, A: Aggregate>(
         changes.extend(calling("changes", || P::changes(&state, &event, &after)));
         state = after;
     }
-    match changes.iter().find(|(key, _)| key.is_empty() || key.chars().count() > MAX_KEY) {
-        Some((key, _)) => Err(Stopped::BadKey { length: key.chars().count() }),
+    let fits = |key: &str| (1..=MAX_KEY).contains(&key.chars().count()) && key.len() <= MAX_KEY_BYTES;
+    match changes.iter().find(|(key, _)| !fits(key)) {
+        Some((key, _)) => Err(Stopped::BadKey { length: key.chars().count(), bytes: key.len() }),
         None => Ok((state, changes)),
     }
 }

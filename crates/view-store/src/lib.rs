@@ -11,7 +11,8 @@
 //! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
 //! - `suspended`: the aggregates whose events cannot be folded.
-//! - `batch_get`: reads of many items. `items`: the items. `table`: the creation of the table.
+//! - `batch_get`, `transact_get`: reads of many items, and of one that is changing. `items`: the items. `table`: the
+//!   creation of the table.
 
 mod batch_get;
 mod items;
@@ -21,6 +22,7 @@ mod show;
 pub mod store;
 mod suspended;
 mod table;
+mod transact_get;
 pub mod write;
 
 pub use items::Position;

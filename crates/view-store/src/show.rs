@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::Json;
 use daybook_event_store::StoreError;
-use daybook_table::attributes;
-use futures_util::future::try_join_all;
+use daybook_table::{AggregateKey, attributes};
+use futures_util::future::{try_join, try_join_all};
 
 use crate::items::{RowItem, json, primary_key, read};
-use crate::keys::View;
+use crate::keys::{View, shard_of};
 use crate::store::ViewStore;
+
+/// Maximum bytes of a sort key. Longer texts in requests match no row, and DynamoDB rejects them.
+const MAX_SORT_KEY: usize = 1024;
 
 /// A row with all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +33,38 @@ impl ViewStore {
     ///
     /// See [`StoreError`].
     pub async fn row(&self, view: &View, shards: u32, key: &str) -> Result<Option<ShownRow>, StoreError> {
+        if key.len() > MAX_SORT_KEY {
+            return Ok(None);
+        }
         let keys = (0..shards).map(|shard| primary_key(view.rows_pk(shard), key.to_owned())).collect();
-        let items = self.batch_get(keys).await?.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let items = self.batch_get(keys).await?.into_iter().map(read).collect::<Result<_, _>>()?;
+        Ok(shown(items)?.pop())
+    }
+
+    /// The row with this key, if it exists, with each event of the aggregate that its position already shows.
+    ///
+    /// The items of a transaction become visible one after the other: a read that follows a read of the new position may
+    /// still return the old row. So the part that the aggregate changes is read in a transaction, which fails as long as
+    /// another one is changing the part.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn row_after(
+        &self,
+        view: &View,
+        shards: u32,
+        key: &str,
+        aggregate: &AggregateKey,
+    ) -> Result<Option<ShownRow>, StoreError> {
+        if key.len() > MAX_SORT_KEY {
+            return Ok(None);
+        }
+        let item_key = |shard| primary_key(view.rows_pk(shard), key.to_owned());
+        let own = shard_of(aggregate, shards);
+        let others = (0..shards).filter(|&shard| shard != own).map(item_key).collect();
+        let (own, others) = try_join(self.transact_get(item_key(own)), self.batch_get(others)).await?;
+        let items = own.into_iter().chain(others).map(read).collect::<Result<_, _>>()?;
         Ok(shown(items)?.pop())
     }
 
@@ -71,19 +104,28 @@ impl ViewStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<RowItem>, bool), StoreError> {
+        if prefix.len() > MAX_SORT_KEY {
+            return Ok((Vec::new(), false));
+        }
+        // A longer text sorts between the same keys as its beginning.
+        let after = after.map(|after| &after[..after.floor_char_boundary(MAX_SORT_KEY - 1)]);
         let mut condition = format!("{} = :pk", attributes::PK);
         let mut values = vec![(":pk", partition)];
         match (prefix, after) {
-            ("", None) => {}
+            ("", None | Some("")) => {}
             ("", Some(after)) => {
                 condition += &format!(" AND {} > :after", attributes::SK);
                 values.push((":after", after.to_owned()));
             }
-            (prefix, after) => {
-                let first = after.map_or_else(String::new, |after| format!("{after}\0")).max(prefix.to_owned());
+            (prefix, None | Some("")) => {
+                condition += &format!(" AND begins_with({}, :prefix)", attributes::SK);
+                values.push((":prefix", prefix.to_owned()));
+            }
+            (prefix, Some(after)) => {
+                let first = format!("{after}\0").max(prefix.to_owned());
                 let last = format!("{prefix}{}", char::MAX);
                 // DynamoDB rejects a range whose end is before its beginning.
-                if first > last {
+                if first > last || last.len() > MAX_SORT_KEY {
                     return Ok((Vec::new(), false));
                 }
                 condition += &format!(" AND {} BETWEEN :first AND :last", attributes::SK);

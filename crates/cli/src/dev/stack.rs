@@ -70,7 +70,12 @@ impl Stack {
         let (stop, stop_signal) = StopSignal::new();
         let workers = start_stream_functions(&template, &services, &table_name, &discarded, &stop_signal).await?;
 
-        let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
+        let mut api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
+        if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
+            let views = ViewStore::new(&services.dynamodb, views_table);
+            views.create_table().await?;
+            api = api.with_views(projections::projections()?, views);
+        }
         let api = daybook_command_handler::router(api).layer(middleware::from_fn(identify));
         let router = api.merge(endpoints::router(services.bus.clone(), discarded));
         let router = router.layer(middleware::from_fn(read_whole));
