@@ -5,7 +5,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use daybook_decider::{Access, Caller, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
+use daybook_decider::{Access, Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
 use daybook_event_store::{CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactOptions};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
@@ -116,13 +116,21 @@ impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
     fn decide(&self, before: &Folded) -> Result<Decided, Problem> {
-        if self.lacks_if_match && before.version() > 0 && !self.model.is_deleted(before) {
+        let decided = self.model.decide(before, &self.key.id, self.commands.as_slice(), &self.decision_input());
+        // A caller who may not send the command does not learn whether it lacks something else.
+        let may_be_unauthorized = matches!(decided, Err(CommandError::Forbidden { .. } | CommandError::Unknown { .. }));
+        let exists = before.version() > 0 && !self.model.is_deleted(before);
+        if self.lacks_if_match && exists && !may_be_unauthorized {
             return Err(problem::if_match_required());
         }
-        self.model.decide(before, &self.key.id, self.commands.as_slice(), &self.decision_input()).map_err(|error| {
+        decided.map_err(|error| {
             let problem = Problem::of_command(&error, before.version()).about(self.key);
             Problem { index: error.index().and_then(|index| self.position(index)), ..problem }
         })
+    }
+
+    fn is_forbidden(problem: &Problem) -> bool {
+        problem.problem_type.slug == problem::FORBIDDEN.slug
     }
 
     fn respond(&self, before: &Folded, decided: &Decided, detail: ResponseDetail) -> Result<CommandResponse, Problem> {
