@@ -19,6 +19,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use self::completions::CompletionsArgs;
 use self::dlq::DlqCommand;
+pub use self::dlq::{DlqRedriveArgs, redrive};
 use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Standard output contains one line for each finding, message or snapshot, and a summary as its last line; everything else
 //!   goes to standard error.
-//! - Commands that send messages default to a dry run; `--yes` executes them.
+//! - Commands that send or delete messages default to a dry run; `--yes` executes them.
 //! - Ctrl-C ends a command between two aggregates or two batches of messages, never within one, and the summary then
 //!   describes how to go on. A closed output pipe also ends a command. `dlq redrive` first deletes every message that
 //!   was sent, and puts the others back.
@@ -14,7 +14,8 @@
 //! - `selection`, `listing`: which aggregates, and their pages.
 //! - `pacing`, `progress`, `interrupt`: rate limit, progress on the terminal, Ctrl-C.
 //! - `walk`: visits the aggregates of a listing, with all of these.
-//! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them.
+//! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them. `queue_reading`:
+//!   reads that queue to its end.
 //! - `unsent`: messages that the bus did not accept.
 
 mod context;
@@ -26,6 +27,7 @@ mod interrupt;
 pub(crate) mod listing;
 pub(crate) mod pacing;
 pub(crate) mod progress;
+pub(crate) mod queue_reading;
 pub(crate) mod selection;
 pub mod target;
 pub(crate) mod unsent;
@@ -33,6 +35,7 @@ pub(crate) mod walk;
 
 pub use context::OperatorContext;
 pub(crate) use context::output_line;
+pub use dead_letter_queue::DeadLetterQueue;
 pub use error::OperatorError;
 pub use exit::Exit;
 pub use interrupt::Interrupt;

@@ -70,6 +70,14 @@ pub enum OperatorError {
         /// How to go on.
         next: String,
     },
+    /// A file cannot be written or read.
+    #[error("{doing}")]
+    File {
+        /// What was being done.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -87,6 +95,7 @@ impl OperatorError {
             | Self::NoSuchBus(_)
             | Self::BusNotChecked { .. }
             | Self::Bus { .. }
+            | Self::File { .. }
             | Self::Output(_) => 3,
         }
     }

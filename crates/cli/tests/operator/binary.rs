@@ -230,7 +230,8 @@ fn exit_status_is_3_when_a_service_cannot_be_reached() {
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", held.local_addr().unwrap());
-    let queue_commands: [&[&str]; 3] = [&["dlq", "list"], &["dlq", "show", "1"], &["dlq", "redrive"]];
+    let queue_commands: [&[&str]; 5] =
+        [&["dlq", "list"], &["dlq", "show", "1"], &["dlq", "stats"], &["dlq", "redrive"], &["dlq", "delete", "1"]];
     let start = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(words).env_clear().env("TABLE_NAME", "daybook-dev").env("EVENT_BUS_NAME", "b");
@@ -283,7 +284,7 @@ async fn summary_in_json_reports_whether_it_was_a_dry_run() {
         serde_json::from_str::<serde_json::Value>(stdout.lines().last().unwrap()).unwrap()["summary"].clone()
     };
     let republish = TABLE_COMMANDS[1];
-    for words in [republish, &["dlq", "redrive"]] {
+    for words in [republish, &["dlq", "redrive"], &["dlq", "delete", "--unreadable"]] {
         for (options, expected) in [(["--json"].as_slice(), true), (&["--json", "--yes"], false)] {
             let output = daybook(Some(&setup), words.iter().chain(options)).await;
             assert_eq!(summary(&output)["dryRun"], expected, "{words:?} {options:?}: {}", text(&output.stderr));
