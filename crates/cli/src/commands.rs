@@ -3,11 +3,14 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
 
 mod completions;
 mod dev;
 mod dlq;
+mod events;
+mod feed;
+mod get;
 pub mod openapi;
 mod republish;
 mod snapshot;
@@ -20,6 +23,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use self::completions::CompletionsArgs;
 use self::dlq::DlqCommand;
 pub use self::dlq::{DlqRedriveArgs, redrive};
+use self::events::EventsArgs;
+use self::feed::FeedArgs;
+use self::get::GetArgs;
 use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
@@ -52,6 +58,9 @@ enum Command {
 #[derive(Clone, Debug, Subcommand)]
 #[expect(missing_docs, reason = "clap documents a command by the comment of its arguments")]
 pub enum OperatorCommand {
+    Get(GetArgs),
+    Events(EventsArgs),
+    Feed(FeedArgs),
     Verify(VerifyArgs),
     #[command(subcommand)]
     Dlq(DlqCommand),
@@ -106,6 +115,9 @@ impl OperatorCommand {
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         let table = self.table().cloned();
         let ended = match self {
+            Self::Get(args) => get::run(args, context).await,
+            Self::Events(args) => events::run(args, context).await,
+            Self::Feed(args) => feed::run(args, context).await,
             Self::Verify(args) => verify::run(args, context).await,
             Self::Dlq(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
@@ -123,6 +135,9 @@ impl OperatorCommand {
     /// The table that the command reads.
     fn table(&self) -> Option<&TableArgs> {
         match self {
+            Self::Get(args) => Some(&args.table),
+            Self::Events(args) => Some(&args.table),
+            Self::Feed(args) => Some(&args.table),
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),

@@ -12,6 +12,7 @@
 //! - `context`, `error`, `exit`: the environment of a command, its errors, and its exit status.
 //! - [`target`]: which table, bus and queue.
 //! - `selection`, `listing`: which aggregates, and their pages.
+//! - `stack_reads`: reads of the table with the code of the API.
 //! - `pacing`, `progress`, `interrupt`: rate limit, progress on the terminal, Ctrl-C.
 //! - `walk`: visits the aggregates of a listing, with all of these.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them. `queue_reading`:
@@ -29,6 +30,7 @@ pub(crate) mod pacing;
 pub(crate) mod progress;
 pub(crate) mod queue_reading;
 pub(crate) mod selection;
+pub(crate) mod stack_reads;
 pub mod target;
 pub(crate) mod unsent;
 pub(crate) mod walk;

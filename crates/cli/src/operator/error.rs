@@ -32,6 +32,12 @@ pub enum OperatorError {
         /// Why it failed.
         source: StoreError,
     },
+    /// The table could be read, but what was read cannot be printed.
+    #[error("cannot read it: {cause}")]
+    Read {
+        /// Why.
+        cause: String,
+    },
     /// The table does not exist.
     #[error(
         "the table {table:?} does not exist in the region {region}, at {endpoint}; check TABLE_NAME or --table, AWS_REGION and \
@@ -90,6 +96,7 @@ impl OperatorError {
             Self::Usage(_) | Self::Setting { .. } => 2,
             Self::Registration(_)
             | Self::Store { .. }
+            | Self::Read { .. }
             | Self::MissingTable { .. }
             | Self::Queue { .. }
             | Self::NoSuchBus(_)

@@ -67,6 +67,8 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
         (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "FEED_DELAY_MS", ""),
+        (&["feed"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["feed"], "FEED_DELAY_MS", ""),
         (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
@@ -203,7 +205,10 @@ async fn help_of_each_operator_command_explains_stack_and_exit_status() {
 }
 
 /// The commands that read the table, each with what it needs.
-const TABLE_COMMANDS: [&[&str]; 3] = [
+const TABLE_COMMANDS: [&[&str]; 6] = [
+    &["get", "account/1"],
+    &["events", "account/1"],
+    &["feed"],
     &["verify"],
     &["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2027-01-02T00:00:00Z"],
     &["snapshot", "rebuild"],
@@ -283,7 +288,7 @@ async fn summary_in_json_reports_whether_it_was_a_dry_run() {
         let stdout = text(&output.stdout);
         serde_json::from_str::<serde_json::Value>(stdout.lines().last().unwrap()).unwrap()["summary"].clone()
     };
-    let republish = TABLE_COMMANDS[1];
+    let republish = TABLE_COMMANDS[4];
     for words in [republish, &["dlq", "redrive"], &["dlq", "delete", "--unreadable"]] {
         for (options, expected) in [(["--json"].as_slice(), true), (&["--json", "--yes"], false)] {
             let output = daybook(Some(&setup), words.iter().chain(options)).await;
