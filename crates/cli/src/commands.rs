@@ -3,7 +3,7 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `get`, `events`, `feed`, `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `relay`, `republish`, `snapshot`: the operator commands.
 
 mod completions;
 mod dev;
@@ -12,6 +12,7 @@ mod events;
 mod feed;
 mod get;
 pub mod openapi;
+mod relay;
 mod republish;
 mod snapshot;
 mod verify;
@@ -26,6 +27,7 @@ pub use self::dlq::{DlqRedriveArgs, redrive};
 use self::events::EventsArgs;
 use self::feed::FeedArgs;
 use self::get::GetArgs;
+use self::relay::RelayCommand;
 use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
@@ -65,6 +67,8 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Dlq(DlqCommand),
     Republish(RepublishArgs),
+    #[command(subcommand)]
+    Relay(RelayCommand),
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
 }
@@ -120,6 +124,7 @@ impl OperatorCommand {
             Self::Feed(args) => feed::run(args, context).await,
             Self::Verify(args) => verify::run(args, context).await,
             Self::Dlq(command) => command.run(context).await,
+            Self::Relay(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
         };
@@ -141,7 +146,7 @@ impl OperatorCommand {
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
-            Self::Dlq(_) => None,
+            Self::Dlq(_) | Self::Relay(_) => None,
         }
     }
 }

@@ -11,6 +11,7 @@
 //!   `stop`: the signal that ends the stack.
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
+//!   `mapping_states`: what the mappings do.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
@@ -24,6 +25,7 @@ mod endpoints;
 mod environment;
 mod error;
 mod functions;
+mod mapping_states;
 mod mapping_worker;
 mod servers;
 mod services;

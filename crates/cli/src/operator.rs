@@ -18,6 +18,7 @@
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them. `queue_reading`:
 //!   reads that queue to its end.
 //! - `unsent`: messages that the bus did not accept.
+//! - `signed_calls`: calls to services without an SDK crate.
 
 mod context;
 pub(crate) mod dead_letter_message;
@@ -30,6 +31,7 @@ pub(crate) mod pacing;
 pub(crate) mod progress;
 pub(crate) mod queue_reading;
 pub(crate) mod selection;
+pub(crate) mod signed_calls;
 pub(crate) mod stack_reads;
 pub mod target;
 pub(crate) mod unsent;

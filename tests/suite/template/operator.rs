@@ -3,11 +3,17 @@
 use std::collections::BTreeMap;
 
 use daybook_cli::operator::OperatorError;
-use daybook_cli::operator::target::{BusArgs, QueueArgs, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs};
+use daybook_cli::operator::target::{
+    BusArgs, QueueArgs, RelayArgs, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
+};
 use daybook_settings::Environment;
 use serde_json::Value;
 
 use super::{plain, text};
+
+/// The variables that name resources of the relay, with those resources.
+const OF_THE_RELAY: [(&str, &str); 2] =
+    [("STREAM_RELAY_NAME", "StreamRelay"), ("STREAM_RELAY_LOGS", "StreamRelayLogs")];
 
 /// The assignments of the output, by name; their values contain names of the template.
 fn assignments(template: &Value) -> BTreeMap<String, String> {
@@ -29,6 +35,12 @@ fn operator_environment_has_the_settings_of_the_functions() {
             assert_eq!(value, "AWS::Region");
             continue;
         }
+        // No function needs its own name.
+        if let Some((_, resource)) = OF_THE_RELAY.iter().find(|(of_relay, _)| *of_relay == name) {
+            assert_eq!(value, *resource);
+            assert!(template["Resources"][&value].is_object(), "{name}: {value}");
+            continue;
+        }
         let variables = functions.map(|id| &template["Resources"][id]["Properties"]["Environment"]["Variables"][&name]);
         let set: Vec<_> = variables.into_iter().filter_map(Value::as_str).collect();
         assert!(!set.is_empty() && set.iter().all(|&set| set == value), "{name}: {value} and {set:?}");
@@ -41,7 +53,8 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
         TableArgs::default().settings(environment, required)?;
     }
     BusArgs::default().settings(environment)?;
-    QueueArgs::default().url(environment).map(drop)
+    QueueArgs::default().url(environment)?;
+    RelayArgs::default().names(environment).map(drop)
 }
 
 #[test]

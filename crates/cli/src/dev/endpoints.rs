@@ -1,5 +1,5 @@
 //! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, the discarded
-//! records, and injected faults.
+//! records, the event source mappings, and injected faults.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,13 +10,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::discarded::DiscardedRecords;
+use super::mapping_states::MappingStates;
+use super::mapping_worker::now;
 
 /// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
-pub(super) fn router(bus: Bus, discarded: DiscardedRecords) -> Router {
+pub(super) fn router(bus: Bus, discarded: DiscardedRecords, states: MappingStates) -> Router {
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
+        .route("/_dev/mappings", get(async move || Json(states.all(now()))))
         .route("/_dev/faults", put(set_faults))
         .with_state(bus)
 }

@@ -25,6 +25,7 @@ use super::checkpoints::reader_of_stream;
 use super::discarded::DiscardedRecords;
 use super::error::DevError;
 use super::functions::StreamFunction;
+use super::mapping_states::MappingStates;
 use super::mapping_worker::MappingWorker;
 use super::servers::{listen, read_whole};
 use super::services::Services;
@@ -61,12 +62,14 @@ impl Stack {
         let store = create_table(&services, &api_environment).await?;
         let table_name = api_environment.required("TABLE_NAME")?;
         let discarded = DiscardedRecords::new(services.file.clone());
+        let states = MappingStates::default();
         let (stop, stop_signal) = StopSignal::new();
-        let workers = start_stream_functions(&template, &services, &table_name, &discarded, &stop_signal).await?;
+        let mappings = (&discarded, &states);
+        let workers = start_stream_functions(&template, &services, &table_name, mappings, &stop_signal).await?;
 
         let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
         let api = daybook_command_handler::router(api).layer(middleware::from_fn(identify));
-        let router = api.merge(endpoints::router(services.bus.clone(), discarded));
+        let router = api.merge(endpoints::router(services.bus.clone(), discarded, states));
         let router = router.layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;
@@ -146,7 +149,7 @@ async fn start_stream_functions(
     template: &Template,
     services: &Services,
     table_name: &str,
-    discarded: &DiscardedRecords,
+    (discarded, states): (&DiscardedRecords, &MappingStates),
     stop: &StopSignal,
 ) -> Result<JoinSet<()>, DevError> {
     let (relay, environment) = environment::function(template, "stream-relay", &services.sqs)?;
@@ -170,6 +173,7 @@ async fn start_stream_functions(
     ] {
         for (name, event) in &declared.streams {
             readers.push(reader_of_stream(function.name(), name, &stream.arn));
+            states.add(function.name(), name, event.enabled);
             if !event.enabled {
                 continue;
             }
@@ -181,6 +185,7 @@ async fn start_stream_functions(
                 stream: stream.clone(),
                 file: services.file.clone(),
                 discarded: discarded.clone(),
+                states: states.clone(),
                 stop: stop.clone(),
             };
             workers.spawn(worker.run());

@@ -59,6 +59,16 @@ pub enum OperatorError {
         /// The error that it returned.
         cause: String,
     },
+    /// A call to another service failed.
+    #[error("cannot call {service} at {endpoint}: {cause}")]
+    Call {
+        /// The service.
+        service: &'static str,
+        /// Its URL.
+        endpoint: String,
+        /// The error that it returned.
+        cause: String,
+    },
     /// The bus does not exist.
     #[error("{0}; nothing was sent")]
     NoSuchBus(NoSuchBus),
@@ -99,6 +109,7 @@ impl OperatorError {
             | Self::Read { .. }
             | Self::MissingTable { .. }
             | Self::Queue { .. }
+            | Self::Call { .. }
             | Self::NoSuchBus(_)
             | Self::BusNotChecked { .. }
             | Self::Bus { .. }

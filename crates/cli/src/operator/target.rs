@@ -71,6 +71,18 @@ pub struct QueueArgs {
     pub dlq_url: Option<String>,
 }
 
+/// Which relay.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which stack")]
+pub struct RelayArgs {
+    /// The name of the relay's function.
+    #[arg(long, env = "STREAM_RELAY_NAME", value_name = "NAME", hide_env_values = true)]
+    pub relay_function: Option<String>,
+    /// The log group of the relay.
+    #[arg(long, env = "STREAM_RELAY_LOGS", value_name = "NAME", hide_env_values = true)]
+    pub relay_logs: Option<String>,
+}
+
 /// The environment variables of some settings.
 pub type SettingNames = &'static [&'static str];
 
@@ -207,6 +219,23 @@ impl QueueArgs {
     }
 }
 
+impl RelayArgs {
+    /// The names of the function and of its log group.
+    ///
+    /// # Errors
+    ///
+    /// When one is missing.
+    pub fn names(&self, environment: &Environment) -> Result<(String, String), OperatorError> {
+        let options = [
+            TargetOption { flag: "--relay-function", name: "STREAM_RELAY_NAME", value: &self.relay_function },
+            TargetOption { flag: "--relay-logs", name: "STREAM_RELAY_LOGS", value: &self.relay_logs },
+        ];
+        read_settings(environment, &options, |given| {
+            Ok((given.required("STREAM_RELAY_NAME")?, given.required("STREAM_RELAY_LOGS")?))
+        })
+    }
+}
+
 /// Reads settings from the options, and the settings without an option value from the environment.
 fn read_settings<T>(
     environment: &Environment,
@@ -228,7 +257,7 @@ fn is_local(environment: &Environment, variable: &str) -> bool {
 }
 
 /// The configuration of a service: at the endpoint or in the account that the environment names.
-async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
+pub(crate) async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
     let config = service_config(environment, variable, None).await;
     if config.region().is_none() {
         return Err(OperatorError::Usage(

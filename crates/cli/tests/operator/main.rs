@@ -7,6 +7,7 @@ mod binary;
 mod dlq;
 mod documents;
 mod reads;
+mod relay_status;
 mod republish;
 mod shards;
 mod snapshot;
