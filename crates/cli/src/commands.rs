@@ -3,10 +3,11 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `get`, `events`, `feed`, `verify`, `dlq`, `relay`, `republish`, `snapshot`: the operator commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`: the operator commands.
 
 mod completions;
 mod dev;
+mod discarded;
 mod dlq;
 mod events;
 mod feed;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use self::completions::CompletionsArgs;
+use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 pub use self::dlq::{DlqRedriveArgs, redrive};
 use self::events::EventsArgs;
@@ -67,6 +69,8 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Dlq(DlqCommand),
     Republish(RepublishArgs),
+    #[command(subcommand)]
+    Discarded(DiscardedCommand),
     #[command(subcommand)]
     Relay(RelayCommand),
     #[command(subcommand)]
@@ -124,6 +128,7 @@ impl OperatorCommand {
             Self::Feed(args) => feed::run(args, context).await,
             Self::Verify(args) => verify::run(args, context).await,
             Self::Dlq(command) => command.run(context).await,
+            Self::Discarded(command) => command.run(context).await,
             Self::Relay(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
@@ -146,7 +151,7 @@ impl OperatorCommand {
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
-            Self::Dlq(_) | Self::Relay(_) => None,
+            Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) => None,
         }
     }
 }

@@ -17,12 +17,14 @@
 //! - `walk`: visits the aggregates of a listing, with all of these.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them. `queue_reading`:
 //!   reads that queue to its end.
+//! - `discarded_objects`: the records that event source mappings discarded.
 //! - `unsent`: messages that the bus did not accept.
 //! - `signed_calls`: calls to services without an SDK crate.
 
 mod context;
 pub(crate) mod dead_letter_message;
 pub(crate) mod dead_letter_queue;
+pub(crate) mod discarded_objects;
 mod error;
 mod exit;
 mod interrupt;

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 
 use daybook_cli::operator::OperatorError;
 use daybook_cli::operator::target::{
-    BusArgs, QueueArgs, RelayArgs, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
+    BusArgs, DiscardedArgs, QueueArgs, RelayArgs, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
 };
 use daybook_settings::Environment;
 use serde_json::Value;
 
 use super::{plain, text};
 
-/// The variables that name resources of the relay, with those resources.
-const OF_THE_RELAY: [(&str, &str); 2] =
-    [("STREAM_RELAY_NAME", "StreamRelay"), ("STREAM_RELAY_LOGS", "StreamRelayLogs")];
+/// The variables that no function has, with the resources that they name.
+const OTHER_RESOURCES: [(&str, &str); 3] = [
+    ("STREAM_RELAY_NAME", "StreamRelay"),
+    ("STREAM_RELAY_LOGS", "StreamRelayLogs"),
+    ("DISCARDED_RECORDS_BUCKET", "DiscardedRecords"),
+];
 
 /// The assignments of the output, by name; their values contain names of the template.
 fn assignments(template: &Value) -> BTreeMap<String, String> {
@@ -35,8 +38,7 @@ fn operator_environment_has_the_settings_of_the_functions() {
             assert_eq!(value, "AWS::Region");
             continue;
         }
-        // No function needs its own name.
-        if let Some((_, resource)) = OF_THE_RELAY.iter().find(|(of_relay, _)| *of_relay == name) {
+        if let Some((_, resource)) = OTHER_RESOURCES.iter().find(|(variable, _)| *variable == name) {
             assert_eq!(value, *resource);
             assert!(template["Resources"][&value].is_object(), "{name}: {value}");
             continue;
@@ -54,6 +56,7 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
     }
     BusArgs::default().settings(environment)?;
     QueueArgs::default().url(environment)?;
+    DiscardedArgs::default().name(environment)?;
     RelayArgs::default().names(environment).map(drop)
 }
 

@@ -61,7 +61,7 @@ impl Stack {
         let (_, api_environment) = environment::function(&template, "command-handler", &services.sqs)?;
         let store = create_table(&services, &api_environment).await?;
         let table_name = api_environment.required("TABLE_NAME")?;
-        let discarded = DiscardedRecords::new(services.file.clone());
+        let discarded = services.discarded.clone();
         let states = MappingStates::default();
         let (stop, stop_signal) = StopSignal::new();
         let mappings = (&discarded, &states);

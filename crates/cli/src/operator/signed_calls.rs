@@ -4,7 +4,10 @@
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_sqs::config::{Credentials, ProvideCredentials};
-use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings, UriPathNormalizationMode,
+    sign,
+};
 use aws_sigv4::sign::v4;
 use aws_smithy_http_client::Connector;
 use aws_smithy_http_client::tls::Provider;
@@ -40,6 +43,8 @@ pub(crate) const CLOUDWATCH: AwsService =
     AwsService { name: "monitoring", endpoint_variable: "AWS_ENDPOINT_URL_CLOUDWATCH" };
 pub(crate) const CLOUDWATCH_LOGS: AwsService =
     AwsService { name: "logs", endpoint_variable: "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS" };
+
+pub(crate) const S3: AwsService = AwsService { name: "s3", endpoint_variable: "AWS_ENDPOINT_URL_S3" };
 
 /// A client of a service.
 pub(crate) struct SignedCalls {
@@ -83,14 +88,27 @@ impl SignedCalls {
 
     /// Gets a resource.
     pub(crate) async fn get(&self, path_and_query: &str) -> Result<Value, OperatorError> {
-        self.call("GET", path_and_query, &[], "").await
+        self.json(&self.call("GET", path_and_query, &[], "").await?)
     }
 
     /// Calls an operation of a service with the AWS JSON protocol. `version` is that of the protocol.
     pub(crate) async fn post(&self, target: &str, version: &str, body: &Value) -> Result<Value, OperatorError> {
         let content_type = format!("application/x-amz-json-{version}");
         let headers = [("content-type", content_type.as_str()), ("x-amz-target", target)];
-        self.call("POST", "/", &headers, &body.to_string()).await
+        self.json(&self.call("POST", "/", &headers, &body.to_string()).await?)
+    }
+
+    /// Gets or deletes a resource that is not JSON.
+    pub(crate) async fn bytes(&self, method: &'static str, path_and_query: &str) -> Result<Vec<u8>, OperatorError> {
+        self.call(method, path_and_query, &[], "").await
+    }
+
+    fn json(&self, body: &[u8]) -> Result<Value, OperatorError> {
+        serde_json::from_slice(body).map_err(|error| self.failed(error.to_string()))
+    }
+
+    fn failed(&self, cause: String) -> OperatorError {
+        OperatorError::Call { service: self.service.name, endpoint: self.endpoint.clone(), cause }
     }
 
     async fn call(
@@ -99,7 +117,7 @@ impl SignedCalls {
         path: &str,
         headers: &[(&'static str, &str)],
         body: &str,
-    ) -> Result<Value, OperatorError> {
+    ) -> Result<Vec<u8>, OperatorError> {
         let mut attempts = 1;
         loop {
             let attempt = tokio::time::timeout(CALL_LIMIT, self.attempt(method, path, headers, body)).await;
@@ -109,8 +127,7 @@ impl SignedCalls {
                 Err(_) => Failure { cause: format!("no response within {CALL_LIMIT:?}"), is_transient: true },
             };
             if !failure.is_transient || attempts == MAX_ATTEMPTS {
-                let (service, endpoint) = (self.service.name, &self.endpoint);
-                return Err(OperatorError::Call { service, endpoint: endpoint.clone(), cause: failure.cause });
+                return Err(self.failed(failure.cause));
             }
             attempts += 1;
             tokio::time::sleep(PAUSE).await;
@@ -123,7 +140,7 @@ impl SignedCalls {
         path: &str,
         headers: &[(&'static str, &str)],
         body: &str,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Vec<u8>, Failure> {
         let request = self.signed(method, path, headers, body);
         let request = request.map_err(|cause| Failure { cause, is_transient: false })?;
         let transient = |cause| Failure { cause, is_transient: true };
@@ -131,13 +148,23 @@ impl SignedCalls {
         let status = response.status().as_u16();
         let body = ByteStream::new(response.into_body()).collect().await;
         let body = body.map_err(|error| transient(with_causes(&error)))?.into_bytes();
-        if status == 200 {
-            let unreadable = |error: serde_json::Error| Failure { cause: error.to_string(), is_transient: false };
-            return serde_json::from_slice(&body).map_err(unreadable);
+        if (200..300).contains(&status) {
+            return Ok(body.into());
         }
         let text: String = String::from_utf8_lossy(&body).chars().take(500).collect();
         let is_transient = status == 429 || status >= 500 || text.contains("Throttl");
         Err(Failure { cause: format!("status {status}: {text}"), is_transient })
+    }
+
+    /// S3 signs paths as they are, and requires the hash of the body.
+    fn signing_settings(&self) -> SigningSettings {
+        let mut settings = SigningSettings::default();
+        if self.service.name == S3.name {
+            settings.percent_encoding_mode = PercentEncodingMode::Single;
+            settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+            settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+        }
+        settings
     }
 
     fn signed(
@@ -152,7 +179,7 @@ impl SignedCalls {
             .region(&self.region)
             .name(self.service.name)
             .time(SystemTime::now())
-            .settings(SigningSettings::default())
+            .settings(self.signing_settings())
             .build()
             .map_err(|error| error.to_string())?
             .into();

@@ -17,6 +17,7 @@ use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
 
 use super::dead_letter_queue::DeadLetterQueue;
+use super::discarded_objects::DiscardedObjects;
 use super::error::OperatorError;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 
@@ -32,6 +33,7 @@ To select the stack:
     export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
+    export AWS_ENDPOINT_URL_S3=http://127.0.0.1:8001 DISCARDED_RECORDS_BUCKET=daybook-discarded
   For the local stack, other settings have the defaults of the functions, except FEED_DELAY_MS, which is 0.
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
@@ -69,6 +71,15 @@ pub struct QueueArgs {
     /// The URL of the dead-letter queue.
     #[arg(long, env = "DLQ_URL", value_name = "URL", hide_env_values = true)]
     pub dlq_url: Option<String>,
+}
+
+/// Which bucket.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which stack")]
+pub struct DiscardedArgs {
+    /// The bucket of discarded records.
+    #[arg(long, env = "DISCARDED_RECORDS_BUCKET", value_name = "NAME", hide_env_values = true)]
+    pub discarded_bucket: Option<String>,
 }
 
 /// Which relay.
@@ -216,6 +227,23 @@ impl QueueArgs {
     pub async fn connect(&self, environment: &Environment) -> Result<DeadLetterQueue, OperatorError> {
         let url = self.url(environment)?;
         Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&aws_config(environment, SQS_ENDPOINT).await?), url))
+    }
+}
+
+impl DiscardedArgs {
+    /// The name of the bucket.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn name(&self, environment: &Environment) -> Result<String, OperatorError> {
+        let name = "DISCARDED_RECORDS_BUCKET";
+        let options = [TargetOption { flag: "--discarded-bucket", name, value: &self.discarded_bucket }];
+        read_settings(environment, &options, |given| given.required(name))
+    }
+
+    pub(crate) async fn connect(&self, environment: &Environment) -> Result<DiscardedObjects, OperatorError> {
+        DiscardedObjects::connect(environment, self.name(environment)?).await
     }
 }
 
