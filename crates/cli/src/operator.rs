@@ -11,9 +11,12 @@
 //! In reading order:
 //! - `context`, `error`, `exit`: the environment of a command, its errors, and its exit status.
 //! - [`target`]: which table, bus and queue.
+//! - [`moment`]: times on the command line.
+//! - `table_check`: whether `EVENT_TYPE_SHARDS` fits the table.
 //! - `selection`, `listing`: which aggregates, and their pages.
 //! - `stack_reads`: reads of the table with the code of the API.
 //! - `pacing`, `progress`, `interrupt`: rate limit, progress on the terminal, Ctrl-C.
+//! - [`checkpoint`]: the file from which a later run continues.
 //! - `walk`: visits the aggregates of a listing, with all of these.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them. `queue_reading`:
 //!   reads that queue to its end.
@@ -21,6 +24,7 @@
 //! - `unsent`: messages that the bus did not accept.
 //! - `signed_calls`: calls to services without an SDK crate.
 
+pub mod checkpoint;
 mod context;
 pub(crate) mod dead_letter_message;
 pub(crate) mod dead_letter_queue;
@@ -29,12 +33,14 @@ mod error;
 mod exit;
 mod interrupt;
 pub(crate) mod listing;
+pub mod moment;
 pub(crate) mod pacing;
 pub(crate) mod progress;
 pub(crate) mod queue_reading;
 pub(crate) mod selection;
 pub(crate) mod signed_calls;
 pub(crate) mod stack_reads;
+mod table_check;
 pub mod target;
 pub(crate) mod unsent;
 pub(crate) mod walk;
@@ -45,3 +51,4 @@ pub use dead_letter_queue::DeadLetterQueue;
 pub use error::OperatorError;
 pub use exit::Exit;
 pub use interrupt::Interrupt;
+pub(crate) use table_check::check_shards;

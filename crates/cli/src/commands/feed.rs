@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use ulid::Ulid;
 
+use crate::operator::moment::Moment;
 use crate::operator::stack_reads::{ReadResult, StackReads, event_line};
 use crate::operator::target::{SETTINGS_TO_REPUBLISH, STACK_HELP, TableArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
@@ -28,9 +29,9 @@ pub struct FeedArgs {
     /// event types that the code declares.
     #[arg(long = "type", value_name = "NAME")]
     pub event_types: Vec<String>,
-    /// The beginning, included: 2026-11-20T08:00:00Z. Default: the first event.
+    /// The beginning, included: 2026-11-20T08:00:00Z, or a duration before now, such as 30m, 2h or 7d. Default: the first event.
     #[arg(long, value_name = "TIME")]
-    pub from: Option<Timestamp>,
+    pub from: Option<Moment>,
     /// Go on after this cursor, which an earlier run printed.
     #[arg(long, value_name = "CURSOR", conflicts_with = "from")]
     pub after: Option<Ulid>,
@@ -52,7 +53,8 @@ pub struct FeedArgs {
 /// When the table cannot be read, or the time is before 1970.
 pub(super) async fn run(args: FeedArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let reads = StackReads::connect(&args.table, SETTINGS_TO_REPUBLISH, context).await?;
-    let mut after = args.from.map(cursor_before).transpose()?.or(args.after).map(|cursor| cursor.to_string());
+    let from = args.from.map(|from| from.resolve(Timestamp::now()));
+    let mut after = from.map(cursor_before).transpose()?.or(args.after).map(|cursor| cursor.to_string());
     let names = event_types(&args.event_types, &context.registry);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let (mut printed, mut unreadable, mut more, mut settled_up_to) = (0, 0, true, None);

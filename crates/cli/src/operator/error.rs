@@ -1,6 +1,7 @@
 //! Why an operator command fails.
 
 use std::io;
+use std::path::PathBuf;
 
 use daybook_decider::RegistrationError;
 use daybook_event_store::StoreError;
@@ -94,6 +95,14 @@ pub enum OperatorError {
         /// Why it failed.
         source: io::Error,
     },
+    /// A checkpoint file cannot be read, written or deleted.
+    #[error("cannot use the checkpoint {}", file.display())]
+    Checkpoint {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -114,6 +123,7 @@ impl OperatorError {
             | Self::BusNotChecked { .. }
             | Self::Bus { .. }
             | Self::File { .. }
+            | Self::Checkpoint { .. }
             | Self::Output(_) => 3,
         }
     }

@@ -5,6 +5,7 @@
 
 mod binary;
 mod discarded;
+mod checkpoint;
 mod dlq;
 mod documents;
 mod reads;
@@ -13,5 +14,6 @@ mod republish;
 mod shards;
 mod snapshot;
 mod support;
+mod table_check;
 mod verify;
 mod version;

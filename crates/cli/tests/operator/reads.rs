@@ -140,6 +140,8 @@ async fn feed_prints_the_events_of_all_types_in_order_of_time() {
     let later = setup.daybook(&format!("feed --json --from {from}")).await.expect(Exit::Clean);
     let expected = events.iter().filter(|event| event["occurredAt"].as_str().unwrap() >= from).count();
     assert_eq!(later.len() - 1, expected);
+    assert_eq!(setup.daybook("feed --from 1h").await.expect(Exit::Clean).len(), ids.len() + 1);
+    assert_eq!(setup.daybook("feed --from now").await.expect(Exit::Clean).len(), 1);
     let after = setup.daybook(&format!("feed --after {}", ids[100])).await.expect(Exit::Clean);
     assert_eq!(after.len() - 1, ids.len() - 101);
     let limited = setup.daybook("feed --limit 5").await.expect(Exit::Clean);
