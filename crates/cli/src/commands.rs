@@ -3,11 +3,12 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
+//! - `verify`, `dlq`, `republish`, `snapshot`, `load`: the operator commands.
 
 mod completions;
 mod dev;
 mod dlq;
+mod load;
 pub mod openapi;
 mod republish;
 mod snapshot;
@@ -19,6 +20,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use self::completions::CompletionsArgs;
 use self::dlq::DlqCommand;
+use self::load::LoadArgs;
 use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
@@ -57,6 +59,7 @@ pub enum OperatorCommand {
     Republish(RepublishArgs),
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    Load(LoadArgs),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -109,6 +112,7 @@ impl OperatorCommand {
             Self::Dlq(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
+            Self::Load(args) => load::run(args, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
@@ -125,7 +129,7 @@ impl OperatorCommand {
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
-            Self::Dlq(_) => None,
+            Self::Dlq(_) | Self::Load(_) => None,
         }
     }
 }

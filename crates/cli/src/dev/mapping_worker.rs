@@ -14,6 +14,7 @@ use super::discarded::DiscardedRecords;
 use super::functions::StreamFunction;
 use super::stop::StopSignal;
 use super::stream::TableStream;
+use super::usage::UsageMeter;
 
 /// Maximum records that are read from a shard before the mapping accepts them.
 const READ_AHEAD: usize = 1000;
@@ -30,6 +31,7 @@ pub(super) struct MappingWorker {
     /// Where checkpoints are stored; without it, the mapping begins at the start of the stream.
     pub(super) file: Option<StateFile>,
     pub(super) discarded: DiscardedRecords,
+    pub(super) meter: UsageMeter,
     pub(super) stop: StopSignal,
 }
 
@@ -102,6 +104,7 @@ impl MappingWorker {
     }
 
     async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
+        self.meter.count_invocation(self.function.name());
         let outcome = self.function.invoke(batch.payload(), self.timeout).await;
         (batch, outcome)
     }

@@ -70,6 +70,14 @@ pub enum OperatorError {
         /// How to go on.
         next: String,
     },
+    /// The API does not respond.
+    #[error("the API at {url} does not respond: {cause}; check --url")]
+    Api {
+        /// Its URL.
+        url: String,
+        /// Why.
+        cause: String,
+    },
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -87,6 +95,7 @@ impl OperatorError {
             | Self::NoSuchBus(_)
             | Self::BusNotChecked { .. }
             | Self::Bus { .. }
+            | Self::Api { .. }
             | Self::Output(_) => 3,
         }
     }

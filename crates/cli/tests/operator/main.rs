@@ -6,6 +6,7 @@
 mod binary;
 mod dlq;
 mod documents;
+mod load;
 mod republish;
 mod shards;
 mod snapshot;
