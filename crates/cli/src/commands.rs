@@ -3,7 +3,7 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`: the operator commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`: the operator commands.
 
 mod completions;
 mod dev;
@@ -12,6 +12,7 @@ mod dlq;
 mod events;
 mod feed;
 mod get;
+mod load;
 pub mod openapi;
 mod relay;
 mod republish;
@@ -29,6 +30,7 @@ pub use self::dlq::{DlqRedriveArgs, redrive};
 use self::events::EventsArgs;
 use self::feed::FeedArgs;
 use self::get::GetArgs;
+use self::load::LoadArgs;
 use self::relay::RelayCommand;
 use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
@@ -75,6 +77,7 @@ pub enum OperatorCommand {
     Relay(RelayCommand),
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    Load(LoadArgs),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -132,6 +135,7 @@ impl OperatorCommand {
             Self::Relay(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
+            Self::Load(args) => load::run(args, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
@@ -151,7 +155,7 @@ impl OperatorCommand {
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
-            Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) => None,
+            Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) | Self::Load(_) => None,
         }
     }
 }

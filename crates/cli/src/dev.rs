@@ -14,6 +14,7 @@
 //!   `mapping_states`: what the mappings do.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
+//! - `usage`: the calls of the stack, and the units of the table that they use.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 
@@ -32,7 +33,9 @@ mod services;
 mod stack;
 mod stop;
 mod stream;
+mod usage;
 
 pub use args::DevArgs;
 pub use error::DevError;
 pub use stack::Stack;
+pub use usage::Usage;

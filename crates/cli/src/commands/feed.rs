@@ -57,6 +57,7 @@ pub(super) async fn run(args: FeedArgs, context: &mut OperatorContext) -> Result
     let mut after = from.map(cursor_before).transpose()?.or(args.after).map(|cursor| cursor.to_string());
     let names = event_types(&args.event_types, &context.registry);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
+    reads.check_shards(&names).await?;
     let (mut printed, mut unreadable, mut more, mut settled_up_to) = (0, 0, true, None);
     while more && printed < args.limit && !context.interrupt.is_set() {
         let page = match reads.feed(&names, after.as_deref(), PAGE.min(args.limit - printed)).await? {

@@ -15,6 +15,7 @@ use super::functions::StreamFunction;
 use super::mapping_states::{MappingStates, ShardState, result_of};
 use super::stop::StopSignal;
 use super::stream::TableStream;
+use super::usage::UsageMeter;
 
 /// Maximum records that are read from a shard before the mapping accepts them.
 const READ_AHEAD: usize = 1000;
@@ -32,6 +33,7 @@ pub(super) struct MappingWorker {
     pub(super) file: Option<StateFile>,
     pub(super) discarded: DiscardedRecords,
     pub(super) states: MappingStates,
+    pub(super) meter: UsageMeter,
     pub(super) stop: StopSignal,
 }
 
@@ -108,6 +110,7 @@ impl MappingWorker {
     }
 
     async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
+        self.meter.count_invocation(self.function.name());
         let outcome = self.function.invoke(batch.payload(), self.timeout).await;
         (batch, outcome)
     }

@@ -181,7 +181,7 @@ impl DiscardedObjects {
                 token.map(|token: String| format!("&continuation-token={}", utf8_percent_encode(&token, VALUE)));
             let prefix = utf8_percent_encode(PREFIX, VALUE);
             let path = format!("/{}?list-type=2&prefix={prefix}{}", self.bucket, after.unwrap_or_default());
-            let page = String::from_utf8_lossy(&self.calls.bytes("GET", &path).await?).into_owned();
+            let page = self.calls.text("GET", &path).await?;
             keys.extend(elements(&page, "Key"));
             token = elements(&page, "NextContinuationToken").next();
             if token.is_none() {
@@ -192,13 +192,13 @@ impl DiscardedObjects {
 
     /// Reads an object.
     pub(crate) async fn read(&self, key: &str) -> Result<DiscardedObject, OperatorError> {
-        let text = self.calls.bytes("GET", &self.path(key)).await?;
+        let text = self.calls.text("GET", &self.path(key)).await?;
         Ok(DiscardedObject { key: key.to_owned(), content: DiscardedRecords::read(&text) })
     }
 
     /// Deletes an object.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), OperatorError> {
-        self.calls.bytes("DELETE", &self.path(key)).await.map(drop)
+        self.calls.text("DELETE", &self.path(key)).await.map(drop)
     }
 
     fn path(&self, key: &str) -> String {
@@ -207,9 +207,9 @@ impl DiscardedObjects {
 }
 
 impl DiscardedRecords {
-    fn read(text: &[u8]) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, String> {
         let not_one = |error: serde_json::Error| format!("not an invocation record of a DynamoDB stream: {error}");
-        let Document { request_context, batch, payload } = serde_json::from_slice(text).map_err(not_one)?;
+        let Document { request_context, batch, payload } = serde_json::from_str(text).map_err(not_one)?;
         // The payload is the event of the function, as a text.
         let payload = match payload {
             Value::Null => None,

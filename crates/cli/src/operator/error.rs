@@ -103,6 +103,14 @@ pub enum OperatorError {
         /// Why not.
         source: io::Error,
     },
+    /// The API does not respond.
+    #[error("the API at {url} does not respond: {cause}; check --url")]
+    Api {
+        /// Its URL.
+        url: String,
+        /// Why.
+        cause: String,
+    },
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -124,6 +132,7 @@ impl OperatorError {
             | Self::Bus { .. }
             | Self::File { .. }
             | Self::Checkpoint { .. }
+            | Self::Api { .. }
             | Self::Output(_) => 3,
         }
     }

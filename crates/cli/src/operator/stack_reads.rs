@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::context::OperatorContext;
 use super::error::OperatorError;
+use super::table_check::check_shards;
 use super::target::{SettingNames, TableArgs};
 
 /// The reads, and a store over the same table.
@@ -75,6 +76,11 @@ impl StackReads {
             reads: OperatorReads::new(registry, table.connect(&context.environment, required).await?, settings),
             store,
         })
+    }
+
+    /// Checks that the feed reads every index partition of these event types.
+    pub(crate) async fn check_shards(&self, event_types: &[&str]) -> Result<(), OperatorError> {
+        check_shards(&self.store, event_types).await
     }
 
     /// The body of the response to a `GET` of this path and query.

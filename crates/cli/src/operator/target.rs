@@ -22,6 +22,7 @@ use super::dead_letter_queue::DeadLetterQueue;
 use super::discarded_objects::DiscardedObjects;
 use super::error::OperatorError;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+use crate::http::Signer;
 
 /// The end of each operator command's `--help`.
 pub const STACK_HELP: &str = "\
@@ -303,10 +304,27 @@ fn read_settings<T>(
 
 /// Whether the environment names a loopback endpoint for the service, as for the local stack.
 fn is_local(environment: &Environment, variable: &str) -> bool {
-    let uri = environment.optional(variable).and_then(|url| url.parse::<Uri>().ok());
+    environment.optional(variable).is_some_and(|url| is_loopback(&url))
+}
+
+/// Whether a URL is on this machine.
+pub(crate) fn is_loopback(url: &str) -> bool {
+    let uri = url.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Signs requests to a service of AWS, with the operator's credentials.
+pub(crate) async fn signer(
+    environment: &Environment,
+    variable: &str,
+    service: &'static str,
+) -> Result<Signer, OperatorError> {
+    let config = aws_config(environment, variable).await?;
+    let region = config.region().map(ToString::to_string).unwrap_or_default();
+    let credentials = config.credentials_provider().expect("aws_config checks that there are credentials");
+    Ok(Signer::new(credentials, region, service))
 }
 
 /// The configuration of a service: at the endpoint or in the account that the environment names.

@@ -4,10 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod binary;
-mod discarded;
 mod checkpoint;
+mod discarded;
 mod dlq;
 mod documents;
+mod load;
 mod reads;
 mod relay_status;
 mod republish;

@@ -172,3 +172,13 @@ async fn feed_of_an_unknown_event_type_is_empty() {
     let setup = setup().await;
     assert_eq!(setup.daybook("feed --type Nothing").await.expect(Exit::Clean).len(), 1);
 }
+
+#[tokio::test]
+async fn feed_with_too_few_shards_is_a_usage_error() {
+    let setup = Setup::with(&[("EVENT_TYPE_SHARDS", "8")]).await;
+    for id in 0..8 {
+        setup.todo(&id.to_string(), 1).await;
+    }
+    let error = setup.daybook("feed --event-type-shards 1").await.ended.unwrap_err();
+    assert!(error.to_string().starts_with("EVENT_TYPE_SHARDS is 1") && error.exit_code() == 2, "{error}");
+}
