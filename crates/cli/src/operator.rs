@@ -10,7 +10,7 @@
 //!
 //! In reading order:
 //! - `context`, `error`, `exit`: the environment of a command, its errors, and its exit status.
-//! - [`target`]: which table, bus and queue.
+//! - [`target`]: which table, bus and queue. `credentials`: the account that they are in.
 //! - [`moment`]: times on the command line.
 //! - `table_check`: whether `EVENT_TYPE_SHARDS` fits the table.
 //! - `selection`, `listing`: which aggregates, and their pages.
@@ -26,6 +26,7 @@
 
 pub mod checkpoint;
 mod context;
+mod credentials;
 pub(crate) mod dead_letter_message;
 pub(crate) mod dead_letter_queue;
 pub(crate) mod discarded_objects;

@@ -7,8 +7,8 @@ use daybook_function_runtime::with_causes;
 use daybook_settings::Environment;
 use serde_json::Value;
 
+use super::credentials::aws_config;
 use super::error::OperatorError;
-use super::target::aws_config;
 use crate::http::{HttpClient, Signer};
 
 /// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.

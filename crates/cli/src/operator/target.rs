@@ -8,16 +8,15 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use aws_sdk_sqs::config::ProvideCredentials;
 use axum::http::Uri;
 use clap::Args;
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_function_runtime::SdkConfig;
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
 use serde_json::{Value, json};
 
 use super::checkpoint::CheckpointOwner;
+use super::credentials::aws_config;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::discarded_objects::DiscardedObjects;
 use super::error::OperatorError;
@@ -325,25 +324,6 @@ pub(crate) async fn signer(
     let region = config.region().map(ToString::to_string).unwrap_or_default();
     let credentials = config.credentials_provider().expect("aws_config checks that there are credentials");
     Ok(Signer::new(credentials, region, service))
-}
-
-/// The configuration of a service: at the endpoint or in the account that the environment names.
-pub(crate) async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
-    let config = service_config(environment, variable, None).await;
-    if config.region().is_none() {
-        return Err(OperatorError::Usage(
-            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment contains".to_owned(),
-        ));
-    }
-    let why_not = match config.credentials_provider() {
-        None => "no credentials provider is configured".to_owned(),
-        Some(provider) => match provider.provide_credentials().await {
-            Ok(_) => return Ok(config),
-            Err(error) => daybook_function_runtime::with_causes(&error),
-        },
-    };
-    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
-    Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
 }
 
 /// The error of a wrong setting. It names the option if that was given, or else the variable.

@@ -67,7 +67,7 @@ async fn discarded() -> (Setup, Bucket, Server, Vec<OutboxItem>) {
 
 #[tokio::test]
 async fn list_prints_each_object_with_its_function_and_messages() {
-    let (setup, ..) = discarded().await;
+    let (setup, _bucket, _server, _rows) = discarded().await;
     let lines = setup.daybook("discarded list").await.expect(Exit::Clean);
     assert_eq!(
         lines[0],
@@ -124,7 +124,7 @@ async fn redrive_deletes_no_object_with_a_rejected_message_and_none_with_keep() 
 
 #[tokio::test]
 async fn redrive_with_a_bus_that_accepts_nothing_or_does_not_exist_deletes_nothing() {
-    let (setup, bucket, ..) = discarded().await;
+    let (setup, bucket, _server, _rows) = discarded().await;
     let printed = setup.daybook("discarded redrive --yes --event-bus nope").await;
     assert!(matches!(&printed.ended, Err(OperatorError::NoSuchBus(_))), "{printed:?}");
     setup.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]}));
@@ -169,7 +169,8 @@ async fn objects_that_cannot_be_sent_whole_stay_and_the_reason_is_printed() {
 #[tokio::test]
 async fn list_reads_all_pages_of_the_bucket() {
     let keys: Vec<_> = (0..1001).map(|n| format!("m/s & t/{n:04}")).collect();
-    let (setup, ..) = stack(keys.iter().map(|key| (key.as_str(), object("snapshotter", 1, &[]))).collect()).await;
+    let (setup, _bucket, _server) =
+        stack(keys.iter().map(|key| (key.as_str(), object("snapshotter", 1, &[]))).collect()).await;
     let lines = setup.daybook("discarded list").await.expect(Exit::Clean);
     assert_eq!(lines[1001], "1001 objects with 0 messages, 0 unreadable");
     assert!(lines[1000].starts_with("aws/lambda/m/s & t/1000 "), "{}", lines[1000]);
@@ -177,7 +178,7 @@ async fn list_reads_all_pages_of_the_bucket() {
 
 #[tokio::test]
 async fn bucket_that_does_not_exist_is_reported() {
-    let (setup, ..) = discarded().await;
+    let (setup, _bucket, _server, _rows) = discarded().await;
     for command in ["list", "redrive", "redrive --yes"] {
         let error = setup.daybook(&format!("discarded {command} --discarded-bucket nope")).await.ended.unwrap_err();
         assert!(error.to_string().contains("NoSuchBucket") && error.exit_code() == 3, "{error}");
