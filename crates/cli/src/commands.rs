@@ -3,8 +3,10 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`: the operator commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`: the operator
+//!   commands.
 
+mod check_deployment;
 mod completions;
 mod dev;
 mod discarded;
@@ -23,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
@@ -78,6 +81,7 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     Load(LoadArgs),
+    CheckDeployment(CheckDeploymentArgs),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -136,6 +140,7 @@ impl OperatorCommand {
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
             Self::Load(args) => load::run(args, context).await,
+            Self::CheckDeployment(args) => check_deployment::run(args, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
@@ -155,6 +160,7 @@ impl OperatorCommand {
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
+            Self::CheckDeployment(args) => Some(&args.table),
             Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) | Self::Load(_) => None,
         }
     }

@@ -103,6 +103,10 @@ impl Signer {
         Self { credentials, region, service, latest: Mutex::default() }
     }
 
+    pub(crate) fn region(&self) -> &str {
+        &self.region
+    }
+
     /// The headers that sign a request.
     async fn signature(
         &self,

@@ -39,8 +39,8 @@ To select the stack:
   For the local stack, other settings have the defaults of the functions, except FEED_DELAY_MS, which is 0.
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
-setting, or no region or credentials; 3 AWS did not allow or complete the operation, or the output could not be written;
-130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
+setting, or no region or credentials; 3 AWS did not allow or complete the operation or part of it, or the output could not
+be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
 
 /// Which table.
 #[derive(Clone, Debug, Default, Args)]
@@ -304,6 +304,11 @@ fn read_settings<T>(
 /// Whether the environment names a loopback endpoint for the service, as for the local stack.
 fn is_local(environment: &Environment, variable: &str) -> bool {
     environment.optional(variable).is_some_and(|url| is_loopback(&url))
+}
+
+/// Whether the environment names a table on this machine.
+pub(crate) fn is_local_table(environment: &Environment) -> bool {
+    is_local(environment, DYNAMODB_ENDPOINT)
 }
 
 /// Whether a URL is on this machine.

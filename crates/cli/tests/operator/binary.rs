@@ -315,9 +315,19 @@ fn completions_of_each_shell_contain_all_commands() {
         let output = Command::new(env!("CARGO_BIN_EXE_daybook")).args(["completions", shell]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{shell}");
         let script = text(&output.stdout);
-        for command in
-            ["dev", "openapi", "completions", "verify", "dlq", "redrive", "republish", "snapshot", "rebuild", "load"]
-        {
+        for command in [
+            "dev",
+            "openapi",
+            "completions",
+            "verify",
+            "dlq",
+            "redrive",
+            "republish",
+            "snapshot",
+            "rebuild",
+            "load",
+            "check-deployment",
+        ] {
             assert!(script.contains(command), "{shell}: {command}");
         }
     }

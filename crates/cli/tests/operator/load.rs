@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
 use clap::Parser;
 use daybook_cli::commands::DaybookArgs;
 use daybook_cli::dev::{DevArgs, Stack};
@@ -26,7 +27,7 @@ struct DevLine {
     dev: DevArgs,
 }
 
-async fn local_stack() -> Stack {
+pub(crate) async fn local_stack() -> Stack {
     Stack::start(DevLine::parse_from(DEV).dev).await.unwrap()
 }
 
@@ -42,7 +43,7 @@ fn report(printed: &Printed) -> Value {
 }
 
 /// An API that responds with `respond`, on all addresses: 0.0.0.0 is not a loopback address, so the API counts as deployed.
-async fn api(respond: impl Fn(HeaderMap) -> (StatusCode, String) + Clone + Send + Sync + 'static) -> (Server, String) {
+async fn api<R: IntoResponse>(respond: impl Fn(HeaderMap) -> R + Clone + Send + Sync + 'static) -> (Server, String) {
     let router = Router::new().fallback(async move |request: Request| respond(request.headers().clone()));
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -100,6 +101,24 @@ async fn load_of_hot_aggregates_reports_conflicts_with_if_match() {
     };
     assert_eq!(response("version-conflict"), conflicts, "{with}");
     stack.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_with_if_match_name_the_version_that_was_last_seen() {
+    let setup = Setup::new().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = seen.clone();
+    let (_server, url) = api(move |headers| {
+        let mut versions = record.lock().unwrap();
+        versions.push(headers.get("if-match").map(|version| version.to_str().unwrap().to_owned()));
+        (StatusCode::CREATED, [("etag", format!("\"{}-1\"", 10 * versions.len()))], "{}")
+    })
+    .await;
+    let options =
+        "--yes --header 'authorization: x' --rate 4 --duration 1s --concurrency 1 --reads 0% --hot 100% --if-match";
+    load(&setup, &format!("--url {url} {options}")).await.expect(Exit::Clean);
+    let expected = [None, Some("\"1\""), Some("\"20\""), Some("\"30\""), Some("\"40\"")];
+    assert_eq!(*seen.lock().unwrap(), expected.map(|version| version.map(str::to_owned)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

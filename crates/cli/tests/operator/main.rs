@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod binary;
+mod check_deployment;
 mod checkpoint;
 mod discarded;
 mod dlq;

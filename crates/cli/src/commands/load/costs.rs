@@ -55,21 +55,23 @@ impl UsedUnits {
         }
     }
 
-    /// The units that a local stack has counted; those of a stack whose DynamoDB is not its own are 0.
+    /// The units that a local stack has counted; those of a stack whose DynamoDB is not its own, or that was restarted
+    /// meanwhile, are too low.
     pub(super) fn between(before: &Usage, after: &Usage, commands: u64) -> Self {
         let counts = |before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>| {
-            let more = after.iter().map(|(name, count)| (name.clone(), count - before.get(name).unwrap_or(&0)));
+            let more =
+                after.iter().map(|(name, count)| (name.clone(), count.saturating_sub(*before.get(name).unwrap_or(&0))));
             more.filter(|(_, count)| *count > 0).collect()
         };
         let units = |before: Option<f64>, after: Option<f64>| after.unwrap_or_default() - before.unwrap_or_default();
         Self {
             counted: true,
-            api_requests: after.api_requests - before.api_requests,
+            api_requests: after.api_requests.saturating_sub(before.api_requests),
             dynamodb_calls: counts(&before.dynamodb_calls, &after.dynamodb_calls),
             read_units: units(before.read_units, after.read_units),
             write_units: units(before.write_units, after.write_units),
             stream_invocations: counts(&before.stream_invocations, &after.stream_invocations),
-            messages: after.put_events_entries - before.put_events_entries,
+            messages: after.put_events_entries.saturating_sub(before.put_events_entries),
             commands,
         }
     }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::LoadArgs;
+use super::args::LoadArgs;
 use super::measurements::{Measured, Measurements, ResponseKind};
 use super::target::LoadTarget;
 use super::workload::{RequestKind, Script, Workload};
