@@ -62,9 +62,7 @@ async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
 
 /// The bytes that names of two letters would save, also in maps.
 fn saved<'a>(row: impl IntoIterator<Item = (&'a String, &'a AttributeValue)>) -> usize {
-    row.into_iter()
-        .map(|(name, value)| name.len().saturating_sub(2) + value.as_m().map_or(0, saved))
-        .sum()
+    row.into_iter().map(|(name, value)| name.len().saturating_sub(2) + value.as_m().map_or(0, saved)).sum()
 }
 
 async fn create_with_data(bytes: usize) -> Stored {
