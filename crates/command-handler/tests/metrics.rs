@@ -81,6 +81,9 @@ async fn requests_count_unreadable_rows_and_appended_messages() {
     let pay = |amount: i64| json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}});
     assert_eq!(post("/account/2/commands", None, pay(1)).await, StatusCode::OK);
     assert_eq!(appended(), None);
-    assert_eq!(post("/account/2/commands", None, pay(-5_000)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    // Repeated, it is decided again, and only the append finds the stored response.
+    assert_eq!(post("/account/2/commands", Some("p"), pay(-5_000)).await, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(appended(), Some(json!(1)));
+    assert_eq!(post("/account/2/commands", Some("p"), pay(-5_000)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(appended(), None);
 }
