@@ -33,6 +33,7 @@ pub(crate) mod walk;
 
 pub use context::OperatorContext;
 pub(crate) use context::output_line;
+pub use dead_letter_queue::DeadLetterQueue;
 pub use error::OperatorError;
 pub use exit::Exit;
 pub use interrupt::Interrupt;

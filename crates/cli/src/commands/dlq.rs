@@ -9,7 +9,7 @@ mod show;
 use clap::Subcommand;
 
 use self::list::DlqListArgs;
-use self::redrive::DlqRedriveArgs;
+pub use self::redrive::{DlqRedriveArgs, redrive};
 use self::show::DlqShowArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
 

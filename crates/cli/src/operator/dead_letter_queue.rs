@@ -43,7 +43,8 @@ pub(crate) struct QueueCounts {
 }
 
 impl DeadLetterQueue {
-    pub(crate) fn new(client: Client, url: String) -> Self {
+    /// The queue with this URL.
+    pub fn new(client: Client, url: String) -> Self {
         Self { client, url }
     }
 

@@ -86,10 +86,24 @@ pub(super) async fn run(args: DlqRedriveArgs, context: &mut OperatorContext) -> 
         check_bus(&resend).await?;
     }
     let queue = args.queue.connect(&context.environment).await?;
+    redrive(&args, queue, resend, context).await
+}
+
+/// Sends the selected messages of `queue` again with `resend`, or lists them.
+///
+/// # Errors
+///
+/// When the queue cannot be read, or the bus accepts no more messages.
+pub async fn redrive(
+    args: &DlqRedriveArgs,
+    queue: DeadLetterQueue,
+    resend: Resend,
+    context: &mut OperatorContext,
+) -> Result<Exit, OperatorError> {
     let counts = RedriveCounts { hidden: queue.counts().await?.hidden, ..RedriveCounts::default() };
     let (as_json, unsent, output_error) = (args.json, UnsentMessages::default(), None);
     let mut redrive = Redrive { queue, resend, context, as_json, counts, unsent, output_error };
-    let messages = redrive.receive(&args).await?;
+    let messages = redrive.receive(args).await?;
     let messages: Vec<_> = messages.chunk_by(DeadLetterMessage::is_copy_of).collect();
     if args.yes { redrive.send(&messages).await } else { redrive.list(&messages).await }
 }
