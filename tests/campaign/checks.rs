@@ -6,18 +6,19 @@ use daybook_local_aws::messaging::Bus;
 use daybook_table::{AggregateKey, keys};
 use serde_json::Value;
 
-use crate::database::Database;
 use crate::ledger::plain;
 use crate::log::Log;
 use crate::requests::{Attempt, RequestKey, WriteResult, Written, messages};
 use crate::services::Effect;
 use crate::stream::{CampaignMessage, Content, MessageKind, Stream, message};
 
+/// The rows of each aggregate.
+pub(crate) type Rows = BTreeMap<AggregateKey, Vec<Value>>;
+
 /// Checks that every outcome that a writer received is true, and that every event stream is complete.
-pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: &[Attempt], log: &Log) {
-    for key in keys {
-        let rows = database.rows(&key.pk());
-        check_stream(key, &rows, log);
+pub(crate) fn check_table(rows: &Rows, attempts: &[Attempt], log: &Log) {
+    for (key, rows) in rows {
+        check_stream(key, rows, log);
         let of_sk = |sk: String| rows.iter().find(|row| row["sk"]["S"] == sk.as_str());
         for attempt in attempts.iter().filter(|attempt| attempt.key == *key) {
             let events = attempt.events.iter().map(|(number, id)| {
@@ -44,7 +45,7 @@ pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: 
 
 /// Checks that each request with an idempotency key took effect at most once, and that its response is stored exactly
 /// if it did. A request without an event only stores its response.
-pub(crate) fn check_responses(database: &Database, written: &Written, log: &Log) {
+pub(crate) fn check_responses(rows: &Rows, written: &Written, log: &Log) {
     let mut attempts: BTreeMap<RequestKey, Vec<&str>> = BTreeMap::new();
     for attempt in &written.attempts {
         if let Some(request) = attempt.request() {
@@ -52,10 +53,9 @@ pub(crate) fn check_responses(database: &Database, written: &Written, log: &Log)
         }
     }
     let requests: BTreeSet<_> = attempts.keys().chain(written.answers.keys()).collect();
-    let mut rows = BTreeMap::new();
     for request in requests {
         let (key, idempotency) = request;
-        let rows = rows.entry(key).or_insert_with(|| database.rows(&key.pk()));
+        let rows = &rows[key];
         let is_stored = |id: &&&str| rows.iter().any(|row| row["eventId"]["S"] == **id);
         let events: Vec<_> = attempts.get(request).into_iter().flatten().filter(is_stored).collect();
         log.expect(events.len() <= 1, || format!("{key}: request {idempotency} took effect in {events:?}"));

@@ -25,17 +25,17 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 pub(crate) async fn check_expiry(work: &Work, dice: &mut Dice, messages: &Arc<Vec<CampaignMessage>>) {
     let Work { seed, clock, ref database, ref log, .. } = *work;
     sleep(UNTIL_ROWS_EXPIRE).await;
-    let rows = || work.keys.iter().flat_map(|key| database.rows(&key.pk()));
     let is_outbox_row = |row: &Value| row["sk"]["S"].as_str().is_some_and(|sk| sk.starts_with("OUTBOX#"));
     // Stored responses and kept snapshots expire too.
     let now = i64::try_from(clock.now().as_secs()).unwrap();
     let is_expired = |row: &Value| row["ttl"]["N"].as_str().is_some_and(|ttl| ttl.parse::<i64>().unwrap() <= now);
-    let expired = rows().filter(is_expired).count();
-    let outbox = rows().filter(is_outbox_row).filter(is_expired).count();
+    let rows = work.keys.iter().flat_map(|key| database.rows(&key.pk()));
+    let expired: Vec<_> = rows.filter(is_expired).collect();
+    let outbox = expired.iter().filter(|row| is_outbox_row(row)).count();
     log.expect(outbox == messages.len(), || format!("{outbox} of {} outbox rows have expired", messages.len()));
     let before = database.stream().len();
     let swept = database.sweep_expired();
-    log.expect(swept == expired, || format!("{expired} rows have expired, {swept} were deleted"));
+    log.expect(swept == expired.len(), || format!("{} rows have expired, {swept} were deleted", expired.len()));
     log.count_times("row expired", outbox as u64);
     let removals: Vec<_> = database.stream().into_iter().skip(before).collect();
     log.expect(removals.len() == swept, || format!("{} removals of {swept} rows", removals.len()));

@@ -378,7 +378,13 @@ impl Ledger {
         if self.stopped.is_some() || is_breaker_open {
             return;
         }
-        let refused = |item: &Pending| !item.settled && item.dead_letter_attempts >= MAX_DEAD_LETTER_ATTEMPTS;
+        let refused = |item: &Pending| {
+            // Attempts cannot be distinguished if the batch contains a record several times: each copy has its own.
+            let copies = || self.pending.iter().filter(|other| other.identity == item.identity);
+            let attempts: usize = copies().map(|copy| copy.dead_letter_attempts).sum();
+            let most: usize = copies().map(|copy| if copy.settled { 1 } else { MAX_DEAD_LETTER_ATTEMPTS }).sum();
+            !item.settled && (item.dead_letter_attempts >= MAX_DEAD_LETTER_ATTEMPTS || attempts >= most)
+        };
         let is_blocked = |item: &Pending| {
             self.pending.iter().filter(|other| refused(other)).any(|other| {
                 other.identity == item.identity

@@ -33,7 +33,7 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
         let snapshotter = dice.chance(0.25).then(|| SnapshotFunction::new(Arc::clone(&work)));
         let written = write(&work, &mut dice, snapshotter.as_ref()).await;
         let messages = deliver(&work, &mut dice, &written.attempts, snapshotter.as_ref()).await;
-        let expires = dice.chance(0.15);
+        let expires = dice.chance(0.08);
         if expires {
             check_expiry(&work, &mut dice, &messages).await;
         }
@@ -50,7 +50,7 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
 /// The aggregates of a schedule.
 fn work(seed: u64, dice: &mut Dice, clock: Clock, log: &Arc<Log>, database: &Database) -> Work {
     // Large: the messages of a few aggregates exceed the size of a request. Many: they exceed its number of entries.
-    let (large, many) = (dice.chance(0.04), dice.chance(0.04));
+    let (large, many) = (dice.chance(0.028), dice.chance(0.03));
     let types: &[&str] = match (large, many) {
         (true, _) => &["bell"; 6],
         (false, true) => &["todo"; 24],
@@ -80,7 +80,7 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
         (true, ..) => (2, 8),
         (false, true, _) => (3, 12),
         (false, false, true) => (dice.number(1..=3), dice.size(20..=40)),
-        (false, false, false) => (dice.number(1..=3), dice.size(2..=10)),
+        (false, false, false) => (dice.number(1..=3), dice.size(2..=9)),
     };
     let republishes = !work.is_large() && !work.is_many() && dice.chance(0.08);
     let republish: OptionFuture<_> = republishes.then(|| tokio::spawn(EarlyRepublish::run(Arc::clone(work)))).into();
@@ -93,8 +93,9 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
     database.stop_faults();
     // Calls that were sent still arrive.
     sleep(Duration::from_secs(60)).await;
-    check_table(database, keys, &written.attempts, log);
-    check_responses(database, &written, log);
+    let rows = keys.iter().map(|key| (key.clone(), database.rows(&key.pk()))).collect();
+    check_table(&rows, &written.attempts, log);
+    check_responses(&rows, &written, log);
     if let Some(republish) = republish {
         republish.check(work);
     }
