@@ -35,7 +35,7 @@ use self::feed::FeedArgs;
 use self::get::GetArgs;
 use self::load::LoadArgs;
 use self::relay::RelayCommand;
-use self::republish::RepublishArgs;
+pub use self::republish::{RepublishArgs, republish};
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};

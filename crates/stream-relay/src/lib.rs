@@ -18,12 +18,13 @@
 //! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
 //! - `published`: the result of publishing. `signals`: its logs and metrics.
-//! - [`clients`], [`settings`]: configuration.
+//! - [`clients`], [`settings`]: configuration. `clock`: the wall clock.
 
 mod batch_rows;
 mod breaker;
 mod bus_check;
 pub mod clients;
+mod clock;
 mod dead_letter;
 mod limits;
 mod message;
