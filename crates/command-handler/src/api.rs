@@ -22,6 +22,8 @@ pub struct Api {
     pub(crate) settings: ApiSettings,
     /// The read models, if there are any.
     pub(crate) views: Option<Arc<Views>>,
+    /// Whether a read needs a permission of the aggregate type. Only an operator, who can read the table, needs none.
+    pub(crate) asks_for_permission: bool,
     /// The text of the OpenAPI document. The first request for it writes it, so that it does not slow down cold starts.
     pub(crate) document: Arc<OnceLock<String>>,
 }
@@ -30,7 +32,14 @@ impl Api {
     /// The API of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
         signals::describe();
-        Self { registry: Arc::new(registry), store: Arc::new(store), settings, views: None, document: Arc::default() }
+        Self {
+            registry: Arc::new(registry),
+            store: Arc::new(store),
+            settings,
+            views: None,
+            asks_for_permission: true,
+            document: Arc::default(),
+        }
     }
 
     /// The same API with the views of these projections in this store.

@@ -17,7 +17,9 @@
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.
-//! - `api`: what the endpoints share; `views`: the read models. [`settings`]: the environment variables. `signals`: metrics, and their log lines.
+//! - `operator`: the reads for operator commands.
+//! - `api`: what the endpoints share; `views`: the read models. [`settings`]: the environment variables. `signals`: metrics,
+//!   and their log lines.
 
 mod api;
 mod base_path;
@@ -25,6 +27,7 @@ mod endpoints;
 mod etag;
 pub mod gateway;
 pub mod openapi;
+mod operator;
 mod problem;
 mod request;
 mod response;
@@ -34,5 +37,6 @@ mod signals;
 mod views;
 
 pub use api::Api;
+pub use operator::{OperatorReads, ReadResponse};
 pub use router::router;
 pub use settings::{ApiSettings, feed_delay, store_settings, views_table};

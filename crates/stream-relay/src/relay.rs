@@ -1,11 +1,13 @@
 //! An invocation: a batch of stream records, published until its deadline.
 
 use std::future::pending;
+use std::time::SystemTime;
 
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::time::Instant;
 
 use crate::breaker::BusMemory;
+use crate::clock::WallClock;
 use crate::dead_letter::DeadLetterQueue;
 use crate::doorbell::{Doorbell, Rung};
 use crate::limits::Limits;
@@ -42,11 +44,15 @@ impl Relay {
         let retry = settings.retry;
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
-        Self {
-            publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory },
-            doorbell: None,
-            settings,
-        }
+        let publisher = Publisher {
+            bus,
+            retry,
+            dead_letter_queue,
+            max_message_age,
+            memory,
+            clock: WallClock::default(),
+        };
+        Self { publisher, doorbell: None, settings }
     }
 
     /// The relay that also tells the queue with this URL which aggregates have new events.
@@ -54,6 +60,13 @@ impl Relay {
     pub fn ringing(self, queue: aws_sdk_sqs::Client, url: String) -> Self {
         let doorbell = Some(Doorbell { client: queue, url, retry: self.settings.retry });
         Self { doorbell, ..self }
+    }
+
+    /// Replaces the system's clock, which decides on the age of messages, for a simulation with a time of its own.
+    #[must_use]
+    pub fn with_clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.publisher.clock = WallClock::new(now);
+        self
     }
 
     /// Settles as much of a batch as the time until `deadline` allows. Messages in flight at that time count as
