@@ -53,7 +53,7 @@ pub(super) async fn run(args: LoadArgs, context: &mut OperatorContext) -> Result
     if !(target.is_local || args.yes) {
         let expected = UsedUnits::estimated(planned - args.reads.count(planned), args.reads.count(planned));
         let text = format!(
-            "would send {planned} requests in {:?} to {}, for about {:.4} USD; the events stay in its table: use a stack for \
+            "would send {planned} requests in {:?} to {}, for about {:.6} USD; the events stay in its table: use a stack for \
              tests; nothing was sent, run it again with --yes",
             args.duration,
             args.url,
