@@ -93,7 +93,7 @@ pub(super) async fn run(args: DlqRedriveArgs, context: &mut OperatorContext) -> 
     redrive(&args, queue, resend, context).await
 }
 
-/// Does this with the messages of `queue`, and sends them with `resend`.
+/// Sends the selected messages of `queue` again with `resend`, or lists them.
 ///
 /// # Errors
 ///

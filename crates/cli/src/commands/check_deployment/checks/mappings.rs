@@ -1,5 +1,7 @@
 //! The event source mappings of the stack, as Lambda has them.
 
+use daybook_table::attributes::{SK, SNAPSHOT_DUE};
+use daybook_table::keys::{EVENT_PREFIX, OUTBOX_PREFIX};
 use serde_json::{Value, json};
 
 use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
@@ -8,10 +10,15 @@ use crate::commands::check_deployment::deployment::Deployment;
 use crate::commands::check_deployment::result::CheckResult;
 
 /// The filter patterns of the relay's and of the snapshotter's mapping.
-const PATTERNS: [&str; 2] = [
-    r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#,
-    r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"EVENT#"}]}},"NewImage":{"snapshotDue":{"BOOL":[true]}}}}"#,
-];
+fn patterns() -> [String; 2] {
+    let keys = |prefix| {
+        format!(r#"{{"eventName":["INSERT"],"dynamodb":{{"Keys":{{"{SK}":{{"S":[{{"prefix":"{prefix}"}}]}}}}"#)
+    };
+    [
+        format!("{}}}}}", keys(OUTBOX_PREFIX)),
+        format!(r#"{},"NewImage":{{"{SNAPSHOT_DUE}":{{"BOOL":[true]}}}}}}}}"#, keys(EVENT_PREFIX)),
+    ]
+}
 
 pub(super) fn checks() -> Vec<Check> {
     vec![Check {
@@ -32,7 +39,7 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();
-    let mut expected: Vec<_> = PATTERNS.map(|pattern| described("Enabled", pattern, -1, 82_800, true, "s3")).into();
+    let mut expected: Vec<_> = patterns().map(|pattern| described("Enabled", &pattern, -1, 82_800, true, "s3")).into();
     expected.sort();
     Ok(CheckResult::compare(expected.join("; "), seen.join("; ")))
 }
@@ -68,10 +75,10 @@ mod tests {
     fn patterns_and_limits_are_those_of_the_template() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
         let template = std::fs::read_to_string(path).unwrap();
-        for pattern in PATTERNS {
+        for pattern in patterns() {
             assert!(template.contains(&format!("Pattern: '{pattern}'")), "{pattern}");
         }
-        assert_eq!(template.matches("Pattern: '").count(), PATTERNS.len());
-        assert_eq!(template.matches("MaximumRecordAgeInSeconds: 82800 ").count(), PATTERNS.len());
+        assert_eq!(template.matches("Pattern: '").count(), patterns().len());
+        assert_eq!(template.matches("MaximumRecordAgeInSeconds: 82800 ").count(), patterns().len());
     }
 }
