@@ -11,12 +11,16 @@
 //! In reading order:
 //! - `context`, `error`, `exit`: the environment of a command, its errors, and its exit status.
 //! - [`target`]: which table, bus and queue.
+//! - [`moment`]: times on the command line.
+//! - `table_check`: whether `EVENT_TYPE_SHARDS` fits the table.
 //! - `selection`, `listing`: which aggregates, and their pages.
 //! - `pacing`, `progress`, `interrupt`: rate limit, progress on the terminal, Ctrl-C.
+//! - [`checkpoint`]: the file from which a later run continues.
 //! - `walk`: visits the aggregates of a listing, with all of these.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them.
 //! - `unsent`: messages that the bus did not accept.
 
+pub mod checkpoint;
 mod context;
 pub(crate) mod dead_letter_message;
 pub(crate) mod dead_letter_queue;
@@ -24,9 +28,11 @@ mod error;
 mod exit;
 mod interrupt;
 pub(crate) mod listing;
+pub mod moment;
 pub(crate) mod pacing;
 pub(crate) mod progress;
 pub(crate) mod selection;
+mod table_check;
 pub mod target;
 pub(crate) mod unsent;
 pub(crate) mod walk;
@@ -36,3 +42,4 @@ pub(crate) use context::output_line;
 pub use error::OperatorError;
 pub use exit::Exit;
 pub use interrupt::Interrupt;
+pub(crate) use table_check::check_shards;

@@ -1,6 +1,7 @@
 //! Why an operator command fails.
 
 use std::io;
+use std::path::PathBuf;
 
 use daybook_decider::RegistrationError;
 use daybook_event_store::StoreError;
@@ -70,6 +71,14 @@ pub enum OperatorError {
         /// How to go on.
         next: String,
     },
+    /// A checkpoint file cannot be read, written or deleted.
+    #[error("cannot use the checkpoint {}", file.display())]
+    Checkpoint {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -87,6 +96,7 @@ impl OperatorError {
             | Self::NoSuchBus(_)
             | Self::BusNotChecked { .. }
             | Self::Bus { .. }
+            | Self::Checkpoint { .. }
             | Self::Output(_) => 3,
         }
     }

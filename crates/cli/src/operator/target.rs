@@ -15,7 +15,9 @@ use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
+use serde_json::{Value, json};
 
+use super::checkpoint::CheckpointOwner;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::error::OperatorError;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
@@ -131,13 +133,36 @@ impl TableArgs {
 impl TableArgs {
     /// The error of a call to a table that does not exist.
     pub(crate) async fn missing(&self, environment: &Environment) -> OperatorError {
+        let [table, region, endpoint] = self.place(environment).await;
+        OperatorError::MissingTable { table, region, endpoint }
+    }
+
+    /// The owner of a checkpoint: the command, the table, the number of index partitions, and the options in `options`, which
+    /// must be a JSON object.
+    pub(crate) async fn checkpoint_owner(
+        &self,
+        environment: &Environment,
+        store: &EventStore,
+        command: &str,
+        mut options: Value,
+    ) -> CheckpointOwner {
+        let [table, region, endpoint] = self.place(environment).await;
+        let shards = store.event_type_shards();
+        let mut owner = json!({
+            "command": command, "table": table, "region": region, "endpoint": endpoint, "EVENT_TYPE_SHARDS": shards,
+        });
+        [&mut owner, &mut options].into_iter().filter_map(Value::as_object_mut).flat_map(std::mem::take).collect()
+    }
+
+    /// The name of the table, its region and its endpoint.
+    async fn place(&self, environment: &Environment) -> [String; 3] {
         let config = service_config(environment, DYNAMODB_ENDPOINT, None).await;
         let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
-        OperatorError::MissingTable {
-            table: self.table.clone().or_else(|| environment.optional("TABLE_NAME")).unwrap_or_default(),
-            region: config.region().map(ToString::to_string).unwrap_or_default(),
-            endpoint: endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
-        }
+        [
+            self.table.clone().or_else(|| environment.optional("TABLE_NAME")).unwrap_or_default(),
+            config.region().map(ToString::to_string).unwrap_or_default(),
+            endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
+        ]
     }
 }
 

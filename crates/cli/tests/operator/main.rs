@@ -4,11 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod binary;
+mod checkpoint;
 mod dlq;
 mod documents;
 mod republish;
 mod shards;
 mod snapshot;
 mod support;
+mod table_check;
 mod verify;
 mod version;
