@@ -3,11 +3,13 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `verify`, `dlq`, `republish`, `snapshot`: the operator commands.
+//! - `verify`, `dlq`, `republish`, `snapshot`, `export`, `import`: the operator commands.
 
 mod completions;
 mod dev;
 mod dlq;
+mod export;
+mod import;
 pub mod openapi;
 mod republish;
 mod snapshot;
@@ -19,6 +21,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use self::completions::CompletionsArgs;
 use self::dlq::DlqCommand;
+use self::export::ExportArgs;
+use self::import::ImportArgs;
 use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
@@ -57,6 +61,8 @@ pub enum OperatorCommand {
     Republish(RepublishArgs),
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    Export(ExportArgs),
+    Import(ImportArgs),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -109,6 +115,8 @@ impl OperatorCommand {
             Self::Dlq(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
+            Self::Export(args) => export::run(args, context).await,
+            Self::Import(args) => import::run(args, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
@@ -125,6 +133,8 @@ impl OperatorCommand {
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
+            Self::Export(args) => Some(&args.table),
+            Self::Import(args) => Some(&args.table),
             Self::Dlq(_) => None,
         }
     }

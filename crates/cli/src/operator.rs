@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Standard output contains one line for each finding, message or snapshot, and a summary as its last line; everything else
 //!   goes to standard error.
-//! - Commands that send messages default to a dry run; `--yes` executes them.
+//! - Commands that send messages or write events default to a dry run; `--yes` executes them.
 //! - Ctrl-C ends a command between two aggregates or two batches of messages, never within one, and the summary then
 //!   describes how to go on. A closed output pipe also ends a command. `dlq redrive` first deletes every message that
 //!   was sent, and puts the others back.
@@ -17,6 +17,7 @@
 //! - `pacing`, `progress`, `interrupt`: rate limit, progress on the terminal, Ctrl-C.
 //! - [`checkpoint`]: the file from which a later run continues.
 //! - `walk`: visits the aggregates of a listing, with all of these.
+//! - `history`: files with the events of aggregates.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them.
 //! - `unsent`: messages that the bus did not accept.
 
@@ -26,6 +27,7 @@ pub(crate) mod dead_letter_message;
 pub(crate) mod dead_letter_queue;
 mod error;
 mod exit;
+pub(crate) mod history;
 mod interrupt;
 pub(crate) mod listing;
 pub mod moment;

@@ -34,4 +34,4 @@ mod signals;
 
 pub use api::Api;
 pub use router::router;
-pub use settings::{ApiSettings, feed_delay, store_settings};
+pub use settings::{ApiSettings, store_settings};

@@ -79,6 +79,14 @@ pub enum OperatorError {
         /// Why not.
         source: io::Error,
     },
+    /// A file cannot be written or read.
+    #[error("{doing}")]
+    File {
+        /// What was being done.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -97,6 +105,7 @@ impl OperatorError {
             | Self::BusNotChecked { .. }
             | Self::Bus { .. }
             | Self::Checkpoint { .. }
+            | Self::File { .. }
             | Self::Output(_) => 3,
         }
     }
