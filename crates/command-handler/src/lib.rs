@@ -37,4 +37,4 @@ mod signals;
 pub use api::Api;
 pub use operator::{OperatorReads, ReadResponse};
 pub use router::router;
-pub use settings::{ApiSettings, feed_delay, store_settings};
+pub use settings::{ApiSettings, store_settings};

@@ -6,7 +6,8 @@
 //! - An aggregate is read strongly consistently and to the end of every page.
 //! - The cache and the snapshots only save calls. Their contents never change a result.
 //! - Within an aggregate, the times and ids of events never run backwards. An event is visible within
-//!   [`SETTLE_WRITES`] of its time, or never.
+//!   [`SETTLE_WRITES`] of its time, or never. Imported events are the exception: they have the times and ids of their
+//!   history.
 //! - No other crate owns a DynamoDB client.
 //!
 //! The modules that the functions use, in reading order:

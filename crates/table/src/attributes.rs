@@ -27,6 +27,8 @@ pub const CREATED_AT: &str = "createdAt";
 pub const UPDATED_AT: &str = "updatedAt";
 /// Metadata: true once the aggregate is deleted.
 pub const DELETED: &str = "deleted";
+/// Metadata: the number of the last event that was imported without its messages.
+pub const NOT_PUBLISHED_UP_TO: &str = "notPublishedUpTo";
 
 /// Outbox row: the trace header of the request, where it had one.
 pub const TRACE_HEADER: &str = "traceHeader";

@@ -49,7 +49,7 @@ impl Admin<'_> {
     /// - **Metadata**: equal to the last event: number, messages, deleted flag, times; of this aggregate.
     /// - **Messages**: indexes and numbers match the counts in the events, without gap; ids unique; the detail agrees
     ///   with the row. A row may be missing once its event is older than 2 days before `now`, which is the minimum of
-    ///   `OUTBOX_TTL_DAYS`.
+    ///   `OUTBOX_TTL_DAYS`. Events that were imported without their messages have no rows.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
     ///
@@ -132,6 +132,7 @@ impl Rows<'_> {
             match MetadataRow::read(row) {
                 Ok(metadata) => {
                     self.events.set_version(metadata.current_seq_num);
+                    self.messages.set_not_published_up_to(metadata.not_published_up_to);
                     self.metadata = Some(metadata);
                 }
                 Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),

@@ -23,6 +23,8 @@ const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
 pub(super) struct Messages {
     /// Events after this time must have all their rows.
     since: Timestamp,
+    /// Events up to this number were imported without their messages and must have no rows.
+    not_published_up_to: u64,
     ids: HashMap<Ulid, String>,
     /// The event and index of each row whose event is after `since`.
     recent: HashSet<(u64, usize)>,
@@ -31,7 +33,12 @@ pub(super) struct Messages {
 impl Messages {
     pub(super) fn new(now: Timestamp) -> Self {
         let since = now.checked_sub(LEAST_TTL).unwrap_or(Timestamp::MIN);
-        Self { since, ids: HashMap::new(), recent: HashSet::new() }
+        Self { since, not_published_up_to: 0, ids: HashMap::new(), recent: HashSet::new() }
+    }
+
+    /// Sets the last event that was imported without its messages.
+    pub(super) fn set_not_published_up_to(&mut self, seq_num: u64) {
+        self.not_published_up_to = seq_num;
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>, report: &mut Report<'_>) {
@@ -55,6 +62,10 @@ impl Messages {
             Entry::Vacant(unknown) => {
                 unknown.insert(sk.clone());
             }
+        }
+        if seq_num <= self.not_published_up_to {
+            let reason = format!("event {seq_num} was imported without its messages");
+            report.add(&sk, Discrepancy::Unannounced { reason });
         }
         if !events.has(seq_num) && seq_num > events.last() {
             report.add(&sk, Discrepancy::Unannounced { reason: format!("there is no event {seq_num}") });
@@ -95,7 +106,8 @@ impl Messages {
 
     pub(super) fn finish(&self, events: &Events<'_>, report: &mut Report<'_>) {
         let recent = events.facts().filter_map(|(seq_num, event)| Some((seq_num, event?)));
-        for (seq_num, event) in recent.filter(|(_, event)| event.at > self.since) {
+        let published = recent.filter(|(seq_num, _)| *seq_num > self.not_published_up_to);
+        for (seq_num, event) in published.filter(|(_, event)| event.at > self.since) {
             let Some(before) = events.messages_before(seq_num) else { continue };
             // A larger count than an append can hold is reported at the event.
             let announced = (before + 1..=event.message_seq).take(MAX_TRANSACTION_ITEMS);
