@@ -143,7 +143,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
             let mut messages = Vec::new();
             for current in read_event::<A>(event)? {
                 let state_before = state.state.clone();
-                state.apply(current.clone());
+                state.apply(&current);
                 for message in calling("announce", || A::announce(&state_before, &current, &state.state)) {
                     let index = messages.len();
                     let number = before.message_seq + index as u64 + 1;
