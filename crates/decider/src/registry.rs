@@ -28,10 +28,12 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate.
+    /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate, or
+    /// when its schemas or the `Default` of its state panic.
     pub fn with<A: Aggregate>(mut self) -> Result<Self, RegistrationError> {
-        let model = ModelOf::<A>::new();
-        self.check(&model).map_err(|reason| RegistrationError { type_name: A::TYPE, reason })?;
+        let invalid = |reason| RegistrationError { type_name: A::TYPE, reason };
+        let model = ModelOf::<A>::new().map_err(|panic| invalid(panic.to_string()))?;
+        self.check(&model).map_err(invalid)?;
         self.models.insert(A::TYPE, Arc::new(model));
         Ok(self)
     }

@@ -64,6 +64,11 @@ impl EventStore {
         self.settings.snapshot_every
     }
 
+    /// The number of index partitions over which the events of one type are spread.
+    pub fn event_type_shards(&self) -> u32 {
+        self.settings.event_type_shards
+    }
+
     /// Resolves credentials and opens a connection, so that the first request does not have to: reads an item that
     /// does not exist, with one attempt. After a failure, the first request tries again.
     ///

@@ -136,6 +136,12 @@ pub fn gsi1pks(event_type: &str, shards: u32) -> Vec<String> {
     std::iter::once(plain).chain(numbered).collect()
 }
 
+/// The numbered index partitions of a type that [`gsi1pks`] leaves out, up to `most` shards, each with its number.
+pub fn gsi1pks_beyond(event_type: &str, shards: u32, most: u32) -> impl Iterator<Item = (u32, String)> {
+    let first = if shards <= 1 { 0 } else { shards };
+    (first..most).map(move |shard| (shard, format!("{EVENT_TYPE_PREFIX}{event_type}#{shard}")))
+}
+
 /// The event type of an index partition, with its shard if it has one: `OrderPlaced#3`.
 pub fn gsi1pk_name(gsi1pk: &str) -> &str {
     gsi1pk.strip_prefix(EVENT_TYPE_PREFIX).unwrap_or(gsi1pk)
@@ -198,6 +204,11 @@ mod tests {
         assert_eq!(gsi1pk_name("EVENT_TYPE#OrderPlaced#5"), "OrderPlaced#5");
         let shards = gsi1pks("OrderPlaced", 8);
         assert_eq!(shards.len(), 9);
+        let beyond =
+            |shards| gsi1pks_beyond("OrderPlaced", shards, 64).map(|(_, partition)| partition).collect::<Vec<_>>();
+        assert_eq!([shards, beyond(8)].concat(), gsi1pks("OrderPlaced", 64));
+        assert_eq!([gsi1pks("OrderPlaced", 1), beyond(1)].concat(), gsi1pks("OrderPlaced", 64));
+        let shards = gsi1pks("OrderPlaced", 8);
         assert!((0..100).all(|id| shards.contains(&gsi1pk("OrderPlaced", &id.to_string(), 8))));
     }
 }

@@ -38,6 +38,8 @@ impl Engine {
         let result = match operation {
             "CreateTable" => run(request, |request| database.create_table(request)),
             "UpdateTimeToLive" => run(request, |request| database.update_time_to_live(request)),
+            "BatchGetItem" => run(request, |request| database.batch_get_item(request)),
+            "Scan" => run(request, |request| database.scan(request)),
             "GetItem" => run(request, |request| database.get_item(request)),
             "PutItem" => run(request, |request| database.put_item(request)),
             "UpdateItem" => run(request, |request| database.update_item(request)),

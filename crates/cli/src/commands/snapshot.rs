@@ -8,14 +8,15 @@ use daybook_event_store::admin::{AggregateProgress, SnapshotProgress};
 use daybook_event_store::{EventStore, SnapshotOutcome, StoreError};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::operator::checkpoint::{Checkpoint, CheckpointArgs};
 use crate::operator::listing::ListedAggregate;
 use crate::operator::pacing::Pacer;
 use crate::operator::selection::{AggregateName, SelectionArgs};
 use crate::operator::target::{SETTINGS_TO_TAKE_SNAPSHOTS, STACK_HELP, TableArgs};
-use crate::operator::walk::AggregateWalk;
+use crate::operator::walk::{AggregateWalk, WalkProgress};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Take snapshots ahead of time.
@@ -38,7 +39,7 @@ pub enum SnapshotCommand {
 #[command(after_long_help = STACK_HELP)]
 pub struct SnapshotRebuildArgs {
     /// Only this aggregate; can be repeated.
-    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
     pub aggregates: Vec<AggregateName>,
     /// Which aggregates.
     #[command(flatten)]
@@ -56,6 +57,9 @@ pub struct SnapshotRebuildArgs {
     /// Maximum aggregates processed concurrently.
     #[arg(long, value_name = "N", default_value = "4")]
     pub concurrency: NonZeroUsize,
+    /// Where the progress is stored.
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
@@ -84,7 +88,7 @@ enum RebuildOutcome {
 }
 
 /// The number of aggregates by outcome.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RebuildCounts {
     taken: u64,
@@ -102,10 +106,16 @@ struct RebuildCounts {
 /// When the table cannot be read or written.
 pub(super) async fn rebuild(args: SnapshotRebuildArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let store = args.table.connect(&context.environment, SETTINGS_TO_TAKE_SNAPSHOTS).await?;
-    let listing = args.selection.list(&store, &context.registry, &args.aggregates)?;
     let named = !args.aggregates.is_empty();
     // An aggregate that the operator names gets a snapshot however few events it has.
     let min_events = args.min_events.unwrap_or(if named { 1 } else { store.snapshot_every() });
+    let options = json!({
+        "types": args.selection.types, "eventTypes": args.selection.event_types, "minEvents": min_events, "force": args.force,
+    });
+    let owner = args.table.checkpoint_owner(&context.environment, &store, "snapshot rebuild", options).await;
+    let (checkpoint, progress) = Checkpoint::open::<WalkProgress<RebuildCounts>>(&args.checkpoint, owner)?;
+    let mut progress = progress.unwrap_or_default();
+    let listing = args.selection.list(&store, &context.registry, &args.aggregates, &progress.position).await?;
     let pacer = Pacer::new(args.rate, context.interrupt.clone());
     let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| match (&aggregate.key, model) {
         _ if let Some(row) = &aggregate.unreadable => {
@@ -118,13 +128,13 @@ pub(super) async fn rebuild(args: SnapshotRebuildArgs, context: &mut OperatorCon
         }
         _ => Some(Ok(RebuildOutcome::Current)),
     };
-    let mut counts = RebuildCounts::default();
-    let report = |aggregate: &ListedAggregate, outcome: RebuildOutcome| {
+    let report = |counts: &mut RebuildCounts, aggregate: &ListedAggregate, outcome: RebuildOutcome| {
         counts.add(&outcome);
         outcome.line(&aggregate.name, args.json)
     };
-    let walk = AggregateWalk { listing, after: args.selection.after.clone(), concurrency: args.concurrency };
-    let how_to_go_on = walk.run(context, visit, report).await?;
+    let walk = AggregateWalk { listing, concurrency: args.concurrency, checkpoint };
+    let how_to_go_on = walk.run(context, &mut progress, visit, report).await?;
+    let counts = progress.counts;
     let RebuildCounts { taken, current, short, too_large, missing, failed } = counts;
     let not_there = if missing > 0 { format!(", {missing} have no events") } else { String::new() };
     let text = format!(

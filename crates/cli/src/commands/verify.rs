@@ -6,14 +6,15 @@ use clap::Args;
 use daybook_decider::Model;
 use daybook_event_store::admin::Verified;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::operator::checkpoint::{Checkpoint, CheckpointArgs};
 use crate::operator::listing::{ListedAggregate, Listing};
 use crate::operator::pacing::Pacer;
 use crate::operator::selection::{AggregateName, SelectionArgs};
 use crate::operator::target::{SETTINGS_TO_FIND, STACK_HELP, TableArgs};
-use crate::operator::walk::AggregateWalk;
+use crate::operator::walk::{AggregateWalk, WalkProgress};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Check the rows of aggregates against each other and against the code, and change nothing.
@@ -31,7 +32,7 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 #[command(after_long_help = STACK_HELP)]
 pub struct VerifyArgs {
     /// Aggregates to check. Default: all.
-    #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
+    #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
     pub aggregates: Vec<AggregateName>,
     /// Which aggregates.
     #[command(flatten)]
@@ -46,6 +47,9 @@ pub struct VerifyArgs {
     /// Maximum aggregates checked concurrently.
     #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
+    /// Where the progress is stored.
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
@@ -55,7 +59,7 @@ pub struct VerifyArgs {
 }
 
 /// The numbers of checked items and of findings.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VerifyCounts {
     aggregates: u64,
@@ -74,11 +78,13 @@ struct VerifyCounts {
 /// When the table cannot be read.
 pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let store = args.table.connect(&context.environment, SETTINGS_TO_FIND).await?;
-    let listing = if args.scan {
-        Listing::scan(&store)
-    } else {
-        args.selection.list(&store, &context.registry, &args.aggregates)?
-    };
+    let options = json!({"types": args.selection.types, "eventTypes": args.selection.event_types, "scan": args.scan});
+    let owner = args.table.checkpoint_owner(&context.environment, &store, "verify", options).await;
+    let (checkpoint, progress) = Checkpoint::open::<WalkProgress<VerifyCounts>>(&args.checkpoint, owner)?;
+    let mut progress = progress.unwrap_or_default();
+    let position = &progress.position;
+    let listing = args.selection.list(&store, &context.registry, &args.aggregates, position).await?;
+    let listing = if args.scan { Listing::scan(&store, position) } else { listing };
     let named = !args.aggregates.is_empty();
     let pacer = Pacer::new(args.rate, context.interrupt.clone());
     let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| {
@@ -89,14 +95,14 @@ pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Resu
             _ => Ok(None),
         })
     };
-    let mut counts = VerifyCounts::default();
-    let report = |aggregate: &ListedAggregate, verified: Option<Verified>| {
+    let report = |counts: &mut VerifyCounts, aggregate: &ListedAggregate, verified: Option<Verified>| {
         let lines = lines(aggregate, verified.as_ref(), named, args.json);
         counts.add(verified.as_ref(), lines.len() as u64);
         lines
     };
-    let walk = AggregateWalk { listing, after: args.selection.after.clone(), concurrency: args.concurrency };
-    let how_to_go_on = walk.run(context, visit, report).await?;
+    let walk = AggregateWalk { listing, concurrency: args.concurrency, checkpoint };
+    let how_to_go_on = walk.run(context, &mut progress, visit, report).await?;
+    let counts = progress.counts;
     context.print_summary(args.json, &counts.text(), &counts, how_to_go_on.as_deref())?;
     if how_to_go_on.is_some() {
         return Ok(Exit::Interrupted);

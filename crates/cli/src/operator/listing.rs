@@ -1,4 +1,4 @@
-//! The aggregates of a listing, page by page, and the cursor that continues one.
+//! The aggregates of a listing, and the position that continues one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,21 @@ use std::str::FromStr;
 use daybook_event_store::admin::{IndexPartition, ScanKey};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::{AggregateKey, keys};
+use futures_util::stream::{self, LocalBoxStream};
+use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::error::OperatorError;
+use super::interrupt::Interrupt;
 
-/// The position from which a listing continues: after an event of an index partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The segments of a scan, which are read in parallel.
+const SEGMENTS: u32 = 16;
+
+/// The position from which a listing of the index continues: after an event of an index partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Cursor {
     partition: String,
     after: Ulid,
@@ -31,16 +39,80 @@ impl FromStr for Cursor {
     }
 }
 
-impl Cursor {
-    /// How to go on after a command stopped early.
-    pub(crate) fn how_to_go_on(this: Option<&Self>) -> String {
-        this.map_or_else(|| "run it again".to_owned(), |cursor| format!("go on with --after '{cursor}'"))
+impl TryFrom<String> for Cursor {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Cursor> for String {
+    fn from(cursor: Cursor) -> Self {
+        cursor.to_string()
     }
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.partition, self.after)
+    }
+}
+
+/// The position in a listing up to which all aggregates are done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Position {
+    /// Before the first aggregate.
+    #[default]
+    Beginning,
+    /// After an event of the index.
+    After(Cursor),
+    /// The position in each segment of a scan.
+    Segments(Vec<SegmentPosition>),
+}
+
+/// The position in a segment of a scan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum SegmentPosition {
+    Beginning,
+    /// After this row of this partition.
+    After {
+        pk: String,
+        sk: String,
+    },
+    End,
+}
+
+/// The position that is reached when an aggregate is done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Mark {
+    Index(Cursor),
+    Segment(usize, SegmentPosition),
+}
+
+impl Position {
+    /// The position after an aggregate, of which all earlier ones are done.
+    pub(crate) fn advance(&mut self, done: &ListedAggregate) {
+        match (&done.mark, &mut *self) {
+            (None, _) => {}
+            (Some(Mark::Index(cursor)), _) => *self = Self::After(cursor.clone()),
+            (Some(Mark::Segment(segment, position)), Self::Segments(segments)) => segments[*segment] = position.clone(),
+            (Some(Mark::Segment(segment, position)), _) => {
+                let mut segments = vec![SegmentPosition::Beginning; SEGMENTS as usize];
+                segments[*segment] = position.clone();
+                *self = Self::Segments(segments);
+            }
+        }
+    }
+
+    /// How to go on after a command stopped early.
+    pub(crate) fn how_to_go_on(&self) -> String {
+        match self {
+            Self::After(cursor) => format!("go on with --after '{cursor}'"),
+            Self::Beginning | Self::Segments(_) => "run it again".to_owned(),
+        }
     }
 }
 
@@ -51,8 +123,8 @@ pub(crate) struct ListedAggregate {
     pub(crate) key: Option<AggregateKey>,
     /// The aggregate as `TYPE/ID`, or else the partition key.
     pub(crate) name: String,
-    /// The cursor that continues the listing after this aggregate.
-    pub(crate) cursor: Option<Cursor>,
+    /// The position of the listing after this aggregate, if it can be continued there.
+    pub(crate) mark: Option<Mark>,
     /// The estimated fraction of the listing before it, from 0 to 1.
     pub(crate) fraction: f64,
     /// In place of an aggregate, a row of the index that cannot be read. It may be the first event of an aggregate, which is
@@ -67,18 +139,18 @@ impl ListedAggregate {
 
     /// An entry that belongs to no aggregate.
     fn unknown(name: String) -> Self {
-        Self { key: None, name, cursor: None, fraction: 0.0, unreadable: None }
+        Self { key: None, name, mark: None, fraction: 0.0, unreadable: None }
     }
 }
 
 /// Aggregates, page by page.
 pub(crate) enum Listing<'a> {
-    /// Those named on the command line; `None` after they have been returned.
-    Named(Option<Vec<ListedAggregate>>),
+    /// Those named on the command line.
+    Named(Vec<ListedAggregate>),
     /// Those whose first events are in the index.
     Indexed(IndexListing<'a>),
-    /// Those with at least one row in the table.
-    Scanned(ScanListing<'a>),
+    /// Those with at least one row in the table, by segment.
+    Scanned(Vec<ScanListing<'a>>),
 }
 
 /// A listing over index partitions.
@@ -93,29 +165,28 @@ pub(crate) struct IndexListing<'a> {
     began_at: Option<u64>,
 }
 
-/// A listing over all rows of the table.
+/// A listing over all rows of a segment of the table.
 pub(crate) struct ScanListing<'a> {
     store: &'a EventStore,
-    /// The last row that was read.
+    segment: usize,
+    /// The last row that was read. The next page may begin with the same partition.
     after: Option<ScanKey>,
     ended: bool,
-    /// The partition key of the last row that was read. The next page may begin with the same key.
-    last_pk: Option<String>,
 }
 
 impl<'a> Listing<'a> {
-    /// The aggregates whose first events are in these partitions, from the cursor on.
+    /// The aggregates whose first events are in these partitions, from the position on.
     ///
     /// # Errors
     ///
-    /// When the cursor is of another listing.
+    /// When the position is of another listing.
     pub(crate) fn indexed(
         store: &'a EventStore,
         partitions: Vec<IndexPartition>,
-        cursor: Option<&Cursor>,
+        after: Option<&Cursor>,
     ) -> Result<Self, OperatorError> {
         let (mut at, mut first) = (0, Ulid::nil());
-        if let Some(cursor) = cursor {
+        if let Some(cursor) = after {
             let position = partitions.iter().position(|partition| partition.to_string() == cursor.partition);
             at = position.ok_or_else(|| {
                 OperatorError::Usage(format!(
@@ -127,26 +198,57 @@ impl<'a> Listing<'a> {
         Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
     }
 
-    /// The aggregates with at least one row in the table.
-    pub(crate) fn scan(store: &'a EventStore) -> Self {
-        Self::Scanned(ScanListing { store, after: None, ended: false, last_pk: None })
+    /// The aggregates with at least one row in the table, from the position on.
+    pub(crate) fn scan(store: &'a EventStore, position: &Position) -> Self {
+        let of_segment = |segment| {
+            let at = match position {
+                Position::Segments(segments) => segments.get(segment).unwrap_or(&SegmentPosition::Beginning),
+                Position::Beginning | Position::After(_) => &SegmentPosition::Beginning,
+            };
+            let after = match at {
+                SegmentPosition::After { pk, sk } => Some(ScanKey { pk: pk.clone(), sk: sk.clone() }),
+                SegmentPosition::Beginning | SegmentPosition::End => None,
+            };
+            ScanListing { store, segment, after, ended: *at == SegmentPosition::End }
+        };
+        Self::Scanned((0..SEGMENTS as usize).map(of_segment).collect())
     }
 
-    /// The next aggregates; none at the end.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
-    pub(crate) async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
+    /// The aggregates; after Ctrl-C, no further page is read.
+    pub(crate) fn aggregates(
+        self,
+        interrupt: &'a Interrupt,
+    ) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
         match self {
-            Self::Named(named) => Ok(named.take()),
-            Self::Indexed(indexed) => indexed.next_page().await,
-            Self::Scanned(scanned) => scanned.next_page().await,
+            Self::Named(named) => stream::iter(named.into_iter().map(Ok)).boxed_local(),
+            Self::Indexed(listing) => pages(listing, interrupt),
+            Self::Scanned(segments) => {
+                let segments = segments.into_iter().map(|segment| pages(segment, interrupt));
+                stream::select_all(segments).boxed_local()
+            }
         }
     }
 }
 
-impl IndexListing<'_> {
+/// A listing that is read page by page.
+trait Paged {
+    /// The next aggregates; none at the end.
+    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError>;
+}
+
+/// The aggregates of all pages.
+fn pages<'a>(
+    listing: impl Paged + 'a,
+    interrupt: &'a Interrupt,
+) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
+    let pages = stream::try_unfold(listing, move |mut listing| async move {
+        let page = if interrupt.is_set() { None } else { listing.next_page().await? };
+        Ok::<_, StoreError>(page.map(|page| (stream::iter(page.into_iter().map(Ok)), listing)))
+    });
+    pages.try_flatten().boxed_local()
+}
+
+impl Paged for IndexListing<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
         let Some(partition) = self.partitions.get(self.at) else { return Ok(None) };
         let page = self.store.admin().index(partition, self.first, Ulid::max()).await?;
@@ -159,7 +261,7 @@ impl IndexListing<'_> {
             (self.at as f64 + of_partition.min(1.0)) / self.partitions.len() as f64
         };
         let listed = page.items.into_iter().filter(|entry| entry.seq_num == 1).map(|entry| ListedAggregate {
-            cursor: Some(Cursor { partition: partition.to_string(), after: entry.event_id }),
+            mark: Some(Mark::Index(Cursor { partition: partition.to_string(), after: entry.event_id })),
             fraction: fraction(entry.event_id),
             ..ListedAggregate::new(entry.aggregate)
         });
@@ -177,22 +279,30 @@ impl IndexListing<'_> {
     }
 }
 
-impl ScanListing<'_> {
+impl Paged for ScanListing<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
         if self.ended {
             return Ok(None);
         }
-        let (mut pks, next) = self.store.admin().partitions(self.after.take()).await?;
-        self.ended = next.is_none();
-        self.after = next;
-        if self.last_pk.is_some() && pks.first() == self.last_pk.as_ref() {
+        let (mut pks, next) =
+            self.store.admin().partitions((self.segment as u32, SEGMENTS), self.after.as_ref()).await?;
+        if self.after.as_ref().is_some_and(|after| pks.first() == Some(&after.pk)) {
             pks.drain(..1);
         }
-        self.last_pk = pks.last().cloned().or(self.last_pk.take());
+        let position = match &next {
+            Some(ScanKey { pk, sk }) => SegmentPosition::After { pk: pk.clone(), sk: sk.clone() },
+            None => SegmentPosition::End,
+        };
+        self.ended = next.is_none();
+        self.after = next;
         let listed = |pk: String| match AggregateKey::from_pk(&pk) {
             Some(key) => ListedAggregate::new(key),
             None => ListedAggregate::unknown(pk),
         };
-        Ok(Some(pks.into_iter().map(listed).collect()))
+        let mut page: Vec<_> = pks.into_iter().map(listed).collect();
+        if let Some(last) = page.last_mut() {
+            last.mark = Some(Mark::Segment(self.segment, position));
+        }
+        Ok(Some(page))
     }
 }

@@ -9,7 +9,8 @@ use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 
 use super::error::OperatorError;
-use super::listing::{Cursor, ListedAggregate, Listing};
+use super::listing::{Cursor, ListedAggregate, Listing, Position};
+use super::table_check::check_shards;
 
 /// Which aggregates.
 #[derive(Clone, Debug, Default, Args)]
@@ -44,24 +45,31 @@ impl SelectionArgs {
     ///
     /// # Errors
     ///
-    /// When a type is not registered, or the cursor is of another listing.
-    pub(crate) fn list<'a>(
+    /// When a type is not registered, the cursor is of another listing, or `EVENT_TYPE_SHARDS` does not fit the table.
+    pub(crate) async fn list<'a>(
         &self,
         store: &'a EventStore,
         registry: &Registry,
         named: &[AggregateName],
+        position: &Position,
     ) -> Result<Listing<'a>, OperatorError> {
         if !named.is_empty() {
             for AggregateName(key) in named {
                 model(registry, &key.aggregate_type)?;
             }
             let listed = named.iter().map(|AggregateName(key)| ListedAggregate::new(key.clone()));
-            return Ok(Listing::Named(Some(listed.collect())));
+            return Ok(Listing::Named(listed.collect()));
         }
         let models = models(registry, &self.types)?;
         let mut names: Vec<_> = models.iter().flat_map(|model| model.opening_events()).collect();
         names.extend(self.event_types.iter().map(String::as_str));
-        Listing::indexed(store, store.admin().index_partitions(&names), self.after.as_ref())
+        let after = match position {
+            Position::After(cursor) => Some(cursor),
+            Position::Beginning | Position::Segments(_) => self.after.as_ref(),
+        };
+        let listing = Listing::indexed(store, store.admin().index_partitions(&names), after)?;
+        check_shards(store, &names).await?;
+        Ok(listing)
     }
 }
 

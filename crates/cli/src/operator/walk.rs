@@ -1,7 +1,9 @@
 //! A walk over a listing: several aggregates are visited concurrently, and reported in the order of the listing.
 //!
-//! Invariant: after Ctrl-C no visit begins, those under way are waited for, and the cursor is that of the last
-//! reported aggregate.
+//! Invariants:
+//! - After Ctrl-C no visit begins, those under way are waited for, and the position is that of the last reported aggregate.
+//! - Only the aggregates of one page of the listing, or of each segment of a scan, and the results of the visits under way are
+//!   in memory.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -9,19 +11,27 @@ use std::pin::pin;
 
 use daybook_decider::Model;
 use daybook_event_store::StoreError;
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
 
+use super::checkpoint::Checkpoint;
 use super::context::OperatorContext;
 use super::error::OperatorError;
-use super::listing::{Cursor, ListedAggregate, Listing};
+use super::listing::{ListedAggregate, Listing, Position};
 use super::progress::ProgressLine;
 
 /// Which aggregates are visited, and how many concurrently.
 pub(crate) struct AggregateWalk<'a> {
     pub(crate) listing: Listing<'a>,
-    /// The cursor after which the listing begins.
-    pub(crate) after: Option<Cursor>,
     pub(crate) concurrency: NonZeroUsize,
+    pub(crate) checkpoint: Checkpoint,
+}
+
+/// The progress of a walk, as its checkpoint contains it: the position in the listing, and what was counted before it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct WalkProgress<C> {
+    pub(crate) position: Position,
+    pub(crate) counts: C,
 }
 
 impl AggregateWalk<'_> {
@@ -29,42 +39,56 @@ impl AggregateWalk<'_> {
     /// returns how to go on.
     ///
     /// `visit` gets the model of the aggregate's type, if there is one, and returns `None` if Ctrl-C came before it began.
-    pub(crate) async fn run<T, Lines: IntoIterator<Item = String>>(
-        mut self,
+    pub(crate) async fn run<T, C: Serialize, Lines: IntoIterator<Item = String>>(
+        self,
         context: &mut OperatorContext,
+        progress: &mut WalkProgress<C>,
         visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
-        mut report: impl FnMut(&ListedAggregate, T) -> Lines,
+        mut report: impl FnMut(&mut C, &ListedAggregate, T) -> Lines,
     ) -> Result<Option<String>, OperatorError> {
         let OperatorContext { registry, out, interrupt, .. } = context;
-        let progress = match self.listing {
+        let Self { listing, concurrency, mut checkpoint } = self;
+        let line = match listing {
             Listing::Indexed(_) => ProgressLine::of_fraction(),
             Listing::Named(_) | Listing::Scanned(_) => ProgressLine::spinner(),
         };
-        let (mut cursor, mut visited) = (self.after, 0_u64);
-        let failed = |cursor: &Option<Cursor>, source| {
-            let doing = format!("stopped early, {}", Cursor::how_to_go_on(cursor.as_ref()));
-            OperatorError::Store { doing, source }
-        };
-        while let Some(page) = self.listing.next_page().await.map_err(|source| failed(&cursor, source))? {
-            let visits = stream::iter(page).map(async |aggregate| {
-                let model = aggregate.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
-                let result = visit(&aggregate, model).await;
-                (aggregate, result)
-            });
-            let mut visits = pin!(visits.buffered(self.concurrency.get()));
-            while let Some((aggregate, result)) = visits.next().await {
+        checkpoint.write_now(&*progress)?;
+        let visits = listing.aggregates(interrupt).map(async |listed| {
+            let aggregate = listed?;
+            let model = aggregate.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
+            let result = visit(&aggregate, model).await.transpose()?;
+            Ok((aggregate, result))
+        });
+        let mut visits = pin!(visits.buffered(concurrency.get()));
+        let mut visited = 0_u64;
+        let mut failure = None;
+        while let Some(visit) = visits.next().await {
+            let (aggregate, result) = match visit {
+                Ok((aggregate, Some(result))) => (aggregate, result),
                 // Results arrive in the order of the listing, so no later visit has begun either.
-                let Some(result) = result else { break };
-                let lines = report(&aggregate, result.map_err(|source| failed(&cursor, source))?);
-                progress.suspend(|| lines.into_iter().try_for_each(|line| writeln!(out, "{line}")))?;
-                visited += 1;
-                progress.set_fraction(aggregate.fraction, format!("{visited} aggregates, at {}", aggregate.name));
-                cursor = aggregate.cursor.or(cursor);
-            }
-            if interrupt.is_set() {
-                break;
-            }
+                Ok((_, None)) => break,
+                Err(source) => {
+                    failure = Some(source);
+                    break;
+                }
+            };
+            let lines = report(&mut progress.counts, &aggregate, result);
+            line.suspend(|| lines.into_iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()))?;
+            visited += 1;
+            line.set_fraction(aggregate.fraction, format!("{visited} aggregates, at {}", aggregate.name));
+            progress.position.advance(&aggregate);
+            checkpoint.write(&*progress)?;
         }
-        Ok(interrupt.is_set().then(|| Cursor::how_to_go_on(cursor.as_ref())))
+        if let Some(source) = failure {
+            checkpoint.write_now(&*progress)?;
+            let doing = format!("stopped early, {}", checkpoint.how_to_go_on(progress.position.how_to_go_on()));
+            return Err(OperatorError::Store { doing, source });
+        }
+        if interrupt.is_set() {
+            checkpoint.write_now(&*progress)?;
+            return Ok(Some(checkpoint.how_to_go_on(progress.position.how_to_go_on())));
+        }
+        checkpoint.finish()?;
+        Ok(None)
     }
 }

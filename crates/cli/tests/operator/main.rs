@@ -4,11 +4,18 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod binary;
+mod check_deployment;
+mod checkpoint;
+mod discarded;
 mod dlq;
 mod documents;
+mod load;
+mod reads;
+mod relay_status;
 mod republish;
 mod shards;
 mod snapshot;
 mod support;
+mod table_check;
 mod verify;
 mod version;

@@ -101,18 +101,20 @@ impl Setup {
         self.daybook_at(line, Screen { closes: lines, ..Screen::new() }).await
     }
 
+    /// Runs a command whose process ends at once after it has printed `lines` lines.
+    pub(crate) async fn daybook_crashed(&self, line: &str, lines: usize) {
+        let crashed = watch::Sender::new(false);
+        let mut stop = crashed.subscribe();
+        let screen = Screen { crashes: lines, crashed, ..Screen::new() };
+        tokio::select! {
+            biased;
+            crashed = stop.wait_for(|crashed| *crashed) => drop(crashed.unwrap()),
+            printed = self.daybook_at(line, screen) => panic!("the command ended before the crash: {printed:?}"),
+        }
+    }
+
     async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
-        let words = shlex::split(line).unwrap();
-        let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
-        let mut context = OperatorContext {
-            environment: self.environment().into_iter().collect::<Environment>(),
-            registry: aggregates::registry().unwrap(),
-            out: Box::new(screen.clone()),
-            interrupt: Interrupt::by(screen.stop.subscribe()),
-        };
-        let ended = command.run(&mut context).await;
-        let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
-        Printed { ended, lines: text.lines().map(str::to_owned).collect() }
+        run_command(self.environment().into_iter().collect(), line, screen).await
     }
 
     pub(crate) fn fail(&self, faults: Value) {
@@ -178,6 +180,25 @@ impl Setup {
     }
 }
 
+/// Runs a command in an environment, and interrupts it after it has printed `lines` lines.
+pub(crate) async fn daybook_in(environment: Environment, line: &str, lines: usize) -> Printed {
+    run_command(environment, line, Screen { lines, ..Screen::new() }).await
+}
+
+async fn run_command(environment: Environment, line: &str, screen: Screen) -> Printed {
+    let words = shlex::split(line).unwrap();
+    let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
+    let mut context = OperatorContext {
+        environment,
+        registry: aggregates::registry().unwrap(),
+        out: Box::new(screen.clone()),
+        interrupt: Interrupt::by(screen.stop.subscribe()),
+    };
+    let ended = command.run(&mut context).await;
+    let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
+    Printed { ended, lines: text.lines().map(str::to_owned).collect() }
+}
+
 pub(crate) fn key(aggregate: &str) -> AggregateKey {
     let (aggregate_type, id) = aggregate.split_once('/').unwrap();
     AggregateKey::new(aggregate_type, id)
@@ -192,11 +213,15 @@ struct Screen {
     /// After this number of lines, the output is closed.
     closes: usize,
     stop: watch::Sender<bool>,
+    /// After this number of lines, the process has crashed.
+    crashes: usize,
+    crashed: watch::Sender<bool>,
 }
 
 impl Screen {
     fn new() -> Self {
-        Self { text: Arc::default(), lines: usize::MAX, closes: usize::MAX, stop: watch::Sender::new(false) }
+        let (stop, crashed) = (watch::Sender::new(false), watch::Sender::new(false));
+        Self { text: Arc::default(), lines: usize::MAX, closes: usize::MAX, stop, crashes: usize::MAX, crashed }
     }
 }
 
@@ -213,6 +238,9 @@ impl Write for Screen {
         text.extend_from_slice(some);
         if lines(&text) >= self.lines {
             self.stop.send_replace(true);
+        }
+        if lines(&text) >= self.crashes {
+            self.crashed.send_replace(true);
         }
         Ok(some.len())
     }

@@ -10,6 +10,7 @@ use super::handle::Admin;
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, number, text};
 use crate::page::{Page, Slice};
+use crate::store::StoreSettings;
 
 /// Maximum items of a query, so that even a page of small items is returned soon.
 const PAGE: usize = 1000;
@@ -43,6 +44,26 @@ impl Admin<'_> {
     pub fn index_partitions(&self, event_types: &[&str]) -> Vec<IndexPartition> {
         let shards = self.store.settings.event_type_shards;
         event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).map(IndexPartition).collect()
+    }
+
+    /// The partitions that hold events of these types only if writers have more shards than these settings: each with the
+    /// number of its shard, up to the maximum of `EVENT_TYPE_SHARDS`.
+    pub fn index_partitions_beyond(&self, event_types: &[&str]) -> Vec<(u32, IndexPartition)> {
+        let (shards, most) = (self.store.settings.event_type_shards, *StoreSettings::EVENT_TYPE_SHARDS.end());
+        let numbered = event_types.iter().flat_map(|event_type| keys::gsi1pks_beyond(event_type, shards, most));
+        numbered.map(|(shard, partition)| (shard, IndexPartition(partition))).collect()
+    }
+
+    /// Whether a partition contains at least one row. It costs half a read unit for small events.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn has_events(&self, partition: &IndexPartition) -> Result<bool, StoreError> {
+        let query = self.store.index_between(partition.0.clone(), Ulid::nil(), Ulid::max());
+        let page = query.projection_expression(attributes::PK).limit(1).send().await;
+        let page = page.map_err(|error| StoreError::of_call("read the index", error))?;
+        Ok(!page.items().is_empty())
     }
 
     /// The events of a partition with ids from `first` to `last`, both included, ordered by id: a maximum of a

@@ -11,7 +11,7 @@ use ulid::Ulid;
 
 use crate::operator::progress::ProgressLine;
 use crate::operator::selection::{AggregateName, models};
-use crate::operator::{Interrupt, OperatorError};
+use crate::operator::{Interrupt, OperatorError, check_shards};
 
 /// Which events.
 #[derive(Clone, Debug, Args)]
@@ -60,6 +60,7 @@ impl WindowArgs {
     ) -> Result<WindowEvents, OperatorError> {
         let names = self.event_names(registry)?;
         let (first, last) = self.event_ids()?;
+        check_shards(store, &names).await?;
         let settled_up_to = store.settled_up_to(Timestamp::now());
         let unsettled_from = (settled_up_to < self.to).then(|| settled_up_to.max(self.from));
         let mut found = WindowEvents { unsettled_from, ..WindowEvents::default() };

@@ -1,0 +1,94 @@
+//! Times on the command line: a point in time, or a duration before now.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// A time on the command line: `2026-11-20T08:00:00Z`, `now`, or a duration before now, such as `90s`, `30m`, `2h`, `7d`, `1w`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// A point in time.
+    At(Timestamp),
+    /// This long before now.
+    Ago(SignedDuration),
+}
+
+impl Moment {
+    /// The point in time, if it is `now` at the moment.
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => now.checked_sub(ago).unwrap_or(Timestamp::MIN),
+        }
+    }
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "now" {
+            return Ok(Self::Ago(SignedDuration::ZERO));
+        }
+        if let Some(ago) = ago(text) {
+            return Ok(Self::Ago(ago));
+        }
+        text.parse().map(Self::At).map_err(|_| {
+            "expected a time such as 2026-11-20T08:00:00Z, a duration before now such as 30m, 2h or 7d, or now"
+                .to_owned()
+        })
+    }
+}
+
+/// The duration of a number with a unit.
+fn ago(text: &str) -> Option<SignedDuration> {
+    let (count, unit) = text.split_at(text.find(|character: char| !character.is_ascii_digit())?);
+    let seconds: i64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        "w" => 7 * 24 * 60 * 60,
+        _ => return None,
+    };
+    Some(SignedDuration::from_secs(count.parse::<i64>().ok()?.checked_mul(seconds)?))
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(at) => at.fmt(f),
+            Self::Ago(ago) if ago.is_zero() => f.write_str("now"),
+            Self::Ago(ago) => write!(f, "{}s", ago.as_secs()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_absolute_or_a_duration_before_now() {
+        let now: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap();
+        for (text, expected) in [
+            ("now", "2026-11-20T08:00:00Z"),
+            ("90s", "2026-11-20T07:58:30Z"),
+            ("30m", "2026-11-20T07:30:00Z"),
+            ("2h", "2026-11-20T06:00:00Z"),
+            ("7d", "2026-11-13T08:00:00Z"),
+            ("1w", "2026-11-13T08:00:00Z"),
+            ("2026-11-19T23:00:00+01:00", "2026-11-19T22:00:00Z"),
+            // Before the first time that can be written.
+            ("9999999d", "-009999-01-02T01:59:59Z"),
+        ] {
+            let moment: Moment = text.parse().unwrap();
+            assert_eq!(moment.resolve(now).to_string(), expected, "{text}");
+            assert_eq!(moment.to_string().parse::<Moment>(), Ok(moment));
+        }
+        for text in ["", "2", "h", "2 h", "-2h", "2y", "tomorrow", "99999999999999999999d", "9999999999999999d"] {
+            assert!(text.parse::<Moment>().is_err(), "{text}");
+        }
+    }
+}
