@@ -19,7 +19,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use self::completions::CompletionsArgs;
 use self::dlq::DlqCommand;
-use self::republish::RepublishArgs;
+pub use self::republish::{RepublishArgs, republish};
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
