@@ -9,8 +9,10 @@
 //! - `outbox`: the outbox rows of events, to send them again.
 //! - `rebuild_snapshot`: repairs wrong snapshots.
 //! - `verify`: checks all rows of an aggregate.
+//! - `import`: writes events that exist already, such as those of another table.
 
 mod handle;
+mod import;
 mod index;
 mod outbox;
 mod partitions;
@@ -20,6 +22,7 @@ mod table;
 mod verify;
 
 pub use self::handle::Admin;
+pub use self::import::{ImportBatch, ImportOptions};
 pub use self::index::{IndexEntry, IndexPartition};
 pub use self::outbox::{EventMessages, PublishedEvent};
 pub use self::partitions::{PartitionPage, ScanKey};

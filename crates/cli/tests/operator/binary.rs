@@ -63,11 +63,18 @@ async fn exit_status_is_0_when_clean_1_for_findings_and_2_for_usage() {
 fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() {
     let window = ["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"];
     let rebuild = ["snapshot", "rebuild"];
+    let import = ["import", "/dev/null", "--publish"];
     for (words, missing, option) in [
         (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "FEED_DELAY_MS", ""),
+        (&["feed"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["feed"], "FEED_DELAY_MS", ""),
         (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["export", "-"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&import, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&import, "SNAPSHOT_EVERY", ""),
+        (&import, "OUTBOX_TTL_DAYS", ""),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
     ] {
@@ -77,6 +84,7 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
             ("FEED_DELAY_MS", "10000"),
             ("SNAPSHOT_EVERY", "9"),
             ("SNAPSHOT_KEEP", "3"),
+            ("OUTBOX_TTL_DAYS", "7"),
         ];
         let output = Command::new(env!("CARGO_BIN_EXE_daybook"))
             .args(words)
@@ -203,10 +211,15 @@ async fn help_of_each_operator_command_explains_stack_and_exit_status() {
 }
 
 /// The commands that read the table, each with what it needs.
-const TABLE_COMMANDS: [&[&str]; 3] = [
+const TABLE_COMMANDS: [&[&str]; 8] = [
+    &["get", "account/1"],
+    &["events", "account/1"],
+    &["feed"],
     &["verify"],
     &["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2027-01-02T00:00:00Z"],
     &["snapshot", "rebuild"],
+    &["export", "-"],
+    &["import", "/dev/null", "--no-publish"],
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,7 +243,8 @@ fn exit_status_is_3_when_a_service_cannot_be_reached() {
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", held.local_addr().unwrap());
-    let queue_commands: [&[&str]; 3] = [&["dlq", "list"], &["dlq", "show", "1"], &["dlq", "redrive"]];
+    let queue_commands: [&[&str]; 5] =
+        [&["dlq", "list"], &["dlq", "show", "1"], &["dlq", "stats"], &["dlq", "redrive"], &["dlq", "delete", "1"]];
     let start = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(words).env_clear().env("TABLE_NAME", "daybook-dev").env("EVENT_BUS_NAME", "b");
@@ -282,8 +296,8 @@ async fn summary_in_json_reports_whether_it_was_a_dry_run() {
         let stdout = text(&output.stdout);
         serde_json::from_str::<serde_json::Value>(stdout.lines().last().unwrap()).unwrap()["summary"].clone()
     };
-    let republish = TABLE_COMMANDS[1];
-    for words in [republish, &["dlq", "redrive"]] {
+    let republish = TABLE_COMMANDS[4];
+    for words in [republish, &["dlq", "redrive"], &["dlq", "delete", "--unreadable"]] {
         for (options, expected) in [(["--json"].as_slice(), true), (&["--json", "--yes"], false)] {
             let output = daybook(Some(&setup), words.iter().chain(options)).await;
             assert_eq!(summary(&output)["dryRun"], expected, "{words:?} {options:?}: {}", text(&output.stderr));
@@ -309,8 +323,21 @@ fn completions_of_each_shell_contain_all_commands() {
         let output = Command::new(env!("CARGO_BIN_EXE_daybook")).args(["completions", shell]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{shell}");
         let script = text(&output.stdout);
-        for command in ["dev", "openapi", "completions", "verify", "dlq", "redrive", "republish", "snapshot", "rebuild"]
-        {
+        for command in [
+            "dev",
+            "openapi",
+            "completions",
+            "verify",
+            "dlq",
+            "redrive",
+            "republish",
+            "snapshot",
+            "rebuild",
+            "load",
+            "check-deployment",
+            "export",
+            "import",
+        ] {
             assert!(script.contains(command), "{shell}: {command}");
         }
     }
