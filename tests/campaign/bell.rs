@@ -1,9 +1,18 @@
 //! A test aggregate: a bell that publishes its strokes. An event has several messages or none, and messages can be
 //! large.
 
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message};
+use std::sync::LazyLock;
+
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Registry};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
+
+/// The suite's aggregates and the bell.
+pub(crate) fn registry() -> Registry {
+    static REGISTRY: LazyLock<Registry> =
+        LazyLock::new(|| aggregates::registry().unwrap().with::<Bell>().expect("its names are valid"));
+    REGISTRY.clone()
+}
 
 /// The bell.
 pub(crate) struct Bell;

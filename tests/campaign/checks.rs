@@ -3,21 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_local_aws::messaging::Bus;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
 use serde_json::Value;
 
-use crate::database::Database;
 use crate::ledger::plain;
 use crate::log::Log;
+use crate::requests::{Attempt, RequestKey, WriteResult, Written, messages};
 use crate::services::Effect;
 use crate::stream::{CampaignMessage, Content, MessageKind, Stream, message};
-use crate::writers::{Attempt, WriteResult};
+
+/// The rows of each aggregate.
+pub(crate) type Rows = BTreeMap<AggregateKey, Vec<Value>>;
 
 /// Checks that every outcome that a writer received is true, and that every event stream is complete.
-pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: &[Attempt], log: &Log) {
-    for key in keys {
-        let rows = database.rows(&key.pk());
-        check_stream(key, &rows, log);
+pub(crate) fn check_table(rows: &Rows, attempts: &[Attempt], log: &Log) {
+    for (key, rows) in rows {
+        check_stream(key, rows, log);
         let of_sk = |sk: String| rows.iter().find(|row| row["sk"]["S"] == sk.as_str());
         for attempt in attempts.iter().filter(|attempt| attempt.key == *key) {
             let events = attempt.events.iter().map(|(number, id)| {
@@ -39,6 +40,35 @@ pub(crate) fn check_table(database: &Database, keys: &[AggregateKey], attempts: 
             };
             log.expect(right, || format!("{key}: {attempt:?}, and stored is {stored:?}"));
         }
+    }
+}
+
+/// Checks that each request with an idempotency key took effect at most once, and that its response is stored exactly
+/// if it did. A request without an event only stores its response.
+pub(crate) fn check_responses(rows: &Rows, written: &Written, log: &Log) {
+    let mut attempts: BTreeMap<RequestKey, Vec<&str>> = BTreeMap::new();
+    for attempt in &written.attempts {
+        if let Some(request) = attempt.request() {
+            attempts.entry(request).or_default().push(attempt.first_event());
+        }
+    }
+    let requests: BTreeSet<_> = attempts.keys().chain(written.answers.keys()).collect();
+    for request in requests {
+        let (key, idempotency) = request;
+        let rows = &rows[key];
+        let is_stored = |id: &&&str| rows.iter().any(|row| row["eventId"]["S"] == **id);
+        let events: Vec<_> = attempts.get(request).into_iter().flatten().filter(is_stored).collect();
+        log.expect(events.len() <= 1, || format!("{key}: request {idempotency} took effect in {events:?}"));
+        let sk = keys::idempotency_sk(idempotency);
+        let stored = rows.iter().find(|row| row["sk"]["S"] == sk).and_then(|row| row["body"]["S"].as_str());
+        let answer = written.answers.get(request).map(|answer| answer.body.as_str());
+        log.expect(answer.is_none() || stored == answer, || {
+            format!("{key}: request {idempotency} was answered {answer:?}, and stored is {stored:?}")
+        });
+        let of_event = stored.filter(|body| !body.starts_with("no"));
+        log.expect(of_event == events.first().map(|id| **id), || {
+            format!("{key}: request {idempotency} appended {events:?}, and its stored response is {stored:?}")
+        });
     }
 }
 
@@ -86,12 +116,13 @@ pub(crate) struct Guarantees {
 }
 
 /// Checks that no message is lost, invented, changed or overtaken.
-pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, guarantees: Guarantees, log: &Log) {
+pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], guarantees: Guarantees, log: &Log) {
     let delivered: BTreeSet<_> = effects.iter().filter_map(index_of_delivered).collect();
     for (index, message) in stream.messages.iter().enumerate() {
         let settled = effects.iter().any(|effect| match effect {
             Effect::Delivered(of) | Effect::DeadLettered(of) | Effect::Discarded(of) => *of == index,
             Effect::DeadLetteredRaw(record) | Effect::DiscardedRaw(record) => is_record_of(record, message),
+            Effect::Resent(_) => false,
         });
         log.expect(settled, || format!("message {} of {} is lost", message.seq, message.pk));
         let possible = message.kind == MessageKind::Sound || !delivered.contains(&index);
@@ -110,7 +141,6 @@ pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, gua
         });
         log.expect(settled, || format!("the record of {keys} is lost"));
     }
-    check_bytes(stream, effects, bus, log);
     if guarantees.order {
         check_order(&stream.messages, effects, log);
     }
@@ -118,6 +148,11 @@ pub(crate) fn check_messages(stream: &Stream, effects: &[Effect], bus: &Bus, gua
 
 fn index_of_delivered(effect: &Effect) -> Option<usize> {
     if let Effect::Delivered(index) = effect { Some(*index) } else { None }
+}
+
+/// The message that arrived at the bus, from the relay or from an operator.
+fn index_of_arrived(effect: &Effect) -> Option<usize> {
+    if let Effect::Delivered(index) | Effect::Resent(index) = effect { Some(*index) } else { None }
 }
 
 /// Whether a record is that of an unreadable message. A damaged row is identified by its keys, because its id may be
@@ -132,17 +167,17 @@ fn message_keys(image: &Value) -> [&Value; 2] {
 }
 
 /// Checks that every arrived message equals the committed one, byte for byte, each time.
-fn check_bytes(stream: &Stream, effects: &[Effect], bus: &Bus, log: &Log) {
+pub(crate) fn check_bytes(messages: &[CampaignMessage], effects: &[Effect], bus: &Bus, log: &Log) {
     let arrived = bus.delivered();
-    let indices: Vec<_> = effects.iter().filter_map(index_of_delivered).collect();
+    let indices: Vec<_> = effects.iter().filter_map(index_of_arrived).collect();
     log.expect(arrived.len() == indices.len(), || {
         format!("{} arrived, {} were recorded", arrived.len(), indices.len())
     });
     let mut times: BTreeMap<usize, u64> = BTreeMap::new();
     for (entry, &index) in arrived.iter().zip(&indices) {
         *times.entry(index).or_default() += 1;
-        let message = &stream.messages[index];
-        let row = plain(&message.image);
+        let message = &messages[index];
+        let row = plain(&message.committed);
         let aggregate = message.pk.trim_start_matches("AGGREGATE#").replacen('#', "/", 1);
         let right = entry.detail == row["detail"]
             && entry.detail_type == row["messageType"]
@@ -166,6 +201,7 @@ fn check_order(messages: &[CampaignMessage], effects: &[Effect], log: &Log) {
             Effect::Delivered(index) | Effect::DeadLettered(index) | Effect::Discarded(index) => {
                 first.entry(*index).or_insert(at);
             }
+            Effect::Resent(_) => {}
             Effect::DeadLetteredRaw(record) | Effect::DiscardedRaw(record) => {
                 if let Some(index) = messages.iter().position(|message| is_record_of(record, message)) {
                     first.entry(index).or_insert(at);
@@ -193,7 +229,7 @@ fn check_order(messages: &[CampaignMessage], effects: &[Effect], log: &Log) {
 
 /// Checks that the stream contains every committed row, with the content that its writer decided.
 pub(crate) fn check_commits(recorded: &[Value], attempts: &[Attempt], log: &Log) {
-    let decided = crate::writers::messages(attempts);
+    let decided = messages(attempts);
     let in_stream: Vec<_> = recorded.iter().filter_map(message).collect();
     for message in &in_stream {
         let same = decided.get(&message.id).is_some_and(|decided| {

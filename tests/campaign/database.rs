@@ -242,13 +242,16 @@ impl Inner {
     fn draw(&self, operation: &str) -> Option<InjectedFault> {
         let mut state = self.state.lock().unwrap();
         let State { dice, rate, kinds, reads_failed } = &mut *state;
-        let writes = operation == "TransactWriteItems";
+        let writes = ["TransactWriteItems", "PutItem", "UpdateItem"].contains(&operation);
         if !dice.chance(*rate) || (!writes && *reads_failed >= 2) {
             *reads_failed = 0;
             return None;
         }
         let fault = dice.one_of(kinds);
-        if !writes && !FAULTS_OF_READS.contains(&fault) {
+        let of_transactions = [InjectedFault::Conflict, InjectedFault::Exceeded, InjectedFault::InProgress];
+        if !writes && !FAULTS_OF_READS.contains(&fault)
+            || operation != "TransactWriteItems" && of_transactions.contains(&fault)
+        {
             return None;
         }
         *reads_failed += u32::from(!writes);

@@ -2,32 +2,32 @@
 //! lost.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use daybook_event_source_mapping::InvocationOutcome;
 use daybook_stream_relay::{Relay, RelaySettings, RetryPolicy, StreamBatch, clients};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::clock::Clock;
 use crate::dice::Dice;
+use crate::evidence::Evidence;
 use crate::faults::ServiceFaults;
-use crate::ledger::{Delivery, Ledger, MARGIN};
+use crate::ledger::{Delivery, Ledger, MARGIN, MAX_MESSAGE_AGE};
 use crate::log::Log;
 use crate::process::{Crash, Process, until_poll};
-use crate::services::Services;
-use crate::stream::CampaignMessage;
-
-/// The time for which the relay counts rejections of earlier invocations.
-const MAX_MESSAGE_AGE: Duration = Duration::from_secs(60);
+use crate::services::{Effect, Services};
+use crate::shard::StreamFunction;
+use crate::stream::{Content, MessageKind, ShardRecord};
 
 /// The function.
 #[derive(Clone)]
 pub(crate) struct Function(Arc<Inner>);
 
 struct Inner {
+    clock: Clock,
     services: Services,
     log: Arc<Log>,
-    messages: Arc<Vec<CampaignMessage>>,
     faults: ServiceFaults,
     /// The share of invocations with a fault of their own.
     rate: f64,
@@ -45,6 +45,7 @@ struct State {
 struct Instance {
     process: Arc<Process>,
     ledger: Arc<Mutex<Option<Ledger>>>,
+    evidence: Evidence,
     relay: Relay,
 }
 
@@ -63,29 +64,24 @@ struct InvocationFaults {
 
 impl Function {
     /// A relay behind a mapping with or without bisection.
-    pub(crate) fn new(
-        seed: u64,
-        services: Services,
-        log: Arc<Log>,
-        messages: Arc<Vec<CampaignMessage>>,
-        faults: ServiceFaults,
-        splits: bool,
-    ) -> Self {
+    pub(crate) fn new(seed: u64, clock: Clock, services: Services, faults: ServiceFaults, splits: bool) -> Self {
         let mut dice = Dice::new(seed, "function");
         let rate = dice.one_of(&[0.0, 0.1, 0.3, 0.5]);
         // A batch that is not split needs time enough for all its records.
         let timeouts: &[u64] = if splits { &[1_500, 3_000, 10_000, 60_000] } else { &[60_000] };
         let timeout = Duration::from_millis(dice.one_of(timeouts));
         let state = Mutex::new(State { dice, idle: Vec::new(), invocations: 0 });
-        Self(Arc::new(Inner { services, log, messages, faults, rate, timeout, state }))
+        let log = Arc::clone(services.log());
+        Self(Arc::new(Inner { clock, services, log, faults, rate, timeout, state }))
     }
 
     pub(crate) fn invocations(&self) -> u64 {
         self.0.state.lock().unwrap().invocations
     }
+}
 
-    /// Executes one invocation for the poller.
-    pub(crate) async fn invoke(&self, records: Vec<Delivery>) -> InvocationOutcome {
+impl StreamFunction for Function {
+    async fn invoke(&self, records: Vec<Delivery>) -> InvocationOutcome {
         let (number, injected, records) = {
             let mut state = self.0.state.lock().unwrap();
             state.invocations += 1;
@@ -121,6 +117,19 @@ impl Function {
         }
         outcome
     }
+
+    fn discarded(&self, entry: &ShardRecord) {
+        let services = &self.0.services;
+        match &entry.content {
+            Content::SomethingElse => {}
+            Content::Message(index) if services.messages()[*index].kind != MessageKind::Unreadable => {
+                services.add_effect(Effect::Discarded(*index));
+            }
+            Content::Message(_) | Content::Poison(_) => {
+                services.add_effect(Effect::DiscardedRaw(entry.record.json().clone()));
+            }
+        }
+    }
 }
 
 async fn run(
@@ -130,13 +139,13 @@ async fn run(
     records: Vec<Delivery>,
 ) -> InvocationOutcome {
     let idle = function.state.lock().unwrap().idle.pop();
-    let instance = idle.unwrap_or_else(|| function.instance());
+    let mut instance = idle.unwrap_or_else(|| function.instance());
     instance.process.begin(injected.crash);
     let end = Instant::now() + injected.left.unwrap_or(function.timeout);
     let deadline = end + injected.overestimate;
     let cutoff = deadline - MARGIN.min(deadline - Instant::now());
-    let messages = Arc::clone(&function.messages);
-    let ledger = Ledger::open(number, Arc::clone(&function.log), messages, &records, cutoff);
+    let evidence = std::mem::take(&mut instance.evidence);
+    let ledger = Ledger::open(number, function.clock, &function.services, &records, cutoff, evidence);
     *instance.ledger.lock().unwrap() = Some(ledger);
 
     let payload = json!({"Records": records.into_iter().map(|delivery| delivery.json).collect::<Vec<_>>()}).to_string();
@@ -160,7 +169,7 @@ async fn run(
         Ok(response) => InvocationOutcome::Returned(serde_json::to_string(&response).unwrap()),
         Err(_) => InvocationOutcome::FunctionError,
     };
-    ledger.check_response(&response);
+    instance.evidence = ledger.check_response(&response);
     function.state.lock().unwrap().idle.push(instance);
     response
 }
@@ -177,7 +186,9 @@ impl Inner {
             retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
-        Instance { process, ledger, relay }
+        let clock = self.clock;
+        let relay = relay.with_clock(move || UNIX_EPOCH + clock.now());
+        Instance { process, ledger, evidence: Evidence::default(), relay }
     }
 
     fn draw_faults(&self, dice: &mut Dice) -> InvocationFaults {

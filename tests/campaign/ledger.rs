@@ -1,19 +1,44 @@
 //! Checks each call of an invocation, and its response, against the responses that the relay has received before.
+//!
+//! An invocation uses its time. It may respond with unsettled messages before its cutoff, which is the deadline minus the
+//! relay's margin, only if
+//! - the bus has rejected the deployment;
+//! - the breaker is open: the bus has accepted no message in this invocation and has rejected several;
+//! - no unsettled message can still be tried: the first of each aggregate is one that the dead-letter queue refused in
+//!   all attempts; or
+//! - the rest of the time is shorter than the longest wait before a retry: [`RetryPolicy`] limits that wait by the number
+//!   of attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_event_source_mapping::InvocationOutcome;
-use daybook_stream_relay::SequenceNumber;
+use daybook_stream_relay::{RetryPolicy, SequenceNumber};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::clock::Clock;
+use crate::evidence::Evidence;
 use crate::log::Log;
+use crate::services::Services;
 use crate::stream::{CampaignMessage, Content, MessageKind};
+
+/// The time before the deadline at which the relay responds.
+pub(crate) const MARGIN: Duration = Duration::from_secs(1);
+
+/// The age from which a message that fails transiently while others succeed is dead-lettered. The relay also counts
+/// rejections of earlier invocations for this time.
+pub(crate) const MAX_MESSAGE_AGE: Duration = Duration::from_secs(60);
 
 /// Maximum attempts of the relay for a message that fails with an undocumented code.
 const MAX_UNKNOWN_FAILURES: usize = 5;
+
+/// The attempts in an invocation before a message that fails transiently is dead-lettered.
+const MIN_ATTEMPTS: usize = 5;
+
+/// Maximum attempts of the relay for a dead-letter message.
+const MAX_DEAD_LETTER_ATTEMPTS: usize = 3;
 
 /// A delivered record: its meaning and its JSON.
 #[derive(Clone, Debug)]
@@ -26,6 +51,7 @@ pub(crate) struct Delivery {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     invocation: u64,
+    clock: Clock,
     log: Arc<Log>,
     messages: Arc<Vec<CampaignMessage>>,
     /// The latest time for the relay's response.
@@ -34,6 +60,10 @@ pub(crate) struct Ledger {
     pending: Vec<Pending>,
     /// The time at which the bus rejected the deployment.
     stopped: Option<Instant>,
+    /// Whether the bus has accepted a message.
+    has_accepted: bool,
+    /// What the instance learned about the bus, in earlier invocations too.
+    evidence: Evidence,
 }
 
 /// A message or record that must be settled.
@@ -45,9 +75,12 @@ struct Pending {
     aggregate: Option<String>,
     /// The order in its aggregate; 0 for an unreadable record, which precedes the others of its per-aggregate queue.
     order: u64,
+    /// The time of its first record, in seconds since 1970.
+    created: u64,
     sent: usize,
     /// The codes of its failures, and whether it was alone in its request.
     failures: Vec<(String, bool)>,
+    dead_letter_attempts: usize,
     settled: bool,
 }
 
@@ -75,7 +108,13 @@ pub(crate) enum Meaning {
 /// The meaning of the codes that the simulated services return.
 pub(crate) fn meaning(code: &str) -> Meaning {
     match code {
-        "InternalFailure" | "ThrottlingException" => Meaning::Transient,
+        // The last four are the relay's own.
+        "InternalFailure"
+        | "ThrottlingException"
+        | "InconsistentResponse"
+        | "NoResponse"
+        | "NoResult"
+        | "UnreadableResponse" => Meaning::Transient,
         "MalformedDetail" | "InvalidArgument" | "RedactionFailure" | "ValidationException" => Meaning::Permanent,
         "AccessDeniedException"
         | "ExpiredTokenException"
@@ -91,12 +130,15 @@ impl Ledger {
     /// The ledger of an invocation with these records that must respond by `cutoff`.
     pub(crate) fn open(
         invocation: u64,
-        log: Arc<Log>,
-        messages: Arc<Vec<CampaignMessage>>,
+        clock: Clock,
+        services: &Services,
         records: &[Delivery],
         cutoff: Instant,
+        evidence: Evidence,
     ) -> Self {
-        let mut ledger = Self { invocation, log, messages, cutoff, pending: Vec::new(), stopped: None };
+        let (log, messages) = (Arc::clone(services.log()), Arc::clone(services.messages()));
+        let (pending, stopped, has_accepted) = (Vec::new(), None, false);
+        let mut ledger = Self { invocation, clock, log, messages, cutoff, pending, stopped, has_accepted, evidence };
         for delivery in records {
             ledger.add(delivery);
         }
@@ -126,8 +168,10 @@ impl Ledger {
                 numbers: vec![number],
                 aggregate,
                 order,
+                created: json["dynamodb"]["ApproximateCreationDateTime"].as_u64().unwrap(),
                 sent: 0,
                 failures: vec![],
+                dead_letter_attempts: 0,
                 settled: false,
             }),
         }
@@ -182,7 +226,7 @@ impl Ledger {
             if !self.is_first(item) || !aggregates.insert(item.aggregate.clone()) {
                 self.violation(&format!("{name} is sent while an earlier one is unsettled"));
             }
-            if item.failures.iter().any(|(code, alone)| meaning(code) == Meaning::Permanent && *alone) {
+            if item.is_rejected() {
                 self.violation(&format!("{name} is sent although it was permanently rejected"));
             }
             self.pending[at].sent += 1;
@@ -191,6 +235,8 @@ impl Ledger {
 
     /// The bus accepted this entry, and the relay received the result.
     pub(crate) fn entry_accepted(&mut self, index: usize) {
+        self.has_accepted = true;
+        self.evidence.accepted(index);
         if let Some(at) = self.of_message(index) {
             self.pending[at].settled = true;
         }
@@ -204,7 +250,20 @@ impl Ledger {
         }
         if let Some(at) = self.of_message(index) {
             self.pending[at].failures.push((code.to_owned(), alone));
+            if self.pending[at].is_rejected() || self.is_given_up(&self.pending[at]) {
+                self.evidence.rejected(index, code);
+            }
         }
+    }
+
+    /// Whether a message that fails transiently may be dead-lettered: it is old and was often tried, and the bus accepts
+    /// others.
+    fn is_given_up(&self, item: &Pending) -> bool {
+        let age = self.clock.now().saturating_sub(Duration::from_secs(item.created));
+        let Identity::Message(index) = item.identity else { return false };
+        item.sent >= MIN_ATTEMPTS
+            && age >= MAX_MESSAGE_AGE
+            && (self.has_accepted || self.evidence.has_failed_beside_others(index))
     }
 
     /// Checks a dead-letter message. Returns the message or record that it contains.
@@ -218,6 +277,7 @@ impl Ledger {
             ));
             return None;
         };
+        self.pending[at].dead_letter_attempts += 1;
         let item = &self.pending[at];
         let name = self.name(item);
         if !self.is_first(item) {
@@ -252,14 +312,18 @@ impl Ledger {
         match &item.identity {
             Identity::Raw(_) => code == "UnreadableRecord",
             Identity::Message(index) if item.sent == 0 => self.messages[*index].kind == MessageKind::Unsendable,
-            Identity::Message(_) => item.failures.last().is_some_and(|(last, alone)| {
-                last == code
-                    && match meaning(code) {
-                        Meaning::Permanent => *alone,
-                        Meaning::Unknown => item.sent >= MAX_UNKNOWN_FAILURES,
-                        Meaning::Transient | Meaning::Deployment => false,
+            Identity::Message(_) => {
+                let last = item.failures.last().filter(|(last, _)| last == code);
+                match meaning(code) {
+                    Meaning::Permanent => last.is_some_and(|(_, alone)| *alone),
+                    Meaning::Unknown => last.is_some() && item.sent >= MAX_UNKNOWN_FAILURES,
+                    Meaning::Transient => {
+                        self.log.count("dead-lettered for its age");
+                        self.is_given_up(item)
                     }
-            }),
+                    Meaning::Deployment => false,
+                }
+            }
         }
     }
 
@@ -272,11 +336,12 @@ impl Ledger {
         }
     }
 
-    /// Checks the relay's response: an error, or this JSON.
-    pub(crate) fn check_response(&self, response: &InvocationOutcome) {
+    /// Checks the relay's response: an error, or this JSON. Returns what the instance has learned.
+    pub(crate) fn check_response(mut self, response: &InvocationOutcome) -> Evidence {
         if Instant::now() > self.cutoff {
             self.violation("the relay responds late");
         }
+        self.check_use_of_time();
         let unsettled: Vec<_> = self.pending.iter().filter(|item| !item.settled).collect();
         let numbers: Vec<_> = unsettled.iter().flat_map(|item| &item.numbers).collect();
         let right = match response {
@@ -297,6 +362,57 @@ impl Ledger {
             let names: Vec<_> = unsettled.iter().map(|item| self.name(item)).collect();
             self.violation(&format!("unsettled are {names:?} at {numbers:?}, the response is {response:?}"));
         }
+        for item in self.pending.iter().filter(|item| self.has_accepted && !item.settled && item.sent > 0) {
+            if let Identity::Message(index) = item.identity {
+                self.evidence.failed_beside_others(index);
+            }
+        }
+        self.evidence
+    }
+
+    /// Checks the rule of the module about an early response.
+    fn check_use_of_time(&self) {
+        // Failures without a response are not in the evidence.
+        let given_up = || self.pending.iter().any(|item| !item.settled && self.is_given_up(item));
+        let is_breaker_open = !self.has_accepted && (self.evidence.is_against_the_bus() || given_up());
+        if self.stopped.is_some() || is_breaker_open {
+            return;
+        }
+        let refused = |item: &Pending| {
+            // Attempts cannot be distinguished if the batch contains a record several times: each copy has its own.
+            let copies = || self.pending.iter().filter(|other| other.identity == item.identity);
+            let attempts: usize = copies().map(|copy| copy.dead_letter_attempts).sum();
+            let most: usize = copies().map(|copy| if copy.settled { 1 } else { MAX_DEAD_LETTER_ATTEMPTS }).sum();
+            !item.settled && (item.dead_letter_attempts >= MAX_DEAD_LETTER_ATTEMPTS || attempts >= most)
+        };
+        let is_blocked = |item: &Pending| {
+            self.pending.iter().filter(|other| refused(other)).any(|other| {
+                other.identity == item.identity
+                    || other.aggregate.is_some() && other.aggregate == item.aggregate && other.order <= item.order
+            })
+        };
+        let Some(item) = self.pending.iter().find(|item| !item.settled && self.is_first(item) && !is_blocked(item))
+        else {
+            return;
+        };
+        let attempts = self.pending.iter().map(|item| item.sent).max().unwrap_or_default().max(1);
+        let RetryPolicy { first_wait, longest_wait, .. } = RetryPolicy::default();
+        let doublings = u32::try_from(attempts - 1).unwrap();
+        let wait = first_wait.saturating_mul(2_u32.saturating_pow(doublings)).min(longest_wait);
+        let left = self.cutoff.saturating_duration_since(Instant::now());
+        if left > wait {
+            let name = self.name(item);
+            self.violation(&format!("the relay responds {left:?} before its time is up, and {name} could be tried"));
+        }
+    }
+}
+
+impl Pending {
+    /// Whether the bus rejected it for its contents.
+    fn is_rejected(&self) -> bool {
+        let unknown = self.failures.iter().filter(|(code, _)| meaning(code) == Meaning::Unknown).count();
+        unknown >= MAX_UNKNOWN_FAILURES
+            || self.failures.iter().any(|(code, alone)| meaning(code) == Meaning::Permanent && *alone)
     }
 }
 
@@ -311,6 +427,3 @@ pub(crate) fn plain(image: &Value) -> Value {
         image.as_object().unwrap().iter().map(|(name, of)| (name.clone(), value(of))).collect();
     members.into_iter().collect()
 }
-
-/// The time before the deadline at which the relay responds.
-pub(crate) const MARGIN: Duration = Duration::from_secs(1);

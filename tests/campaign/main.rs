@@ -2,13 +2,16 @@
 //! time. After each schedule, every guarantee must hold.
 //!
 //! - `cargo test -p suite-tests --test campaign` runs 1,000 schedules, and the tests of the cost of outages and
-//!   failures.
+//!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` sets
+//!   `CAMPAIGN_FIRST_SEED` to the time and so runs new schedules each time.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.
 //! - `CAMPAIGN_SEED=7 cargo test -p suite-tests --test campaign schedules -- --nocapture` runs one, and prints its log.
 //!
 //! Guarantees that are checked after each schedule:
 //! - An acknowledged append is stored, a failed one is not, and one with an unknown outcome is stored completely or not
 //!   at all. Events and messages are numbered without gap or duplicate, and the metadata agree.
+//! - A request with an idempotency key that is repeated after a lost answer, or is sent twice at the same time, takes
+//!   effect at most once. Every answer to it equals the first, and its response is stored exactly if it took effect.
 //! - Within an aggregate, the times and ids of events never run backwards, although the clocks of the writers differ. An
 //!   event is visible within `SETTLE_WRITES` of its time plus that difference, unless its call arrived later than calls
 //!   should.
@@ -17,25 +20,38 @@
 //! - Every delivered message was committed, and has the same bytes each time.
 //! - If the stream keeps the order of commits and batches are delivered one by one, first deliveries of an aggregate
 //!   are in the order of `messageSeq`, except after a message that was dead-lettered or discarded. This also holds with
-//!   retries, splits, crashes, repeated batches and late arrivals.
+//!   retries, splits, crashes, repeated batches and late arrivals, and when a shard closes and the records of an aggregate
+//!   go on in another shard.
 //! - If the stream keeps only the order per item, as DynamoDB guarantees, or batches are concurrent, the order holds
 //!   within each batch: no message is sent while an earlier message of its aggregate in the batch is unsettled.
 //! - The schedule ends after the faults of the bus and the queue have ended. For this, the mapping splits batches, as
 //!   the template's does, or the function has time enough for a whole batch and the bus rejects no message permanently.
 //!   Otherwise a schedule with a stream out of order may never end: the checkpoint of an unfinished batch is then a
 //!   message that is late in its aggregate's order, so that each retry begins with the same messages.
-//! - In each invocation no settled message is sent again, messages are dead-lettered only for permanent errors, no
-//!   message is sent after the bus has rejected the deployment or the time is up, and the response contains the lowest
-//!   unsettled sequence number.
+//! - In each invocation no settled message is sent again, and no message is sent after the bus has rejected the
+//!   deployment or the time is up. The response contains the lowest unsettled sequence number.
+//! - Messages are dead-lettered only for permanent errors, or because they are older than `MAX_MESSAGE_AGE_MINUTES`, fail
+//!   transiently in several attempts, and the bus accepts others.
+//! - An invocation uses its time: it does not respond early while an unsettled message could be tried. [`ledger`] has the
+//!   exact rule.
+//! - Every snapshot equals the fold of its events, and a load from it equals a load from the first event. Unless the
+//!   mapping of the snapshotter discards a record, every aggregate that is due has its snapshot in the end.
+//! - `daybook dlq redrive` deletes a message from the queue only after the bus has accepted it. After the faults, it sends
+//!   each message that can be sent, and the queue contains only the others. `daybook republish` sends exactly the
+//!   messages of its time window, and while writers go on, all that were committed before it began. Both send the
+//!   messages of an aggregate in their order, and each with the bytes of its row.
 //!
 //! In reading order:
 //! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
-//! - [`writers`] on a [`database`] that loses calls and responses; [`bell`]: an aggregate with many messages.
-//! - [`stream`]: the records of their commits; [`shard`]: their delivery by a mapping; [`lambda`]: the relay's
-//!   invocations.
-//! - [`services`]: a bus and a queue with [`faults`]; [`ledger`]: the checks of each call of the relay.
+//! - [`writers`] send [`requests`] to a [`database`] that loses calls and responses; [`bell`]: an aggregate with many
+//!   messages.
+//! - [`delivery`]: the part of the relay. [`stream`]: the records of the commits in their shards; [`shard`]: their
+//!   delivery by a mapping; [`lambda`]: the relay's invocations; [`snapshots`]: those of the snapshotter.
+//! - [`services`]: a bus and a queue with [`faults`]; [`ledger`]: the checks of each call of the relay, with the
+//!   [`evidence`] of earlier invocations.
+//! - [`operator`], [`early_republish`]: commands of the `daybook` binary.
 //! - [`schedules`]: runs all schedules.
-//! - [`checks`]: the checks at the end of a schedule.
+//! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
 //! - [`contention`]: many writers to one aggregate.
@@ -48,17 +64,24 @@ mod clock;
 mod contention;
 mod counts;
 mod database;
+mod delivery;
 mod dice;
+mod early_republish;
+mod evidence;
+mod expiry;
 mod faults;
 mod lambda;
 mod ledger;
 mod log;
 mod network;
+mod operator;
 mod outage;
 mod process;
+mod requests;
 mod schedule;
 mod schedules;
 mod services;
 mod shard;
+mod snapshots;
 mod stream;
 mod writers;

@@ -11,11 +11,20 @@ use crate::schedule;
 /// The number of schedules in a normal run.
 const SCHEDULES: u64 = 1_000;
 
+/// The number of schedules from which the share of each required kind is checked.
+const MANY_SCHEDULES: u64 = 10_000;
+
+/// The minimum share of schedules in which a required kind occurs. The seeds of a run in continuous integration are new
+/// each time, and no such run may fail by chance. A kind with this share is missing from 1,000 schedules with a
+/// probability of (1 - 0.021)^1000 = 6e-10.
+const MIN_SHARE: f64 = 0.021;
+
 /// The maximum number of failing seeds that are reported.
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 66] = [
+const REQUIRED_KINDS: [&str; 85] = [
+    "aggregate goes on in another shard",
     "append NotStored",
     "append Stored",
     "append Unknown",
@@ -50,22 +59,28 @@ const REQUIRED_KINDS: [&str; 66] = [
     "database Late",
     "database LostAfter",
     "database Slow",
+    "dead-lettered for its age",
     "deadline pressure",
     "discarded for RecordAgeExceeded",
     "discarded for RetryAttemptsExhausted",
     "function throttled",
     "invocation abandoned",
     "large messages",
+    "load from a snapshot",
     "many aggregates",
     "mapping restarts at its position",
     "mapping restarts at the first record",
     "message delivered again",
+    "message redriven",
+    "message republished",
+    "message that fails for a while",
     "noise: a row that TTL deletes",
     "noise: a row that changes",
     "noise: a snapshot",
     "noise: a stored response",
-    "order guaranteed within a batch",
+    "operator command crash",
     "order guaranteed",
+    "order guaranteed within a batch",
     "poison: a row of no aggregate",
     "poison: a row without an image",
     "poison: a row without attributes",
@@ -76,10 +91,22 @@ const REQUIRED_KINDS: [&str; 66] = [
     "record without a number",
     "records repeated in a batch",
     "records shuffled in a batch",
+    "redrive while the relay goes on",
+    "rejected message in batches that are not split",
+    "rejected message in batches that are split",
     "rejection recorded",
     "relay crash between steps",
+    "republish",
+    "republish while writers go on",
+    "request repeated",
+    "request sent twice at the same time",
     "response lost",
+    "response replayed",
     "row expired",
+    "shard followed by one",
+    "shard split in two",
+    "snapshots while writers go on",
+    "snapshotter crash",
     "stream out of order",
     "writer crash",
 ];
@@ -90,20 +117,26 @@ fn schedules_keep_every_promise() {
         return replay(seed);
     }
     let count = number("CAMPAIGN_SCHEDULES").unwrap_or(SCHEDULES);
-    let counts = Mutex::new(BTreeMap::<String, u64>::new());
+    let first = number("CAMPAIGN_FIRST_SEED").unwrap_or_default();
+    eprintln!("{count} schedules, from seed {first}");
+    let occurrences = Mutex::new(BTreeMap::<String, Occurrences>::new());
     let failures = Mutex::new(BTreeMap::new());
     let next = AtomicU64::new(0);
     let work = || {
         while failures.lock().unwrap().len() < MAX_REPORTED_FAILURES {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= count {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
                 return;
             }
+            let seed = first + number;
             let contents = catch_unwind(AssertUnwindSafe(|| schedule::run(seed, false)));
             let contents = contents
                 .unwrap_or_else(|_| LogContents { violations: vec!["it panics".to_owned()], ..LogContents::default() });
-            let mut counts = counts.lock().unwrap();
-            contents.counts.into_iter().for_each(|(kind, times)| *counts.entry(kind).or_default() += times);
+            let mut occurrences = occurrences.lock().unwrap();
+            for (kind, times) in contents.counts {
+                let of_kind = occurrences.entry(kind).or_default();
+                (of_kind.times, of_kind.schedules) = (of_kind.times + times, of_kind.schedules + 1);
+            }
             if !contents.violations.is_empty() {
                 failures.lock().unwrap().insert(seed, contents.violations);
             }
@@ -123,12 +156,25 @@ fn schedules_keep_every_promise() {
         eprintln!("  replay it: CAMPAIGN_SEED={seed} {command}");
     }
     assert!(failures.is_empty(), "schedules failed: {:?}", failures.keys());
-    let counts = counts.into_inner().unwrap();
-    eprintln!("{count} schedules: {counts:#?}");
+    let occurrences = occurrences.into_inner().unwrap();
+    eprintln!("{count} schedules, from seed {first}: {occurrences:#?}");
     if count >= SCHEDULES {
-        let missed: Vec<_> = REQUIRED_KINDS.iter().filter(|kind| !counts.contains_key(**kind)).collect();
+        let missed: Vec<_> = REQUIRED_KINDS.iter().filter(|kind| !occurrences.contains_key(**kind)).collect();
         assert!(missed.is_empty(), "never occurred: {missed:?}");
     }
+    if count >= MANY_SCHEDULES {
+        let share = |kind: &&str| occurrences[*kind].schedules as f64 / count as f64;
+        let too_rare: Vec<_> = REQUIRED_KINDS.iter().filter(|kind| share(kind) < MIN_SHARE).collect();
+        assert!(too_rare.is_empty(), "too rare to be in any {SCHEDULES} schedules: {too_rare:?}");
+    }
+}
+
+/// The occurrences of a kind in a run.
+#[derive(Debug, Default)]
+struct Occurrences {
+    times: u64,
+    /// The number of schedules with at least one.
+    schedules: u64,
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! EventBridge and SQS, in this process, behind a simulated network that loses calls and responses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -10,7 +10,7 @@ use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::messaging::{Bus, CallFault, Faults, Rule};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
 use crate::dice::Dice;
@@ -26,6 +26,8 @@ use crate::stream::{CampaignMessage, MessageKind};
 pub(crate) enum Effect {
     /// The bus accepted the message with this index.
     Delivered(usize),
+    /// The bus accepted the message with this index from an operator.
+    Resent(usize),
     /// The queue accepted the message with this index.
     DeadLettered(usize),
     /// The queue accepted an unreadable record.
@@ -34,6 +36,16 @@ pub(crate) enum Effect {
     Discarded(usize),
     /// The mapping discarded an unreadable record, and its destination received it.
     DiscardedRaw(Value),
+}
+
+/// The messages that the bus does not accept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rejections {
+    /// Those that it permanently rejects, each with the code.
+    pub(crate) permanent: BTreeMap<usize, &'static str>,
+    /// Those that fail with a transient error, until a time.
+    pub(crate) transient: BTreeSet<usize>,
+    pub(crate) until: Option<Instant>,
 }
 
 /// The bus, the queue and their simulated network.
@@ -46,8 +58,6 @@ struct Inner {
     log: Arc<Log>,
     messages: Arc<Vec<CampaignMessage>>,
     by_detail: HashMap<String, usize>,
-    /// The messages that the bus permanently rejects.
-    rules: Vec<Rule>,
     state: Mutex<State>,
 }
 
@@ -61,41 +71,65 @@ impl std::fmt::Debug for Inner {
 struct State {
     dice: Dice,
     faults: ServiceFaults,
+    rejections: Rejections,
     effects: Vec<Effect>,
 }
 
 impl Services {
-    /// Services with a bus that permanently rejects some of these messages, each with its code.
+    /// Services with a bus that does not accept some of these messages.
     pub(crate) fn new(
         seed: u64,
         log: Arc<Log>,
         messages: Arc<Vec<CampaignMessage>>,
         faults: ServiceFaults,
-        rejected: &BTreeMap<usize, &'static str>,
+        rejections: Rejections,
     ) -> Self {
         let bus = Bus::with("main", "dlq");
-        let by_detail = messages.iter().enumerate();
-        let by_detail =
-            by_detail.filter_map(|(index, message)| Some((message.image["detail"]["S"].as_str()?.to_owned(), index)));
-        let rules = rejected.iter().map(|(&index, &code)| Rule {
-            containing: messages[index].id.clone(),
-            code: code.to_owned(),
-            times: None,
-        });
+        let rows = messages.iter().enumerate();
+        let rows = rows.flat_map(|(index, message)| [(index, &message.image), (index, &message.committed)]);
+        let by_detail = rows.filter_map(|(index, row)| Some((row["detail"]["S"].as_str()?.to_owned(), index)));
         Self(Arc::new(Inner {
             router: bus.router(),
             bus,
             log,
             by_detail: by_detail.collect(),
-            rules: rules.collect(),
             messages,
-            state: Mutex::new(State { dice: Dice::new(seed, "services"), faults, effects: Vec::new() }),
+            state: Mutex::new(State { dice: Dice::new(seed, "services"), faults, rejections, effects: Vec::new() }),
         }))
     }
 
     /// The configuration of a function instance's clients.
     pub(crate) fn config(&self, process: Arc<Process>, ledger: Arc<Mutex<Option<Ledger>>>) -> SdkConfig {
-        network::config(Connection { services: self.clone(), process, ledger })
+        network::config(Connection { services: self.clone(), process, caller: Caller::Relay(ledger) })
+    }
+
+    /// The configuration of an operator's clients.
+    pub(crate) fn operator_config(&self, process: Arc<Process>) -> SdkConfig {
+        network::config(Connection { services: self.clone(), process, caller: Caller::Operator })
+    }
+
+    pub(crate) fn log(&self) -> &Arc<Log> {
+        &self.0.log
+    }
+
+    pub(crate) fn messages(&self) -> &Arc<Vec<CampaignMessage>> {
+        &self.0.messages
+    }
+
+    /// Whether the bus permanently rejects a message.
+    pub(crate) fn rejects(&self, index: usize) -> bool {
+        self.0.state.lock().unwrap().rejections.permanent.contains_key(&index)
+    }
+
+    /// From now on, the bus accepts every message.
+    pub(crate) fn accept_all(&self) {
+        self.0.state.lock().unwrap().rejections = Rejections::default();
+    }
+
+    /// The message in each dead-letter message of the queue; `None` for one that contains no outbox row.
+    pub(crate) fn queued(&self) -> Vec<Option<usize>> {
+        let queued = self.0.bus.queued().into_iter();
+        queued.map(|message| self.0.index_of(&serde_json::from_str(&message.body).unwrap())).collect()
     }
 
     pub(crate) fn bus(&self) -> &Bus {
@@ -112,19 +146,27 @@ impl Services {
     }
 }
 
-/// A function instance's connection.
+/// The connection of a function instance or an operator.
 #[derive(Debug)]
 struct Connection {
     services: Services,
     process: Arc<Process>,
-    ledger: Arc<Mutex<Option<Ledger>>>,
+    caller: Caller,
+}
+
+/// The sender of a call.
+#[derive(Clone, Debug)]
+enum Caller {
+    /// The relay, with the ledger of its invocation.
+    Relay(Arc<Mutex<Option<Ledger>>>),
+    Operator,
 }
 
 /// A call that was sent.
 struct Sent {
     services: Arc<Inner>,
     process: Arc<Process>,
-    ledger: Arc<Mutex<Option<Ledger>>>,
+    caller: Caller,
     crashes_after: bool,
     fault: Option<ServiceFault>,
 }
@@ -132,18 +174,19 @@ struct Sent {
 impl Service for Connection {
     fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let services = Arc::clone(&self.services.0);
-        let (process, ledger) = (Arc::clone(&self.process), Arc::clone(&self.ledger));
+        let (process, caller) = (Arc::clone(&self.process), self.caller.clone());
         async move {
             let (crashes_before, crashes_after) = process.call();
             if crashes_before {
                 process.crash().await;
             }
             let fault = services.draw(&call.operation);
-            let sent = Sent { services, process, ledger, crashes_after, fault };
-            match call.operation.as_str() {
-                "PutEvents" => sent.put_events(call).await,
-                "SendMessage" => sent.send_message(call).await,
-                other => panic!("the relay calls {other}"),
+            let sent = Sent { services, process, caller, crashes_after, fault };
+            match (call.operation.as_str(), &sent.caller) {
+                ("PutEvents", _) => sent.put_events(call).await,
+                ("SendMessage", Caller::Relay(_)) => sent.send_message(call).await,
+                (_, Caller::Operator) => sent.call_queue(call).await,
+                (other, Caller::Relay(_)) => panic!("the relay calls {other}"),
             }
         }
         .boxed()
@@ -163,7 +206,8 @@ impl Sent {
         self.with_ledger(|ledger| ledger.check_request(&indices));
         self.services.log.line(|| {
             let names: Vec<_> = indices.iter().map(|&index| self.services.name(index)).collect();
-            format!("PutEvents [{}] {:?}", names.join(", "), self.fault)
+            let operator = if matches!(self.caller, Caller::Operator) { "operator: " } else { "" };
+            format!("{operator}PutEvents [{}] {:?}", names.join(", "), self.fault)
         });
 
         let failing =
@@ -171,13 +215,14 @@ impl Sent {
         let script = CallFault { fail_entries: failing, ..CallFault::default() };
         let services = Arc::clone(&self.services);
         let delivered = indices.clone();
+        let effect_of = if matches!(self.caller, Caller::Operator) { Effect::Resent } else { Effect::Delivered };
         let effect = async move {
             let reply = services.arrive("AWSEvents.PutEvents", call.body, Some(script))?;
             let response: Value = serde_json::from_str(&reply.body).unwrap();
             let mut state = services.state.lock().unwrap();
             for (at, index) in delivered.into_iter().enumerate() {
                 if response["Entries"][at]["EventId"].is_string() {
-                    state.effects.push(Effect::Delivered(index));
+                    state.effects.push(effect_of(index));
                 }
             }
             drop(state);
@@ -204,9 +249,7 @@ impl Sent {
         let services = Arc::clone(&self.services);
         let effect = async move {
             let reply = services.arrive("AmazonSQS.SendMessage", call.body, None)?;
-            let of_row = services.messages.iter().position(|message| {
-                message.kind != MessageKind::Unreadable && dead_letter["message"]["messageId"] == message.id.as_str()
-            });
+            let of_row = services.index_of(&dead_letter);
             let dead_lettered =
                 of_row.map_or_else(|| Effect::DeadLetteredRaw(dead_letter["record"].clone()), Effect::DeadLettered);
             services.log.line(|| format!("the queue responds {}: {dead_lettered:?}", reply.status));
@@ -229,8 +272,28 @@ impl Sent {
         Ok(reply)
     }
 
+    /// A call of an operator to the queue.
+    async fn call_queue(self, call: AwsCall) -> Result<Reply, ConnectionLost> {
+        let services = Arc::clone(&self.services);
+        services.log.line(|| format!("operator: {} {:?}", call.operation, self.fault));
+        let effect = async move {
+            if call.operation == "DeleteMessageBatch" {
+                services.check_deletion(&call.body);
+            }
+            services.respond(&format!("AmazonSQS.{}", call.operation), call.body, None).await
+        };
+        let reply = self.transmit(effect).await?;
+        match self.fault {
+            Some(fault) => Ok(Reply { body: fault.damage_response(reply.body), ..reply }),
+            None => Ok(reply),
+        }
+    }
+
     fn with_ledger<T>(&self, act: impl FnOnce(&mut Ledger) -> T) -> Option<T> {
-        self.ledger.lock().unwrap().as_mut().map(act)
+        match &self.caller {
+            Caller::Relay(ledger) => ledger.lock().unwrap().as_mut().map(act),
+            Caller::Operator => None,
+        }
     }
 
     /// Sends a call and waits for its response. A call that was sent arrives even if its sender crashes.
@@ -279,12 +342,7 @@ impl Sent {
         let code_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let response: Value = serde_json::from_str(&reply.body).unwrap_or_default();
         if reply.status != 200 {
-            // The status decides between a transient error and a rejected deployment, with any code.
-            let code = match reply.status {
-                403 => "AccessDeniedException".to_owned(),
-                400 => code_of(&response["__type"]),
-                _ => "InternalFailure".to_owned(),
-            };
+            let code = code_of(&response["__type"]);
             let alone = indices.len() == 1;
             self.with_ledger(|ledger| indices.iter().for_each(|&index| ledger.entry_failed(index, &code, alone)));
             return;
@@ -324,19 +382,52 @@ impl Inner {
 
     /// A request reaches its service, which responds at once.
     fn arrive(&self, target: &str, body: String, script: Option<CallFault>) -> Result<Reply, ConnectionLost> {
-        self.bus.set_faults(Faults {
-            put_events: script.into_iter().collect(),
-            entries: self.rules.clone(),
-            ..Faults::default()
-        });
+        self.respond(target, body, script).now_or_never().expect("nothing here waits")
+    }
+
+    async fn respond(&self, target: &str, body: String, script: Option<CallFault>) -> Result<Reply, ConnectionLost> {
+        let entries = self.rules();
+        self.bus.set_faults(Faults { put_events: script.into_iter().collect(), entries, ..Faults::default() });
         let request = Request::post("/").header("x-amz-target", target).body(Body::from(body)).unwrap();
-        let responded = async {
-            let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
-            let status = response.status().as_u16();
-            let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|_| ConnectionLost)?;
-            Ok(Reply { status, body: String::from_utf8(body.to_vec()).unwrap() })
+        let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|_| ConnectionLost)?;
+        Ok(Reply { status, body: String::from_utf8(body.to_vec()).unwrap() })
+    }
+
+    /// The messages that the bus does not accept now.
+    fn rules(&self) -> Vec<Rule> {
+        let Rejections { permanent, transient, until } = &self.state.lock().unwrap().rejections;
+        let rule = |index: usize, code: &str| Rule {
+            containing: self.messages[index].id.clone(),
+            code: code.to_owned(),
+            times: None,
         };
-        responded.now_or_never().expect("nothing here waits")
+        let transient = transient.iter().filter(|_| until.is_some_and(|until| Instant::now() < until));
+        let transient = transient.map(|&index| rule(index, "InternalFailure"));
+        permanent.iter().map(|(&index, code)| rule(index, code)).chain(transient).collect()
+    }
+
+    /// The message in a dead-letter message.
+    fn index_of(&self, dead_letter: &Value) -> Option<usize> {
+        let is_of = |message: &CampaignMessage| {
+            message.kind != MessageKind::Unreadable && dead_letter["message"]["messageId"] == message.id.as_str()
+        };
+        self.messages.iter().position(is_of)
+    }
+
+    /// Checks that an operator deletes only messages that the bus accepted from an operator.
+    fn check_deletion(&self, body: &str) {
+        let request: Value = serde_json::from_str(body).unwrap();
+        let queued = self.bus.queued();
+        for entry in request["Entries"].as_array().unwrap() {
+            let handle = entry["ReceiptHandle"].as_str().unwrap();
+            let Some(message) = queued.iter().find(|message| handle.starts_with(&message.message_id)) else { continue };
+            let index = self.index_of(&serde_json::from_str(&message.body).unwrap());
+            let effects = &self.state.lock().unwrap().effects;
+            let is_sent = index.is_some_and(|index| effects.contains(&Effect::Resent(index)));
+            self.log.expect(is_sent, || format!("message {index:?} is deleted from the queue before it was sent"));
+        }
     }
 
     fn name(&self, index: usize) -> String {

@@ -1,7 +1,8 @@
 //! The table's stream in any form that DynamoDB's guarantees allow: in order per item, and otherwise in any order, with
-//! the records of other rows between the outbox rows, and with unreadable rows.
+//! the records of other rows between the outbox rows, and with unreadable rows. A shard may close, and its records then
+//! go on in one or two children.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,10 @@ pub(crate) struct CampaignMessage {
     pub(crate) id: String,
     pub(crate) pk: String,
     pub(crate) seq: u64,
-    /// The row, in DynamoDB's JSON.
+    /// The row as the stream contains it, in DynamoDB's JSON.
     pub(crate) image: Value,
+    /// The row as the table contains it: the same, unless it is damaged in the stream.
+    pub(crate) committed: Value,
     pub(crate) kind: MessageKind,
 }
 
@@ -49,6 +52,8 @@ pub(crate) enum Content {
 /// A shard's records in order, each with the time of its arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
+    /// The shard that closed before this one began.
+    pub(crate) parent: Option<usize>,
     pub(crate) records: Vec<(Duration, Arc<ShardRecord>)>,
 }
 
@@ -64,7 +69,10 @@ pub(crate) struct ShardRecord {
 pub(crate) struct StreamShape {
     /// Whether records of different items arrive in the order in which they were committed.
     pub(crate) in_order: bool,
+    /// The number of shards at the beginning.
     pub(crate) shards: usize,
+    /// The number of shards that close before the end of the stream.
+    pub(crate) splits: usize,
     /// The share of damaged rows.
     pub(crate) damage: f64,
     /// Whether the damage may be a malformed detail, which only the bus detects.
@@ -73,6 +81,13 @@ pub(crate) struct StreamShape {
     pub(crate) noise: usize,
     /// The time during which the records arrive.
     pub(crate) spread: Duration,
+}
+
+impl Default for StreamShape {
+    /// One shard with the records of the table only.
+    fn default() -> Self {
+        Self { in_order: true, shards: 1, splits: 0, damage: 0.0, malformed: false, noise: 0, spread: Duration::ZERO }
+    }
 }
 
 /// The stream, ready to be delivered.
@@ -116,25 +131,88 @@ pub(crate) fn build_stream(
         log.count("stream out of order");
     }
 
-    let mut shards: Vec<Shard> = (0..shape.shards).map(|_| Shard::default()).collect();
-    // The number of digits increases within the stream, so text order would be wrong; or the numbers exceed a `u128`.
-    let start = dice.one_of(&["95", "9990", "99999999999999999985", "99999999999999999999999999999999999985"]);
-    let mut numbers: Vec<u128> = shards.iter().map(|_| start.parse().unwrap()).collect();
+    let mut shards = OpenShards::new(shape.shards, dice);
+    let mut closing: Vec<usize> = (0..shape.splits).map(|_| dice.size(0..=entries.len())).collect();
+    closing.sort_unstable();
     let mut arrival = from;
     let gap = shape.spread.as_millis() as u64 / (entries.len() as u64).max(1);
     for (index, (mut record, content)) in entries.into_iter().enumerate() {
+        for _ in closing.extract_if(.., |at| *at == index) {
+            shards.close_one(dice, log);
+        }
         arrival += dice.milliseconds(0..=2 * gap);
-        let pk = record["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap_or_default();
-        // A partition is in exactly one shard.
-        let shard = pk.bytes().map(usize::from).sum::<usize>() % shape.shards;
-        numbers[shard] += u128::from(dice.number(1..=4));
+        let pk = record["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap_or_default().to_owned();
+        let (shard, number) = shards.next_number(&pk, dice);
         record["eventID"] = format!("{shard}-{index}").into();
-        record["dynamodb"]["SequenceNumber"] = numbers[shard].to_string().into();
+        record["dynamodb"]["SequenceNumber"] = number.to_string().into();
         record["dynamodb"]["ApproximateCreationDateTime"] = arrival.as_secs_f64().into();
         let record = Record::from_stream(record, STREAM).unwrap();
-        shards[shard].records.push((arrival, Arc::new(ShardRecord { record, content })));
+        shards.shards[shard].records.push((arrival, Arc::new(ShardRecord { record, content })));
     }
+    let shards = shards.shards;
+    count_moved_aggregates(&shards, &messages, log);
     Stream { messages, shards: shards.into_iter().map(Arc::new).collect() }
+}
+
+/// The shards of a stream while records are added. A partition is in exactly one open shard.
+struct OpenShards {
+    shards: Vec<Shard>,
+    /// The last sequence number of each shard.
+    numbers: Vec<u128>,
+    /// The children of each closed shard.
+    children: BTreeMap<usize, Vec<usize>>,
+    roots: usize,
+}
+
+impl OpenShards {
+    fn new(roots: usize, dice: &mut Dice) -> Self {
+        // The number of digits increases within the stream, so text order would be wrong; or the numbers exceed a `u128`.
+        let start = dice.one_of(&["95", "9990", "99999999999999999985", "99999999999999999999999999999999999985"]);
+        let shards = (0..roots).map(|_| Shard::default()).collect();
+        Self { shards, numbers: vec![start.parse().unwrap(); roots], children: BTreeMap::new(), roots }
+    }
+
+    /// Closes an open shard. Two children follow it, or one, as after the hours for which DynamoDB writes to a shard.
+    fn close_one(&mut self, dice: &mut Dice, log: &Log) {
+        let open: Vec<_> = (0..self.shards.len()).filter(|shard| !self.children.contains_key(shard)).collect();
+        let closed = dice.one_of(&open);
+        let children = dice.size(1..=2);
+        log.count(if children == 1 { "shard followed by one" } else { "shard split in two" });
+        let first = self.shards.len();
+        self.children.insert(closed, (first..first + children).collect());
+        for _ in 0..children {
+            self.shards.push(Shard { parent: Some(closed), records: vec![] });
+            self.numbers.push(self.numbers[closed]);
+        }
+    }
+
+    /// The open shard of a partition, and the sequence number of its next record.
+    fn next_number(&mut self, pk: &str, dice: &mut Dice) -> (usize, u128) {
+        let mut hash = pk.bytes().fold(7, |hash: usize, byte| hash.wrapping_mul(31).wrapping_add(usize::from(byte)));
+        let mut shard = hash % self.roots;
+        while let Some(children) = self.children.get(&shard) {
+            hash /= 2;
+            shard = children[hash % children.len()];
+        }
+        self.numbers[shard] += u128::from(dice.number(1..=4));
+        (shard, self.numbers[shard])
+    }
+}
+
+/// Counts the aggregates whose messages are in several shards.
+fn count_moved_aggregates(shards: &[Shard], messages: &[CampaignMessage], log: &Log) {
+    let mut shards_of: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (number, shard) in shards.iter().enumerate() {
+        for (_, entry) in &shard.records {
+            if let Content::Message(index) = entry.content {
+                shards_of.entry(&messages[index].pk).or_default().insert(number);
+            }
+        }
+    }
+    let moved = shards_of.values().filter(|of_aggregate| of_aggregate.len() > 1).count();
+    if moved > 0 {
+        log.count_times("aggregate goes on in another shard", moved as u64);
+    }
 }
 
 /// The message of a record, if it is a new outbox row.
@@ -147,6 +225,7 @@ pub(crate) fn message(record: &Value) -> Option<CampaignMessage> {
         pk: image["pk"]["S"].as_str().unwrap().to_owned(),
         seq: image["messageSeq"]["N"].as_str().unwrap().parse().unwrap(),
         image: image.clone(),
+        committed: image.clone(),
         kind: MessageKind::Sound,
     })
 }

@@ -187,6 +187,7 @@ async fn todo_of_a_caller_is_read_and_changed_by_its_owner_only() {
         ApiEvent::post("/todo", &new),
         ApiEvent::post("/todo/1", &todo()),
         ApiEvent::post("/todo/1", &todo()).header("if-match", "\"7\""),
+        ApiEvent::post("/todo/1", &json!({"colour": "red"})),
         ApiEvent::post("/todo/1/commands", &update),
         ApiEvent::post("/todo/1/commands", &batch),
         ApiEvent::get("/todo/1").method("DELETE"),
@@ -267,10 +268,66 @@ async fn stored_response_is_returned_only_to_its_own_principal() {
         ApiEvent::post("/todo", &new).of(&who).key("k").send(&instance).await
     };
     create("ann").await.expect(201);
-    let of_bob = create("bob").await;
-    assert!([403, 422].contains(&of_bob.status.as_u16()), "{}", of_bob.text);
+    let of_bob = create("bob").await.expect_problem(403, "forbidden");
     assert!(!of_bob.text.contains("coffee") && !is_replayed(&of_bob));
     assert!(is_replayed(&create("ann").await.expect(201)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stranger_with_a_stored_key_is_forbidden_and_costs_others_no_call() {
+    let instance = Instance::start().await;
+    let (ann, bob) = (jwt(json!({"sub": "ann"})), jwt(json!({"sub": "bob"})));
+    let new = json!({"id": "1", "title": "TODO", "message": "Make coffee"});
+    let update = || ApiEvent::post("/todo/1", &todo()).key("k");
+    ApiEvent::post("/todo", &new).of(&ann).send(&instance).await.expect(201);
+    instance.table.operations();
+    update().of(&ann).send(&instance).await.expect(200);
+    assert!(is_replayed(&update().of(&ann).send(&instance).await.expect(200)));
+    assert_eq!(instance.table.operations(), ["TransactWriteItems", "TransactWriteItems"]);
+    let other = ApiEvent::post("/todo/1", &json!({"title": "Other", "message": ""})).key("k");
+    other.of(&ann).send(&instance).await.expect_problem(422, "key-reused");
+    // An instance with the state in its cache, and one without.
+    for router in [&instance.router, &instance.beside()] {
+        for request in
+            [update(), ApiEvent::post("/todo", &new).key("k"), ApiEvent::get("/todo/1").method("DELETE").key("k")]
+        {
+            request.of(&bob).send_to(router).await.expect_problem(403, "forbidden");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repetition_gets_the_stored_response_although_the_command_is_forbidden_by_now() {
+    let instance = vaults().await;
+    let ann = jwt(json!({"sub": "ann"}));
+    ApiEvent::post("/vault", &json!({"id": "1"})).of(&ann).send(&instance).await.expect(201);
+    let first = give("bob").key("k").of(&ann).send(&instance).await.expect(200);
+    let again = give("bob").key("k").of(&ann).send(&instance).await.expect(200);
+    assert!(is_replayed(&again) && again.body == first.body);
+    give("eve").key("k").of(&ann).send(&instance).await.expect_problem(403, "forbidden");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_if_match_is_reported_only_to_a_caller_who_may_send_the_command() {
+    let instance = instance_with(&[("REQUIRE_IF_MATCH", "true")]).await;
+    let (ann, bob) = (jwt(json!({"sub": "ann"})), jwt(json!({"sub": "bob"})));
+    let new = json!({"id": "1", "title": "TODO", "message": "Make coffee"});
+    ApiEvent::post("/todo", &new).of(&ann).send(&instance).await.expect(201);
+    let update = json!({"command": "UpdateTodo", "data": todo()});
+    for request in [
+        ApiEvent::post("/todo/1", &todo()),
+        ApiEvent::post("/todo/1", &json!({"colour": "red"})),
+        ApiEvent::post("/todo/1/commands", &json!([update, {"command": "UpdateTodo"}])),
+        ApiEvent::get("/todo/1").method("DELETE"),
+    ] {
+        request.clone().of(&ann).send(&instance).await.expect_problem(428, "if-match-required");
+        request.of(&bob).send(&instance).await.expect_problem(403, "forbidden");
+    }
+    // No rule allows or forbids a command that does not exist, so its response does not depend on the aggregate.
+    for id in ["1", "2"] {
+        let unknown = ApiEvent::post(&format!("/todo/{id}/commands"), &json!({"command": "Paint"}));
+        unknown.of(&bob).send(&instance).await.expect_problem(422, "unknown-command");
+    }
 }
 
 // The local stack's callers.

@@ -60,6 +60,15 @@ async fn request_with_other_white_space_or_member_order_is_the_same_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn request_with_a_rebuild_is_the_same_request() {
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "1"})).await.expect(201);
+    let first = post(&suite, "/account/1/commands", "k", &transaction(5)).await.expect(200);
+    let again = post(&suite, "/account/1/commands?rebuild=true", "k", &transaction(5)).await.expect(200);
+    assert_eq!((again.header("idempotency-replayed"), &again.body), ("true", &first.body));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn different_request_under_the_same_key_is_rejected() {
     let suite = Suite::start().await;
     suite.post("/account", &json!({"id": "1"})).await.expect(201);

@@ -9,6 +9,7 @@ use daybook_command_handler::ApiSettings;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_test_support::log;
 use lambda_http::{Context, RequestExt};
 use serde_json::json;
 
@@ -112,6 +113,29 @@ async fn write_without_if_match_is_rejected_where_it_is_required() {
     instance.post("/todo/1", update.clone()).await.expect_problem(428, "if-match-required");
     instance.ask(request(Method::DELETE, "/todo/1", &[], None)).await.expect(428);
     instance.ask(request(Method::POST, "/todo/1", &[("if-match", "1")], Some(update))).await.expect(200);
+}
+
+#[tokio::test]
+async fn log_line_of_a_failed_request_has_the_correlation_id_of_its_response() {
+    let instance = Instance::start().await;
+    let take_log = || log::take("daybook_command_handler");
+    take_log();
+    for (given, returned) in [(Some("sale-7"), "sale-7"), (Some("two words"), ""), (None, "")] {
+        for fault in [InjectedFault::Refuse { status: 400, code: "AccessDeniedException" }, InjectedFault::Hang] {
+            let headers: Vec<_> = given.map(|id| ("x-correlation-id", id)).into_iter().collect();
+            let get = request(Method::GET, "/todo/1", &headers, None).with_lambda_context(in_a_hurry());
+            for operation in ["Query", "GetItem"] {
+                instance.table.proxy.fail_next(operation, fault.clone());
+            }
+            let response = instance.ask(get).await;
+            assert!(response.status.is_server_error(), "{}", response.status);
+            let id = response.header("x-correlation-id");
+            assert!(if returned.is_empty() { id.len() == 26 } else { id == returned }, "{given:?}: {id}");
+            let lines = take_log();
+            let [line] = &lines[..] else { panic!("{lines:?}") };
+            assert_eq!((&line["message"], &line["correlation_id"]), (&json!("request failed"), &json!(id)));
+        }
+    }
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ async fn panic_of_an_aggregate_fails_only_its_request() {
         let [line] = &lines[..] else { panic!("{method}: {lines:?}") };
         let cause = line["cause"].as_str().unwrap();
         assert_eq!(line["level"], "ERROR");
+        assert_eq!(line["correlation_id"], answer.header("x-correlation-id"));
         for part in ["fragile/1", method, &format!("{method} of fragile breaks"), "fragile.rs:"] {
             assert!(cause.contains(part), "{part} is not in {cause}");
         }

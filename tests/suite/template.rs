@@ -1,6 +1,8 @@
 //! The template agrees with the code: filters of records, variables and permissions of the functions.
 
 mod access;
+mod alarms;
+mod deployment;
 mod monitoring;
 mod operations;
 mod operator;

@@ -3,14 +3,22 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `verify`, `dlq`, `republish`, `snapshot`, `export`, `import`: the operator commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `export`, `import`, `load`,
+//!   `check_deployment`: the operator commands.
 
+mod check_deployment;
 mod completions;
 mod dev;
+mod discarded;
 mod dlq;
+mod events;
 mod export;
+mod feed;
+mod get;
 mod import;
+mod load;
 pub mod openapi;
+mod relay;
 mod republish;
 mod snapshot;
 mod verify;
@@ -19,11 +27,19 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
+use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
+pub use self::dlq::{DlqRedriveArgs, redrive};
+use self::events::EventsArgs;
 use self::export::ExportArgs;
+use self::feed::FeedArgs;
+use self::get::GetArgs;
 use self::import::ImportArgs;
-use self::republish::RepublishArgs;
+use self::load::LoadArgs;
+use self::relay::RelayCommand;
+pub use self::republish::{RepublishArgs, republish};
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
@@ -55,14 +71,23 @@ enum Command {
 #[derive(Clone, Debug, Subcommand)]
 #[expect(missing_docs, reason = "clap documents a command by the comment of its arguments")]
 pub enum OperatorCommand {
+    Get(GetArgs),
+    Events(EventsArgs),
+    Feed(FeedArgs),
     Verify(VerifyArgs),
     #[command(subcommand)]
     Dlq(DlqCommand),
     Republish(RepublishArgs),
     #[command(subcommand)]
+    Discarded(DiscardedCommand),
+    #[command(subcommand)]
+    Relay(RelayCommand),
+    #[command(subcommand)]
     Snapshot(SnapshotCommand),
     Export(ExportArgs),
     Import(ImportArgs),
+    Load(LoadArgs),
+    CheckDeployment(CheckDeploymentArgs),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -111,12 +136,19 @@ impl OperatorCommand {
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         let table = self.table().cloned();
         let ended = match self {
+            Self::Get(args) => get::run(args, context).await,
+            Self::Events(args) => events::run(args, context).await,
+            Self::Feed(args) => feed::run(args, context).await,
             Self::Verify(args) => verify::run(args, context).await,
             Self::Dlq(command) => command.run(context).await,
+            Self::Discarded(command) => command.run(context).await,
+            Self::Relay(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
             Self::Export(args) => export::run(args, context).await,
             Self::Import(args) => import::run(args, context).await,
+            Self::Load(args) => load::run(args, context).await,
+            Self::CheckDeployment(args) => check_deployment::run(args, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
@@ -130,12 +162,16 @@ impl OperatorCommand {
     /// The table that the command reads.
     fn table(&self) -> Option<&TableArgs> {
         match self {
+            Self::Get(args) => Some(&args.table),
+            Self::Events(args) => Some(&args.table),
+            Self::Feed(args) => Some(&args.table),
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
             Self::Export(args) => Some(&args.table),
             Self::Import(args) => Some(&args.table),
-            Self::Dlq(_) => None,
+            Self::CheckDeployment(args) => Some(&args.table),
+            Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) | Self::Load(_) => None,
         }
     }
 }

@@ -11,8 +11,10 @@
 //!   `stop`: the signal that ends the stack.
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
+//!   `mapping_states`: what the mappings do.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
+//! - `usage`: the calls of the stack, and the units of the table that they use.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 
@@ -24,13 +26,16 @@ mod endpoints;
 mod environment;
 mod error;
 mod functions;
+mod mapping_states;
 mod mapping_worker;
 mod servers;
 mod services;
 mod stack;
 mod stop;
 mod stream;
+mod usage;
 
 pub use args::DevArgs;
 pub use error::DevError;
 pub use stack::Stack;
+pub use usage::Usage;

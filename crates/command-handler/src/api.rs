@@ -17,6 +17,8 @@ pub struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Arc<EventStore>,
     pub(crate) settings: ApiSettings,
+    /// Whether a read needs a permission of the aggregate type. Only an operator, who can read the table, needs none.
+    pub(crate) asks_for_permission: bool,
     /// The text of the OpenAPI document. The first request for it writes it, so that it does not slow down cold starts.
     pub(crate) document: Arc<OnceLock<String>>,
 }
@@ -25,7 +27,13 @@ impl Api {
     /// The API of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
         signals::describe();
-        Self { registry: Arc::new(registry), store: Arc::new(store), settings, document: Arc::default() }
+        Self {
+            registry: Arc::new(registry),
+            store: Arc::new(store),
+            settings,
+            asks_for_permission: true,
+            document: Arc::default(),
+        }
     }
 
     /// The registered type of that name.

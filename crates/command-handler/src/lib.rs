@@ -17,6 +17,7 @@
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.
+//! - `operator`: the reads for operator commands.
 //! - `api`: what the endpoints share. [`settings`]: the environment variables. `signals`: metrics, and their log lines.
 
 mod api;
@@ -25,6 +26,7 @@ mod endpoints;
 mod etag;
 pub mod gateway;
 pub mod openapi;
+mod operator;
 mod problem;
 mod request;
 mod response;
@@ -33,5 +35,6 @@ pub mod settings;
 mod signals;
 
 pub use api::Api;
+pub use operator::{OperatorReads, ReadResponse};
 pub use router::router;
 pub use settings::{ApiSettings, store_settings};

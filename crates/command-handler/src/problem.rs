@@ -20,5 +20,5 @@ mod tests;
 pub(crate) use self::aggregate::*;
 pub(crate) use self::errors::ABOUT_A_COMMAND;
 pub(crate) use self::request::*;
-pub(crate) use self::response::{ExtensionMembers, PROBLEM_JSON, Problem, ProblemType};
+pub(crate) use self::response::{ExtensionMembers, PROBLEM_JSON, Problem, ProblemType, log_problem};
 pub(crate) use self::service::*;

@@ -17,7 +17,7 @@ mod query;
 mod trace;
 mod write_request;
 
-pub(crate) use self::caller::RequestCaller;
+pub(crate) use self::caller::{RequestCaller, RequestReader};
 pub(crate) use self::path::PathParameters;
 pub(crate) use self::query::{NoQuery, QueryParameters};
 pub(crate) use self::write_request::{WriteQuery, WriteRequest};

@@ -5,7 +5,15 @@ use metrics::{Unit, counter, describe_counter};
 
 /// Registers the units of the metrics.
 pub(crate) fn describe() {
-    describe_counter!("RowsUnreadable", Unit::Count, "");
+    for name in ["MessagesAppended", "RowsUnreadable"] {
+        describe_counter!(name, Unit::Count, "");
+    }
+}
+
+/// Counts the messages that a write has appended to the outbox. An alarm compares them with the messages that the relay
+/// sends: without it, a relay that is not invoked would go unnoticed.
+pub(crate) fn count_appended(messages: u64) {
+    counter!("MessagesAppended").increment(messages);
 }
 
 /// Logs and counts the rows that a page leaves out because they cannot be read.

@@ -18,11 +18,11 @@ impl<A: Aggregate> AggregateState<A> {
         calling("is_deleted", || A::is_deleted(&self.state))
     }
 
-    pub(crate) fn apply(&mut self, event: A::Event) {
-        let state = std::mem::take(&mut self.state);
-        self.state = calling("evolve", || A::evolve(state, &event));
+    pub(crate) fn apply(&mut self, event: &A::Event) {
+        let state = calling("Default", || std::mem::take(&mut self.state));
+        self.state = calling("evolve", || A::evolve(state, event));
         if A::FULL_HISTORY {
-            self.history.push(event);
+            self.history.push(event.clone());
         }
     }
 }

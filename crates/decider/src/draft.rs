@@ -54,6 +54,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             event: format!("an event of {}", A::TYPE),
             reason: error.to_string(),
         })?;
+        // It is read back from `data`: a large event is in memory only once.
+        drop(event);
         self.count(&data)?;
         let unwritable = |reason| CommandError::Unwritable { event: name.clone(), reason };
         let (event, messages) = self.record(&name, data).map_err(unwritable)?;
@@ -99,7 +101,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         let event: A::Event =
             tagged::join_event(name, &data).map_err(|reason| format!("it could not be read back: {reason}"))?;
         let state_before = self.after.state.clone();
-        self.after.apply(event.clone());
+        self.after.apply(&event);
         let announced = calling("announce", || A::announce(&state_before, &event, &self.after.state));
 
         let recorded = RecordedEvent {

@@ -24,16 +24,30 @@ use crate::record::{OutboxMessage, RecordedEvent};
 /// Why the downcast of a state cannot fail.
 const OWN_STATE: &str = "a state is only passed to the model that folded it";
 
-/// The model of the aggregate `A`.
+/// The model of the aggregate `A`. What needs the aggregate's code and cannot fail later is made once, when it is
+/// registered: its schemas, and the state before the first event.
 pub(crate) struct ModelOf<A> {
+    schemas: Schemas,
     /// The names of the commands.
     commands: Vec<String>,
+    before_first_event: Folded,
     aggregate: PhantomData<fn() -> A>,
 }
 
 impl<A: Aggregate> ModelOf<A> {
-    pub(crate) fn new() -> Self {
-        Self { commands: tags(&schema_for!(A::Command), "command"), aggregate: PhantomData }
+    /// # Errors
+    ///
+    /// When a schema or the `Default` of the state panics.
+    pub(crate) fn new() -> Result<Self, AggregatePanic> {
+        catch(A::TYPE, || {
+            let schemas = calling("JsonSchema", schemas::<A>);
+            let state = AggregateState::<A>::new(calling("Default", A::State::default));
+            let (version, message_seq, history_bytes, is_deleted) = (0, 0, 0, false);
+            let before_first_event =
+                Folded { version, message_seq, history_bytes, is_deleted, last_event: None, state: Arc::new(state) };
+            let commands = tags(&schemas.command, "command");
+            Self { schemas, commands, before_first_event, aggregate: PhantomData }
+        })
     }
 
     fn state_of(folded: &Folded) -> &AggregateState<A> {
@@ -66,20 +80,12 @@ impl<A: Aggregate> Model for ModelOf<A> {
         A::FULL_HISTORY
     }
 
-    fn schemas(&self) -> Schemas {
-        Schemas {
-            command: schema_for!(A::Command),
-            event: schema_for!(A::Event),
-            message: A::message_schema(),
-            // The schema of the serialized state, as responses contain it, not of what can be deserialized.
-            state: SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<A::State>(),
-        }
+    fn schemas(&self) -> &Schemas {
+        &self.schemas
     }
 
     fn before_first_event(&self) -> Folded {
-        let state = AggregateState::<A>::new(A::State::default());
-        let (version, message_seq, history_bytes, is_deleted) = (0, 0, 0, false);
-        Folded { version, message_seq, history_bytes, is_deleted, last_event: None, state: Arc::new(state) }
+        self.before_first_event.clone()
     }
 
     fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, StateError> {
@@ -109,7 +115,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
                 return Err(unreadable(event, UnreadableKind::Corrupt, reason));
             }
             catch(A::TYPE, || {
-                read_event::<A>(event)?.into_iter().for_each(|event| state.apply(event));
+                read_event::<A>(event)?.iter().for_each(|event| state.apply(event));
                 Ok(())
             })
             .map_err(panicked_on(event))??;
@@ -137,7 +143,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
             let mut messages = Vec::new();
             for current in read_event::<A>(event)? {
                 let state_before = state.state.clone();
-                state.apply(current.clone());
+                state.apply(&current);
                 for message in calling("announce", || A::announce(&state_before, &current, &state.state)) {
                     let index = messages.len();
                     let number = before.message_seq + index as u64 + 1;
@@ -174,14 +180,17 @@ impl<A: Aggregate> Model for ModelOf<A> {
         let input = &input.after(before);
         // A missing or deleted aggregate is reported before an error in the data of a command that changes it.
         let is_change = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
-        match commands.first().filter(is_change) {
-            Some(_) if before.version == 0 => Err(CommandError::Missing),
-            Some(first) if before.is_deleted => {
-                catch(A::TYPE, || require::<A>((0, first), input, Some(&Self::state_of(before).state)))??;
-                Err(CommandError::Deleted)
+        if let Some(first) = commands.first().filter(is_change) {
+            if before.version == 0 {
+                return Err(CommandError::Missing);
             }
-            _ => catch(A::TYPE, || self.decide_each(before, id, commands, input))?,
+            // Nothing else about the aggregate is reported to a caller who may not change it.
+            catch(A::TYPE, || require::<A>((0, first), input, Some(&Self::state_of(before).state)))??;
+            if before.is_deleted {
+                return Err(CommandError::Deleted);
+            }
         }
+        catch(A::TYPE, || self.decide_each(before, id, commands, input))?
     }
 }
 
@@ -205,7 +214,6 @@ impl<A: Aggregate> ModelOf<A> {
             match (creates, draft.version()) {
                 (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { index }),
                 (true, 1..) => return Err(CommandError::Exists { index }),
-                (false, 1..) if before.is_deleted => return Err(CommandError::Deleted),
                 (false, 1..) if draft.after.is_deleted() => return Err(CommandError::AfterDeletion { index }),
                 (false, 0) => return Err(CommandError::Missing),
                 (true, 0) | (false, 1..) => {}
@@ -226,6 +234,16 @@ impl<A: Aggregate> ModelOf<A> {
             }
         }
         Ok(draft.finish(None))
+    }
+}
+
+fn schemas<A: Aggregate>() -> Schemas {
+    Schemas {
+        command: schema_for!(A::Command),
+        event: schema_for!(A::Event),
+        message: A::message_schema(),
+        // The schema of the serialized state, as responses contain it, not of what can be deserialized.
+        state: SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<A::State>(),
     }
 }
 

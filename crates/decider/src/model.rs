@@ -49,7 +49,7 @@ pub trait Model: Send + Sync {
     }
 
     /// The JSON Schemas of commands, events, messages and state.
-    fn schemas(&self) -> Schemas;
+    fn schemas(&self) -> &Schemas;
 
     /// The aggregate before its first event.
     fn before_first_event(&self) -> Folded;

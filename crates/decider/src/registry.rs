@@ -1,6 +1,7 @@
 //! The registry of aggregate types, filled by hand with one line for each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::aggregate::{Aggregate, Commands, EventType};
 use crate::erased::ModelOf;
@@ -11,10 +12,10 @@ use crate::record::MAX_NAME;
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: [&str; 3] = ["events", "views", "openapi.json"];
 
-/// The aggregate types that the suite serves.
-#[derive(Default)]
+/// The aggregate types that the suite serves. A clone shares them.
+#[derive(Clone, Default)]
 pub struct Registry {
-    models: BTreeMap<&'static str, Box<dyn Model>>,
+    models: BTreeMap<&'static str, Arc<dyn Model>>,
 }
 
 impl Registry {
@@ -27,11 +28,13 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate.
+    /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate, or
+    /// when its schemas or the `Default` of its state panic.
     pub fn with<A: Aggregate>(mut self) -> Result<Self, RegistrationError> {
-        let model = ModelOf::<A>::new();
-        self.check(&model).map_err(|reason| RegistrationError { type_name: A::TYPE, reason })?;
-        self.models.insert(A::TYPE, Box::new(model));
+        let invalid = |reason| RegistrationError { type_name: A::TYPE, reason };
+        let model = ModelOf::<A>::new().map_err(|panic| invalid(panic.to_string()))?;
+        self.check(&model).map_err(invalid)?;
+        self.models.insert(A::TYPE, Arc::new(model));
         Ok(self)
     }
 

@@ -34,14 +34,22 @@ pub(crate) enum Next {
     Wait(Option<Duration>),
 }
 
+/// What is known of a batch while the caller has it.
+#[derive(Debug)]
+struct BatchInFlight {
+    first: SequenceNumber,
+    records: usize,
+    /// The creation time of its oldest record.
+    oldest: Duration,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct RecordQueue {
     /// The remaining records of failed batches, in order. All of them precede `fresh`.
     failed: VecDeque<PendingBatch>,
     /// Records that were not delivered yet, with the time at which they were pushed.
     fresh: VecDeque<(Duration, Record)>,
-    /// The first record of the batch in flight.
-    in_flight: Option<SequenceNumber>,
+    in_flight: Option<BatchInFlight>,
     /// The end of the last invocation: a batching window begins no earlier.
     idle_since: Duration,
     /// The number of consecutive failures.
@@ -83,7 +91,11 @@ impl RecordQueue {
                 PendingBatch { records: rest, ..batch }
             }
         };
-        self.in_flight = batch.records.first().map(|record| record.sequence_number().clone());
+        self.in_flight = batch.records.first().map(|first| BatchInFlight {
+            first: first.sequence_number().clone(),
+            records: batch.records.len(),
+            oldest: batch.records.iter().map(Record::created).min().unwrap_or_default(),
+        });
         Next::Deliver(batch)
     }
 
@@ -157,10 +169,23 @@ impl RecordQueue {
         self.failures = self.failures.saturating_add(1);
     }
 
+    /// The number of records that are not done, and the creation time of the oldest of them.
+    pub(crate) fn outstanding(&self) -> (usize, Option<Duration>) {
+        let failed = self.failed.iter().flat_map(|batch| &batch.records);
+        let created = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(Record::created);
+        let (waiting, oldest) = created.fold((0, None), |(count, oldest), created| {
+            (count + 1, Some(oldest.map_or(created, |oldest: Duration| oldest.min(created))))
+        });
+        let (in_flight, oldest_in_flight) =
+            self.in_flight.as_ref().map_or((0, None), |batch| (batch.records, Some(batch.oldest)));
+        (waiting + in_flight, [oldest, oldest_in_flight].into_iter().flatten().min())
+    }
+
     /// The first record that is not done.
     pub(crate) fn first_outstanding(&self) -> Option<&SequenceNumber> {
         let failed = || self.failed.front().and_then(|batch| batch.records.first());
         let fresh = || self.fresh.front().map(|(_, record)| record);
-        self.in_flight.as_ref().or_else(|| failed().or_else(fresh).map(Record::sequence_number))
+        let in_flight = self.in_flight.as_ref().map(|batch| &batch.first);
+        in_flight.or_else(|| failed().or_else(fresh).map(Record::sequence_number))
     }
 }

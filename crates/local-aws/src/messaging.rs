@@ -3,15 +3,16 @@
 //!
 //! Invariant: requests that the services would reject are rejected with the same code. `aws-behaviour.md` in this crate
 //! lists the behaviour with its sources, and what is left out. The same calls in the same order have the same result:
-//! nothing is random. EventBridge has only `PutEvents` and `DescribeEventBus`, and no rules. SQS has the operations
-//! that send, receive, delete and hide messages of a standard queue. Tests read accepted entries and messages from the
+//! nothing is random. EventBridge has `PutEvents`, `DescribeEventBus`, and rules that send events to queues. SQS has the
+//! operations that send, receive, delete and hide messages of a standard queue. Tests read accepted entries and messages from the
 //! [`Bus`], which stores them until it is dropped, including messages that were deleted from their queue.
 //!
 //! In reading order:
 //! - [`Bus`]: the accepted entries and messages, and the recorded calls.
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
-//! - `put_events`, `describe_event_bus` and `sqs`: the operations and their limits.
+//! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which events
+//!   reach which queues.
 
 mod bus;
 mod describe_event_bus;
@@ -19,6 +20,8 @@ pub mod faults;
 mod protocol;
 mod put_events;
 mod router;
+mod rule_operations;
+mod rules;
 mod sqs;
 
 pub use bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};

@@ -29,6 +29,8 @@ pub enum Journal {
     DeletedMessages,
     /// The records that event source mappings discarded.
     Discarded,
+    /// The keys of objects that were deleted from a bucket.
+    DeletedObjects,
 }
 
 /// The position up to which a reader has settled a shard of the stream.
@@ -176,6 +178,7 @@ impl Journal {
             Self::Queue => "queue",
             Self::DeletedMessages => "deleted-messages",
             Self::Discarded => "discarded",
+            Self::DeletedObjects => "deleted-objects",
         }
     }
 }

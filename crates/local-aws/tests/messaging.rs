@@ -175,7 +175,7 @@ async fn unreadable_responses_can_be_injected() {
 #[tokio::test]
 async fn unknown_operation_or_unreadable_body_is_an_error() {
     let client = client(json!({})).await;
-    let (status, _, body) = client.call("AWSEvents.PutRule", "{}").await.unwrap();
+    let (status, _, body) = client.call("AWSEvents.PutPermission", "{}").await.unwrap();
     assert_eq!((status, &body["__type"]), (400, &json!("UnknownOperationException")));
     let (status, _, body) = client.call("AWSEvents.PutEvents", "{").await.unwrap();
     assert_eq!((status, &body["__type"]), (400, &json!("SerializationException")));

@@ -244,12 +244,13 @@ async fn queue_operations_check_their_limits() {
 async fn scripted_faults_fail_queue_calls() {
     let client = client(&["a", "b"]).await;
     let faults = json!({
-        "receiveMessage": [{"http": 500}, {"acceptThenDrop": true}],
+        "receiveMessage": [{"http": 500}, {"acceptThenDrop": true}, {"body": "{}"}],
         "deleteMessage": [{"http": 503}, {"failEntries": [{"index": 0, "code": "InternalError"}]}, {"acceptThenDrop": true}],
     });
     client.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     assert_eq!(client.try_call("ReceiveMessage", json!({})).await.unwrap().0, 500);
     assert!(client.try_call("ReceiveMessage", json!({"VisibilityTimeout": 0})).await.is_err());
+    assert_eq!(client.call("ReceiveMessage", json!({})).await, json!({}));
     let receipts = client.receive(json!({"MaxNumberOfMessages": 10})).await;
     let entries: Vec<_> = receipts.iter().map(|(body, handle)| json!({"Id": body, "ReceiptHandle": handle})).collect();
     let entries = json!({ "Entries": entries });

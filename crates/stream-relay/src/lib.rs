@@ -9,7 +9,7 @@
 //!
 //! In reading order:
 //! - [`relay`]: an invocation. [`resend`]: rows that an operator sends again.
-//! - `record`: reads one stream record: a message, something else, or unreadable.
+//! - [`BatchRows`]: the rows of a batch, for an operator. `record`: reads one stream record: a message, something else, or unreadable.
 //! - `message`: a message as an entry for EventBridge, and its state while it is published.
 //! - `publisher`: makes the calls, until everything is settled or a limit is reached. `limits`: deadline, rate, and
 //!   how long failures are tolerated. `breaker`: whether failures are about single messages or about the bus.
@@ -18,11 +18,13 @@
 //! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
 //! - `published`: the result of publishing. `signals`: its logs and metrics.
-//! - [`clients`], [`settings`]: configuration.
+//! - [`clients`], [`settings`]: configuration. `clock`: the wall clock.
 
+mod batch_rows;
 mod breaker;
 mod bus_check;
 pub mod clients;
+mod clock;
 mod dead_letter;
 mod limits;
 mod message;
@@ -36,6 +38,7 @@ pub mod resend;
 pub mod settings;
 mod signals;
 
+pub use batch_rows::BatchRows;
 pub use bus_check::{BusCheck, NoSuchBus, check_bus};
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 pub use dead_letter::DeadLetter;

@@ -2,12 +2,13 @@
 //! reached.
 
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::{Breaker, BusMemory};
+use crate::clock::WallClock;
 use crate::dead_letter::{self, DeadLetterQueue};
 use crate::limits::Limits;
 use crate::message::{EntryError, PendingMessage};
@@ -29,6 +30,7 @@ pub(crate) struct Publisher {
     pub(crate) max_message_age: Duration,
     /// The evidence about the bus from earlier batches.
     pub(crate) memory: BusMemory,
+    pub(crate) clock: WallClock,
 }
 
 impl Publisher {
@@ -156,7 +158,8 @@ impl Publishing<'_> {
             self.queues.dead_letter_finished(index, true);
             return;
         };
-        let body = dead_letter::body(&self.published.messages[index], self.queues.attempts(index));
+        let body =
+            dead_letter::body(&self.published.messages[index], self.queues.attempts(index), self.publisher.clock.now());
         self.calls.spawn(async move {
             let result = match body {
                 Ok(body) => queue.send(&body).await,
@@ -185,7 +188,7 @@ impl Publishing<'_> {
         for (&index, result) in request.iter().zip(results) {
             let disposition = match result {
                 Ok(()) => {
-                    self.published.count_sent(index);
+                    self.published.count_sent(index, self.publisher.clock.now());
                     self.breaker.accepted(self.published.messages[index].id());
                     Disposition::Sent
                 }
@@ -233,7 +236,7 @@ impl Publishing<'_> {
     /// Whether a message that failed transiently is too old to be retried while the bus accepts others.
     fn is_given_up(&self, index: usize, failure: &Failure) -> bool {
         let message = &self.published.messages[index];
-        let (attempts, age) = (self.queues.attempts(index), message.age(SystemTime::now()));
+        let (attempts, age) = (self.queues.attempts(index), message.age(self.publisher.clock.now()));
         self.breaker.is_given_up(message.id(), &failure.error.code, attempts, age)
     }
 

@@ -1,11 +1,13 @@
 //! An invocation: a batch of stream records, published until its deadline.
 
 use std::future::pending;
+use std::time::SystemTime;
 
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::time::Instant;
 
 use crate::breaker::BusMemory;
+use crate::clock::WallClock;
 use crate::dead_letter::DeadLetterQueue;
 use crate::limits::Limits;
 use crate::message::gather;
@@ -39,7 +41,15 @@ impl Relay {
         let retry = settings.retry;
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
-        Self { publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory }, settings }
+        let clock = WallClock::default();
+        Self { publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock }, settings }
+    }
+
+    /// Replaces the system's clock, which decides on the age of messages, for a simulation with a time of its own.
+    #[must_use]
+    pub fn with_clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.publisher.clock = WallClock::new(now);
+        self
     }
 
     /// Settles as much of a batch as the time until `deadline` allows. Messages in flight at that time count as

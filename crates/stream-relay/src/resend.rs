@@ -8,6 +8,7 @@ use daybook_table::OutboxItem;
 
 use crate::breaker::BusMemory;
 use crate::bus_check::{BusCheck, check_bus};
+use crate::clock::WallClock;
 use crate::limits::Limits;
 use crate::message::{EntryError, PendingMessage};
 use crate::published::Published;
@@ -44,7 +45,8 @@ impl Resend {
     /// that of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, settings: RelaySettings, per_second: NonZeroU32) -> Self {
         let (retry, max_message_age, memory) = (settings.retry, settings.max_message_age, BusMemory::default());
-        let publisher = Publisher { bus, retry, dead_letter_queue: None, max_message_age, memory };
+        let clock = WallClock::default();
+        let publisher = Publisher { bus, retry, dead_letter_queue: None, max_message_age, memory, clock };
         let limits = Limits { rate: Some(per_second), patience: Some(PATIENCE), ..Limits::default() };
         Self { publisher, settings, limits }
     }

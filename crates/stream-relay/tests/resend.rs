@@ -143,6 +143,16 @@ async fn sending_ends_when_the_bus_only_fails_for_too_long() {
 }
 
 #[tokio::test]
+async fn sending_continues_while_the_bus_accepts_some_messages() {
+    let (failure, success) = (json!({"http": 500}), json!({"delayMs": 150}));
+    let setup = setup(json!({"putEvents": [failure, success, failure, success, failure, success]})).await;
+    // The first failure and the third are further apart, but a success is between them.
+    let mut resend = setup.resend.with_patience(Duration::from_millis(200));
+    let outcomes = resend.send(vec![row("a", 1), row("a", 2), row("a", 3)], pending()).await;
+    assert_eq!(outcomes, vec![ResendOutcome::Sent; 3]);
+}
+
+#[tokio::test]
 async fn waiting_for_the_rate_does_not_count_as_failing() {
     let setup = setup_at_rate(100, json!({})).await;
     let mut resend = setup.resend.with_patience(Duration::from_millis(1));

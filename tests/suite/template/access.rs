@@ -38,6 +38,19 @@ impl Stack {
                 let name = tagged.value.as_str().unwrap();
                 self.parameters.get(name).map_or(name, String::as_str).to_owned()
             }
+            Yaml::Tagged(tagged) if tagged.tag == "Sub" => {
+                let given = self.parameters.iter();
+                let text = tagged.value.as_str().unwrap().to_owned();
+                given.fold(text, |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
+            }
+            Yaml::Tagged(tagged) if tagged.tag == "Select" => {
+                let [index, list] = &tagged.value.as_sequence().unwrap()[..] else { panic!("{tagged:?}") };
+                let Yaml::Tagged(split) = list else { panic!("{list:?} is no list") };
+                assert_eq!(split.tag, "Split");
+                let text = self.text(&split.value[1]);
+                let index = usize::try_from(index.as_u64().unwrap()).unwrap();
+                text.split(split.value[0].as_str().unwrap()).nth(index).unwrap().to_owned()
+            }
             Yaml::Tagged(tagged) => self.text(&tagged.value),
             plain => plain.as_str().unwrap_or_else(|| panic!("{plain:?} is no text")).to_owned(),
         }
@@ -123,6 +136,36 @@ fn incomplete_jwt_parameters_are_rejected_and_open_no_route() {
         assert!(!stack.is_accepted(), "{half:?}");
         assert_eq!(stack.routes(), [("$default".to_owned(), "AWS_IAM".to_owned())]);
     }
+}
+
+#[test]
+fn domain_maps_the_base_path_and_needs_a_certificate() {
+    const DOMAIN: (&str, &str) = ("DomainName", "api.example.com");
+    const CERTIFICATE: (&str, &str) = ("CertificateArn", "arn:aws:acm:eu-central-1:123456789012:certificate/1");
+    for half in [DOMAIN, CERTIFICATE] {
+        let stack = Stack::with(&[half]);
+        assert!(!stack.is_accepted() && stack.resources("AWS::ApiGatewayV2::DomainName").is_empty(), "{half:?}");
+    }
+    assert!(Stack::with(&[]).resources("AWS::ApiGatewayV2::ApiMapping").is_empty());
+    for (base_path, key) in [("", "AWS::NoValue"), ("/v1", "v1"), ("/teams/a", "teams/a")] {
+        let stack = Stack::with(&[DOMAIN, CERTIFICATE, ("BasePath", base_path)]);
+        assert!(stack.is_accepted());
+        let [mapping] = stack.resources("AWS::ApiGatewayV2::ApiMapping")[..] else { panic!("not one mapping") };
+        assert_eq!(stack.text(&mapping["Properties"]["ApiMappingKey"]), key);
+    }
+}
+
+#[test]
+fn concurrency_is_reserved_and_a_key_is_used_only_if_set() {
+    let stack = Stack::with(&[]);
+    let set = Stack::with(&[("CommandHandlerConcurrency", "50"), ("KmsKeyArn", "arn:aws:kms:eu-central-1:1:key/2")]);
+    let reserved = |stack: &Stack| {
+        let handler = &stack.template["Resources"]["CommandHandler"]["Properties"]["ReservedConcurrentExecutions"];
+        stack.text(handler)
+    };
+    assert_eq!((reserved(&stack), reserved(&set)), ("AWS::NoValue".to_owned(), "50".to_owned()));
+    let policies = |stack: &Stack| stack.resources("AWS::IAM::ManagedPolicy").len();
+    assert_eq!(policies(&set), policies(&stack) + 1);
 }
 
 #[test]

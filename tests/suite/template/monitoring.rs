@@ -10,7 +10,7 @@ use super::{plain, read, resources, text};
 const ALARM: &str = "AWS::CloudWatch::Alarm";
 
 /// The template with the functions, and the template of the nested stack.
-fn templates() -> (Value, Value) {
+pub(super) fn templates() -> (Value, Value) {
     let outer = plain(&text());
     let nested = plain(&nested_text(&outer));
     (outer, nested)
@@ -177,8 +177,9 @@ fn each_alarm_is_documented_shown_and_notifies() {
         assert!(advice.ends_with('.') && advice.len() > 60, "{name}: {advice}");
         let Some(text) = sections.get(section) else { panic!("{name}: docs/runbook.md has no section {section}") };
         missing.extend(lacking(text).map(|lacking| format!("{section}: {lacking}")));
-        // An API without requests has no data.
-        assert_eq!(properties["TreatMissingData"], "notBreaching", "{name}");
+        // An API without requests has no data. A mapping that polls always has.
+        let missing = if name.ends_with("Silent") { "breaching" } else { "notBreaching" };
+        assert_eq!(properties["TreatMissingData"], missing, "{name}");
         if properties.get("AlarmActions").is_some() {
             // The topic, or the parameter of that name.
             assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
@@ -206,17 +207,23 @@ fn each_monitored_metric_is_emitted() {
     let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));
     let alarms = resources(&outer, ALARM).into_values().chain(resources(&nested, ALARM).into_values());
     let namespaces = ["Daybook/${AWS::StackName}", "MetricsNamespace"];
-    let alarmed =
-        alarms.filter(|alarm| namespaces.iter().any(|namespace| alarm["Properties"]["Namespace"] == *namespace));
+    let metrics = alarms.flat_map(|alarm| {
+        let of_math = alarm["Properties"]["Metrics"].as_array().into_iter().flatten();
+        let of_math: Vec<_> = of_math.map(|metric| metric["MetricStat"]["Metric"].clone()).collect();
+        of_math.into_iter().chain([alarm["Properties"].clone()])
+    });
+    let alarmed = metrics.filter(|metric| namespaces.iter().any(|namespace| metric["Namespace"] == *namespace));
     let watched: BTreeSet<String> = shown
         .map(str::to_owned)
-        .chain(alarmed.map(|alarm| alarm["Properties"]["MetricName"].as_str().unwrap().to_owned()))
+        .chain(alarmed.map(|metric| metric["MetricName"].as_str().unwrap().to_owned()))
         .filter(|name| name != "Maximum")
         .collect();
     let code = ["command-handler/src/signals.rs", "stream-relay/src/signals.rs", "snapshotter/src/handler.rs"]
         .map(|file| read(&format!("crates/{file}")))
         .concat();
-    // Metrics of the filters on the log groups.
-    let counted = |name: &str| name == "ErrorsLogged" || code.contains(&format!("\"{name}\""));
-    assert!(watched.len() > 5 && watched.iter().all(|name| counted(name)), "{watched:?}");
+    let filters = resources(&nested, "AWS::Logs::MetricFilter").into_values();
+    let filtered: Vec<_> =
+        filters.map(|filter| filter["Properties"]["MetricTransformations"][0]["MetricName"].clone()).collect();
+    let counted = |name: &str| filtered.contains(&json!(name)) || code.contains(&format!("\"{name}\""));
+    assert!(watched.len() > 15 && watched.iter().all(|name| counted(name)), "{watched:?}");
 }

@@ -91,10 +91,12 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
 #[test]
 fn resources_with_irreplaceable_data_outlive_the_stack() {
     let template = plain(&text());
-    let kept =
-        |resource: &&Value| resource["DeletionPolicy"] == "Retain" && resource["UpdateReplacePolicy"] == "Retain";
-    for name in ["Table", "DeadLetterQueue", "DiscardedRecords"] {
-        assert!(kept(&&template["Resources"][name]), "{name}");
+    // RetainExceptOnCreate: a first deployment that fails leaves nothing behind. An archive replays to its own bus only.
+    let kept = |resource: &Value| {
+        resource["DeletionPolicy"] == "RetainExceptOnCreate" && resource["UpdateReplacePolicy"] == "Retain"
+    };
+    for name in ["Table", "EventBus", "Archive", "DeadLetterQueue", "DiscardedRecords"] {
+        assert!(kept(&template["Resources"][name]), "{name}");
     }
     let table = &template["Resources"]["Table"]["Properties"];
     assert_eq!(table["DeletionProtectionEnabled"], "DeletionProtection");
@@ -109,7 +111,9 @@ fn resources_with_irreplaceable_data_outlive_the_stack() {
 
     let queue = &template["Resources"]["DeadLetterQueue"]["Properties"];
     assert_eq!(queue["MessageRetentionPeriod"], 14 * 24 * 60 * 60);
-    assert_eq!(queue["SqsManagedSseEnabled"], true);
+    assert_eq!(queue["SqsManagedSseEnabled"], json!(["HasKey", "AWS::NoValue", true]));
+    assert_eq!(queue["KmsMasterKeyId"], json!(["HasKey", "KmsKeyArn", "AWS::NoValue"]));
+    assert_eq!(table["SSESpecification"]["KMSMasterKeyId"], queue["KmsMasterKeyId"]);
     let bucket = &template["Resources"]["DiscardedRecords"]["Properties"];
     assert!(!bucket["BucketEncryption"].is_null());
     let closed = bucket["PublicAccessBlockConfiguration"].as_object().unwrap();

@@ -4,12 +4,20 @@ use std::collections::BTreeMap;
 
 use daybook_cli::operator::OperatorError;
 use daybook_cli::operator::target::{
-    BusArgs, QueueArgs, SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
+    BusArgs, DiscardedArgs, QueueArgs, RelayArgs, SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH,
+    SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
 };
 use daybook_settings::Environment;
 use serde_json::Value;
 
 use super::{plain, text};
+
+/// The variables that no function has, with the resources that they name.
+const OTHER_RESOURCES: [(&str, &str); 3] = [
+    ("STREAM_RELAY_NAME", "StreamRelay"),
+    ("STREAM_RELAY_LOGS", "StreamRelayLogs"),
+    ("DISCARDED_RECORDS_BUCKET", "DiscardedRecords"),
+];
 
 /// The assignments of the output, by name; their values contain names of the template.
 fn assignments(template: &Value) -> BTreeMap<String, String> {
@@ -31,6 +39,11 @@ fn operator_environment_has_the_settings_of_the_functions() {
             assert_eq!(value, "AWS::Region");
             continue;
         }
+        if let Some((_, resource)) = OTHER_RESOURCES.iter().find(|(variable, _)| *variable == name) {
+            assert_eq!(value, *resource);
+            assert!(template["Resources"][&value].is_object(), "{name}: {value}");
+            continue;
+        }
         let variables = functions.map(|id| &template["Resources"][id]["Properties"]["Environment"]["Variables"][&name]);
         let set: Vec<_> = variables.into_iter().filter_map(Value::as_str).collect();
         assert!(!set.is_empty() && set.iter().all(|&set| set == value), "{name}: {value} and {set:?}");
@@ -43,7 +56,9 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
         TableArgs::default().settings(environment, required)?;
     }
     BusArgs::default().settings(environment)?;
-    QueueArgs::default().url(environment).map(drop)
+    QueueArgs::default().url(environment)?;
+    DiscardedArgs::default().name(environment)?;
+    RelayArgs::default().names(environment).map(drop)
 }
 
 #[test]

@@ -42,6 +42,7 @@ impl Engine {
             "Scan" => run(request, |request| database.scan(request)),
             "GetItem" => run(request, |request| database.get_item(request)),
             "PutItem" => run(request, |request| database.put_item(request)),
+            "UpdateItem" => run(request, |request| database.update_item(request)),
             "DeleteItem" => run(request, |request| database.delete_item(request)),
             "Query" => run(request, |request| database.query(request)),
             "TransactWriteItems" => run(request, |request| database.transact_write_items(request)),

@@ -74,7 +74,7 @@ impl Golden {
 
 /// The name of each event, with the shape of its data as today's code writes it.
 fn shapes(model: &dyn Model) -> Vec<(String, Value)> {
-    let schema = Value::from(model.schemas().event);
+    let schema = Value::from(model.schemas().event.clone());
     let variants = schema["oneOf"].as_array().unwrap();
     let name = |variant: &Value| variant["properties"]["type"]["const"].as_str().unwrap().to_owned();
     variants.iter().map(|variant| (name(variant), shape::of(&variant["properties"]["data"], &schema))).collect()

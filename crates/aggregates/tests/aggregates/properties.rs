@@ -286,7 +286,7 @@ proptest! {
     ) {
         for (aggregate_type, commands) in [("account", account), ("todo", todo), ("order", order)] {
             let model = model(aggregate_type);
-            let schema = Value::from(model.schemas().message);
+            let schema = Value::from(model.schemas().message.clone());
             let has_schema = |name: &str| {
                 let mut variants = schema["oneOf"].as_array().unwrap().iter();
                 variants.any(|variant| variant["properties"]["type"]["const"] == name)

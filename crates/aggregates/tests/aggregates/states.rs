@@ -41,7 +41,7 @@ fn state_file(model: &dyn Model) -> PathBuf {
 
 /// The fold of today's code.
 fn fold(model: &dyn Model) -> Fold {
-    let schema = Value::from(model.schemas().state);
+    let schema = Value::from(model.schemas().state.clone());
     let mut folded = model.before_first_event();
     let mut states = Vec::new();
     for (golden, seq_num) in golden(model).into_iter().zip(1..) {

@@ -92,9 +92,23 @@ pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> R
     if args.yes {
         check_bus(&resend).await?;
     }
+    republish(&args, store, resend, context).await
+}
+
+/// Sends the messages of the selected events in `store` again with `resend`, or lists them.
+///
+/// # Errors
+///
+/// When the table cannot be read, or the bus accepts no more messages.
+pub async fn republish(
+    args: &RepublishArgs,
+    store: EventStore,
+    resend: Resend,
+    context: &mut OperatorContext,
+) -> Result<Exit, OperatorError> {
     let events = args.window.find_events(&store, &context.registry, &context.interrupt).await?;
     let republish = Republish {
-        args: &args,
+        args,
         store,
         resend,
         context,

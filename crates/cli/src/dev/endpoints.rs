@@ -1,5 +1,5 @@
 //! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, the discarded
-//! records, and injected faults.
+//! records, the event source mappings, the usage, and injected faults.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,13 +10,18 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::discarded::DiscardedRecords;
+use super::mapping_states::MappingStates;
+use super::mapping_worker::now;
+use super::usage::{Usage, UsageMeter};
 
 /// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
-pub(super) fn router(bus: Bus, discarded: DiscardedRecords) -> Router {
+pub(super) fn router(bus: Bus, discarded: DiscardedRecords, states: MappingStates, meter: UsageMeter) -> Router {
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
+        .route("/_dev/mappings", get(async move || Json(states.all(now()))))
+        .route("/_dev/usage", get(async move |State(bus): State<Bus>| Json(usage(&bus, &meter))))
         .route("/_dev/faults", put(set_faults))
         .with_state(bus)
 }
@@ -80,6 +85,13 @@ fn dead_letters(bus: &Bus) -> Vec<QueueMessageJson> {
         body: message.body.into(),
     };
     bus.dead_letters().into_iter().map(message).collect()
+}
+
+/// What the stack has used since its start.
+fn usage(bus: &Bus, meter: &UsageMeter) -> Usage {
+    let calls = bus.put_events_calls();
+    let entries = calls.iter().map(|call| call.entries as u64).sum();
+    Usage { put_events_calls: calls.len() as u64, put_events_entries: entries, ..meter.usage() }
 }
 
 async fn set_faults(State(bus): State<Bus>, Json(faults): Json<Faults>) -> StatusCode {

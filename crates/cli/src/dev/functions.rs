@@ -53,6 +53,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+    use daybook_event_store::cache::Cache;
     use daybook_table::AggregateKey;
     use daybook_test_support::commands::execute;
     use daybook_test_support::stream_record;
@@ -63,20 +64,19 @@ mod tests {
 
     use super::*;
 
-    /// An aggregate whose state before the first event can panic, which the decider does not catch.
+    /// An aggregate whose state can panic when the store drops it, which the decider does not catch.
     struct Overflow;
 
     static PANICS: AtomicBool = AtomicBool::new(false);
 
-    #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+    #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
     struct State {
         count: u32,
     }
 
-    impl Default for State {
-        fn default() -> Self {
-            assert!(!PANICS.load(Ordering::Relaxed), "the state before the first event panics");
-            Self { count: 0 }
+    impl Drop for State {
+        fn drop(&mut self) {
+            assert!(self.count == 0 || !PANICS.load(Ordering::Relaxed), "the state after the first event panics");
         }
     }
 
@@ -118,7 +118,9 @@ mod tests {
         let (model, key) = (registry.get("overflow").unwrap(), AggregateKey::new("overflow", "1"));
         execute(&table.direct_store(), model, &key, &[("Count", json!({}))]).await.unwrap();
 
-        let function = StreamFunction::Snapshotter(Arc::new(Snapshotter::new(registry, table.store())));
+        // Nothing is cached, so the state is dropped at the end of an invocation.
+        let store = table.store().with_cache(Cache::bounded(0, 0));
+        let function = StreamFunction::Snapshotter(Arc::new(Snapshotter::new(registry, store)));
         let image = json!({
             "pk": {"S": key.pk()}, "sk": {"S": "EVENT#000000000001"}, "snapshotDue": {"BOOL": true},
         });

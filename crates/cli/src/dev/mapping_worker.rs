@@ -12,8 +12,10 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::checkpoints::{ShardCheckpoint, reader_of_stream};
 use super::discarded::DiscardedRecords;
 use super::functions::StreamFunction;
+use super::mapping_states::{MappingStates, ShardState, result_of};
 use super::stop::StopSignal;
 use super::stream::TableStream;
+use super::usage::UsageMeter;
 
 /// Maximum records that are read from a shard before the mapping accepts them.
 const READ_AHEAD: usize = 1000;
@@ -30,6 +32,8 @@ pub(super) struct MappingWorker {
     /// Where checkpoints are stored; without it, the mapping begins at the start of the stream.
     pub(super) file: Option<StateFile>,
     pub(super) discarded: DiscardedRecords,
+    pub(super) states: MappingStates,
+    pub(super) meter: UsageMeter,
     pub(super) stop: StopSignal,
 }
 
@@ -57,7 +61,7 @@ impl MappingWorker {
     async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str, mut checkpoint: ShardCheckpoint) {
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
-        let (mut settled, mut ended, mut stopping) = (false, false, false);
+        let (mut settled, mut ended, mut stopping, mut last_result) = (false, false, false, None);
         loop {
             let wake = loop {
                 match mapping.poll(now()) {
@@ -67,9 +71,12 @@ impl MappingWorker {
                     Step::Wait { until } => break until,
                 }
             };
-            // Discarded records are stored by now. While many records are read, the position is not stored after each
-            // of them.
+            // Discarded records are stored by now. While many records are read, neither position nor state is stored
+            // after each of them.
             if settled || stopping || records.is_empty() {
+                let (waiting, oldest) = mapping.outstanding();
+                let state = ShardState { waiting, oldest, last_result };
+                self.states.set(self.function.name(), &self.event_name, shard, state);
                 checkpoint.save(mapping.position());
                 settled = false;
             }
@@ -79,6 +86,7 @@ impl MappingWorker {
             let pause = wake.map_or(Duration::MAX, |until| until.saturating_sub(now()));
             tokio::select! {
                 Some((batch, outcome)) = running.next(), if !running.is_empty() => {
+                    last_result = Some(result_of(&outcome));
                     mapping.settle(batch, outcome, now());
                     settled = true;
                 }
@@ -102,12 +110,13 @@ impl MappingWorker {
     }
 
     async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
+        self.meter.count_invocation(self.function.name());
         let outcome = self.function.invoke(batch.payload(), self.timeout).await;
         (batch, outcome)
     }
 }
 
 /// The mapping's clock: the time since 1970.
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

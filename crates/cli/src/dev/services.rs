@@ -1,4 +1,4 @@
-//! The services of the local stack: DynamoDB, EventBridge and SQS.
+//! The services of the local stack: DynamoDB, EventBridge and SQS, and the bucket of discarded records.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use daybook_local_aws::state::StateFile;
 use daybook_settings::Environment;
 
 use super::args::DevArgs;
+use super::discarded::DiscardedRecords;
 use super::error::DevError;
 use super::servers::listen;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
@@ -28,6 +29,8 @@ pub(super) struct Services {
     pub(super) file: Option<StateFile>,
     /// The stack's own EventBridge and SQS; without a server if both are external.
     pub(super) bus: Bus,
+    /// The discarded records, whose bucket is at the endpoint of the bus.
+    pub(super) discarded: DiscardedRecords,
     bus_server: Option<Server>,
     /// The endpoints that the environment names, by variable.
     pub(super) elsewhere: Vec<(&'static str, String)>,
@@ -48,10 +51,12 @@ impl Services {
             file = args.data.as_deref().map(StateFile::open).transpose()?;
         }
         let bus = file.clone().map_or_else(|| Ok(Bus::new()), Bus::with_file)?;
+        let discarded = DiscardedRecords::new(file.clone())?;
         let mut bus_server = None;
         if !(is_elsewhere(EVENTBRIDGE_ENDPOINT) && is_elsewhere(SQS_ENDPOINT)) {
             let listener = listen(args.host, args.bus_port, "--bus-port").await?;
-            bus_server = Some(Server::serve(listener, bus.router()).map_err(StartError::from)?);
+            bus_server =
+                Some(Server::serve(listener, bus.router().merge(discarded.bucket.router())).map_err(StartError::from)?);
         }
         let bus_url = bus_server.as_ref().map(Server::url);
         Ok(Self {
@@ -61,6 +66,7 @@ impl Services {
             database,
             file,
             bus,
+            discarded,
             bus_server,
             elsewhere,
         })

@@ -9,6 +9,7 @@ use axum::middleware;
 use daybook_command_handler::{Api, ApiSettings};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::EventStore;
+use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
@@ -25,11 +26,13 @@ use super::checkpoints::reader_of_stream;
 use super::discarded::DiscardedRecords;
 use super::error::DevError;
 use super::functions::StreamFunction;
+use super::mapping_states::MappingStates;
 use super::mapping_worker::MappingWorker;
 use super::servers::{listen, read_whole};
 use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
+use super::usage::{UsageMeter, count_request};
 use super::{endpoints, environment};
 
 /// How long requests and invocations may continue after the stop.
@@ -58,15 +61,24 @@ impl Stack {
         let messages = services.bus.subscribe();
 
         let (_, api_environment) = environment::function(&template, "command-handler", &services.sqs)?;
-        let store = create_table(&services, &api_environment).await?;
+        let meter = UsageMeter::default();
+        // An external DynamoDB checks signatures.
+        let dynamodb = &services.dynamodb;
+        let dynamodb = if services.database.is_some() { meter.metered(dynamodb) } else { dynamodb.clone() };
+        let store = create_table(&services, &dynamodb, &api_environment).await?;
         let table_name = api_environment.required("TABLE_NAME")?;
-        let discarded = DiscardedRecords::new(services.file.clone());
+        let discarded = services.discarded.clone();
+        let states = MappingStates::default();
         let (stop, stop_signal) = StopSignal::new();
-        let workers = start_stream_functions(&template, &services, &table_name, &discarded, &stop_signal).await?;
+        let reports = MappingReports { discarded: discarded.clone(), states: states.clone(), meter: meter.clone() };
+        let workers =
+            start_stream_functions(&template, &services, &dynamodb, &table_name, &reports, &stop_signal).await?;
 
         let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
-        let api = daybook_command_handler::router(api).layer(middleware::from_fn(identify));
-        let router = api.merge(endpoints::router(services.bus.clone(), discarded));
+        let api = daybook_command_handler::router(api)
+            .layer(middleware::from_fn(identify))
+            .layer(middleware::from_fn_with_state(meter.clone(), count_request));
+        let router = api.merge(endpoints::router(services.bus.clone(), discarded, states, meter));
         let router = router.layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;
@@ -130,8 +142,12 @@ fn read_template(path: &Path) -> Result<Template, DevError> {
 }
 
 /// Creates the table if it does not exist. Returns the store of the API over it.
-async fn create_table(services: &Services, environment: &Environment) -> Result<EventStore, DevError> {
-    let store = EventStore::new(&services.dynamodb, daybook_command_handler::store_settings(environment)?);
+async fn create_table(
+    services: &Services,
+    dynamodb: &SdkConfig,
+    environment: &Environment,
+) -> Result<EventStore, DevError> {
+    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(environment)?);
     store.admin().create_table().await.map_err(|source| {
         match (&services.database, services.dynamodb.endpoint_url()) {
             (None, Some(url)) => DevError::Elsewhere { url: url.to_owned(), source },
@@ -141,12 +157,20 @@ async fn create_table(services: &Services, environment: &Environment) -> Result<
     Ok(store)
 }
 
+/// Where the event source mappings report what they do.
+struct MappingReports {
+    discarded: DiscardedRecords,
+    states: MappingStates,
+    meter: UsageMeter,
+}
+
 /// Starts a worker for each event source mapping that the template declares for the stream functions.
 async fn start_stream_functions(
     template: &Template,
     services: &Services,
+    dynamodb: &SdkConfig,
     table_name: &str,
-    discarded: &DiscardedRecords,
+    reports: &MappingReports,
     stop: &StopSignal,
 ) -> Result<JoinSet<()>, DevError> {
     let (relay, environment) = environment::function(template, "stream-relay", &services.sqs)?;
@@ -159,7 +183,7 @@ async fn start_stream_functions(
     let relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;
-    let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(&services.dynamodb, settings));
+    let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(dynamodb, settings));
 
     let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
     let mut workers = JoinSet::new();
@@ -170,6 +194,7 @@ async fn start_stream_functions(
     ] {
         for (name, event) in &declared.streams {
             readers.push(reader_of_stream(function.name(), name, &stream.arn));
+            reports.states.add(function.name(), name, event.enabled);
             if !event.enabled {
                 continue;
             }
@@ -180,7 +205,9 @@ async fn start_stream_functions(
                 event: event.clone(),
                 stream: stream.clone(),
                 file: services.file.clone(),
-                discarded: discarded.clone(),
+                discarded: reports.discarded.clone(),
+                states: reports.states.clone(),
+                meter: reports.meter.clone(),
                 stop: stop.clone(),
             };
             workers.spawn(worker.run());

@@ -1,29 +1,29 @@
 //! The dead-letter queue.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::SdkError;
+use aws_sdk_sqs::operation::receive_message::ReceiveMessageError;
 use aws_sdk_sqs::types::{
-    ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, QueueAttributeName,
+    ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName,
+    QueueAttributeName,
 };
 use daybook_function_runtime::with_causes;
+use futures_util::{StreamExt, stream};
 
 use super::dead_letter_message::DeadLetterMessage;
 use super::error::OperatorError;
-use super::interrupt::Interrupt;
-use super::progress::ProgressLine;
 
 /// Maximum messages per SQS call.
-const BATCH_SIZE: usize = 10;
+pub(crate) const BATCH_SIZE: usize = 10;
 
-/// With a wait time, SQS queries all of its servers, so an empty response means that no message is visible.
+/// With a wait time, SQS queries all of its servers, so that an empty response usually means that no message is visible.
 const WAIT_SECONDS: i32 = 1;
 
-/// How long messages that are only read stay hidden if the process ends before it puts them back.
-pub(crate) const READ_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The number of concurrent calls that make messages visible again.
+const CONCURRENT_CALLS: usize = 4;
 
 /// The longest visibility time-out that SQS allows.
 const MAX_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
@@ -42,8 +42,15 @@ pub(crate) struct QueueCounts {
     pub(crate) hidden: u64,
 }
 
+impl QueueCounts {
+    pub(crate) fn total(self) -> u64 {
+        self.visible + self.hidden
+    }
+}
+
 impl DeadLetterQueue {
-    pub(crate) fn new(client: Client, url: String) -> Self {
+    /// The queue with this URL.
+    pub fn new(client: Client, url: String) -> Self {
         Self { client, url }
     }
 
@@ -64,50 +71,33 @@ impl DeadLetterQueue {
         })
     }
 
-    /// Receives a maximum of `limit` messages, until the queue returns no new message. Hides them from other readers for
-    /// `visibility_timeout`.
+    /// Receives a maximum of `count` of the visible messages, with all of their attributes. Hides them from other readers for
+    /// `visibility_timeout`. Returns `None` if the queue has as many received messages as SQS allows.
     pub(crate) async fn receive(
         &self,
-        limit: usize,
+        count: usize,
         visibility_timeout: Duration,
-        interrupt: &Interrupt,
-    ) -> Result<Vec<DeadLetterMessage>, OperatorError> {
-        let progress = ProgressLine::spinner();
+    ) -> Result<Option<Vec<Message>>, OperatorError> {
         let hidden_seconds = visibility_timeout.min(MAX_VISIBILITY_TIMEOUT).as_secs();
-        // By SQS's id: a message may be received twice, and only its latest receipt handle is valid.
-        let mut received: BTreeMap<String, DeadLetterMessage> = BTreeMap::new();
-        while received.len() < limit && !interrupt.is_set() {
-            let count = BATCH_SIZE.min(limit - received.len());
-            let response = self
-                .client
-                .receive_message()
-                .queue_url(&self.url)
-                .max_number_of_messages(i32::try_from(count).unwrap_or(i32::MAX))
-                .visibility_timeout(i32::try_from(hidden_seconds).unwrap_or(i32::MAX))
-                .wait_time_seconds(WAIT_SECONDS)
-                .send()
-                .await;
-            let response = match response {
-                Ok(response) => response,
-                Err(error) => {
-                    self.put_back(&received.into_values().collect::<Vec<_>>()).await;
-                    return Err(call_failed("receive messages from the queue", error));
-                }
-            };
-            let before = received.len();
-            let messages = response.messages.unwrap_or_default().into_iter().filter_map(DeadLetterMessage::new);
-            received.extend(messages.map(|message| (message.sqs_id.clone(), message)));
-            if received.len() == before {
-                break;
-            }
-            progress.set_message(format!("{} dead-letter messages", received.len()));
+        let call = self
+            .client
+            .receive_message()
+            .queue_url(&self.url)
+            .max_number_of_messages(i32::try_from(count).unwrap_or(i32::MAX))
+            .visibility_timeout(i32::try_from(hidden_seconds).unwrap_or(i32::MAX))
+            .wait_time_seconds(WAIT_SECONDS)
+            .message_system_attribute_names(MessageSystemAttributeName::All)
+            .message_attribute_names("All");
+        match call.send().await {
+            Ok(response) => Ok(Some(response.messages.unwrap_or_default())),
+            Err(error) if error.as_service_error().is_some_and(ReceiveMessageError::is_over_limit) => Ok(None),
+            Err(error) => Err(call_failed("receive messages from the queue", error)),
         }
-        Ok(received.into_values().collect())
     }
 
     /// Makes messages visible to other readers again. If that fails, they become visible when their time-out ends.
     pub(crate) async fn put_back(&self, messages: &[DeadLetterMessage]) {
-        for batch in messages.chunks(BATCH_SIZE) {
+        let put_back = async |batch: &[DeadLetterMessage]| {
             let entry = |(id, message): (usize, &DeadLetterMessage)| {
                 ChangeMessageVisibilityBatchRequestEntry::builder()
                     .id(id.to_string())
@@ -124,7 +114,8 @@ impl DeadLetterQueue {
                     "dead-letter messages stay hidden until their time-out ends"
                 );
             }
-        }
+        };
+        stream::iter(messages.chunks(BATCH_SIZE)).for_each_concurrent(CONCURRENT_CALLS, put_back).await;
     }
 
     /// Deletes messages. Returns those that could not be deleted, each with the reason.

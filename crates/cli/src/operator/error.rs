@@ -33,6 +33,12 @@ pub enum OperatorError {
         /// Why it failed.
         source: StoreError,
     },
+    /// The table could be read, but what was read cannot be printed.
+    #[error("cannot read it: {cause}")]
+    Read {
+        /// Why.
+        cause: String,
+    },
     /// The table does not exist.
     #[error(
         "the table {table:?} does not exist in the region {region}, at {endpoint}; check TABLE_NAME or --table, AWS_REGION and \
@@ -54,6 +60,16 @@ pub enum OperatorError {
         /// The error that it returned.
         cause: String,
     },
+    /// A call to another service failed.
+    #[error("cannot call {service} at {endpoint}: {cause}")]
+    Call {
+        /// The service.
+        service: &'static str,
+        /// Its URL.
+        endpoint: String,
+        /// The error that it returned.
+        cause: String,
+    },
     /// The bus does not exist.
     #[error("{0}; nothing was sent")]
     NoSuchBus(NoSuchBus),
@@ -71,6 +87,14 @@ pub enum OperatorError {
         /// How to go on.
         next: String,
     },
+    /// A file cannot be written or read.
+    #[error("{doing}")]
+    File {
+        /// What was being done.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// A checkpoint file cannot be read, written or deleted.
     #[error("cannot use the checkpoint {}", file.display())]
     Checkpoint {
@@ -79,13 +103,13 @@ pub enum OperatorError {
         /// Why not.
         source: io::Error,
     },
-    /// A file cannot be written or read.
-    #[error("{doing}")]
-    File {
-        /// What was being done.
-        doing: String,
-        /// Why it failed.
-        source: io::Error,
+    /// The API does not respond.
+    #[error("the API at {url} does not respond: {cause}; check --url")]
+    Api {
+        /// Its URL.
+        url: String,
+        /// Why.
+        cause: String,
     },
     /// Standard output cannot be written.
     #[error("cannot write the output")]
@@ -99,13 +123,16 @@ impl OperatorError {
             Self::Usage(_) | Self::Setting { .. } => 2,
             Self::Registration(_)
             | Self::Store { .. }
+            | Self::Read { .. }
             | Self::MissingTable { .. }
             | Self::Queue { .. }
+            | Self::Call { .. }
             | Self::NoSuchBus(_)
             | Self::BusNotChecked { .. }
             | Self::Bus { .. }
-            | Self::Checkpoint { .. }
             | Self::File { .. }
+            | Self::Checkpoint { .. }
+            | Self::Api { .. }
             | Self::Output(_) => 3,
         }
     }

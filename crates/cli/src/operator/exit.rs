@@ -10,6 +10,8 @@ pub enum Exit {
     Clean = 0,
     /// The command is done, and has printed findings or items that it could not process.
     Findings = 1,
+    /// The command is done, and nothing is wrong with what it could check, but it could not check everything.
+    Incomplete = 3,
     /// Ctrl-C ended the command.
     Interrupted = 130,
     /// The reader of the output has closed it; shells report the same number for a closed pipe.

@@ -1,9 +1,16 @@
 //! Progress on standard error, if that is a terminal.
 
+use std::io::{self, IsTerminal};
+
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The length of a bar that shows a fraction instead of a count.
 const FRACTION_STEPS: u64 = 1000;
+
+/// Whether standard error is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    io::stderr().is_terminal()
+}
 
 /// A progress bar or spinner; dropping it clears it.
 #[derive(Debug)]

@@ -8,19 +8,20 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use aws_sdk_sqs::config::ProvideCredentials;
 use axum::http::Uri;
 use clap::Args;
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_function_runtime::SdkConfig;
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
 use serde_json::{Value, json};
 
 use super::checkpoint::CheckpointOwner;
+use super::credentials::aws_config;
 use super::dead_letter_queue::DeadLetterQueue;
+use super::discarded_objects::DiscardedObjects;
 use super::error::OperatorError;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+use crate::http::Signer;
 
 /// The end of each operator command's `--help`.
 pub const STACK_HELP: &str = "\
@@ -34,11 +35,12 @@ To select the stack:
     export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
+    export AWS_ENDPOINT_URL_S3=http://127.0.0.1:8001 DISCARDED_RECORDS_BUCKET=daybook-discarded
   For the local stack, other settings have the defaults of the functions, except FEED_DELAY_MS, which is 0.
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
-setting, or no region or credentials; 3 AWS did not allow or complete the operation, or the output could not be written;
-130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
+setting, or no region or credentials; 3 AWS did not allow or complete the operation or part of it, or the output could not
+be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
 
 /// Which table.
 #[derive(Clone, Debug, Default, Args)]
@@ -71,6 +73,27 @@ pub struct QueueArgs {
     /// The URL of the dead-letter queue.
     #[arg(long, env = "DLQ_URL", value_name = "URL", hide_env_values = true)]
     pub dlq_url: Option<String>,
+}
+
+/// Which bucket.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which stack")]
+pub struct DiscardedArgs {
+    /// The bucket of discarded records.
+    #[arg(long, env = "DISCARDED_RECORDS_BUCKET", value_name = "NAME", hide_env_values = true)]
+    pub discarded_bucket: Option<String>,
+}
+
+/// Which relay.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which stack")]
+pub struct RelayArgs {
+    /// The name of the relay's function.
+    #[arg(long, env = "STREAM_RELAY_NAME", value_name = "NAME", hide_env_values = true)]
+    pub relay_function: Option<String>,
+    /// The log group of the relay.
+    #[arg(long, env = "STREAM_RELAY_LOGS", value_name = "NAME", hide_env_values = true)]
+    pub relay_logs: Option<String>,
 }
 
 /// The environment variables of some settings.
@@ -238,6 +261,40 @@ impl QueueArgs {
     }
 }
 
+impl DiscardedArgs {
+    /// The name of the bucket.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn name(&self, environment: &Environment) -> Result<String, OperatorError> {
+        let name = "DISCARDED_RECORDS_BUCKET";
+        let options = [TargetOption { flag: "--discarded-bucket", name, value: &self.discarded_bucket }];
+        read_settings(environment, &options, |given| given.required(name))
+    }
+
+    pub(crate) async fn connect(&self, environment: &Environment) -> Result<DiscardedObjects, OperatorError> {
+        DiscardedObjects::connect(environment, self.name(environment)?).await
+    }
+}
+
+impl RelayArgs {
+    /// The names of the function and of its log group.
+    ///
+    /// # Errors
+    ///
+    /// When one is missing.
+    pub fn names(&self, environment: &Environment) -> Result<(String, String), OperatorError> {
+        let options = [
+            TargetOption { flag: "--relay-function", name: "STREAM_RELAY_NAME", value: &self.relay_function },
+            TargetOption { flag: "--relay-logs", name: "STREAM_RELAY_LOGS", value: &self.relay_logs },
+        ];
+        read_settings(environment, &options, |given| {
+            Ok((given.required("STREAM_RELAY_NAME")?, given.required("STREAM_RELAY_LOGS")?))
+        })
+    }
+}
+
 /// Reads settings from the options, and the settings without an option value from the environment.
 fn read_settings<T>(
     environment: &Environment,
@@ -253,29 +310,32 @@ fn read_settings<T>(
 
 /// Whether the environment names a loopback endpoint for the service, as for the local stack.
 fn is_local(environment: &Environment, variable: &str) -> bool {
-    let uri = environment.optional(variable).and_then(|url| url.parse::<Uri>().ok());
+    environment.optional(variable).is_some_and(|url| is_loopback(&url))
+}
+
+/// Whether the environment names a table on this machine.
+pub(crate) fn is_local_table(environment: &Environment) -> bool {
+    is_local(environment, DYNAMODB_ENDPOINT)
+}
+
+/// Whether a URL is on this machine.
+pub(crate) fn is_loopback(url: &str) -> bool {
+    let uri = url.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The configuration of a service: at the endpoint or in the account that the environment names.
-async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
-    let config = service_config(environment, variable, None).await;
-    if config.region().is_none() {
-        return Err(OperatorError::Usage(
-            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment contains".to_owned(),
-        ));
-    }
-    let why_not = match config.credentials_provider() {
-        None => "no credentials provider is configured".to_owned(),
-        Some(provider) => match provider.provide_credentials().await {
-            Ok(_) => return Ok(config),
-            Err(error) => daybook_function_runtime::with_causes(&error),
-        },
-    };
-    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
-    Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
+/// Signs requests to a service of AWS, with the operator's credentials.
+pub(crate) async fn signer(
+    environment: &Environment,
+    variable: &str,
+    service: &'static str,
+) -> Result<Signer, OperatorError> {
+    let config = aws_config(environment, variable).await?;
+    let region = config.region().map(ToString::to_string).unwrap_or_default();
+    let credentials = config.credentials_provider().expect("aws_config checks that there are credentials");
+    Ok(Signer::new(credentials, region, service))
 }
 
 /// The error of a wrong setting. It names the option if that was given, or else the variable.

@@ -68,6 +68,8 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
         (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "FEED_DELAY_MS", ""),
+        (&["feed"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["feed"], "FEED_DELAY_MS", ""),
         (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&["export", "-"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&import, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
@@ -209,7 +211,10 @@ async fn help_of_each_operator_command_explains_stack_and_exit_status() {
 }
 
 /// The commands that read the table, each with what it needs.
-const TABLE_COMMANDS: [&[&str]; 5] = [
+const TABLE_COMMANDS: [&[&str]; 8] = [
+    &["get", "account/1"],
+    &["events", "account/1"],
+    &["feed"],
     &["verify"],
     &["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2027-01-02T00:00:00Z"],
     &["snapshot", "rebuild"],
@@ -238,7 +243,8 @@ fn exit_status_is_3_when_a_service_cannot_be_reached() {
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", held.local_addr().unwrap());
-    let queue_commands: [&[&str]; 3] = [&["dlq", "list"], &["dlq", "show", "1"], &["dlq", "redrive"]];
+    let queue_commands: [&[&str]; 5] =
+        [&["dlq", "list"], &["dlq", "show", "1"], &["dlq", "stats"], &["dlq", "redrive"], &["dlq", "delete", "1"]];
     let start = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(words).env_clear().env("TABLE_NAME", "daybook-dev").env("EVENT_BUS_NAME", "b");
@@ -290,8 +296,8 @@ async fn summary_in_json_reports_whether_it_was_a_dry_run() {
         let stdout = text(&output.stdout);
         serde_json::from_str::<serde_json::Value>(stdout.lines().last().unwrap()).unwrap()["summary"].clone()
     };
-    let republish = TABLE_COMMANDS[1];
-    for words in [republish, &["dlq", "redrive"]] {
+    let republish = TABLE_COMMANDS[4];
+    for words in [republish, &["dlq", "redrive"], &["dlq", "delete", "--unreadable"]] {
         for (options, expected) in [(["--json"].as_slice(), true), (&["--json", "--yes"], false)] {
             let output = daybook(Some(&setup), words.iter().chain(options)).await;
             assert_eq!(summary(&output)["dryRun"], expected, "{words:?} {options:?}: {}", text(&output.stderr));
@@ -329,6 +335,8 @@ fn completions_of_each_shell_contain_all_commands() {
             "rebuild",
             "export",
             "import",
+            "load",
+            "check-deployment",
         ] {
             assert!(script.contains(command), "{shell}: {command}");
         }

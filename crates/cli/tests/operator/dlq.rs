@@ -202,8 +202,10 @@ async fn redrive_of_a_long_queue_reads_all_messages_up_to_the_limit() {
     let rows = setup.outbox("todo/1").await;
     send_to_queue(&setup, &rows.iter().collect::<Vec<_>>(), "X").await;
     assert_eq!(setup.daybook("dlq list").await.expect(Exit::Clean).len(), 26);
-    assert_eq!(setup.daybook("dlq list --limit 12").await.expect(Exit::Clean).len(), 13);
-    setup.daybook("dlq redrive --yes --limit 12 --rate 100000").await.expect(Exit::Clean);
+    let lines = setup.daybook("dlq list --limit 12").await.expect(Exit::Findings);
+    assert_eq!(lines.len(), 13);
+    assert!(lines[12].ends_with("; SQS counts about 13 more that this run did not receive"), "{lines:?}");
+    setup.daybook("dlq redrive --yes --limit 12 --rate 100000").await.expect(Exit::Findings);
     assert_eq!(setup.bus.queued().len(), 13);
     setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Clean);
     assert!(setup.bus.queued().is_empty());
@@ -232,16 +234,19 @@ async fn redrive_with_a_closed_output_leaves_no_message_hidden_and_deletes_every
 async fn redrive_counts_messages_that_other_readers_have() {
     let (setup, ..) = setup().await;
     assert_eq!(receive_all(&setup).await, 6);
-    let lines = setup.daybook("dlq redrive").await.expect(Exit::Clean);
+    let lines = setup.daybook("dlq redrive").await.expect(Exit::Findings);
     let expected = "0 messages would be sent; about 6 more are hidden because another reader received them; this was a dry run, --yes sends them";
     assert_eq!(lines, [expected]);
-    let lines = setup.daybook("dlq redrive --yes").await.expect(Exit::Clean);
+    let lines = setup.daybook("dlq redrive --yes").await.expect(Exit::Findings);
     assert!(
         lines[0].ends_with("0 not sent; about 6 more are hidden because another reader received them"),
         "{lines:?}"
     );
-    let lines = setup.daybook("dlq redrive --yes --json").await.expect(Exit::Clean);
-    assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"]["hidden"], 6);
+    let lines = setup.daybook("dlq redrive --yes --json").await.expect(Exit::Findings);
+    let summary = serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"].clone();
+    assert_eq!((&summary["hidden"], &summary["notReceived"]), (&json!(6), &json!(0)));
+    let lines = setup.daybook("dlq list").await.expect(Exit::Findings);
+    assert!(lines[0].ends_with("; about 6 more are hidden because another reader received them"), "{lines:?}");
 }
 
 #[tokio::test]
@@ -299,4 +304,195 @@ async fn queue_that_does_not_exist_is_reported() {
         let error = setup.daybook(&format!("dlq {command} --dlq-url {}x", setup.queue_url())).await.ended.unwrap_err();
         assert!(error.to_string().contains("QueueDoesNotExist: The specified queue does not exist."), "{error}");
     }
+}
+
+/// Dead-letter messages of one to-do, in the queue.
+async fn long_queue(messages: usize) -> (Setup, Vec<OutboxItem>) {
+    let setup = Setup::new().await;
+    setup.todo("1", messages).await;
+    let rows = setup.outbox("todo/1").await;
+    send_to_queue(&setup, &rows.iter().collect::<Vec<_>>(), "X").await;
+    (setup, rows)
+}
+
+#[tokio::test]
+async fn list_and_redrive_see_all_messages_although_some_responses_are_empty() {
+    let (setup, rows) = long_queue(60).await;
+    let empty = json!({"body": "{}"});
+    let faults = json!({"receiveMessage": [{}, {}, {}, {}, empty, empty, empty, empty, {}, empty]});
+    setup.fail(faults.clone());
+    let lines = setup.daybook("dlq list").await.expect(Exit::Clean);
+    assert_eq!(lines.len(), 61);
+    assert!(lines[60].starts_with("60 of 60 dead-letter messages listed"), "{}", lines[60]);
+    setup.fail(faults);
+    setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Clean);
+    assert!(setup.bus.queued().is_empty());
+    assert_eq!(setup.sent(), rows.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn list_and_redrive_that_do_not_receive_all_messages_report_it_with_status_1() {
+    let (setup, _) = long_queue(60).await;
+    let partly = json!({"receiveMessage": [{}, {}, {}, {}, {"body": "{}", "forever": true}]});
+    setup.fail(partly.clone());
+    let lines = setup.daybook("dlq list").await.expect(Exit::Findings);
+    assert!(lines[40].starts_with("40 of 40 dead-letter messages listed"), "{}", lines[40]);
+    assert!(lines[40].ends_with("; SQS counts about 20 more that this run did not receive"), "{}", lines[40]);
+    setup.fail(partly.clone());
+    setup.daybook("dlq stats").await.expect(Exit::Findings);
+    setup.fail(partly.clone());
+    setup.daybook("dlq redrive").await.expect(Exit::Findings);
+    setup.fail(partly);
+    let lines = setup.daybook("dlq redrive --yes --rate 100000 --json").await.expect(Exit::Findings);
+    let summary: Value = serde_json::from_str(&lines[40]).unwrap();
+    assert_eq!((&summary["summary"]["sent"], &summary["summary"]["notReceived"]), (&json!(40), &json!(20)));
+    setup.fail(json!({}));
+    setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Clean);
+    assert!(setup.bus.queued().is_empty());
+}
+
+#[tokio::test]
+async fn list_of_a_queue_with_too_many_received_messages_reports_what_it_did_not_see() {
+    let (setup, _) = long_queue(15).await;
+    setup.fail(json!({"receiveMessage": [{}, {"code": "OverLimit"}, {"code": "OverLimit"}, {"code": "OverLimit"}]}));
+    let lines = setup.daybook("dlq list").await.expect(Exit::Findings);
+    assert!(lines[10].ends_with("; SQS counts about 5 more that this run did not receive"), "{lines:?}");
+    assert_eq!(setup.daybook("dlq list").await.expect(Exit::Clean).len(), 16);
+}
+
+#[tokio::test]
+async fn read_that_ends_early_leaves_no_message_hidden() {
+    let setup = Setup::new().await;
+    for n in 0..60 {
+        send_text_to_queue(&setup, &format!("not from the relay {n}")).await;
+    }
+    let lines = setup.daybook_until("dlq show --unreadable", 1).await.expect(Exit::Interrupted);
+    assert_eq!(lines.len(), 40);
+    assert_eq!(setup.daybook("dlq list").await.expect(Exit::Clean).len(), 61);
+    // The output is closed while messages are received.
+    setup.daybook_unread("dlq show --unreadable", 1).await.expect(Exit::Unread);
+    assert_eq!(setup.daybook("dlq list").await.expect(Exit::Clean).len(), 61);
+    // A call fails while messages are received.
+    setup.fail(json!({"receiveMessage": [{}, {"http": 403, "code": "AccessDeniedException", "forever": true}]}));
+    assert!(matches!(setup.daybook("dlq list").await.ended, Err(OperatorError::Queue { .. })));
+    setup.fail(json!({}));
+    assert_eq!(setup.daybook("dlq list").await.expect(Exit::Clean).len(), 61);
+}
+
+#[tokio::test]
+async fn unreadable_messages_can_be_selected() {
+    let (setup, ..) = setup().await;
+    send_text_to_queue(&setup, "hello").await;
+    let lines = setup.daybook("dlq list --unreadable").await.expect(Exit::Clean);
+    assert!(lines[2].starts_with("2 of 7 dead-letter messages listed, 2 of them unsendable"), "{lines:?}");
+    let lines = setup.daybook("dlq show --unreadable").await.expect(Exit::Clean);
+    assert!(lines.contains(&"hello".to_owned()) && lines.join("").contains(r#""odd": true"#), "{lines:?}");
+    let lines = setup.daybook("dlq delete --unreadable --yes").await.expect(Exit::Clean);
+    assert_eq!(lines[2], "2 messages deleted, 0 that SQS did not delete; 0 ids not found");
+    assert_eq!(setup.bus.queued().len(), 5);
+    assert!(all_are_visible(&setup).await);
+}
+
+#[tokio::test]
+async fn delete_without_yes_deletes_nothing_and_with_yes_only_the_selected_messages() {
+    let (setup, first, others) = setup().await;
+    let ids = format!("{} {}", first[0].message_id, setup.bus.queued()[3].message_id);
+    let lines = setup.daybook(&format!("dlq delete {ids}")).await.expect(Exit::Clean);
+    assert!(lines[0].starts_with("would-delete ") && lines[0].contains(" todo/1 1 "), "{lines:?}");
+    assert!(lines[1].ends_with("is unsendable: it contains a record that could not be read (NewImage)"), "{lines:?}");
+    let summary = "2 messages would be deleted; this was a dry run, --yes deletes them; 0 ids not found";
+    assert_eq!(lines[2], summary);
+    assert!(setup.bus.queued().len() == 6 && all_are_visible(&setup).await);
+
+    let lines = setup.daybook(&format!("dlq delete {ids} nothing --yes")).await.expect(Exit::Findings);
+    assert!(lines[..2].iter().all(|line| line.starts_with("deleted ")), "{lines:?}");
+    assert_eq!(lines[2], "2 messages deleted, 0 that SQS did not delete; 1 ids not found");
+    let left: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
+    assert_eq!(left.len(), 4);
+    for row in [&first[1], &first[2], &others[0], &others[1]] {
+        assert!(left.iter().any(|body| body.contains(&row.message_id)), "{left:?}");
+    }
+    assert!(all_are_visible(&setup).await);
+
+    // A message that SQS does not delete is reported.
+    setup.fail(json!({"deleteMessage": [{"failEntries": [{"index": 0, "code": "InternalError"}]}]}));
+    let lines = setup.daybook("dlq delete --type todo --yes --json").await.expect(Exit::Findings);
+    let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let outcomes: Vec<_> = lines.iter().filter_map(|line| line["outcome"].as_str()).collect();
+    assert_eq!(outcomes, ["not-deleted", "deleted", "deleted"]);
+    assert_eq!(lines[3]["summary"]["dryRun"], false);
+}
+
+#[tokio::test]
+async fn delete_without_a_selection_is_a_usage_error() {
+    let (setup, ..) = setup().await;
+    let error = setup.daybook("dlq delete --yes").await.ended.unwrap_err();
+    assert!(error.to_string().starts_with("no messages are selected") && error.exit_code() == 2, "{error}");
+    assert_eq!(setup.bus.queued().len(), 6);
+}
+
+#[tokio::test]
+async fn delete_that_does_not_receive_all_messages_reports_it_unless_each_id_was_found() {
+    let (setup, rows) = long_queue(60).await;
+    let partly = json!({"receiveMessage": [{}, {}, {}, {}, {"body": "{}", "forever": true}]});
+    setup.fail(partly.clone());
+    setup.daybook(&format!("dlq delete {} --yes", rows[0].message_id)).await.expect(Exit::Clean);
+    setup.fail(partly);
+    setup.daybook("dlq delete --type todo --yes").await.expect(Exit::Findings);
+    assert_eq!(setup.bus.queued().len(), 19);
+}
+
+#[tokio::test]
+async fn export_writes_each_selected_message_with_body_and_attributes_to_a_new_file() {
+    let (setup, first, _) = setup().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let exported = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(path(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let lines = setup.daybook(&format!("dlq export {}", path("all"))).await.expect(Exit::Clean);
+    assert_eq!(lines, [format!("6 of 6 dead-letter messages exported to {}", path("all"))]);
+    let (all, queued) = (exported("all"), setup.bus.queued());
+    assert_eq!(all.len(), 6);
+    for message in &queued {
+        let line = all.iter().find(|line| line["id"] == message.message_id).unwrap();
+        assert_eq!(line["body"], message.body);
+        assert!(line["attributes"]["SentTimestamp"].is_string() && line["messageAttributes"].is_object(), "{line}");
+    }
+    let error = setup.daybook(&format!("dlq export {}", path("all"))).await.ended.unwrap_err();
+    assert_eq!((error.to_string(), error.exit_code()), (format!("cannot write the file {}", path("all")), 3));
+
+    let some = format!("dlq export {} --aggregate todo/1 --json", path("some"));
+    let lines = setup.daybook(&some).await.expect(Exit::Clean);
+    assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["summary"]["messages"], 3);
+    assert!(exported("some").iter().all(|line| line["body"].as_str().unwrap().contains(&first[0].pk)));
+    setup.daybook(&format!("dlq export {} --unreadable", path("unreadable"))).await.expect(Exit::Clean);
+    assert_eq!(exported("unreadable").len(), 1);
+    assert!(all_are_visible(&setup).await);
+}
+
+#[tokio::test]
+async fn stats_count_messages_by_error_type_and_age() {
+    let (setup, ..) = setup().await;
+    let lines = setup.daybook("dlq stats").await.expect(Exit::Clean);
+    let counts = [
+        "error MalformedDetail 3",
+        "error OversizedEntry 2",
+        "error unsendable 1",
+        "aggregate-type account 1",
+        "aggregate-type todo 4",
+        "aggregate-type unsendable 1",
+        "message-type TodoCreated 2",
+        "message-type TodoUpdated 2",
+        "message-type accountOverdrawn 1",
+        "message-type unsendable 1",
+        "age under-1h 6",
+    ];
+    assert_eq!(lines[..11], counts);
+    assert!(lines[11].starts_with("6 of 6 dead-letter messages counted, the oldest of 20"), "{lines:?}");
+    let lines = setup.daybook("dlq stats --json --type account").await.expect(Exit::Clean);
+    let first: Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!(first, json!({"by": "error", "value": "OversizedEntry", "messages": 1}));
+    assert!(all_are_visible(&setup).await);
 }

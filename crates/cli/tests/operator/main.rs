@@ -4,12 +4,17 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod binary;
+mod check_deployment;
 mod checkpoint;
+mod discarded;
 mod dlq;
 mod documents;
 mod export;
 mod import;
+mod load;
 mod moving;
+mod reads;
+mod relay_status;
 mod republish;
 mod shards;
 mod snapshot;

@@ -218,4 +218,10 @@ async fn rebuild_of_an_aggregate_with_lost_events_reports_a_failure() {
             setup.daybook(&format!("snapshot rebuild --aggregate todo/one{force}")).await.expect(Exit::Findings);
         assert_eq!(lines[0], "failed todo/one: event 1 is missing; the last event in the metadata is 1");
     }
+    // The events before the lost one can be read, and get a snapshot.
+    setup.todo("two", 2).await;
+    setup.commands("todo/two", &[("UpdateTodo", json!({"title": "Lost", "message": ""}))]).await;
+    setup.delete("todo/two", "EVENT#000000000003").await;
+    let lines = setup.daybook("snapshot rebuild --aggregate todo/two").await.expect(Exit::Findings);
+    assert_eq!(lines[0], "failed todo/two: event 3 is missing; the last event in the metadata is 3");
 }

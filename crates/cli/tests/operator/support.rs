@@ -114,17 +114,7 @@ impl Setup {
     }
 
     async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
-        let words = shlex::split(line).unwrap();
-        let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
-        let mut context = OperatorContext {
-            environment: self.environment().into_iter().collect::<Environment>(),
-            registry: aggregates::registry().unwrap(),
-            out: Box::new(screen.clone()),
-            interrupt: Interrupt::by(screen.stop.subscribe()),
-        };
-        let ended = command.run(&mut context).await;
-        let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
-        Printed { ended, lines: text.lines().map(str::to_owned).collect() }
+        run_command(self.environment().into_iter().collect(), line, screen).await
     }
 
     pub(crate) fn fail(&self, faults: Value) {
@@ -188,6 +178,25 @@ impl Setup {
         };
         self.bus.delivered().iter().map(|entry| id(&entry.detail)).collect()
     }
+}
+
+/// Runs a command in an environment, and interrupts it after it has printed `lines` lines.
+pub(crate) async fn daybook_in(environment: Environment, line: &str, lines: usize) -> Printed {
+    run_command(environment, line, Screen { lines, ..Screen::new() }).await
+}
+
+async fn run_command(environment: Environment, line: &str, screen: Screen) -> Printed {
+    let words = shlex::split(line).unwrap();
+    let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
+    let mut context = OperatorContext {
+        environment,
+        registry: aggregates::registry().unwrap(),
+        out: Box::new(screen.clone()),
+        interrupt: Interrupt::by(screen.stop.subscribe()),
+    };
+    let ended = command.run(&mut context).await;
+    let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
+    Printed { ended, lines: text.lines().map(str::to_owned).collect() }
 }
 
 pub(crate) fn key(aggregate: &str) -> AggregateKey {

@@ -142,6 +142,7 @@ impl Daybook {
         command.env("AWS_ENDPOINT_URL_EVENTBRIDGE", &self.bus).env("EVENT_BUS_NAME", "daybook");
         command.env("AWS_ENDPOINT_URL_SQS", &self.bus).env("EVENT_SOURCE", "daybook");
         command.env("DLQ_URL", format!("{}/000000000000/daybook-dlq", self.bus));
+        command.env("AWS_ENDPOINT_URL_S3", &self.bus).env("DISCARDED_RECORDS_BUCKET", "daybook-discarded");
         let output = command.output().unwrap();
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
     }

@@ -97,4 +97,16 @@ async fn discarded_records_survive_a_restart() {
     daybook.create_todo("2", "").await;
     let sent = daybook.list("/_dev/bus", 1).await;
     assert_eq!(sent[0]["resources"], json!(["todo/2"]));
+
+    // An operator sends it, and deletes the object, also for the next start.
+    let listed = daybook.operate(&["discarded", "list"]);
+    assert!(listed.contains(" stream-relay RetryAttemptsExhausted: 1 records of "), "{listed}");
+    assert!(listed.contains("messages: todo/1 1\n"), "{listed}");
+    let redriven = daybook.operate(&["discarded", "redrive", "--yes"]);
+    assert!(redriven.contains("1 messages sent, 1 objects deleted;"), "{redriven}");
+    assert_eq!(daybook.list("/_dev/bus", 2).await[1]["resources"], json!(["todo/1"]));
+    assert_eq!(daybook.end("INT").0.code(), Some(0));
+    let daybook = Daybook::start(Some(&data), &template);
+    assert!(daybook.operate(&["discarded", "list"]).starts_with("0 objects with 0 messages"));
+    assert_eq!(daybook.list("/_dev/discarded", 1).await, before);
 }

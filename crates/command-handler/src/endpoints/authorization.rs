@@ -1,4 +1,6 @@
 //! Checks of what callers may read. Commands are checked where they are decided.
+//!
+//! Where a function takes no caller, the reader is an operator, who can read the table anyway.
 
 use daybook_decider::{Access, Authorization, Caller, Folded, Model};
 use daybook_event_store::EventStore;
@@ -7,9 +9,9 @@ use daybook_table::AggregateKey;
 use crate::problem::{self, Problem};
 
 /// Returns `forbidden` if the caller may not do it.
-pub(super) fn require(
+pub(super) fn require<'a>(
     model: &dyn Model,
-    caller: &Caller,
+    caller: impl Into<Option<&'a Caller>>,
     access: Access<'_>,
     folded: Option<&Folded>,
 ) -> Result<(), Problem> {
@@ -17,12 +19,13 @@ pub(super) fn require(
 }
 
 /// Whether the caller may do it.
-pub(super) fn is_allowed(
+pub(super) fn is_allowed<'a>(
     model: &dyn Model,
-    caller: &Caller,
+    caller: impl Into<Option<&'a Caller>>,
     access: Access<'_>,
     folded: Option<&Folded>,
 ) -> Result<bool, Problem> {
+    let Some(caller) = caller.into() else { return Ok(true) };
     Ok(model.authorize(caller, access, folded).map_err(problem::internal)?.is_allowed())
 }
 
@@ -35,8 +38,9 @@ pub(super) async fn require_events(
     store: &EventStore,
     model: &dyn Model,
     key: &AggregateKey,
-    caller: &Caller,
+    caller: Option<&Caller>,
 ) -> Result<bool, Problem> {
+    let Some(caller) = caller else { return Ok(true) };
     let without_state = |access| model.authorize(caller, access, None).map_err(problem::internal);
     if [without_state(Access::Read)?, without_state(Access::ReadMeta)?] == [Authorization::Unrestricted; 2] {
         return Ok(true);

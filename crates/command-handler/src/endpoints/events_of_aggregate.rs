@@ -15,7 +15,7 @@ use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, default_limit, page,
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters, RequestCaller};
+use crate::request::{PathParameters, QueryParameters, RequestReader};
 use crate::response::EventJson;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -74,11 +74,11 @@ async fn events_of_aggregate(
     State(api): State<Api>,
     PathParameters((type_name, id)): PathParameters<(String, String)>,
     QueryParameters(query): QueryParameters<EventsQuery>,
-    RequestCaller(caller): RequestCaller,
+    RequestReader(caller): RequestReader,
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
     let limit = checked_limit(query.limit)?;
-    let shows_meta = require_events(&api.store, model, &key, &caller).await?;
+    let shows_meta = require_events(&api.store, model, &key, caller.as_ref()).await?;
     let found = api.store.events(&key, query.after, limit).await?;
     // Without events after `after`, the page is empty, but only if the aggregate exists.
     let is_empty = |page: &Page<RecordedEvent, u64>| page.items.is_empty() && page.unreadable.is_empty();

@@ -16,7 +16,7 @@ use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limi
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::{QueryParameters, RequestCaller};
+use crate::request::{QueryParameters, RequestReader};
 use crate::response::{EventJson, ULID};
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -92,15 +92,31 @@ pub(crate) struct FeedEventJson<'a> {
 async fn events_of_type(
     State(api): State<Api>,
     QueryParameters(query): QueryParameters<FeedQuery>,
-    RequestCaller(caller): RequestCaller,
+    RequestReader(caller): RequestReader,
 ) -> Result<Response, Problem> {
     let model = api.registry.with_event(&query.r#type);
     let model = model.ok_or_else(|| problem::unknown_event_type(&query.r#type))?;
     require(model, &caller, Access::Feed(&query.r#type), None)?;
     let shows_meta = is_allowed(model, &caller, Access::ReadMeta, None)?;
-    let limit = checked_limit(query.limit)?;
+    feed_of(&api, &[&query.r#type], FeedPosition { after: query.after, limit: query.limit }, shows_meta).await
+}
+
+/// Where a page of a feed begins, and the maximum number of its entries.
+pub(crate) struct FeedPosition {
+    pub(crate) after: Option<String>,
+    pub(crate) limit: usize,
+}
+
+/// A page of the feed of these event types.
+pub(crate) async fn feed_of(
+    api: &Api,
+    event_types: &[&str],
+    FeedPosition { after, limit }: FeedPosition,
+    shows_meta: bool,
+) -> Result<Response, Problem> {
+    let limit = checked_limit(limit)?;
     let settled_up_to = api.store.settled_up_to(Timestamp::now());
-    let found = api.store.feed(&query.r#type, cursor(query.after)?, limit, settled_up_to).await?;
+    let found = api.store.merged_feed(event_types, cursor(after)?, limit, settled_up_to).await?;
     let events = found.items.iter().map(|found| FeedEventJson {
         aggregate_type: &found.aggregate.aggregate_type,
         aggregate_id: &found.aggregate.id,
@@ -112,5 +128,6 @@ async fn events_of_type(
         settled_up_to: timestamp(settled_up_to),
         unreadable: report_unreadable(&found.unreadable),
     };
-    page(&body, found.more.then(|| format!("/events?type={}&after={}&limit={limit}", query.r#type, found.cursor)))
+    let event_type = event_types.first().copied().unwrap_or_default();
+    page(&body, found.more.then(|| format!("/events?type={event_type}&after={}&limit={limit}", found.cursor)))
 }

@@ -15,7 +15,7 @@ use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
 use crate::etag::{etag, is_none_match};
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters, RequestCaller};
+use crate::request::{PathParameters, QueryParameters, RequestReader};
 use crate::response::json_response;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -73,7 +73,7 @@ async fn get(
     State(api): State<Api>,
     PathParameters((type_name, id)): PathParameters<(String, String)>,
     QueryParameters(query): QueryParameters<StateQuery>,
-    RequestCaller(caller): RequestCaller,
+    RequestReader(caller): RequestReader,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;

@@ -16,7 +16,7 @@ use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limi
 use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
-use crate::request::{PathParameters, QueryParameters, RequestCaller};
+use crate::request::{PathParameters, QueryParameters, RequestReader};
 use crate::response::ULID;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
@@ -85,7 +85,7 @@ async fn list(
     State(api): State<Api>,
     PathParameters(type_name): PathParameters<String>,
     QueryParameters(query): QueryParameters<ListQuery>,
-    RequestCaller(caller): RequestCaller,
+    RequestReader(caller): RequestReader,
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     require(model, &caller, Access::List, None)?;

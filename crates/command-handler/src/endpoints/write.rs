@@ -3,10 +3,12 @@
 //! An error of the path takes precedence over errors of the rest of the request: a resource that does not exist, or
 //! does not support the method, returns that error whatever else was sent.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use axum::http::StatusCode;
 use axum::response::Response;
-use daybook_decider::{Access, Caller, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
-use daybook_event_store::{CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactOptions};
+use daybook_decider::{Access, Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
+use daybook_event_store::{CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactOptions, Transacted};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use schemars::{Schema, schema_for};
@@ -18,6 +20,7 @@ use crate::etag::IfMatch;
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::{WriteQuery, WriteRequest};
 use crate::response::{EventJson, WriteResponse, json_text, write_response};
+use crate::signals::count_appended;
 
 /// The query of every write.
 pub(super) const WRITE_QUERY: Option<fn() -> Schema> = Some(|| schema_for!(WriteQuery));
@@ -94,9 +97,15 @@ pub(super) async fn execute(
         meta: &request.meta,
         caller: &request.caller,
         lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
+        messages: AtomicU64::default(),
     };
     match api.store.transact(model, &key, &write, &options).await {
-        Ok(transacted) => write_response(transacted, &key),
+        Ok(transacted) => {
+            if matches!(transacted, Transacted::Decided(_)) {
+                count_appended(write.messages.into_inner());
+            }
+            write_response(transacted, &key)
+        }
         Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),
     }
 }
@@ -110,22 +119,33 @@ struct RequestedWrite<'a> {
     caller: &'a Caller,
     /// Whether the deployment requires `If-Match`, and the request has none.
     lacks_if_match: bool,
+    /// The number of messages of the last decision.
+    messages: AtomicU64,
 }
 
 impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
     fn decide(&self, before: &Folded) -> Result<Decided, Problem> {
-        if self.lacks_if_match && before.version() > 0 && !self.model.is_deleted(before) {
+        let decided = self.model.decide(before, &self.key.id, self.commands.as_slice(), &self.decision_input());
+        // A caller who may not send the command does not learn whether it lacks something else.
+        let may_be_unauthorized = matches!(decided, Err(CommandError::Forbidden { .. } | CommandError::Unknown { .. }));
+        let exists = before.version() > 0 && !self.model.is_deleted(before);
+        if self.lacks_if_match && exists && !may_be_unauthorized {
             return Err(problem::if_match_required());
         }
-        self.model.decide(before, &self.key.id, self.commands.as_slice(), &self.decision_input()).map_err(|error| {
+        decided.map_err(|error| {
             let problem = Problem::of_command(&error, before.version()).about(self.key);
             Problem { index: error.index().and_then(|index| self.position(index)), ..problem }
         })
     }
 
+    fn is_forbidden(problem: &Problem) -> bool {
+        problem.problem_type.slug == problem::FORBIDDEN.slug
+    }
+
     fn respond(&self, before: &Folded, decided: &Decided, detail: ResponseDetail) -> Result<CommandResponse, Problem> {
+        self.messages.store(decided.messages.len() as u64, Ordering::Relaxed);
         let version = decided.after.version();
         let state_version = Some(self.model.state_version());
         if let Some(rejection) = decided.rejection.clone() {

@@ -195,7 +195,7 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<E
 
 /// A sample of each command.
 fn samples(model: &dyn Model) -> Vec<Value> {
-    let schema = Value::from(model.schemas().command);
+    let schema = Value::from(model.schemas().command.clone());
     let variants = schema["oneOf"].as_array().into_iter().flatten();
     let of = |variant: &Value| {
         let members = &variant["properties"];

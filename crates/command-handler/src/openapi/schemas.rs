@@ -114,7 +114,7 @@ pub(super) struct TypeSchemas {
 impl TypeSchemas {
     pub(super) fn new(model: &dyn Model, schemas: &mut Schemas) -> Self {
         let name = upper_camel(model.type_name());
-        let raw = model.schemas();
+        let raw = model.schemas().clone();
         let mut command = schemas.adopt(&name, raw.command.into());
         let described = variants(&command, "command");
         let data_of = |command: &str| {

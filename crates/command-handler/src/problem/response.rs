@@ -1,5 +1,7 @@
 //! A problem as a response, and its line in the log.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use daybook_decider::Registry;
@@ -93,16 +95,23 @@ impl Problem {
     }
 
     /// Logs the failed request, at WARN or ERROR if the service failed. Nothing else logs it.
-    fn log(&self) {
+    fn log(&self, correlation_id: &str) {
         let (status, problem) = (self.problem_type.status, self.problem_type.urn());
         let (code, cause) = (status.as_u16(), self.cause.as_deref());
         if status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::error!(status = code, problem, cause, "request failed");
+            tracing::error!(status = code, problem, correlation_id, cause, "request failed");
         } else if status.is_server_error() {
-            tracing::warn!(status = code, problem, cause, "request failed");
+            tracing::warn!(status = code, problem, correlation_id, cause, "request failed");
         } else {
-            tracing::debug!(status = code, problem, detail = self.detail, "request rejected");
+            tracing::debug!(status = code, problem, correlation_id, detail = self.detail, "request rejected");
         }
+    }
+}
+
+/// Logs the problem of a response, if it has one, with the correlation id that the response returns.
+pub(crate) fn log_problem(response: &Response, correlation_id: &str) {
+    if let Some(problem) = response.extensions().get::<Arc<Problem>>() {
+        problem.log(correlation_id);
     }
 }
 
@@ -119,17 +128,19 @@ struct ProblemBody<'a> {
 }
 
 impl IntoResponse for Problem {
+    /// The response, which carries the problem as an extension for [`log_problem`].
     fn into_response(self) -> Response {
-        self.log();
         let status = self.problem_type.status;
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], self.to_json()).into_response();
         let headers = response.headers_mut();
         let version = self.version.filter(|&version| version > 0);
         headers.extend(version.map(|version| (header::ETAG, etag(version, self.state_version))));
-        headers.extend(self.allow.and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
+        headers
+            .extend(self.allow.as_deref().and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
         if status == StatusCode::SERVICE_UNAVAILABLE && self.is_repeatable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
+        response.extensions_mut().insert(Arc::new(self));
         response
     }
 }

@@ -124,7 +124,7 @@ fn failures_of_the_service_are_logged_by_their_type() {
             .with_max_level(tracing::Level::INFO)
             .with_writer(move || writer.clone())
             .finish();
-        let _ = tracing::subscriber::with_default(subscriber, || problem.into_response());
+        tracing::subscriber::with_default(subscriber, || log_problem(&problem.into_response(), "c-1"));
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         if !problem_type.status.is_server_error() {
             assert_eq!(text, "", "{problem_type:?}");
@@ -134,8 +134,8 @@ fn failures_of_the_service_are_logged_by_their_type() {
         let level = if problem_type.status == 500 { "ERROR" } else { "WARN" };
         assert_eq!((&line["level"], &line["message"]), (&level.into(), &"request failed".into()), "{problem_type:?}");
         assert_eq!(
-            (&line["problem"], &line["status"]),
-            (&problem_type.urn().into(), &problem_type.status.as_u16().into())
+            (&line["problem"], &line["status"], &line["correlation_id"]),
+            (&problem_type.urn().into(), &problem_type.status.as_u16().into(), &"c-1".into())
         );
     }
 }

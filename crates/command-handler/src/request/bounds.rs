@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
 use super::headers::visible_text;
-use crate::problem;
+use crate::problem::{self, log_problem};
 
 /// How long a request may take if there is no Lambda deadline.
 const DEFAULT_TIME: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ impl Bounds {
     }
 }
 
-/// Responds within the time, even if DynamoDB does not, with the correlation id that is also in events.
+/// Responds within the time, even if DynamoDB does not, with the correlation id that is also in events and in the log.
 pub(crate) async fn enforce(mut request: Request, next: Next) -> Response {
     // An id that cannot be stored is ignored here. A write, which would store it, rejects it.
     let given = visible_text(request.headers(), CORRELATION_ID.as_str()).ok().flatten();
@@ -67,6 +67,7 @@ pub(crate) async fn enforce(mut request: Request, next: Next) -> Response {
         let problem = if reads { problem::unavailable(cause) } else { problem::outcome_unknown(None, has_key, cause) };
         problem.into_response()
     });
+    log_problem(&response, &bounds.correlation_id);
     if let Ok(correlation_id) = HeaderValue::try_from(bounds.correlation_id) {
         response.headers_mut().insert(CORRELATION_ID, correlation_id);
     }

@@ -30,6 +30,21 @@ impl FromRequestParts<Api> for RequestCaller {
     }
 }
 
+/// The sender of a read; `None` for an operator, who can read the table anyway.
+pub(crate) struct RequestReader(pub(crate) Option<Caller>);
+
+impl FromRequestParts<Api> for RequestReader {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Infallible> {
+        if !api.asks_for_permission {
+            return Ok(Self(None));
+        }
+        let RequestCaller(caller) = RequestCaller::from_request_parts(parts, api).await?;
+        Ok(Self(Some(caller)))
+    }
+}
+
 /// The address that the request came from.
 pub(crate) fn source_ip(parts: &Parts) -> Option<String> {
     gateway_context(parts)?.http.source_ip.clone()

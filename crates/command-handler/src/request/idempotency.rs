@@ -18,6 +18,9 @@ use crate::problem::{self, Problem};
 const MAX_KEY: usize = 255;
 
 /// The key of a request, and the digest that distinguishes the request from others under the same key.
+///
+/// The digest covers method, path, `If-Match`, principal and body. It leaves out the query: `rebuild=true` changes how the
+/// state is read, and not what the request means, so a repetition with or without it is the same request.
 pub(crate) struct RequestIdentity {
     key: String,
     digest: String,

@@ -82,6 +82,8 @@ fn command_of_a_caller_without_authorization_is_forbidden() {
     let taken = token.decide_under(&by("ann"), &token.unborn(), &[("Take", json!({}))]).unwrap().after;
     assert_eq!(token.decide_under(&by("bob"), &taken, &give).unwrap_err(), forbidden("Give"));
     // A stranger does not learn that the command would fail anyway.
+    let wrong = token.decide_under(&by("bob"), &taken, &[("Give", json!({"colour": "red"}))]);
+    assert_eq!(wrong.unwrap_err(), forbidden("Give"));
     let again = token.decide_under(&by("bob"), &taken, &[("Take", json!({}))]);
     assert_eq!(again.unwrap_err(), forbidden("Take"));
     let given = token.decide_under(&by("ann"), &taken, &give).unwrap().after;

@@ -1,9 +1,10 @@
 //! The checks when an aggregate is registered.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, RegistrationError, Registry};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ trait Names: Send + Sync + 'static {
     const COMMANDS: Commands = Commands { create: "Begin", update: Some("Go"), delete: Some("End") };
 }
 
-struct Shell<N, E = Event>(PhantomData<fn() -> (N, E)>);
+struct Shell<N, E = Event, S = ()>(PhantomData<(N, E, S)>);
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
@@ -34,10 +35,11 @@ enum Event {
     Ended {},
 }
 
-impl<N, E> Aggregate for Shell<N, E>
+impl<N, E, S> Aggregate for Shell<N, E, S>
 where
     N: Names,
     E: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
+    S: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
 {
     const TYPE: &'static str = N::TYPE;
     const STATE_VERSION: u32 = 1;
@@ -45,15 +47,17 @@ where
     const EVENTS: &'static [EventType] = N::EVENTS;
     const RETIRED: &'static [EventType] = N::RETIRED;
 
-    type State = ();
+    type State = S;
     type Command = Command;
     type Event = E;
 
-    fn decide(_: &(), _: Command, _: &Context<'_, E>) -> Decision<E> {
+    fn decide(_: &S, _: Command, _: &Context<'_, E>) -> Decision<E> {
         Ok(vec![])
     }
 
-    fn evolve(_: (), _: &E) {}
+    fn evolve(state: S, _: &E) -> S {
+        state
+    }
 }
 
 struct Good;
@@ -361,5 +365,38 @@ fn aggregate_whose_commands_name_no_command_cannot_be_registered() {
         (registration_error::<Shell<BadDelete>>(), ""),
     ] {
         assert_eq!(error.reason, format!(r#"COMMANDS names {name:?}, which is not one of ["Begin", "Go", "End"]"#));
+    }
+}
+
+/// A state whose `Default` or whose schema panics.
+#[derive(Clone, Serialize, Deserialize)]
+struct Fragile<const SCHEMA: bool>;
+
+impl<const SCHEMA: bool> Default for Fragile<SCHEMA> {
+    fn default() -> Self {
+        assert!(SCHEMA, "there is no first state");
+        Self
+    }
+}
+
+impl<const SCHEMA: bool> JsonSchema for Fragile<SCHEMA> {
+    fn schema_name() -> Cow<'static, str> {
+        "Fragile".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        assert!(!SCHEMA, "there is no schema");
+        Schema::default()
+    }
+}
+
+#[test]
+fn aggregate_whose_default_or_schema_panics_cannot_be_registered() {
+    for (error, reason) in [
+        (registration_error::<Shell<Good, Event, Fragile<false>>>(), "Default of shell panicked at "),
+        (registration_error::<Shell<Good, Event, Fragile<true>>>(), "JsonSchema of shell panicked at "),
+    ] {
+        assert!(error.reason.starts_with(reason), "{error}");
+        assert!(error.reason.contains("registry.rs:") && error.reason.contains(": there is no "), "{error}");
     }
 }

@@ -17,6 +17,12 @@ pub trait Decide {
     /// When nothing can be appended to this state.
     fn decide(&self, before: &Folded) -> Result<Decided, Self::Error>;
 
+    /// Whether the error means that the caller may not send the commands. Such a caller does not learn that another
+    /// request has used the idempotency key.
+    fn is_forbidden(_error: &Self::Error) -> bool {
+        false
+    }
+
     /// The response to the caller if the decision is appended. It is built before the append: a decision without a
     /// response is not appended.
     ///

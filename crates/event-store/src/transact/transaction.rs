@@ -41,8 +41,8 @@ enum Unsettled<E> {
     MetadataBehind { actual: u64 },
     /// Nothing was written, or the append is in doubt. Another attempt on the same state may help.
     Failed(Cause),
-    /// Nothing was sent. The value is the result of the transaction if the state is current.
-    NotSent(Result<Transacted, TransactError<E>>),
+    /// Nothing was written. The value is the result of the transaction if the state is current.
+    NotWritten(Result<Transacted, TransactError<E>>),
     /// Another attempt would have the same result.
     Final(TransactError<E>),
 }
@@ -120,8 +120,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
                     known = Some((before, is_read));
                 }
                 // No condition has checked whether the state is current.
-                Err(Unsettled::NotSent(_)) if !is_read => {}
-                Err(Unsettled::NotSent(end)) => return self.stored_response_or(end).await,
+                Err(Unsettled::NotWritten(_)) if !is_read => {}
+                Err(Unsettled::NotWritten(end)) => return self.stored_response_or(end).await,
                 Err(Unsettled::Final(error)) => return Err(error),
             }
         }
@@ -143,16 +143,16 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let TransactOptions { expected_version, idempotency, .. } = *self.options;
         let EventStream { store, model, key } = self.stream;
         let (version, now, send_until) = (before.version(), Timestamp::now(), Instant::now() + SEND_WINDOW);
-        let not_decided = |error| Unsettled::NotSent(Err(TransactError::Decide(error)));
+        let not_decided = |error| Unsettled::NotWritten(Err(TransactError::Decide(error)));
         let decided = self.commands.decide(before).map_err(not_decided)?;
         if let Some(expected) = expected_version.filter(|&expected| expected != version) {
-            return Err(Unsettled::NotSent(Err(TransactError::Conflict { expected, actual: version })));
+            return Err(Unsettled::NotWritten(Err(TransactError::Conflict { expected, actual: version })));
         }
         let mut detail = ResponseDetail::Full;
         loop {
             let response = self.commands.respond(before, &decided, detail).map_err(not_decided)?;
             if decided.events.is_empty() && idempotency.is_none() {
-                return Err(Unsettled::NotSent(Ok(Transacted::Decided(response))));
+                return Err(Unsettled::NotWritten(Ok(Transacted::Decided(response))));
             }
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
@@ -168,7 +168,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
                     self.in_doubt.add(&decided, response, cause);
                     return Err(Unsettled::Failed(text.into()));
                 }
-                Err(AppendError::KeyUsed(stored)) => return self.replay(stored).map_err(Unsettled::Final),
+                // On the current state, the caller may not be allowed to send the commands.
+                Err(AppendError::KeyUsed(stored)) => {
+                    return self.replay(stored).map_err(|reused| Unsettled::NotWritten(Err(reused)));
+                }
                 // The version is lower, so no other writer was faster.
                 Err(AppendError::Conflict { actual }) if actual < version => {
                     return Err(Unsettled::MetadataBehind { actual });
@@ -183,7 +186,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                         TooLarge::Item { .. } | TooLarge::Items { .. } => false,
                     };
                     let less = detail.less().filter(|_| is_for_the_response);
-                    detail = less.ok_or(Unsettled::NotSent(Err(limit.into())))?;
+                    detail = less.ok_or(Unsettled::NotWritten(Err(limit.into())))?;
                 }
                 Err(AppendError::Store(error)) => return Err(Unsettled::Final(error.into())),
             }
@@ -238,8 +241,12 @@ impl<'a, D: Decide> Transaction<'a, D> {
     ) -> Result<Transacted, TransactError<D::Error>> {
         let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
         let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
+        let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
         let stored = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now()).await?;
-        stored.map_or(end, |stored| self.replay(stored))
+        match stored.filter(|stored| !is_forbidden || idempotency.is_of(stored)) {
+            Some(stored) => self.replay(stored),
+            None => end,
+        }
     }
 
     /// The stored response. It settles the appends in doubt, which would have stored theirs under the same key.

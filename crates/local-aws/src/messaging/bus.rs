@@ -1,15 +1,17 @@
 //! The accepted entries and messages, and the recorded calls.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::messaging::faults::Faults;
 use crate::messaging::protocol::CallError;
+use crate::messaging::rules::Rules;
 use crate::messaging::sqs::{QueueMessage, Queues};
 use crate::state::{Journal, StateError, StateFile};
 
@@ -26,6 +28,7 @@ pub(crate) struct State {
     pub(crate) put_events_calls: Vec<PutEventsCall>,
     /// The names of the event buses, besides `default`.
     event_buses: BTreeSet<String>,
+    pub(crate) rules: Rules,
     pub(crate) queues: Queues,
     pub(crate) faults: Faults,
     subscribers: Vec<UnboundedSender<Delivered>>,
@@ -185,8 +188,23 @@ impl State {
             Some(file) => file.append(Journal::Bus, &entry)?,
             None => self.delivered.push(entry.clone()),
         }
+        self.send_to_targets(&entry);
         self.subscribers.retain(|subscriber| subscriber.send(entry.clone()).is_ok());
         Ok(())
+    }
+
+    /// Sends an event to the queues of the rules that it matches. These messages end with the process.
+    fn send_to_targets(&mut self, entry: &Delivered) {
+        let bus = event_bus_name(&entry.event_bus_name);
+        let event = json!({
+            "version": "0", "id": entry.event_id, "detail-type": entry.detail_type, "source": entry.source,
+            "account": "000000000000", "time": entry.time, "region": "us-east-1", "resources": entry.resources,
+            "detail": serde_json::from_str::<Value>(&entry.detail).unwrap_or_default(),
+        });
+        for queue_url in self.rules.targets_of(bus, &event) {
+            let (message_id, attributes) = (self.new_id(), BTreeMap::new());
+            self.queues.send(QueueMessage { message_id, queue_url, body: event.to_string(), attributes });
+        }
     }
 
     pub(crate) fn send(&mut self, message: QueueMessage) -> Result<(), StateError> {

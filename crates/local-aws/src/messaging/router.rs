@@ -11,6 +11,7 @@ use crate::messaging::bus::Bus;
 use crate::messaging::describe_event_bus::describe_event_bus;
 use crate::messaging::protocol::{CallError, CallResponse};
 use crate::messaging::put_events::put_events;
+use crate::messaging::rule_operations::{delete_rule, put_rule, put_targets, remove_targets};
 use crate::messaging::sqs;
 
 /// Maximum bytes of a request: more than any request within the limits has, including escapes.
@@ -28,6 +29,12 @@ async fn dispatch(State(bus): State<Bus>, headers: HeaderMap, body: Bytes) -> Re
     let result = match target {
         "AWSEvents.PutEvents" => put_events(&bus, &body).await,
         "AWSEvents.DescribeEventBus" => describe_event_bus(&bus, &body).await,
+        "AWSEvents.PutRule" => put_rule(&bus, &body),
+        "AWSEvents.PutTargets" => put_targets(&bus, &body),
+        "AWSEvents.RemoveTargets" => remove_targets(&bus, &body),
+        "AWSEvents.DeleteRule" => delete_rule(&bus, &body),
+        "AmazonSQS.CreateQueue" => sqs::create_queue(&bus, &body),
+        "AmazonSQS.DeleteQueue" => sqs::delete_queue(&bus, &body),
         "AmazonSQS.SendMessage" => sqs::send_message(&bus, &body).await,
         "AmazonSQS.ReceiveMessage" => sqs::receive_message(&bus, &body).await,
         "AmazonSQS.DeleteMessage" => sqs::delete_message(&bus, &body).await,

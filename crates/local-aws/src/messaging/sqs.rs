@@ -2,10 +2,11 @@
 //!
 //! - `queues`: visible and hidden messages.
 //! - `send_message`, `receive_message`, and `receipts`: deletes a received message, or changes how long it is hidden.
-//! - `get_queue_attributes`: the number of messages.
+//! - `create_queue`: creates and deletes queues. `get_queue_attributes`: the ARN and the number of messages.
 //! - `limits`: limits that several operations share.
 //! - `errors`: the two codes of an error.
 
+mod create_queue;
 mod errors;
 mod get_queue_attributes;
 mod limits;
@@ -14,6 +15,7 @@ mod receipts;
 mod receive_message;
 mod send_message;
 
+pub(crate) use create_queue::{create_queue, delete_queue};
 pub(crate) use errors::error;
 pub(crate) use get_queue_attributes::get_queue_attributes;
 pub use queues::QueueMessage;

@@ -157,6 +157,15 @@ async fn code_that_hits_every_entry_does_not_drain_batches_of_one() {
 }
 
 #[tokio::test]
+async fn acceptance_ends_the_count_of_rejections_of_earlier_batches() {
+    let setup = setup(json!({"entries": [{"containing": "poison", "code": "InvalidArgument"}]})).await;
+    for (number, id) in [(1, "poison1"), (2, "poison2"), (3, "a"), (4, "poison3")] {
+        assert_eq!(setup.checkpoint(&[insert(number, id, 1)]).await, None, "{id}");
+    }
+    assert_eq!(codes(&setup), vec!["InvalidArgument"; 3]);
+}
+
+#[tokio::test]
 async fn one_rejected_message_is_dead_lettered_at_once() {
     for code in ["MalformedDetail", "InvalidArgument"] {
         let setup = setup(json!({"entries": [{"containing": "p-1", "code": code}]})).await;

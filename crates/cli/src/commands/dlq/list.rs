@@ -6,24 +6,24 @@ use clap::Args;
 use serde_json::json;
 
 use crate::operator::dead_letter_message::MessageFilterArgs;
-use crate::operator::dead_letter_queue::READ_VISIBILITY_TIMEOUT;
+use crate::operator::queue_reading::QueueReader;
 use crate::operator::target::{QueueArgs, STACK_HELP};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// List the messages of the dead-letter queue, one per line, by aggregate and number.
 ///
 /// A line contains SQS's id, the aggregate, the message's number, type and id, and the error with which it failed. The command
-/// hides the messages from other readers while it reads, and then makes them visible again; it deletes none. One run may miss
-/// messages, SQS's counts are approximate, and messages that another reader has just received are not visible.
+/// hides the messages from other readers while it reads, and then makes them visible again; it deletes none. If SQS counts
+/// more messages than the command received, it prints how many are missing, and ends with status 1.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct DlqListArgs {
     /// Which messages.
     #[command(flatten)]
     pub filter: MessageFilterArgs,
-    /// Maximum number of messages that are read.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub limit: usize,
+    /// Maximum number of messages that are read. Default: all.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
@@ -39,9 +39,9 @@ pub struct DlqListArgs {
 /// When the queue cannot be read.
 pub(super) async fn run(args: DlqListArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let queue = args.queue.connect(&context.environment).await?;
-    let counts = queue.counts().await?;
-    let mut messages = queue.receive(args.limit, READ_VISIBILITY_TIMEOUT, &context.interrupt).await?;
-    queue.put_back(&messages).await;
+    let reading = QueueReader::new(&queue, args.limit, &context.interrupt).read(|_, _| Ok(())).await?;
+    queue.put_back(&reading.messages).await;
+    let (mut messages, before, not_seen) = (reading.messages, reading.before, reading.not_seen);
     let seen = messages.len();
     messages.retain(|message| args.filter.selects(message));
     messages.sort_by_cached_key(|message| message.order());
@@ -52,12 +52,22 @@ pub(super) async fn run(args: DlqListArgs, context: &mut OperatorContext) -> Res
     let unsendable = messages.iter().filter(|message| message.content.is_err()).count();
     let text = format!(
         "{listed} of {seen} dead-letter messages listed, {unsendable} of them unsendable; SQS counts about {} visible and {} \
-         that other readers have received",
-        counts.visible, counts.hidden
+         that other readers have received{}",
+        before.visible,
+        before.hidden,
+        not_seen.text()
     );
     let summary = json!({
-        "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": counts.visible, "hidden": counts.hidden,
+        "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": before.visible, "hidden": before.hidden,
+        "notSeen": not_seen,
     });
-    context.print_summary(args.json, &text, &summary, None)?;
-    Ok(if context.interrupt.is_set() { Exit::Interrupted } else { Exit::Clean })
+    let interrupted = context.interrupt.is_set();
+    context.print_summary(args.json, &text, &summary, interrupted.then_some("run it again"))?;
+    Ok(if interrupted {
+        Exit::Interrupted
+    } else if not_seen.any() {
+        Exit::Findings
+    } else {
+        Exit::Clean
+    })
 }

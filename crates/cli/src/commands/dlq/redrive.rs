@@ -1,19 +1,23 @@
 //! `daybook dlq redrive`.
 //!
-//! Invariant: whatever happens to the output, messages that were sent are deleted from the queue and the others are put back.
+//! Invariants:
+//! - Whatever happens to the output, messages that were sent are deleted from the queue and the others are put back.
+//! - Only one batch of messages is in memory. The others are in a temporary file, and only what orders them is in memory.
 
 use std::io::{self, Write};
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use clap::Args;
 use daybook_stream_relay::{Resend, ResendOutcome};
+use daybook_table::OutboxItem;
 use serde::Serialize;
 use serde_json::json;
 
+use super::body_file::BodyFile;
 use crate::operator::dead_letter_message::{DeadLetterMessage, MessageFilterArgs};
-use crate::operator::dead_letter_queue::{DeadLetterQueue, READ_VISIBILITY_TIMEOUT};
+use crate::operator::dead_letter_queue::DeadLetterQueue;
 use crate::operator::progress::ProgressLine;
+use crate::operator::queue_reading::{NotSeen, QueueReader};
 use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
@@ -21,9 +25,8 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 /// Maximum messages per batch. After each batch, the messages that the bus accepted are deleted from the queue.
 const BATCH_SIZE: usize = 500;
 
-/// The time for retries and for the calls to SQS. The visibility time-out is the sum of this time and of the time that
-/// sending takes at `--rate`.
-const VISIBILITY_MARGIN: Duration = Duration::from_secs(600);
+/// A batch ends before its bodies have more than this many bytes.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 /// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
 ///
@@ -43,9 +46,9 @@ pub struct DlqRedriveArgs {
     /// Maximum messages per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Maximum number of messages that are read; run it again for more.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub limit: usize,
+    /// Maximum number of messages that are read. Default: all.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
@@ -69,7 +72,8 @@ struct RedriveCounts {
     /// Messages that contain no outbox message.
     unsendable: usize,
     unsent: usize,
-    hidden: u64,
+    #[serde(flatten)]
+    not_seen: NotSeen,
 }
 
 /// All dead-letter messages that contain the same outbox message.
@@ -86,10 +90,24 @@ pub(super) async fn run(args: DlqRedriveArgs, context: &mut OperatorContext) -> 
         check_bus(&resend).await?;
     }
     let queue = args.queue.connect(&context.environment).await?;
-    let counts = RedriveCounts { hidden: queue.counts().await?.hidden, ..RedriveCounts::default() };
-    let (as_json, unsent, output_error) = (args.json, UnsentMessages::default(), None);
-    let mut redrive = Redrive { queue, resend, context, as_json, counts, unsent, output_error };
-    let messages = redrive.receive(&args).await?;
+    redrive(&args, queue, resend, context).await
+}
+
+/// Sends the selected messages of `queue` again with `resend`, or lists them.
+///
+/// # Errors
+///
+/// When the queue cannot be read, or the bus accepts no more messages.
+pub async fn redrive(
+    args: &DlqRedriveArgs,
+    queue: DeadLetterQueue,
+    resend: Resend,
+    context: &mut OperatorContext,
+) -> Result<Exit, OperatorError> {
+    let (as_json, counts, unsent) = (args.json, RedriveCounts::default(), UnsentMessages::default());
+    let bodies = args.yes.then(BodyFile::new).transpose()?;
+    let mut redrive = Redrive { queue, resend, context, as_json, counts, bodies, unsent, output_error: None };
+    let messages = redrive.receive(args).await?;
     let messages: Vec<_> = messages.chunk_by(DeadLetterMessage::is_copy_of).collect();
     if args.yes { redrive.send(&messages).await } else { redrive.list(&messages).await }
 }
@@ -100,6 +118,8 @@ struct Redrive<'a> {
     context: &'a mut OperatorContext,
     as_json: bool,
     counts: RedriveCounts,
+    /// The bodies of the selected messages; `None` in a dry run.
+    bodies: Option<BodyFile>,
     unsent: UnsentMessages,
     /// The error of writing the output. After it, nothing more is printed.
     output_error: Option<io::Error>,
@@ -109,10 +129,17 @@ impl Redrive<'_> {
     /// Receives the selected messages, in the order of sending. Reports messages that cannot be sent, and puts them
     /// back.
     async fn receive(&mut self, args: &DlqRedriveArgs) -> Result<Vec<DeadLetterMessage>, OperatorError> {
-        let limit = u32::try_from(args.limit).unwrap_or(u32::MAX);
-        let sending = VISIBILITY_MARGIN + Duration::from_secs((limit / args.rate.get()).into());
-        let visibility_timeout = if args.yes { sending } else { READ_VISIBILITY_TIMEOUT };
-        let messages = self.queue.receive(args.limit, visibility_timeout, &self.context.interrupt).await?;
+        let bodies = &mut self.bodies;
+        let sending_rate = args.yes.then_some(args.rate);
+        let reader = QueueReader { sending_rate, ..QueueReader::new(&self.queue, args.limit, &self.context.interrupt) };
+        let is_sent = |message: &DeadLetterMessage| message.content.is_ok() && args.filter.selects(message);
+        let read = reader.read(|digest, message| match (bodies.as_mut(), message.body.as_deref()) {
+            (Some(bodies), Some(body)) if is_sent(digest) => bodies.add(&digest.sqs_id, body),
+            _ => Ok(()),
+        });
+        let reading = read.await?;
+        let messages = reading.messages;
+        self.counts.not_seen = reading.not_seen;
         let is_selected = |message: &DeadLetterMessage| args.filter.selects(message);
         let (mut selected, others): (Vec<_>, _) = messages.into_iter().partition(is_selected);
         self.queue.put_back(&others).await;
@@ -128,38 +155,75 @@ impl Redrive<'_> {
     async fn list(mut self, messages: &[Copies<'_>]) -> Result<Exit, OperatorError> {
         self.queue.put_back(&messages.concat()).await;
         messages.iter().for_each(|copies| self.print("would-send", &copies[0], None));
-        let RedriveCounts { unsendable, hidden, .. } = self.counts;
-        let not_seen = self.not_seen();
-        let text = format!("{} messages would be sent{not_seen}; this was a dry run, --yes sends them", messages.len());
-        let summary = json!({"dryRun": true, "wouldSend": messages.len(), "unsendable": unsendable, "hidden": hidden});
+        let RedriveCounts { unsendable, not_seen, .. } = self.counts;
+        let not_seen_text = not_seen.text();
+        let text =
+            format!("{} messages would be sent{not_seen_text}; this was a dry run, --yes sends them", messages.len());
+        let summary = json!({
+            "dryRun": true, "wouldSend": messages.len(), "unsendable": unsendable, "hidden": not_seen.hidden,
+            "notReceived": not_seen.not_received,
+        });
         self.output_error.map_or(Ok(()), Err)?;
-        self.context.print_summary(self.as_json, &text, &summary, None)?;
-        Ok(if unsendable == 0 { Exit::Clean } else { Exit::Findings })
+        let interrupted = self.context.interrupt.is_set();
+        self.context.print_summary(self.as_json, &text, &summary, interrupted.then_some("run it again"))?;
+        if interrupted {
+            return Ok(Exit::Interrupted);
+        }
+        Ok(if unsendable == 0 && !not_seen.any() { Exit::Clean } else { Exit::Findings })
     }
 
     /// Sends the messages, deletes those that the bus accepted, and puts the others back.
     async fn send(mut self, messages: &[Copies<'_>]) -> Result<Exit, OperatorError> {
         let progress = ProgressLine::of_count(messages.len());
         let mut left = Vec::new();
-        for batch in messages.chunks(BATCH_SIZE) {
+        let (mut rest, mut failed) = (messages, None);
+        while !rest.is_empty() {
+            let (batch, after) = rest.split_at(self.batch_len(rest));
+            rest = after;
             // A message after an unsent one would overtake it, and without an output the sent messages could not be reported.
-            if self.unsent.any() || self.output_error.is_some() || self.context.interrupt.is_set() {
-                left.extend(batch.concat());
-            } else {
-                left.extend(self.send_batch(batch, &progress).await);
-                progress.advance(batch.len());
+            let stops = self.unsent.any() || self.output_error.is_some() || self.context.interrupt.is_set();
+            let rows = if stops || failed.is_some() { None } else { Some(self.rows(batch)) };
+            match rows {
+                None => left.extend(batch.concat()),
+                Some(Err(error)) => {
+                    left.extend(batch.concat());
+                    failed = Some(error);
+                }
+                Some(Ok(rows)) => {
+                    left.extend(self.send_batch(batch, rows, &progress).await);
+                    progress.advance(batch.len());
+                }
             }
         }
         drop(progress);
         self.queue.put_back(&left).await;
         self.counts.unsent = messages.len() - self.counts.sent - self.counts.refused;
-        self.summarize()
+        self.summarize(failed)
+    }
+
+    /// The number of messages at the beginning that are sent together.
+    fn batch_len(&self, messages: &[Copies<'_>]) -> usize {
+        let mut bytes = 0;
+        let fits = messages.iter().take(BATCH_SIZE).take_while(|copies| {
+            bytes += self.bodies.as_ref().map_or(0, |bodies| bodies.length(&copies[0].sqs_id));
+            bytes <= BATCH_BYTES
+        });
+        fits.count().max(1)
+    }
+
+    /// The outbox rows of the messages.
+    fn rows(&mut self, batch: &[Copies<'_>]) -> Result<Vec<OutboxItem>, OperatorError> {
+        let Some(bodies) = &mut self.bodies else { return Ok(Vec::new()) };
+        batch.iter().map(|copies| bodies.outbox_row(&copies[0].sqs_id)).collect()
     }
 
     /// Returns the messages that were not sent.
-    async fn send_batch(&mut self, batch: &[Copies<'_>], progress: &ProgressLine) -> Vec<DeadLetterMessage> {
-        let content = batch.iter().filter_map(|copies| copies[0].content.as_ref().ok());
-        let rows = content.map(|content| content.row.clone()).collect();
+    async fn send_batch(
+        &mut self,
+        batch: &[Copies<'_>],
+        rows: Vec<OutboxItem>,
+        progress: &ProgressLine,
+    ) -> Vec<DeadLetterMessage> {
         let outcomes = self.resend.send(rows, self.context.interrupt.wait()).await;
         let (mut sent, mut left) = (Vec::new(), Vec::new());
         for (copies, outcome) in batch.iter().zip(outcomes) {
@@ -187,34 +251,27 @@ impl Redrive<'_> {
         left
     }
 
-    fn summarize(self) -> Result<Exit, OperatorError> {
-        let RedriveCounts { sent, refused, not_deleted, unsendable, unsent, .. } = self.counts;
+    fn summarize(self, failed: Option<OperatorError>) -> Result<Exit, OperatorError> {
+        let RedriveCounts { sent, refused, not_deleted, unsendable, unsent, not_seen, .. } = self.counts;
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
         let text = format!(
             "{sent} messages sent and deleted from the queue{except}; in the queue: {refused} that the bus rejects, \
              {unsendable} unsendable, {unsent} not sent{}",
-            self.not_seen()
+            not_seen.text()
         );
         self.output_error.map_or(Ok(()), Err)?;
         let interrupted = self.context.interrupt.is_set();
         let how_to_go_on = interrupted.then_some("run it again");
         self.context.print_summary(self.as_json, &text, &self.counts, how_to_go_on)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         if interrupted {
             return Ok(Exit::Interrupted);
         }
         self.unsent.into_result("the other messages are in the queue; run it again".to_owned())?;
-        Ok(if refused + not_deleted + unsendable == 0 { Exit::Clean } else { Exit::Findings })
-    }
-
-    /// The end of the summary if other readers have received messages; otherwise empty.
-    fn not_seen(&self) -> String {
-        let hidden = self.counts.hidden;
-        if hidden > 0 {
-            format!("; about {hidden} more are hidden because another reader received them")
-        } else {
-            String::new()
-        }
+        Ok(if refused + not_deleted + unsendable == 0 && !not_seen.any() { Exit::Clean } else { Exit::Findings })
     }
 
     /// Prints the outcome of a message, unless the output failed before.

@@ -20,6 +20,7 @@ pub(crate) fn query_code(name: &str) -> Option<&'static str> {
         "InvalidMessageContents" => "InvalidMessageContents",
         "InvalidParameterValueException" => "InvalidParameterValue",
         "MissingRequiredParameterException" => "MissingParameter",
+        "OverLimit" => "OverLimit",
         "QueueDoesNotExist" => "AWS.SimpleQueueService.NonExistentQueue",
         "ReceiptHandleIsInvalid" => "ReceiptHandleIsInvalid",
         "TooManyEntriesInBatchRequest" => "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",

@@ -57,15 +57,21 @@ impl Queued {
     }
 }
 
-/// The name of a queue in its name or URL.
-fn name_of(queue: &str) -> &str {
-    queue.rsplit('/').next().unwrap_or_default()
+/// The name of a queue in its name, URL or ARN.
+pub(crate) fn name_of(queue: &str) -> &str {
+    queue.rsplit(['/', ':']).next().unwrap_or_default()
 }
 
 impl Queues {
     /// Creates a queue, unless it exists.
     pub(crate) fn create(&mut self, queue: &str) {
         self.names.insert(name_of(queue).to_owned());
+    }
+
+    /// Deletes a queue with its messages.
+    pub(crate) fn remove(&mut self, queue: &str) {
+        self.names.remove(name_of(queue));
+        self.queued.retain(|queued| !queued.is_of(queue));
     }
 
     /// Checks that a queue exists.

@@ -48,6 +48,9 @@ pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallRespon
     fault.delay().await;
     let request: ReceiveMessageRequest = protocol::read(body)?;
     fault.fail_before()?;
+    if let Some(text) = fault.text_instead() {
+        return Ok(text);
+    }
     check_range("MaxNumberOfMessages", request.max_number_of_messages, 1..=MAX_MESSAGES)?;
     check_visibility_timeout(request.visibility_timeout)?;
     check_wait_time(request.wait_time_seconds)?;

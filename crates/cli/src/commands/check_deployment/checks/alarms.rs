@@ -1,0 +1,89 @@
+//! The alarms of the stack.
+
+use serde_json::json;
+
+use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
+use crate::commands::check_deployment::check::Check;
+use crate::commands::check_deployment::deployment::Deployment;
+use crate::commands::check_deployment::result::CheckResult;
+
+/// The alarms of template.yaml and monitoring.yaml, without the name of the stack. Those on new versions have the version in
+/// their names.
+const ALARMS: [&str; 19] = [
+    "api-server-errors",
+    "api-slow",
+    "breaker-open",
+    "command-handler-failures",
+    "dead-letter-messages",
+    "dynamodb-system-errors",
+    "errors-in-logs",
+    "functions-throttled",
+    "index-throttled",
+    "messages-late",
+    "records-discarded",
+    "records-dropped",
+    "records-retried",
+    "rows-unreadable",
+    "snapshots-late",
+    "snapshotter-failures",
+    "state-too-large",
+    "stream-relay-failures",
+    "table-throttled",
+];
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![Check {
+        name: "alarms",
+        relies_on: "all alarms of the stack exist and are in state OK: without data they are OK, not INSUFFICIENT_DATA",
+        documented: "CloudWatch User Guide, alarms: missing data; docs/runbook.md",
+        permissions: &["cloudwatch:DescribeAlarms"],
+        run: |deployment| Box::pin(alarms(deployment)),
+    }]
+}
+
+async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
+    let Some(stack) = deployment.stack.clone() else {
+        let reason = "the name of the stack is not known; use --stack or set STACK".to_owned();
+        return Ok(match deployment.is_local {
+            true => CheckResult::NotModelled { reason: "the local stack has no alarms".to_owned() },
+            false => CheckResult::NotChecked { reason },
+        });
+    };
+    let request = json!({"AlarmNamePrefix": format!("{stack}-"), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
+    let response = deployment.calls.call(AwsService::CloudWatch, "DescribeAlarms", request).await?;
+    let found = response["MetricAlarms"].as_array().cloned().unwrap_or_default();
+    let state = |name: &str| {
+        let full_name = format!("{stack}-{name}");
+        let alarm = found.iter().find(|alarm| alarm["AlarmName"] == full_name.as_str());
+        alarm.map_or("missing".to_owned(), |alarm| alarm["StateValue"].as_str().unwrap_or_default().to_owned())
+    };
+    let states = ALARMS.iter().map(|name| (name, state(name)));
+    let others: Vec<_> =
+        states.filter(|(_, state)| state != "OK").map(|(name, state)| format!("{name} {state}")).collect();
+    let expected = format!("{} alarms are OK", ALARMS.len());
+    Ok(match others.is_empty() {
+        true => CheckResult::AsExpected { seen: expected },
+        false => CheckResult::differs(expected, others.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarms_are_those_of_the_templates() {
+        let mut names: Vec<_> = ["template.yaml", "monitoring.yaml"]
+            .iter()
+            .flat_map(|file| {
+                let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
+                let text = std::fs::read_to_string(path).unwrap();
+                let lines = text.lines().filter_map(|line| line.trim().strip_prefix("AlarmName: !Sub \"${"));
+                lines.map(|line| line.split_once("}-").unwrap().1.trim_end_matches('"').to_owned()).collect::<Vec<_>>()
+            })
+            .filter(|name| !name.contains("new-version"))
+            .collect();
+        names.sort();
+        assert_eq!(names, ALARMS);
+    }
+}

@@ -1,0 +1,27 @@
+//! `daybook relay`: the state of the relay.
+
+mod status;
+
+use clap::Subcommand;
+
+use self::status::RelayStatusArgs;
+use crate::operator::{Exit, OperatorContext, OperatorError};
+
+/// Look at the relay and its event source mapping.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RelayCommand {
+    Status(RelayStatusArgs),
+}
+
+impl RelayCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// See [`OperatorError`].
+    pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+        match self {
+            Self::Status(args) => status::run(args, context).await,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The states of the stack's event source mappings, for the endpoint that shows them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use daybook_event_source_mapping::InvocationOutcome;
+use serde::Serialize;
+
+/// The states of all mappings. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct MappingStates(Arc<Mutex<BTreeMap<MappingName, MappingState>>>);
+
+/// The function of a mapping, and the mapping's name in the template.
+type MappingName = (&'static str, String);
+
+#[derive(Default)]
+struct MappingState {
+    enabled: bool,
+    shards: BTreeMap<String, ShardState>,
+}
+
+/// The state of a mapping in a shard.
+#[derive(Clone, Default)]
+pub(super) struct ShardState {
+    /// The number of records that are not settled.
+    pub(super) waiting: usize,
+    /// The creation time of the oldest of them, since 1970.
+    pub(super) oldest: Option<Duration>,
+    /// The result of the last invocation; `None` before the first.
+    pub(super) last_result: Option<&'static str>,
+}
+
+/// A mapping as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MappingJson {
+    function: &'static str,
+    mapping: String,
+    enabled: bool,
+    shards: Vec<ShardJson>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShardJson {
+    shard: String,
+    waiting: usize,
+    oldest_age_ms: Option<u64>,
+    last_result: Option<&'static str>,
+}
+
+impl MappingStates {
+    /// Adds a mapping.
+    pub(super) fn add(&self, function: &'static str, mapping: &str, enabled: bool) {
+        self.lock().insert((function, mapping.to_owned()), MappingState { enabled, ..MappingState::default() });
+    }
+
+    /// Replaces the state of a mapping in a shard.
+    pub(super) fn set(&self, function: &'static str, mapping: &str, shard: &str, state: ShardState) {
+        if let Some(mapping) = self.lock().get_mut(&(function, mapping.to_owned())) {
+            mapping.shards.insert(shard.to_owned(), state);
+        }
+    }
+
+    /// All mappings at a time since 1970.
+    pub(super) fn all(&self, now: Duration) -> Vec<MappingJson> {
+        let shard = |(shard, state): (&String, &ShardState)| ShardJson {
+            shard: shard.clone(),
+            waiting: state.waiting,
+            oldest_age_ms: state
+                .oldest
+                .map(|oldest| u64::try_from(now.saturating_sub(oldest).as_millis()).unwrap_or(u64::MAX)),
+            last_result: state.last_result,
+        };
+        let states = self.lock();
+        let mapping = |((function, mapping), state): (&MappingName, &MappingState)| MappingJson {
+            function,
+            mapping: mapping.clone(),
+            enabled: state.enabled,
+            shards: state.shards.iter().map(shard).collect(),
+        };
+        states.iter().map(mapping).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MappingName, MappingState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The outcome of an invocation in the words of the endpoint.
+pub(super) fn result_of(outcome: &InvocationOutcome) -> &'static str {
+    match outcome {
+        InvocationOutcome::Returned(response) if response.contains("itemIdentifier") => "some records are unsettled",
+        InvocationOutcome::Returned(_) => "OK",
+        InvocationOutcome::FunctionError => "PROBLEM: the function failed",
+        InvocationOutcome::NotInvoked => "PROBLEM: the function was not invoked",
+    }
+}

@@ -1,0 +1,128 @@
+//! Calls to AWS services of which a command needs one operation. A signed request takes less code and less time to build than
+//! the SDK crate of the service, and the commands need four such services.
+
+use std::time::Duration;
+
+use daybook_function_runtime::with_causes;
+use daybook_settings::Environment;
+use serde_json::Value;
+
+use super::credentials::aws_config;
+use super::error::OperatorError;
+use crate::http::{HttpClient, Signer};
+
+/// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.
+const MAX_ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Maximum characters of an error response that are printed.
+const MAX_ERROR: usize = 500;
+
+/// A service: the name that signatures contain, which is also the beginning of its host, and the variable for another endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AwsService {
+    pub(crate) name: &'static str,
+    pub(crate) endpoint_variable: &'static str,
+}
+
+pub(crate) const LAMBDA: AwsService = AwsService { name: "lambda", endpoint_variable: "AWS_ENDPOINT_URL_LAMBDA" };
+pub(crate) const CLOUDWATCH: AwsService =
+    AwsService { name: "monitoring", endpoint_variable: "AWS_ENDPOINT_URL_CLOUDWATCH" };
+pub(crate) const CLOUDWATCH_LOGS: AwsService =
+    AwsService { name: "logs", endpoint_variable: "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS" };
+pub(crate) const S3: AwsService = AwsService { name: "s3", endpoint_variable: "AWS_ENDPOINT_URL_S3" };
+
+/// A client of a service.
+pub(crate) struct SignedCalls {
+    service: &'static str,
+    endpoint: String,
+    http: HttpClient,
+}
+
+/// Why an attempt failed, and whether another may succeed.
+struct Failure {
+    cause: String,
+    is_transient: bool,
+}
+
+impl SignedCalls {
+    /// A client of the service in the account and region of the environment.
+    pub(crate) async fn connect(environment: &Environment, service: AwsService) -> Result<Self, OperatorError> {
+        let config = aws_config(environment, service.endpoint_variable).await?;
+        let region = config.region().map(ToString::to_string).unwrap_or_default();
+        let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        let default = format!("https://{}.{region}.{suffix}", service.name);
+        let endpoint = config.endpoint_url().map_or(default, |url| url.trim_end_matches('/').to_owned());
+        let signer = config.credentials_provider().map(|credentials| Signer::new(credentials, region, service.name));
+        Ok(Self { service: service.name, http: HttpClient::new(&endpoint, signer), endpoint })
+    }
+
+    /// A client of the local stack's API, which needs no signature.
+    pub(crate) fn local(url: &str) -> Self {
+        let endpoint = url.trim_end_matches('/').to_owned();
+        Self { service: "the local stack", http: HttpClient::new(&endpoint, None), endpoint }
+    }
+
+    /// Gets a resource.
+    pub(crate) async fn get(&self, path_and_query: &str) -> Result<Value, OperatorError> {
+        self.json(&self.text("GET", path_and_query).await?)
+    }
+
+    /// Calls an operation of a service with the AWS JSON protocol. `version` is that of the protocol.
+    pub(crate) async fn post(&self, target: &str, version: &str, body: &Value) -> Result<Value, OperatorError> {
+        let content_type = format!("application/x-amz-json-{version}");
+        let headers = [("content-type", content_type.as_str()), ("x-amz-target", target)];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        self.json(&self.call("POST", "/", &headers, Some(body.to_string())).await?)
+    }
+
+    /// Gets or deletes a resource whose body is text.
+    pub(crate) async fn text(&self, method: &str, path_and_query: &str) -> Result<String, OperatorError> {
+        self.call(method, path_and_query, &[], None).await
+    }
+
+    fn json(&self, body: &str) -> Result<Value, OperatorError> {
+        serde_json::from_str(body).map_err(|error| self.failed(error.to_string()))
+    }
+
+    fn failed(&self, cause: String) -> OperatorError {
+        OperatorError::Call { service: self.service, endpoint: self.endpoint.clone(), cause }
+    }
+
+    async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: Option<String>,
+    ) -> Result<String, OperatorError> {
+        let mut attempts = 1;
+        loop {
+            match self.attempt(method, path, headers, body.clone()).await {
+                Ok(body) => return Ok(body),
+                Err(failure) if !failure.is_transient || attempts == MAX_ATTEMPTS => {
+                    return Err(self.failed(failure.cause));
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+            attempts += 1;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: Option<String>,
+    ) -> Result<String, Failure> {
+        let response = self.http.send(method, &format!("{}{path}", self.endpoint), headers, body).await;
+        let response = response.map_err(|error| Failure { cause: with_causes(&*error), is_transient: true })?;
+        if (200..300).contains(&response.status) {
+            return Ok(response.body);
+        }
+        let text: String = response.body.chars().take(MAX_ERROR).collect();
+        let is_transient = response.status == 429 || response.status >= 500 || text.contains("Throttl");
+        Err(Failure { cause: format!("status {}: {text}", response.status), is_transient })
+    }
+}

@@ -1,0 +1,80 @@
+//! Rules over HTTP: events that match a rule reach its queue.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use daybook_local_aws::messaging::{Bus, Server};
+use serde_json::{Value, json};
+
+async fn call(server: &Server, target: &str, request: Value) -> (u16, Value) {
+    let call = reqwest::Client::new().post(server.url()).header("x-amz-target", target).body(request.to_string());
+    let response = call.send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+#[tokio::test]
+async fn events_that_match_a_rule_reach_its_queue_until_its_targets_are_removed() {
+    let bus = Bus::with("main", "dlq");
+    let server = Server::start(bus.router()).await.unwrap();
+    let expect = async |target: &str, request: Value| {
+        let (status, body) = call(&server, target, request).await;
+        assert_eq!(status, 200, "{target}: {body}");
+        body
+    };
+    let pattern = json!({"source": ["daybook"], "resources": [{"prefix": "todo/"}]}).to_string();
+    let rule = json!({"Name": "r", "EventBusName": "main", "EventPattern": pattern});
+    let created = expect("AWSEvents.PutRule", rule.clone()).await;
+    assert_eq!(created["RuleArn"], "arn:aws:events:us-east-1:000000000000:rule/main/r");
+    let url = expect("AmazonSQS.CreateQueue", json!({"QueueName": "seen"})).await["QueueUrl"].clone();
+    let attributes = json!({"QueueUrl": url, "AttributeNames": ["QueueArn"]});
+    let arn = expect("AmazonSQS.GetQueueAttributes", attributes).await["Attributes"]["QueueArn"].clone();
+    let targets = json!({"Rule": "r", "EventBusName": "main", "Targets": [{"Id": "q", "Arn": arn}]});
+    expect("AWSEvents.PutTargets", targets).await;
+
+    let put = async |bus: &str, resource: &str| {
+        let entry = json!({
+            "EventBusName": bus, "Source": "daybook", "DetailType": "T", "Detail": "{\"n\":1}", "Resources": [resource],
+        });
+        expect("AWSEvents.PutEvents", json!({"Entries": [entry]})).await;
+    };
+    let receive = async || {
+        let received = expect("AmazonSQS.ReceiveMessage", json!({"QueueUrl": url, "MaxNumberOfMessages": 10})).await;
+        let messages = received["Messages"].as_array().cloned().unwrap_or_default();
+        messages
+            .iter()
+            .map(|message| serde_json::from_str(message["Body"].as_str().unwrap()).unwrap())
+            .collect::<Vec<Value>>()
+    };
+    for (bus, resource) in [("main", "todo/1"), ("main", "account/1"), ("default", "todo/2")] {
+        put(bus, resource).await;
+    }
+    let seen = receive().await;
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(
+        (&seen[0]["detail-type"], &seen[0]["resources"], &seen[0]["detail"]),
+        (&json!("T"), &json!(["todo/1"]), &json!({"n": 1}))
+    );
+    // These messages are not dead-letter messages.
+    assert!(bus.dead_letters().is_empty());
+
+    assert_eq!(call(&server, "AWSEvents.DeleteRule", rule.clone()).await.1["__type"], "ValidationException");
+    expect("AWSEvents.RemoveTargets", json!({"Rule": "r", "EventBusName": "main", "Ids": ["q"]})).await;
+    expect("AWSEvents.DeleteRule", rule).await;
+    put("main", "todo/3").await;
+    assert!(receive().await.is_empty());
+    expect("AmazonSQS.DeleteQueue", json!({"QueueUrl": url})).await;
+    let (status, error) = call(&server, "AmazonSQS.ReceiveMessage", json!({"QueueUrl": url})).await;
+    assert_eq!((status, &error["__type"]), (400, &json!("com.amazonaws.sqs#QueueDoesNotExist")));
+}
+
+#[tokio::test]
+async fn rule_of_an_unknown_bus_or_with_a_wrong_pattern_is_rejected() {
+    let server = Server::start(Bus::new().router()).await.unwrap();
+    let put = async |bus: &str, pattern: &str| {
+        let rule = json!({"Name": "r", "EventBusName": bus, "EventPattern": pattern});
+        call(&server, "AWSEvents.PutRule", rule).await.1["__type"].clone()
+    };
+    assert_eq!(put("nowhere", r#"{"source":["a"]}"#).await, "ResourceNotFoundException");
+    assert_eq!(put("default", r#"{"source":"a"}"#).await, "InvalidEventPatternException");
+    let targets = json!({"Rule": "none", "Targets": []});
+    assert_eq!(call(&server, "AWSEvents.PutTargets", targets).await.1["__type"], "ResourceNotFoundException");
+}

@@ -1,0 +1,158 @@
+//! The figures of "Costs" in docs/deploy.md that follow from the sizes of stored rows: they are those of real rows.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_event_store::limits::item_size;
+use daybook_table::AggregateKey;
+use serde_json::{Value, json};
+use suite_tests::workspace;
+
+use crate::fixtures::{call_api, read};
+use crate::instance::Instance;
+
+const ID: &str = "01M7XZT6PZEDC7MQFQ9XT58J16";
+
+/// The data of the event and of the message, each, in the table of costs.
+const DATA: usize = 1024;
+
+/// What a command of one event and one message stores.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    table_units: f64,
+    index_units: f64,
+    /// The bytes of the event row, of the outbox row, and of the message's `Detail`.
+    event: usize,
+    outbox: usize,
+    detail: usize,
+    /// The bytes of the data, which the event and the message have in common.
+    data: usize,
+    /// The bytes that attribute names of two letters would save, in the event row and in the outbox row.
+    saved: (usize, usize),
+}
+
+/// Creates a to-do by a request as API Gateway passes it, signed by a role.
+async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
+    let mut request: Value = serde_json::from_str(&read("command-handler/create.json")).unwrap();
+    request["rawPath"] = "/todo".into();
+    request["requestContext"]["http"]["path"] = "/todo".into();
+    request["body"] = json!({"id": ID, "title": "TODO", "message": message}).to_string().into();
+    for (name, value) in headers {
+        request["headers"][name] = (*value).into();
+    }
+    let instance = Instance::start().await;
+    let response = call_api(&instance.router, &request.to_string()).await;
+    assert_eq!(response["statusCode"], 201, "{response}");
+    let append = instance.table.proxy.take_calls().pop().unwrap();
+    assert_eq!(append.operation, "TransactWriteItems");
+    let key = AggregateKey::new("todo", ID);
+    let [event] = &instance.table.rows(&key, "EVENT#").await[..] else { panic!("not one event") };
+    let [outbox] = &instance.table.rows(&key, "OUTBOX#").await[..] else { panic!("not one message") };
+    let text = |row: &std::collections::HashMap<String, AttributeValue>, name: &str| row[name].as_s().unwrap().len();
+    Stored {
+        table_units: append.table_units,
+        index_units: append.index_units,
+        event: item_size(event),
+        outbox: item_size(outbox),
+        detail: text(outbox, "detail"),
+        data: text(event, "data"),
+        saved: (saved(event), saved(outbox)),
+    }
+}
+
+/// The bytes that names of two letters would save, also in maps.
+fn saved<'a>(row: impl IntoIterator<Item = (&'a String, &'a AttributeValue)>) -> usize {
+    row.into_iter().map(|(name, value)| name.len().saturating_sub(2) + value.as_m().map_or(0, saved)).sum()
+}
+
+async fn create_with_data(bytes: usize) -> Stored {
+    let shortest = create("", &[]).await.data;
+    create(&"x".repeat(bytes - shortest), &[]).await
+}
+
+/// The units of an append, by the rule of DynamoDB: one for each started KB, two in a transaction, and one in the index.
+fn units(event: usize, outbox: usize) -> usize {
+    let kilobytes = |bytes: usize| bytes.div_ceil(1024);
+    2 * (kilobytes(event) + kilobytes(outbox) + 1) + kilobytes(event)
+}
+
+/// A price in US dollars.
+fn price(dollars: f64) -> String {
+    format!("{dollars:.2}")
+}
+
+fn thousands(number: usize) -> String {
+    if number < 1_000 { number.to_string() } else { format!("{},{:03}", number / 1_000, number % 1_000) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
+#[tokio::test(flavor = "multi_thread")]
+async fn costs_page_has_the_figures_of_real_rows() {
+    let mut expected = BTreeSet::new();
+    let one = create_with_data(DATA).await;
+    assert_eq!(one.data, DATA);
+
+    // The bytes beside the data, in today's format and with shorter names.
+    let (event, outbox) = (one.event - DATA, one.outbox - DATA);
+    let (short_event, short_outbox) = (event - one.saved.0, outbox - one.saved.1);
+    expected.insert(format!("An event row takes {event} bytes beside its data, and an outbox row {outbox}"));
+    expected.insert(format!("they would take {short_event} and {short_outbox}"));
+
+    // Units by the size of the data. The engine counts as the rule does.
+    for data in [128, 256, 512, DATA, 2 * DATA, 4 * DATA] {
+        let stored = create_with_data(data).await;
+        let counted = units(stored.event, stored.outbox);
+        assert!((stored.table_units + stored.index_units - counted as f64).abs() < 0.5, "{stored:?}: {counted}");
+        let short = units(data + short_event, data + short_outbox);
+        expected.insert(format!("| {} bytes | {counted} | {short} |", thousands(data)));
+    }
+    expected.insert(format!("Up to {} bytes of data take 7 units", 1024 - outbox));
+    expected.insert(format!("up to {} bytes", 1024 - short_outbox));
+    // Each byte costs 1/1024 of three units in the event row, and of two in the outbox row.
+    let average = (one.saved.0 * 3 + one.saved.1 * 2) as f64 / 1024.0;
+    expected.insert(format!("about {average:.1} units a command"));
+
+    // The table of costs. A load reads 50 events on average, a snapshot 100, one unit for each 4 KB.
+    let writes = units(one.event, one.outbox);
+    let load = 1 + (50 * one.event).div_ceil(4096);
+    let fold = 1 + (100 * one.event).div_ceil(4096);
+    // A GB for each million of 1,000 bytes.
+    let archived = (one.detail as f64 / 100.0).round() / 10.0;
+    let prices = [
+        1.0,
+        0.30,
+        writes as f64 * 0.625,
+        0.1 * load as f64 * 0.125,
+        0.30,
+        0.005 + 0.04 * 0.625 + 0.01 * fold as f64 * 0.125,
+        1.0,
+        archived * 0.123,
+        1.25,
+    ];
+    expected.insert(format!("= {writes} M units | 0.625 / M | {} |", price(prices[2])));
+    expected.insert(format!("(1 snapshot + {} for 50 events)", load - 1));
+    expected.insert(format!("{:.1} M units | 0.125 / M | {} |", 0.1 * load as f64, price(prices[3])));
+    expected.insert(format!("{} read units | as above | {} |", thousands(fold * 10 * 1_000), price(prices[5])));
+    expected.insert(format!("| {archived:.1} GB | 0.10 / GB in, 0.023 / GB a month | {} |", price(prices[7])));
+    expected.insert(format!("| **{}** |", price(prices.iter().sum())));
+    expected.insert(format!("cost as much as a load that is not cached: {load} units"));
+
+    // A stored response is one more item, of the event, the message and the state.
+    let with_key = create(&"x".repeat(DATA - 63), &[("idempotency-key", "5f3c")]).await;
+    let of_key = with_key.table_units - create(&"x".repeat(DATA - 63), &[]).await.table_units;
+    expected.insert(format!("{of_key} units, {} for a million commands", price(of_key * 0.625)));
+
+    // Storage: DynamoDB bills 100 bytes more for each item, in the table and in the index. Backups leave out the index.
+    let in_table = (one.event + 100) as f64 / 1e3;
+    let of_index = in_table;
+    let storage = (in_table + of_index) * 0.25 + in_table * 0.20;
+    expected.insert(format!("are {:.1} GB", in_table + of_index));
+    expected.insert(format!("**{} a month for each million events**", price(storage)));
+    expected.insert(format!("Outbox rows add {:.1} GB", (one.outbox + 100) as f64 / 1e3));
+
+    let page = std::fs::read_to_string(workspace().join("docs/deploy.md")).unwrap();
+    let page = page.split("\n## Costs").nth(1).unwrap().split("\n## ").next().unwrap();
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let missing: Vec<_> = expected.into_iter().filter(|text| !page.contains(text.as_str())).collect();
+    assert!(missing.is_empty(), "\"Costs\" in docs/deploy.md lacks {missing:#?}");
+}

@@ -1,0 +1,139 @@
+//! The alarms ring after failures, and only then: the templates' alarms are evaluated in virtual time, over the metrics that
+//! move in a failure.
+//!
+//! In reading order: the tests, then `failures` (the metrics of each failure), `evaluation` (when CloudWatch sets an alarm's
+//! state) and `expression` (metric math).
+
+mod evaluation;
+mod expression;
+mod failures;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use self::evaluation::{Alarm, Series};
+use self::failures::{BEGIN, END, FAILURES, healthy, idle};
+use super::monitoring::templates;
+use super::{plain, read, resources, text};
+
+/// The alarms that notify, by their section in the runbook.
+fn alarms() -> BTreeMap<String, Alarm> {
+    let (outer, nested) = templates();
+    let all = [outer, nested].map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
+    let notifying = all.into_iter().flatten().filter(|alarm| alarm["Properties"].get("AlarmActions").is_some());
+    notifying.map(|alarm| Alarm::read(&alarm["Properties"])).map(|alarm| (alarm.section.clone(), alarm)).collect()
+}
+
+/// The minutes from the beginning of the failure until each alarm rings.
+fn ringing(alarms: &BTreeMap<String, Alarm>, series: &Series) -> BTreeSet<(i64, String)> {
+    let rings = |(section, alarm): (&String, &Alarm)| {
+        let minute = alarm.states(series, END).into_iter().find(|(_, in_alarm)| *in_alarm)?.0;
+        Some((minute - BEGIN, section.clone()))
+    };
+    alarms.iter().filter_map(rings).collect()
+}
+
+#[test]
+fn no_alarm_rings_without_a_failure() {
+    let alarms = alarms();
+    assert!(alarms.len() > 25, "{}", alarms.len());
+    for (load, series) in [("load", healthy()), ("no load", idle())] {
+        assert_eq!(ringing(&alarms, &series), BTreeSet::new(), "{load}");
+    }
+}
+
+#[test]
+fn each_failure_rings_the_alarms_in_the_runbook_after_the_minutes_there() {
+    let alarms = alarms();
+    let runbook = read("docs/runbook.md");
+    let (mut rung, mut missing) = (BTreeSet::new(), Vec::new());
+    for failure in FAILURES {
+        let ringing = ringing(&alarms, &failure.series());
+        assert!(!ringing.is_empty(), "no alarm rings: {}", failure.name);
+        // Silence too rings within ten minutes.
+        assert!(ringing.iter().next().unwrap().0 <= 10, "{}: {ringing:?}", failure.name);
+        let listed: Vec<_> =
+            ringing.iter().map(|(minutes, section)| format!("[{section}](#{section}) {minutes}")).collect();
+        let row = format!("| {} | {} |", failure.name, listed.join(", "));
+        if !runbook.contains(&row) {
+            missing.push(row);
+        }
+        rung.extend(ringing.into_iter().map(|(_, section)| section));
+    }
+    assert!(missing.is_empty(), "docs/runbook.md lacks\n{}", missing.join("\n"));
+    let never: Vec<_> = alarms.keys().filter(|section| !rung.contains(*section)).collect();
+    assert!(never.is_empty(), "no failure rings {never:?}");
+}
+
+#[test]
+fn each_alarm_ends_after_its_failure() {
+    let alarms = alarms();
+    for failure in FAILURES {
+        let series = failure.series();
+        for (section, alarm) in &alarms {
+            let states = alarm.states(&series, END + 30);
+            assert!(!states.last().unwrap().1, "{section} does not end after: {}", failure.name);
+        }
+    }
+}
+
+#[test]
+fn second_dead_letter_message_rings_again() {
+    let mut series = healthy();
+    // The first message is never deleted.
+    series.set("AWS/SQS ApproximateNumberOfMessagesVisible DeadLetterQueue", |minute| {
+        Some(if minute < BEGIN { 0.0 } else { 1.0 })
+    });
+    series.set("AWS/SQS NumberOfMessagesSent DeadLetterQueue", |minute| {
+        Some(if [BEGIN + 1, BEGIN + 30].contains(&minute) { 1.0 } else { 0.0 })
+    });
+    let alarms = alarms();
+    let times = |section: &str| {
+        let states = alarms[section].states(&series, END);
+        states.windows(2).filter(|pair| !pair[0].1 && pair[1].1).count()
+    };
+    assert_eq!((times("dead-letter-messages"), times("dead-letter-arrived")), (1, 2));
+}
+
+#[test]
+fn each_alarm_notifies_when_it_ends() {
+    let (outer, nested) = templates();
+    for template in [outer, nested] {
+        for (name, alarm) in resources(&template, "AWS::CloudWatch::Alarm") {
+            let properties = &alarm["Properties"];
+            // An arrival has no end.
+            let expected = if name == "DeadLetterArrived" { &Value::Null } else { &properties["AlarmActions"] };
+            assert_eq!(properties.get("OKActions").unwrap_or(&Value::Null), expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn alarms_are_within_the_limits_of_cloudwatch() {
+    for (section, alarm) in alarms() {
+        // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html
+        assert!(alarm.metrics() <= 10, "{section} has {} metrics", alarm.metrics());
+        assert!(alarm.seconds() <= 86_400, "{section} evaluates {} seconds", alarm.seconds());
+    }
+}
+
+#[test]
+fn timeouts_in_an_alarm_are_those_of_the_functions() {
+    let (template, (_, nested)) = (plain(&text()), templates());
+    let expression = nested["Resources"]["FunctionsNearTimeout"]["Properties"]["Metrics"][0]["Expression"].to_string();
+    for (id, metric) in [("CommandHandler", "handler"), ("StreamRelay", "relay"), ("Snapshotter", "snapshotter")] {
+        let own = &template["Resources"][id]["Properties"]["Timeout"];
+        let seconds = own.as_u64().or(template["Globals"]["Function"]["Timeout"].as_u64()).unwrap();
+        assert!(expression.contains(&format!("FILL({metric}, 0) / {}", seconds * 10)), "{id}: {expression}");
+    }
+}
+
+#[test]
+fn costs_page_counts_the_metrics_of_the_alarms() {
+    let (outer, nested) = templates();
+    let all = [outer, nested].map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
+    let count: usize = all.into_iter().flatten().map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
+    let page = read("docs/deploy.md");
+    assert!(page.contains(&format!("{count} metrics under alarms cost 0.10 each")), "{count} metrics are under alarms");
+}
