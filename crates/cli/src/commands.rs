@@ -3,8 +3,8 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `export`, `import`, `load`,
-//!   `check_deployment`: the operator commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
+//!   `import`: the operator commands.
 
 mod check_deployment;
 mod completions;
@@ -84,10 +84,10 @@ pub enum OperatorCommand {
     Relay(RelayCommand),
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    Export(ExportArgs),
-    Import(ImportArgs),
     Load(LoadArgs),
     CheckDeployment(CheckDeploymentArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -145,10 +145,10 @@ impl OperatorCommand {
             Self::Relay(command) => command.run(context).await,
             Self::Republish(args) => republish::run(args, context).await,
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
-            Self::Export(args) => export::run(args, context).await,
-            Self::Import(args) => import::run(args, context).await,
             Self::Load(args) => load::run(args, context).await,
             Self::CheckDeployment(args) => check_deployment::run(args, context).await,
+            Self::Export(args) => export::run(args, context).await,
+            Self::Import(args) => import::run(args, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),

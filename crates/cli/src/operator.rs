@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Standard output contains one line for each finding, message or snapshot, and a summary as its last line; everything else
 //!   goes to standard error.
-//! - Commands that send or delete messages or write events default to a dry run; `--yes` executes them.
+//! - Commands that send or delete messages, or write events, default to a dry run; `--yes` executes them.
 //! - Ctrl-C ends a command between two aggregates or two batches of messages, never within one, and the summary then
 //!   describes how to go on. A closed output pipe also ends a command. `dlq redrive` first deletes every message that
 //!   was sent, and puts the others back.

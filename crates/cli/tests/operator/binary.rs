@@ -333,10 +333,10 @@ fn completions_of_each_shell_contain_all_commands() {
             "republish",
             "snapshot",
             "rebuild",
-            "export",
-            "import",
             "load",
             "check-deployment",
+            "export",
+            "import",
         ] {
             assert!(script.contains(command), "{shell}: {command}");
         }

@@ -9,6 +9,7 @@ use daybook_table::{EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 
 use super::error::AppendError;
+use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
@@ -46,7 +47,7 @@ impl EventStream<'_> {
         let events = decided.events.iter().map(|event| self.event_row(event, end)).map(serde_dynamo::to_item);
         let messages = decided.messages.iter().map(|message| self.outbox_row(message, origin));
         let messages = messages.map(serde_dynamo::to_item);
-        let rows: Result<Vec<Item>, _> = events.chain(messages).collect();
+        let rows: Result<Vec<Item>, _> = events.chain(messages).map(|row| row.map(checksum::seal)).collect();
         let corrupt =
             |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
         let rows = rows.map_err(corrupt)?;
