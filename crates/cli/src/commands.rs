@@ -3,8 +3,8 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
-//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`: the operator
-//!   commands.
+//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
+//!   `import`: the operator commands.
 
 mod check_deployment;
 mod completions;
@@ -12,8 +12,10 @@ mod dev;
 mod discarded;
 mod dlq;
 mod events;
+mod export;
 mod feed;
 mod get;
+mod import;
 mod load;
 pub mod openapi;
 mod relay;
@@ -31,8 +33,10 @@ use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 pub use self::dlq::{DlqRedriveArgs, redrive};
 use self::events::EventsArgs;
+use self::export::ExportArgs;
 use self::feed::FeedArgs;
 use self::get::GetArgs;
+use self::import::ImportArgs;
 use self::load::LoadArgs;
 use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
@@ -60,7 +64,7 @@ enum Command {
     Openapi,
     Completions(CompletionsArgs),
     #[command(flatten)]
-    Operator(OperatorCommand),
+    Operator(Box<OperatorCommand>),
 }
 
 /// The commands that work on a stack, deployed or local.
@@ -82,6 +86,8 @@ pub enum OperatorCommand {
     Snapshot(SnapshotCommand),
     Load(LoadArgs),
     CheckDeployment(CheckDeploymentArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -141,6 +147,8 @@ impl OperatorCommand {
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
             Self::Load(args) => load::run(args, context).await,
             Self::CheckDeployment(args) => check_deployment::run(args, context).await,
+            Self::Export(args) => export::run(args, context).await,
+            Self::Import(args) => import::run(args, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
@@ -160,6 +168,8 @@ impl OperatorCommand {
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
+            Self::Export(args) => Some(&args.table),
+            Self::Import(args) => Some(&args.table),
             Self::CheckDeployment(args) => Some(&args.table),
             Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) | Self::Load(_) => None,
         }

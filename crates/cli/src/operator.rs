@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Standard output contains one line for each finding, message or snapshot, and a summary as its last line; everything else
 //!   goes to standard error.
-//! - Commands that send or delete messages default to a dry run; `--yes` executes them.
+//! - Commands that send or delete messages, or write events, default to a dry run; `--yes` executes them.
 //! - Ctrl-C ends a command between two aggregates or two batches of messages, never within one, and the summary then
 //!   describes how to go on. A closed output pipe also ends a command. `dlq redrive` first deletes every message that
 //!   was sent, and puts the others back.
@@ -18,6 +18,7 @@
 //! - `pacing`, `progress`, `interrupt`: rate limit, progress on the terminal, Ctrl-C.
 //! - [`checkpoint`]: the file from which a later run continues.
 //! - `walk`: visits the aggregates of a listing, with all of these.
+//! - `history`: files with the events of aggregates.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them. `queue_reading`:
 //!   reads that queue to its end.
 //! - `discarded_objects`: the records that event source mappings discarded.
@@ -32,6 +33,7 @@ pub(crate) mod dead_letter_queue;
 pub(crate) mod discarded_objects;
 mod error;
 mod exit;
+pub(crate) mod history;
 mod interrupt;
 pub(crate) mod listing;
 pub mod moment;

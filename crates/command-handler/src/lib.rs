@@ -39,4 +39,4 @@ mod views;
 pub use api::Api;
 pub use operator::{OperatorReads, ReadResponse};
 pub use router::router;
-pub use settings::{ApiSettings, feed_delay, store_settings, views_table};
+pub use settings::{ApiSettings, store_settings, views_table};

@@ -98,7 +98,7 @@ pub fn views_table(environment: &Environment) -> Option<String> {
 /// # Errors
 ///
 /// When it is out of its range.
-pub fn feed_delay(environment: &Environment) -> Result<Duration, SettingError> {
+fn feed_delay(environment: &Environment) -> Result<Duration, SettingError> {
     let default = u64::try_from(StoreSettings::DEFAULT_FEED_DELAY.as_millis()).unwrap_or(u64::MAX);
     environment.number("FEED_DELAY_MS", default, StoreSettings::FEED_DELAY_MS).map(Duration::from_millis)
 }

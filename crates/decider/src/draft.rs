@@ -6,8 +6,9 @@ use crate::aggregate::{Aggregate, Ids, Message};
 use crate::aggregate_state::AggregateState;
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Folded};
+use crate::outbox_message::outbox_message;
 use crate::panics::calling;
-use crate::record::{MAX_BYTES, MAX_NAME, MAX_RECORDS, OutboxMessage, RecordedEvent};
+use crate::record::{MAX_BYTES, MAX_RECORDS, OutboxMessage, RecordedEvent};
 
 /// The events and messages of a decision in progress.
 pub(crate) struct Draft<'a, A: Aggregate> {
@@ -117,17 +118,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
     }
 
     fn outbox_message(&self, event: &RecordedEvent, index: usize, message: Message) -> Result<OutboxMessage, String> {
-        let (message_type, data) = message.0?;
-        if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
-            return Err(format!("the message name {message_type:?} must have 1 to {MAX_NAME} characters"));
-        }
-        let message = OutboxMessage::new(
-            (A::TYPE, self.id),
-            event,
-            (self.message_seq() + 1, index),
-            (self.ids.next(), message_type, data),
-        );
-        message.map_err(|error| error.to_string())
+        outbox_message((A::TYPE, self.id), event, (self.message_seq() + 1, index), (self.ids.next(), message))
     }
 
     pub(crate) fn finish(self, rejection: Option<DomainRejection>) -> Decided {

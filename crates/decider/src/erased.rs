@@ -16,9 +16,10 @@ use crate::model::{
     CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, Schemas, StateError,
     UnreadableEvent, UnreadableKind,
 };
+use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
 use crate::reading::{panicked_on, read_command, read_event, tags, unreadable};
-use crate::record::RecordedEvent;
+use crate::record::{OutboxMessage, RecordedEvent};
 
 /// Why the downcast of a state cannot fail.
 const OWN_STATE: &str = "a state is only passed to the model that folded it";
@@ -127,6 +128,32 @@ impl<A: Aggregate> Model for ModelOf<A> {
         let is_deleted = catch(A::TYPE, || state.is_deleted()).map_err(panicked_on(last))?;
         let last_event = Some(last.into());
         Ok(Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(state) })
+    }
+
+    fn announced(
+        &self,
+        before: &Folded,
+        id: &str,
+        event: &RecordedEvent,
+    ) -> Result<Vec<OutboxMessage>, UnreadableEvent> {
+        let announced = || {
+            let mut state = Self::state_of(before).clone();
+            let ids = Ids::from_seed(event.event_id);
+            ids.next();
+            let mut messages = Vec::new();
+            for current in read_event::<A>(event)? {
+                let state_before = state.state.clone();
+                state.apply(&current);
+                for message in calling("announce", || A::announce(&state_before, &current, &state.state)) {
+                    let index = messages.len();
+                    let number = before.message_seq + index as u64 + 1;
+                    let message = outbox_message((A::TYPE, id), event, (number, index), (ids.next(), message));
+                    messages.push(message.map_err(|reason| unreadable(event, UnreadableKind::Corrupt, reason))?);
+                }
+            }
+            Ok(messages)
+        };
+        catch(A::TYPE, announced).map_err(panicked_on(event))?
     }
 
     fn state(&self, folded: &Folded) -> Result<Json, StateError> {

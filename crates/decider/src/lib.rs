@@ -10,7 +10,7 @@
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
-//!   decision in progress, `last_event` makes its time and ids later than those of the event before it, `reading`
+//!   decision in progress, `outbox_message` builds its messages, `last_event` makes its time and ids later than those of the event before it, `reading`
 //!   reads commands and stored events, [`panics`] turns panics of an aggregate's code into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
@@ -27,6 +27,7 @@ pub mod given;
 pub mod json;
 mod last_event;
 pub mod model;
+mod outbox_message;
 pub mod panics;
 mod reading;
 pub mod record;

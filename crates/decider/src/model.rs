@@ -75,6 +75,20 @@ pub trait Model: Send + Sync {
     /// When an event cannot be read or is not the next one. None is skipped: a wrong state is worse than none.
     fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, UnreadableEvent>;
 
+    /// The messages that [`Aggregate::announce`](crate::Aggregate::announce) returns for a stored event, which must
+    /// follow `before`. Numbers and ids are those that the decision on the event gave them, if `announce` has not
+    /// changed since: the ids of messages follow the id of their event.
+    ///
+    /// # Errors
+    ///
+    /// When the event cannot be read, or a message cannot be written.
+    fn announced(
+        &self,
+        before: &Folded,
+        id: &str,
+        event: &RecordedEvent,
+    ) -> Result<Vec<OutboxMessage>, UnreadableEvent>;
+
     /// The state as JSON.
     ///
     /// # Errors

@@ -6,11 +6,13 @@
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `partitions`: every partition of the table.
 //! - `progress`: the versions of an aggregate and of its snapshot.
-//! - `outbox`: outbox rows, to send them again.
+//! - `outbox`: the outbox rows of events, to send them again.
 //! - `rebuild_snapshot`: repairs wrong snapshots.
 //! - `verify`: checks all rows of an aggregate.
+//! - `import`: writes events that exist already, such as those of another table.
 
 mod handle;
+mod import;
 mod index;
 mod outbox;
 mod partitions;
@@ -20,8 +22,9 @@ mod table;
 mod verify;
 
 pub use self::handle::Admin;
+pub use self::import::{ImportBatch, ImportOptions};
 pub use self::index::{IndexEntry, IndexPartition};
-pub use self::outbox::OutboxPage;
+pub use self::outbox::{EventMessages, PublishedEvent};
 pub use self::partitions::{PartitionPage, ScanKey};
 pub use self::progress::{AggregateProgress, SnapshotProgress};
 pub use self::verify::{Discrepancy, Finding, Verified};

@@ -12,6 +12,7 @@ use daybook_table::AggregateKey;
 use tokio::time::Instant;
 
 pub use self::error::AppendError;
+pub(crate) use self::transaction::Origin;
 use crate::idempotency::ResponseToStore;
 use crate::loaded::Loaded;
 use crate::store::EventStore;
@@ -38,7 +39,7 @@ impl EventStore {
     ) -> Result<Loaded, AppendError> {
         let stream = self.stream(model, key);
         if !decided.events.is_empty() || to_store.is_some() {
-            let transaction = stream.transaction(before, decided, to_store.as_ref())?;
+            let transaction = stream.transaction(before, decided, to_store.as_ref(), Origin::Decision)?;
             if Instant::now() > send_until {
                 return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
             }

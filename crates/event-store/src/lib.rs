@@ -6,7 +6,8 @@
 //! - An aggregate is read strongly consistently and to the end of every page.
 //! - The cache and the snapshots only save calls. Their contents never change a result.
 //! - Within an aggregate, the times and ids of events never run backwards. An event is visible within
-//!   [`SETTLE_WRITES`] of its time, or never.
+//!   [`SETTLE_WRITES`] of its time, or never. Imported events are the exception: they have the times and ids of their
+//!   history.
 //! - No other crate calls its table.
 //!
 //! The modules that the functions use, in reading order:
@@ -24,12 +25,13 @@
 //! [`admin`] has the calls for operator commands, the local stack and tests only.
 //!
 //! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
-//! checked before the call. [`cache`], `backoff`, `packing`, `item`, `error`.
+//! checked before the call. `checksum`: whether a row is as it was written. [`cache`], `backoff`, `packing`, `item`, `error`.
 
 pub mod admin;
 mod append;
 mod backoff;
 pub mod cache;
+mod checksum;
 mod error;
 mod event_stream;
 mod feed;

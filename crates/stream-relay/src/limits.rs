@@ -13,6 +13,8 @@ pub(crate) struct Limits {
     pub(crate) cutoff: Option<Instant>,
     /// Publishing ends when the bus has returned nothing but failures for this long.
     pub(crate) patience: Option<Duration>,
+    /// Maximum concurrent requests; `None` for those of the relay.
+    pub(crate) max_requests: Option<usize>,
     /// Maximum messages per second, over all batches that are published with these limits.
     pub(crate) rate: Option<NonZeroU32>,
     /// The time before which no request starts, because of the rate.

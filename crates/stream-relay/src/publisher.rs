@@ -43,10 +43,12 @@ impl Publisher {
         limits: &mut Limits,
         stop: impl Future<Output = ()>,
     ) -> Published {
+        let queues = AggregateQueues::new(messages.iter().map(PendingMessage::queue_item));
+        let queues = queues.with_max_requests(limits.max_requests);
         let mut publishing = Publishing {
             publisher: self,
             limits,
-            queues: AggregateQueues::new(messages.iter().map(PendingMessage::queue_item)),
+            queues,
             breaker: Breaker::new(self.memory.clone(), self.max_message_age),
             calls: JoinSet::new(),
             stopped: false,

@@ -86,6 +86,8 @@ pub(crate) struct AggregateQueues {
     dead_letters_in_flight: usize,
     /// Messages in flight whose queue holds further messages.
     in_flight_with_successor: usize,
+    /// Maximum concurrent requests, in place of [`MAX_REQUESTS`] and [`MAX_SLOW_REQUESTS`].
+    max_requests: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,11 @@ impl AggregateQueues {
             this.advance(queue);
         }
         this
+    }
+
+    /// Sets the maximum of concurrent requests, whether they are slow or not.
+    pub(crate) fn with_max_requests(self, max_requests: Option<usize>) -> Self {
+        Self { max_requests, ..self }
     }
 
     /// The next call at this time, if there is one. Callers repeat this until it returns `None`.
@@ -151,7 +158,8 @@ impl AggregateQueues {
 
     /// When the next request can be sent, even if none in flight finishes before.
     pub(crate) fn next_attempt_at(&self, now: Instant) -> Option<Instant> {
-        let of_ready = if self.ready.is_empty() || self.requests.len() == MAX_SLOW_REQUESTS {
+        let of_ready = if self.ready.is_empty() || self.requests.len() >= self.max_requests.unwrap_or(MAX_SLOW_REQUESTS)
+        {
             None
         } else if self.is_busy(now) {
             self.requests.iter().map(|(_, sent)| *sent + SLOW).filter(|slow_at| now < *slow_at).min()
@@ -237,6 +245,9 @@ impl AggregateQueues {
 
     /// Whether no further request may start now.
     fn is_busy(&self, now: Instant) -> bool {
+        if let Some(max_requests) = self.max_requests {
+            return self.requests.len() >= max_requests;
+        }
         let slow = self.requests.iter().filter(|(_, sent)| *sent + SLOW <= now).count();
         self.requests.len() - slow >= MAX_REQUESTS || self.requests.len() >= MAX_SLOW_REQUESTS
     }

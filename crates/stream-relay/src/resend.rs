@@ -1,7 +1,7 @@
 //! Outbox rows that an operator sends again. They come from no stream, and none goes to the dead-letter queue: a
 //! message that the bus does not accept stays where it was.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use daybook_table::OutboxItem;
@@ -60,6 +60,13 @@ impl Resend {
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.limits.patience = Some(patience);
+        self
+    }
+
+    /// Sets the maximum of concurrent requests; by default those of the relay for one shard.
+    #[must_use]
+    pub fn with_concurrency(mut self, requests: NonZeroUsize) -> Self {
+        self.limits.max_requests = Some(requests.get());
         self
     }
 

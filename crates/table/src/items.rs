@@ -20,6 +20,10 @@ pub struct Metadata {
     /// Whether the aggregate is deleted.
     #[serde(default)]
     pub deleted: bool,
+    /// The number of the last event that was imported without outbox rows; 0 when there is none. Appends leave it
+    /// unchanged.
+    #[serde(default)]
+    pub not_published_up_to: u64,
 }
 
 /// `EVENT#…`: one event.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use daybook_cli::operator::OperatorError;
 use daybook_cli::operator::target::{
-    BusArgs, DiscardedArgs, QueueArgs, RelayArgs, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
+    BusArgs, DiscardedArgs, QueueArgs, RelayArgs, SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH,
+    SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
 };
 use daybook_settings::Environment;
 use serde_json::Value;
@@ -51,7 +52,7 @@ fn operator_environment_has_the_settings_of_the_functions() {
 
 /// Reads all settings that operator commands read.
 fn read(environment: &Environment) -> Result<(), OperatorError> {
-    for required in [SETTINGS_TO_TAKE_SNAPSHOTS, SETTINGS_TO_REPUBLISH] {
+    for required in [SETTINGS_TO_TAKE_SNAPSHOTS, SETTINGS_TO_REPUBLISH, SETTINGS_TO_IMPORT_MESSAGES] {
         TableArgs::default().settings(environment, required)?;
     }
     BusArgs::default().settings(environment)?;

@@ -3,10 +3,11 @@
 //! In reading order:
 //! - `args`, `options`: the options and their values.
 //! - `workload`: which request comes next, from the examples of the API document.
-//! - `target`: the API, and the credentials for it. `sender`: sends the requests at their planned times.
+//! - `target`: the API, and the credentials for it. `aggregate_pool`: the aggregates that get one request at a time. `sender`: sends the requests at their planned times.
 //! - `measurements`: latencies and responses.
 //! - `prices`, `costs`: what the requests cost. `report`: the end of the output.
 
+mod aggregate_pool;
 mod args;
 mod costs;
 mod measurements;
@@ -53,7 +54,7 @@ pub(super) async fn run(args: LoadArgs, context: &mut OperatorContext) -> Result
     if !(target.is_local || args.yes) {
         let expected = UsedUnits::estimated(planned - args.reads.count(planned), args.reads.count(planned));
         let text = format!(
-            "would send {planned} requests in {:?} to {}, for about {:.4} USD; the events stay in its table: use a stack for \
+            "would send {planned} requests in {:?} to {}, for about {:.6} USD; the events stay in its table: use a stack for \
              tests; nothing was sent, run it again with --yes",
             args.duration,
             args.url,

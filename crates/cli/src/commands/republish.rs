@@ -1,34 +1,38 @@
 //! `daybook republish`: sends the messages of a time window again, from the outbox rows in the table.
 //!
-//! Invariant: the messages of an aggregate are sent in their order, and no message is sent after an unsent one.
+//! Invariants:
+//! - The messages of an aggregate are sent in their order, and no message is sent after an unsent one.
+//! - The window is read and sent in the order of its events. After each batch, all events before a position are done.
 //!
-//! `window` finds the events whose messages are sent.
+//! `window` finds the events whose messages are sent, `batch` reads their messages.
 
+mod batch;
+#[cfg(test)]
+mod tests;
 mod window;
 
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
 use daybook_decider::record::timestamp;
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
+use daybook_settings::Environment;
 use daybook_stream_relay::{Resend, ResendOutcome};
 use daybook_table::{AggregateKey, OutboxItem, keys};
-use serde::Serialize;
+use futures_util::future::join;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use ulid::Ulid;
 
-use self::window::{AggregateEvents, WindowArgs, WindowEvents, cannot_read};
+use self::batch::{Batch, Batches, ReadEvent};
+use self::window::{EventId, WindowArgs, WindowReader};
+use crate::operator::checkpoint::{Checkpoint, CheckpointArgs, CheckpointOwner};
 use crate::operator::progress::ProgressLine;
 use crate::operator::target::{BusArgs, SETTINGS_TO_REPUBLISH, STACK_HELP, TableArgs, check_bus};
 use crate::operator::unsent::UnsentMessages;
-use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
-
-/// Maximum rows in a batch.
-const BATCH_SIZE: usize = 500;
-
-/// A batch is sent as soon as its details have this many bytes.
-const BATCH_BYTES: usize = 8 * 1024 * 1024;
+use crate::operator::{Exit, OperatorContext, OperatorError, check_shards, output_line};
 
 /// Send the messages of a time window again, with the same ids and bytes, from the outbox rows in the table.
 ///
@@ -37,8 +41,9 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// recognize it by its message id.
 ///
 /// The events of the window are found in the index, by the time in their ids; the table is not scanned. Clocks of writers
-/// differ, so let the window begin a little earlier and end a little later. The messages of an aggregate are sent in their order,
-/// those of different aggregates concurrently. Messages whose rows no longer exist are counted, and their events are printed.
+/// differ, so let the window begin a little earlier and end a little later. The window is sent in the order of its events: the
+/// messages of an aggregate one after the other, those of different aggregates concurrently. Messages whose rows no longer exist
+/// are counted, and their events are printed.
 /// Rows that cannot be read are also counted and printed. The summary contains the time from which events of the window
 /// may still be missing, because their commands may not be complete.
 #[derive(Clone, Debug, Args)]
@@ -53,6 +58,12 @@ pub struct RepublishArgs {
     /// Maximum messages per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
+    /// Maximum concurrent requests to the bus, of up to ten messages each.
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub concurrency: NonZeroUsize,
+    /// Where the progress is stored.
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
@@ -65,10 +76,13 @@ pub struct RepublishArgs {
 }
 
 /// The number of messages by outcome.
-#[derive(Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RepublishCounts {
     dry_run: bool,
+    /// The window.
+    from: String,
+    to: String,
     events: usize,
     messages: usize,
     sent: usize,
@@ -79,6 +93,17 @@ struct RepublishCounts {
     /// The time from which events of the window may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     unsettled_from: Option<String>,
+}
+
+/// The progress of a run, as its checkpoint contains it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RepublishProgress {
+    /// The first and the last id that an event of the window can have. Relative times are resolved once, by the first run.
+    window: (EventId, EventId),
+    /// The id up to which all events are done.
+    done: Option<EventId>,
+    counts: RepublishCounts,
 }
 
 /// Sends the messages, or lists them.
@@ -95,206 +120,199 @@ pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> R
     republish(&args, store, resend, context).await
 }
 
-/// Sends the messages of the selected events in `store` again with `resend`, or lists them.
+/// Sends the messages of the selected events in `store` again with `resend`, or lists them. Continues from the checkpoint, if
+/// there is one.
 ///
 /// # Errors
 ///
-/// When the table cannot be read, or the bus accepts no more messages.
+/// When the table cannot be read, the bus accepts no more messages, or the checkpoint cannot be used.
 pub async fn republish(
     args: &RepublishArgs,
     store: EventStore,
     resend: Resend,
     context: &mut OperatorContext,
 ) -> Result<Exit, OperatorError> {
-    let events = args.window.find_events(&store, &context.registry, &context.interrupt).await?;
-    let republish = Republish {
-        args,
-        store,
-        resend,
-        context,
-        progress: ProgressLine::of_count(events.by_aggregate.len()),
-        batch: Vec::new(),
-        counts: RepublishCounts { dry_run: !args.yes, ..RepublishCounts::default() },
-        unsent: UnsentMessages::default(),
-        settled: None,
-        current: None,
+    let resend = resend.with_concurrency(args.concurrency);
+    let owner = match &args.checkpoint.checkpoint {
+        Some(_) => args.checkpoint_owner(&context.environment, &store).await?,
+        None => CheckpointOwner::new(),
     };
-    republish.run(events).await
+    let (mut checkpoint, progress) = Checkpoint::open(&args.checkpoint, owner)?;
+    let now = Timestamp::now();
+    let progress = match progress {
+        Some(progress) => progress,
+        None => RepublishProgress::begin(args, now, store.settled_up_to(now))?,
+    };
+    let event_types = args.window.event_names(&context.registry)?;
+    check_shards(&store, &event_types).await?;
+    let (EventId(first), EventId(last)) = progress.window;
+    let first = progress.done.map_or(Some(first), |EventId(done)| keys::id_after(done)).unwrap_or(Ulid::max());
+    let interrupt = context.interrupt.clone();
+    let window = WindowReader::new(&store, &args.window, &event_types, (first, last));
+    let mut batches = Batches::new(&store, window, args.rate, &interrupt);
+    checkpoint.write_now(&progress)?;
+    let line = ProgressLine::of_fraction();
+    let mut republish =
+        Republish { args, resend, context, line, progress, checkpoint, unsent: UnsentMessages::default() };
+
+    let mut batch = batches.next().await;
+    let read_error = loop {
+        if batch.is_last {
+            let error = batch.error.take();
+            republish.settle(batch).await?;
+            break error;
+        }
+        // The next batch is read while this one is sent.
+        let (settled, next) = join(republish.settle(batch), batches.next()).await;
+        settled?;
+        if republish.unsent.any() || interrupt.is_set() {
+            break None;
+        }
+        batch = next;
+    };
+    republish.end(read_error)
 }
 
-/// An outbox row of an aggregate.
-type Row = (AggregateKey, OutboxItem);
+impl RepublishArgs {
+    /// What a checkpoint belongs to.
+    async fn checkpoint_owner(
+        &self,
+        environment: &Environment,
+        store: &EventStore,
+    ) -> Result<CheckpointOwner, OperatorError> {
+        let bus = self.bus.settings(environment)?;
+        let window = &self.window;
+        let aggregates: Vec<_> = window.aggregates.iter().map(|name| name.0.to_string()).collect();
+        let options = json!({
+            "from": window.from.to_string(), "to": window.to.to_string(), "types": window.types, "aggregates": aggregates,
+            "messageTypes": window.message_types, "eventTypes": window.event_types, "yes": self.yes,
+            "EVENT_BUS_NAME": bus.event_bus_name, "EVENT_SOURCE": bus.event_source,
+        });
+        Ok(self.table.checkpoint_owner(environment, store, "republish", options).await)
+    }
+}
+
+impl RepublishProgress {
+    fn begin(args: &RepublishArgs, now: Timestamp, settled_up_to: Timestamp) -> Result<Self, OperatorError> {
+        let (from, to) = (args.window.from.resolve(now), args.window.to.resolve(now));
+        let unsettled_from = (settled_up_to < to).then(|| timestamp(settled_up_to.max(from)));
+        let (from_text, to_text) = (timestamp(from), timestamp(to));
+        let counts = RepublishCounts {
+            dry_run: !args.yes,
+            from: from_text,
+            to: to_text,
+            unsettled_from,
+            ..RepublishCounts::default()
+        };
+        Ok(Self { window: EventId::window(from, to)?, done: None, counts })
+    }
+
+    /// The fraction of the window that is done.
+    fn fraction(&self) -> f64 {
+        let (first, last) = self.window;
+        let milliseconds = |id: EventId| id.0.timestamp_ms().saturating_sub(first.0.timestamp_ms()) as f64;
+        milliseconds(self.done.unwrap_or(first)) / milliseconds(last).max(1.0)
+    }
+}
 
 struct Republish<'a> {
     args: &'a RepublishArgs,
-    store: EventStore,
     resend: Resend,
     context: &'a mut OperatorContext,
-    progress: ProgressLine,
-    /// Rows to be sent together, ordered by aggregate.
-    batch: Vec<Row>,
-    counts: RepublishCounts,
+    line: ProgressLine,
+    progress: RepublishProgress,
+    checkpoint: Checkpoint,
     unsent: UnsentMessages,
-    /// The last aggregate that the next run does not need to repeat.
-    settled: Option<AggregateKey>,
-    /// The aggregate after it.
-    current: Option<AggregateKey>,
+}
+
+/// An event whose messages are sent.
+struct SettlingEvent {
+    event_id: Ulid,
+    aggregate: AggregateKey,
+    seq_num: u64,
+    labels: Vec<MessageLabel>,
+    unreadable: Vec<UnreadableRow>,
+    /// The number of its messages that no longer exist, of all that it published.
+    gone: usize,
+    published: usize,
+}
+
+/// The parts of a message that the output contains.
+struct MessageLabel {
+    seq: u64,
+    name: String,
+    id: String,
 }
 
 impl Republish<'_> {
-    /// Sends the messages of these events, until Ctrl-C or an error of the table or the bus.
-    async fn run(mut self, window: WindowEvents) -> Result<Exit, OperatorError> {
-        let WindowEvents { by_aggregate: events, unreadable, unsettled_from } = window;
-        self.counts.events = events.values().map(AggregateEvents::len).sum();
-        self.counts.unsettled_from = unsettled_from.map(timestamp);
-        unreadable.iter().try_for_each(|row| self.print_unreadable(row))?;
-        let (mut read, mut read_error) = (None, None);
-        for (key, events) in events {
-            if self.context.interrupt.is_set() || self.unsent.any() {
-                break;
-            }
-            match self.add_aggregate(&key, &events).await {
-                Ok(()) => read = Some(key),
-                Err(OperatorError::Store { source, .. }) => {
-                    read_error = Some(source);
-                    break;
-                }
-                Err(other) => return Err(other),
-            }
+    /// Sends the messages of a batch, or lists them. An event is done when its messages and those of all earlier events are
+    /// sent or rejected.
+    async fn settle(&mut self, batch: Batch) -> Result<(), OperatorError> {
+        let mut rows = Vec::new();
+        let mut events = Vec::new();
+        for ReadEvent { event_id, aggregate, seq_num, messages } in batch.events {
+            let (gone, published) = (messages.gone(), messages.published.unwrap_or_default());
+            let selected = rows.len();
+            rows.extend(messages.rows.into_iter().filter(|row| self.selects(row)));
+            let labels = rows[selected..].iter().map(MessageLabel::of).collect();
+            let unreadable = messages.unreadable;
+            events.push(SettlingEvent { event_id, aggregate, seq_num, labels, unreadable, gone, published });
         }
-        self.flush().await?;
-        if read_error.is_some() && !self.unsent.any() {
-            self.settled = read;
-        }
-        self.summarize(read_error)
-    }
-
-    /// Reads the rows of an aggregate, and sends them as soon as they fill a batch.
-    async fn add_aggregate(&mut self, key: &AggregateKey, events: &AggregateEvents) -> Result<(), OperatorError> {
-        let (Some((&first, _)), Some((&last, _))) = (events.first_key_value(), events.last_key_value()) else {
+        let outcomes = if !self.args.yes {
+            rows.iter().map(|_| None).collect()
+        } else if self.context.interrupt.is_set() {
             return Ok(());
+        } else {
+            let outcomes = self.resend.send(rows, self.context.interrupt.wait()).await;
+            outcomes.into_iter().map(Some).collect::<Vec<_>>()
         };
-        let mut found: BTreeMap<u64, usize> = BTreeMap::new();
-        let mut messages_before = None;
-        let mut after = None;
-        // The rows of the last event on a page. The next page may contain more rows of that event.
-        let mut incomplete = Vec::new();
-        loop {
-            let page = self.store.admin().outbox(key, first, last, after).await.map_err(cannot_read)?;
-            for row in page.unreadable {
-                match event_of(&row.sk) {
-                    Some(seq_num) if !events.contains_key(&seq_num) => continue,
-                    Some(seq_num) => *found.entry(seq_num).or_default() += 1,
-                    None => {}
-                }
-                self.print_unreadable(&row)?;
+        batch.unreadable.iter().try_for_each(|row| self.print_unreadable(row))?;
+        let mut outcomes = outcomes.into_iter();
+        for event in events {
+            for (label, outcome) in event.labels.iter().zip(outcomes.by_ref()) {
+                self.print_message(&event.aggregate, label, outcome)?;
             }
-            after = page.next;
-            let at_the_end = after.as_deref().and_then(event_of);
-            let mut rows: Vec<_> = std::mem::take(&mut incomplete);
-            rows.extend(page.rows.into_iter().filter(|row| events.contains_key(&row.seq_num)));
-            // If an event has more than ten messages, their sort keys are not in the order of the message numbers.
-            rows.sort_by_key(|row| row.message_seq);
-            let is_incomplete = |row: &OutboxItem| at_the_end.is_some() && event_of(&row.sk) == at_the_end;
-            (incomplete, rows) = rows.into_iter().partition(is_incomplete);
-            for row in rows {
-                if messages_before.is_none() && row.seq_num == first {
-                    messages_before = index_of(&row).and_then(|index| row.message_seq.checked_sub(index + 1));
-                }
-                *found.entry(row.seq_num).or_default() += 1;
-                self.add_row(key, row).await?;
-                if self.unsent.any() {
-                    return Ok(());
-                }
-            }
-            if after.is_none() || self.context.interrupt.is_set() {
-                break;
+            if !self.unsent.any() {
+                self.finish_event(&event)?;
             }
         }
-        // After an interruption, the remaining rows were not read, so they do not count as gone.
-        if after.is_none() {
-            self.report_gone(key, events, &found, messages_before).await?;
+        if !self.unsent.any() {
+            self.progress.done = batch.through.map(EventId).or(self.progress.done);
         }
-        self.progress.advance(1);
-        Ok(())
+        let at = self.progress.done.and_then(EventId::time).unwrap_or_default();
+        self.line.set_fraction(self.progress.fraction(), format!("{} events, at {at}", self.progress.counts.events));
+        self.context.out.flush()?;
+        self.checkpoint.write(&self.progress)
     }
 
-    async fn add_row(&mut self, key: &AggregateKey, row: OutboxItem) -> Result<(), OperatorError> {
-        self.counts.messages += 1;
-        self.batch.push((key.clone(), row));
-        let bytes: usize = self.batch.iter().map(|(_, row)| row.detail.len()).sum();
-        if self.batch.len() >= BATCH_SIZE || bytes >= BATCH_BYTES {
-            self.flush().await?;
-        }
-        Ok(())
+    fn selects(&self, row: &OutboxItem) -> bool {
+        let types = &self.args.window.message_types;
+        types.is_empty() || types.contains(&row.message_type)
     }
 
-    /// Reports messages that the events published and whose rows were not found.
-    async fn report_gone(
-        &mut self,
-        key: &AggregateKey,
-        events: &AggregateEvents,
-        found: &BTreeMap<u64, usize>,
-        mut messages_before: Option<u64>,
-    ) -> Result<(), OperatorError> {
-        let mut expected = None;
-        for (&seq_num, &messages_up_to) in events {
-            // At the beginning of the window and after a gap in it, the count is read from the preceding event.
-            if expected != Some(seq_num) && messages_before.is_none() {
-                messages_before = self.store.admin().messages_up_to(key, seq_num - 1).await.map_err(cannot_read)?;
-            }
-            if let (Some(before), Some(up_to)) = (messages_before, messages_up_to) {
-                let published = usize::try_from(up_to.saturating_sub(before)).unwrap_or(usize::MAX);
-                let gone = published.saturating_sub(found.get(&seq_num).copied().unwrap_or_default());
-                if gone > 0 {
-                    self.counts.gone += gone;
-                    let text = format!("{key} event {seq_num}: {gone} of {published} messages no longer exist");
-                    let json =
-                        json!({"aggregate": key.to_string(), "seqNum": seq_num, "messages": gone, "of": published});
-                    self.print("gone", &text, json)?;
-                }
-            }
-            expected = Some(seq_num + 1);
-            messages_before = messages_up_to.filter(|_| events.contains_key(&(seq_num + 1)));
-        }
-        Ok(())
-    }
-
-    /// Sends the batch, or lists it.
-    async fn flush(&mut self) -> Result<(), OperatorError> {
-        let batch = std::mem::take(&mut self.batch);
-        if !self.args.yes {
-            return batch.iter().try_for_each(|row| self.print_row("would-send", row, None));
-        }
-        if self.context.interrupt.is_set() {
-            batch.iter().for_each(|_| self.unsent.add(None));
-            return Ok(());
-        }
-        let rows = batch.iter().map(|(_, row)| row.clone()).collect();
-        let outcomes = self.resend.send(rows, self.context.interrupt.wait()).await;
-        for (row, outcome) in batch.iter().zip(outcomes) {
-            if !self.unsent.any() && self.current.as_ref() != Some(&row.0) {
-                self.settled = self.current.replace(row.0.clone());
-            }
-            match outcome {
-                ResendOutcome::Sent => {
-                    self.counts.sent += 1;
-                    self.print_row("sent", row, None)?;
-                }
-                ResendOutcome::Rejected(error) => {
-                    self.counts.refused += 1;
-                    self.print_row("refused", row, Some(error.to_string()))?;
-                }
-                ResendOutcome::Unsent(error) => self.unsent.add(error),
-            }
+    /// Counts an event that is done, and reports its messages that cannot be sent.
+    fn finish_event(&mut self, event: &SettlingEvent) -> Result<(), OperatorError> {
+        let SettlingEvent { event_id, aggregate, seq_num, gone, published, .. } = event;
+        self.progress.counts.events += 1;
+        self.progress.counts.messages += event.labels.len();
+        self.progress.done = Some(EventId(*event_id));
+        event.unreadable.iter().try_for_each(|row| self.print_unreadable(row))?;
+        if *gone > 0 {
+            self.progress.counts.gone += gone;
+            let text = format!("{aggregate} event {seq_num}: {gone} of {published} messages no longer exist");
+            let json =
+                json!({"aggregate": aggregate.to_string(), "seqNum": seq_num, "messages": gone, "of": published});
+            self.print("gone", &text, json)?;
         }
         Ok(())
     }
 
     /// Prints the summary, and returns how the command ended.
-    fn summarize(self, read_error: Option<StoreError>) -> Result<Exit, OperatorError> {
-        drop(self.progress);
-        let RepublishCounts { events, messages, sent, refused, unreadable, gone, unsettled_from, .. } = &self.counts;
+    fn end(mut self, read_error: Option<StoreError>) -> Result<Exit, OperatorError> {
+        drop(self.line);
+        let counts = &self.progress.counts;
+        let RepublishCounts { from, to, events, messages, sent, refused, unreadable, gone, unsettled_from, .. } =
+            counts;
         let (sending, end) = if self.args.yes {
             (format!("{sent} messages sent, {refused} rejected by the bus"), "")
         } else {
@@ -303,15 +321,24 @@ impl Republish<'_> {
         let unsettled =
             unsettled_from.as_ref().map(|from| format!("; events from {from} on may be missing")).unwrap_or_default();
         let text = format!(
-            "{events} events in the window: {sending}, {unreadable} unreadable, {gone} no longer exist{unsettled}{end}"
+            "{events} events in the window from {from} to {to}: {sending}, {unreadable} unreadable, {gone} no longer \
+             exist{unsettled}{end}"
         );
-        let next = match self.settled {
-            Some(key) if self.args.yes => format!("go on with --after {key}"),
+        let next = match self.progress.done.and_then(EventId::time) {
+            Some(done) if self.args.yes => format!("go on with --from {done} --to {to}"),
             _ => "run it again".to_owned(),
         };
-        let interrupted = self.context.interrupt.is_set();
-        let how_to_go_on = (interrupted || self.unsent.any() || read_error.is_some()).then_some(next.as_str());
-        self.context.print_summary(self.args.json, &text, &self.counts, how_to_go_on)?;
+        let next = self.checkpoint.how_to_go_on(next);
+        let is_complete = self.progress.done == Some(self.progress.window.1);
+        let interrupted = self.context.interrupt.is_set() && !is_complete;
+        let stopped_early = interrupted || self.unsent.any() || read_error.is_some();
+        self.context.print_summary(self.args.json, &text, counts, stopped_early.then_some(next.as_str()))?;
+        let is_clean = refused + unreadable + gone == 0;
+        if stopped_early {
+            self.checkpoint.write_now(&self.progress)?;
+        } else {
+            self.checkpoint.finish()?;
+        }
         if let Some(source) = read_error {
             return Err(OperatorError::Store { doing: format!("stopped early, {next}"), source });
         }
@@ -319,23 +346,44 @@ impl Republish<'_> {
             return Ok(Exit::Interrupted);
         }
         self.unsent.into_result(next)?;
-        Ok(if refused + unreadable + gone == 0 { Exit::Clean } else { Exit::Findings })
+        Ok(if is_clean { Exit::Clean } else { Exit::Findings })
     }
 
     fn print_unreadable(&mut self, row: &UnreadableRow) -> Result<(), OperatorError> {
-        self.counts.unreadable += 1;
+        self.progress.counts.unreadable += 1;
         let UnreadableRow { pk, sk, reason } = row;
         let aggregate = row.aggregate().map_or_else(|| pk.clone(), |key| key.to_string());
         let text = format!("{aggregate} {sk}: {reason}");
         self.print("unreadable", &text, json!({"aggregate": aggregate, "item": sk, "why": reason}))
     }
 
-    fn print_row(&mut self, outcome: &str, (key, row): &Row, why: Option<String>) -> Result<(), OperatorError> {
+    /// Prints and counts a message with its outcome; `None` in a dry run.
+    fn print_message(
+        &mut self,
+        aggregate: &AggregateKey,
+        label: &MessageLabel,
+        outcome: Option<ResendOutcome>,
+    ) -> Result<(), OperatorError> {
+        let (outcome, why) = match outcome {
+            None => ("would-send", None),
+            Some(ResendOutcome::Sent) => {
+                self.progress.counts.sent += 1;
+                ("sent", None)
+            }
+            Some(ResendOutcome::Rejected(error)) => {
+                self.progress.counts.refused += 1;
+                ("refused", Some(error.to_string()))
+            }
+            Some(ResendOutcome::Unsent(error)) => {
+                self.unsent.add(error);
+                return Ok(());
+            }
+        };
+        let MessageLabel { seq, name, id } = label;
         let reason = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        let text = format!("{key} {} {} {}{reason}", row.message_seq, row.message_type, row.message_id);
+        let text = format!("{aggregate} {seq} {name} {id}{reason}");
         let json = json!({
-            "aggregate": key.to_string(), "messageSeq": row.message_seq, "messageType": row.message_type,
-            "messageId": row.message_id, "why": why,
+            "aggregate": aggregate.to_string(), "messageSeq": seq, "messageType": name, "messageId": id, "why": why,
         });
         self.print(outcome, &text, json)
     }
@@ -344,16 +392,12 @@ impl Republish<'_> {
         json["outcome"] = outcome.into();
         let line = output_line(self.args.json, json, format!("{outcome} {text}"));
         let out = &mut self.context.out;
-        Ok(self.progress.suspend(|| writeln!(out, "{line}"))?)
+        Ok(self.line.suspend(|| writeln!(out, "{line}"))?)
     }
 }
 
-/// The number of the event that published an outbox row, by its sort key.
-fn event_of(sk: &str) -> Option<u64> {
-    sk.strip_prefix(keys::OUTBOX_PREFIX)?.split_once('#')?.0.parse().ok()
-}
-
-/// The message's index among those of its event.
-fn index_of(row: &OutboxItem) -> Option<u64> {
-    row.sk.rsplit_once('#')?.1.parse().ok()
+impl MessageLabel {
+    fn of(row: &OutboxItem) -> Self {
+        Self { seq: row.message_seq, name: row.message_type.clone(), id: row.message_id.clone() }
+    }
 }

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
 use daybook_decider::Model;
-use daybook_event_store::admin::Verified;
+use daybook_event_store::admin::{Finding, Verified};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,8 +21,9 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 ///
 /// The command checks that event numbers have no gap or duplicate, that the metadata match the last event, that the
 /// messages have no gap and are those that the events published, that ids are unique and index keys correct, that every
-/// event is readable, and that snapshots equal the fold of their events. It prints a line for each finding,
-/// `TYPE/ID ROW KIND: what`, and a summary.
+/// event and stored response is readable, that snapshots equal the fold of their events, and that events and messages are as they
+/// were written, by their checksums. It prints a line for each finding, `TYPE/ID ROW KIND: what`, and a summary. A message that
+/// this release would publish differently is a warning, which does not change the exit status.
 ///
 /// Every check costs strongly consistent reads of the checked rows. Aggregates are found by their first events in the
 /// index, without a scan of the table. An aggregate without its first event, or whose first event has no index keys, is
@@ -69,6 +70,8 @@ struct VerifyCounts {
     outdated_snapshots: u64,
     findings: u64,
     aggregates_with_findings: u64,
+    /// Differences that another release may have caused.
+    warnings: u64,
 }
 
 /// Checks the aggregates.
@@ -96,9 +99,9 @@ pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Resu
         })
     };
     let report = |counts: &mut VerifyCounts, aggregate: &ListedAggregate, verified: Option<Verified>| {
-        let lines = lines(aggregate, verified.as_ref(), named, args.json);
-        counts.add(verified.as_ref(), lines.len() as u64);
-        lines
+        let (findings, warnings) = lines(aggregate, verified.as_ref(), named, args.json);
+        counts.add(verified.as_ref(), (findings.len() as u64, warnings.len() as u64));
+        findings.into_iter().chain(warnings)
     };
     let walk = AggregateWalk { listing, concurrency: args.concurrency, checkpoint };
     let how_to_go_on = walk.run(context, &mut progress, visit, report).await?;
@@ -110,31 +113,40 @@ pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Resu
     Ok(if counts.findings == 0 { Exit::Clean } else { Exit::Findings })
 }
 
-/// The findings of an aggregate, one per line.
-fn lines(aggregate: &ListedAggregate, verified: Option<&Verified>, named: bool, as_json: bool) -> Vec<String> {
+/// The findings of an aggregate and the warnings, one per line.
+fn lines(
+    aggregate: &ListedAggregate,
+    verified: Option<&Verified>,
+    named: bool,
+    as_json: bool,
+) -> (Vec<String>, Vec<String>) {
     let line = |item: &str, kind: &str, what: String| {
         let json = json!({"aggregate": aggregate.name, "item": item, "kind": kind, "what": what});
         output_line(as_json, json, format!("{} {item} {kind}: {what}", aggregate.name))
     };
     if let Some(row) = &aggregate.unreadable {
-        return vec![line(&row.sk, "unreadable", row.reason.clone())];
+        return (vec![line(&row.sk, "unreadable", row.reason.clone())], vec![]);
     }
     match verified {
-        None => vec![line("*", "unregistered", "no aggregate of this type is registered".to_owned())],
-        Some(verified) if verified.rows == 0 && named => vec![line("*", "missing", "it does not exist".to_owned())],
+        None => (vec![line("*", "unregistered", "no aggregate of this type is registered".to_owned())], vec![]),
+        Some(verified) if verified.rows == 0 && named => {
+            (vec![line("*", "missing", "it does not exist".to_owned())], vec![])
+        }
         Some(verified) => {
-            let wrong = verified.findings.iter();
-            wrong
-                .map(|finding| line(&finding.item, finding.discrepancy.code(), finding.discrepancy.to_string()))
-                .collect()
+            let of = |found: &[Finding]| {
+                let line = |found: &Finding| line(&found.item, found.discrepancy.code(), found.discrepancy.to_string());
+                found.iter().map(line).collect::<Vec<_>>()
+            };
+            (of(&verified.findings), of(&verified.warnings))
         }
     }
 }
 
 impl VerifyCounts {
-    fn add(&mut self, verified: Option<&Verified>, findings: u64) {
+    fn add(&mut self, verified: Option<&Verified>, (findings, warnings): (u64, u64)) {
         self.aggregates += 1;
         self.findings += findings;
+        self.warnings += warnings;
         self.aggregates_with_findings += u64::from(findings > 0);
         if let Some(verified) = verified {
             self.events += verified.events;
@@ -150,9 +162,13 @@ impl VerifyCounts {
             0 => "nothing is wrong".to_owned(),
             _ => format!("{findings} findings in {} aggregates", self.aggregates_with_findings),
         };
+        let warnings = match self.warnings {
+            0 => String::new(),
+            warnings => format!(", {warnings} warnings"),
+        };
         format!(
             "verified {aggregates} aggregates: {events} events, {messages} messages, {snapshots} snapshots and \
-             {outdated_snapshots} of another state version; {result}"
+             {outdated_snapshots} of another state version; {result}{warnings}"
         )
     }
 }

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::error::OperatorError;
 
 /// Maximum concurrent queries.
-const CONCURRENCY: usize = 32;
+const CONCURRENCY: usize = 100;
 
 /// Checks that no index partition beyond `EVENT_TYPE_SHARDS` contains events of these types. With a value that is too low, a
 /// command would miss them, and report that all is well.

@@ -109,6 +109,12 @@ pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DEL
 /// stay.
 pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
 
+/// The settings that decide how imported events are stored.
+pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY"];
+
+/// The settings that decide how imported events and their messages are stored.
+pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "OUTBOX_TTL_DAYS"];
+
 /// An option, the name of its variable, and its value; clap also fills the value from the variable.
 struct TargetOption<'a> {
     flag: &'static str,
@@ -296,7 +302,8 @@ fn read_settings<T>(
     read: impl FnOnce(&Environment) -> Result<T, SettingError>,
 ) -> Result<T, OperatorError> {
     let given = options.iter().map(|option| (option.name, option.value.clone()));
-    let all = given.chain(["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "FEED_DELAY_MS"].map(|name| (name, None)));
+    let all =
+        given.chain(["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "OUTBOX_TTL_DAYS", "FEED_DELAY_MS"].map(|name| (name, None)));
     let all = all.filter_map(|(name, value)| Some((name, value.or_else(|| environment.optional(name))?)));
     read(&all.collect()).map_err(|error| setting_error(environment, options, error))
 }
@@ -345,14 +352,10 @@ fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error:
     OperatorError::Setting { or_give, error }
 }
 
-/// The store's settings: those of the snapshotter, the number of index partitions of an event type, and the delay after
-/// which events are settled.
+/// The store's settings: those of the command handler and of the snapshotter.
 fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
-    let settings = daybook_snapshotter::store_settings(environment)?;
-    let shards =
-        environment.number("EVENT_TYPE_SHARDS", settings.event_type_shards, StoreSettings::EVENT_TYPE_SHARDS)?;
-    let feed_delay = daybook_command_handler::feed_delay(environment)?;
-    Ok(StoreSettings { event_type_shards: shards, feed_delay, ..settings })
+    let StoreSettings { snapshot_keep, .. } = daybook_snapshotter::store_settings(environment)?;
+    Ok(StoreSettings { snapshot_keep, ..daybook_command_handler::store_settings(environment)? })
 }
 
 #[cfg(test)]

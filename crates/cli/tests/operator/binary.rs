@@ -63,6 +63,7 @@ async fn exit_status_is_0_when_clean_1_for_findings_and_2_for_usage() {
 fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() {
     let window = ["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"];
     let rebuild = ["snapshot", "rebuild"];
+    let import = ["import", "/dev/null", "--publish"];
     for (words, missing, option) in [
         (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
@@ -70,6 +71,10 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
         (&["feed"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&["feed"], "FEED_DELAY_MS", ""),
         (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["export", "-"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&import, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&import, "SNAPSHOT_EVERY", ""),
+        (&import, "OUTBOX_TTL_DAYS", ""),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
     ] {
@@ -79,6 +84,7 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
             ("FEED_DELAY_MS", "10000"),
             ("SNAPSHOT_EVERY", "9"),
             ("SNAPSHOT_KEEP", "3"),
+            ("OUTBOX_TTL_DAYS", "7"),
         ];
         let output = Command::new(env!("CARGO_BIN_EXE_daybook"))
             .args(words)
@@ -205,13 +211,15 @@ async fn help_of_each_operator_command_explains_stack_and_exit_status() {
 }
 
 /// The commands that read the table, each with what it needs.
-const TABLE_COMMANDS: [&[&str]; 6] = [
+const TABLE_COMMANDS: [&[&str]; 8] = [
     &["get", "account/1"],
     &["events", "account/1"],
     &["feed"],
     &["verify"],
     &["republish", "--from", "2026-01-01T00:00:00Z", "--to", "2027-01-02T00:00:00Z"],
     &["snapshot", "rebuild"],
+    &["export", "-"],
+    &["import", "/dev/null", "--no-publish"],
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -327,6 +335,8 @@ fn completions_of_each_shell_contain_all_commands() {
             "rebuild",
             "load",
             "check-deployment",
+            "export",
+            "import",
         ] {
             assert!(script.contains(command), "{shell}: {command}");
         }

@@ -62,7 +62,7 @@ fn commands_in_the_documents_can_be_parsed() {
     let mut seen = 0;
     for page in ["README.md", "docs/operating.md", "docs/runbook.md"] {
         for command in commands(page) {
-            let typed = command.split('#').next().unwrap().replace(['[', ']'], "");
+            let typed = command.split(['#', '|']).next().unwrap().replace(['[', ']'], "");
             let typed = typed.replace("TIME", "2026-11-20T08:00:00Z");
             match DaybookArgs::try_parse_from(shlex::split(&typed).unwrap()) {
                 Ok(_) => seen += 1,

@@ -60,8 +60,11 @@ async fn load_of_a_local_stack_reports_latencies_responses_counted_units_and_cos
     assert_eq!(report["requests"], 50);
     assert_eq!((&report["failures"], &report["notSent"], &report["conflicts"]), (&json!(0), &json!(0), &json!(0)));
     let commands = report["latencies"]["commands"]["requests"].as_u64().unwrap();
-    assert_eq!(commands + report["latencies"]["reads"]["requests"].as_u64().unwrap(), 50);
-    assert!(commands >= 40, "{report}");
+    let reads = report["latencies"]["reads"]["requests"].as_u64().unwrap();
+    // The last read becomes a command if no aggregate exists at that time.
+    assert!(commands + reads == 50 && (9..=10).contains(&reads), "{report}");
+    // An aggregate gets all its commands before the next is created, unless a response is slow.
+    assert!(report["aggregates"].as_u64().unwrap() < commands * 2 / 3, "{report}");
     // Each command of a to-do has one event and one message.
     let used = &report["used"];
     assert_eq!(

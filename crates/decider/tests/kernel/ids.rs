@@ -7,7 +7,7 @@ use serde_json::json;
 use ulid::Ulid;
 
 use crate::counter::Counter;
-use crate::support::{NOW, Subject, at, decision_input};
+use crate::support::{ID, NOW, Subject, at, decision_input};
 
 /// The ids of events and messages, in the order in which they were decided.
 fn ids(decided: &Decided) -> Vec<Ulid> {
@@ -129,4 +129,19 @@ fn decision_does_not_change_the_state_before_it() {
     let then = counter.whole(&before);
     counter.decide(&before, &[("Add", json!({"amounts": [2, 1]}))]).unwrap();
     assert_eq!(counter.whole(&before), then);
+}
+
+#[test]
+fn messages_of_stored_events_are_those_of_their_decision() {
+    let counter = Subject::of::<Counter>();
+    let batch = [("Start", json!({"at": 1})), ("Add", json!({"amounts": [0, 2, 0, 1]})), ("Close", json!({}))];
+    let decided = counter.decide(&counter.unborn(), &batch).unwrap();
+    let mut before = counter.unborn();
+    let mut announced = Vec::new();
+    for event in &decided.events {
+        announced.extend(counter.model().announced(&before, ID, event).unwrap());
+        before = counter.model().fold(before, std::slice::from_ref(event)).unwrap();
+    }
+    assert!(decided.messages.len() > 3, "{}", decided.messages.len());
+    assert_eq!(announced, decided.messages);
 }

@@ -81,10 +81,25 @@ impl Admin<'_> {
         first: Ulid,
         last: Ulid,
     ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
+        self.index_page(partition, first, last, PAGE).await
+    }
+
+    /// Does the same with a maximum of `limit` events, from 2 to a thousand.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`]; stored data never causes one.
+    pub async fn index_page(
+        &self,
+        partition: &IndexPartition,
+        first: Ulid,
+        last: Ulid,
+        limit: usize,
+    ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
         let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
         let query = self.store.index_between(partition.0.clone(), first, last).projection_expression(wanted);
-        let slice = Slice::read("read the index", query, PAGE - 1, event_id, index_entry).await?;
-        Ok(slice.into_page(PAGE, first, |_| 0))
+        let slice = Slice::read("read the index", query, limit - 1, event_id, index_entry).await?;
+        Ok(slice.into_page(limit, first, |_| 0))
     }
 }
 

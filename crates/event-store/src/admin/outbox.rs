@@ -1,74 +1,175 @@
-//! Outbox rows that are not deleted yet: their messages can be sent again with the same ids and the same bytes.
+//! The messages of events, from their outbox rows that are not deleted yet: they can be sent again with the same ids and
+//! the same bytes.
 
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::KeysAndAttributes;
 use daybook_table::trace::is_trace_header;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
+use tokio::time::sleep;
 
 use super::handle::Admin;
 use crate::error::StoreError;
 use crate::item::{Item, number, row_key, text};
+use crate::limits::MAX_TRANSACTION_ITEMS;
 use crate::unreadable_row::UnreadableRow;
 
-/// One page of the outbox rows of an aggregate.
+/// Maximum keys of one call.
+const MAX_KEYS: usize = 100;
+
+/// The first pause after a call that DynamoDB answered without any item, because it throttles. Each next one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Maximum such calls in a row.
+const MAX_PAUSES: u32 = 7;
+
+/// The purpose of the calls, for errors.
+const DOING: &str = "read outbox rows";
+
+/// An event whose messages are to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedEvent {
+    /// Its aggregate.
+    pub aggregate: AggregateKey,
+    /// Its number.
+    pub seq_num: u64,
+    /// The number of its aggregate's messages up to and including it, if that is known.
+    pub message_seq: Option<u64>,
+    /// The number of its aggregate's messages before it, if that is known.
+    pub messages_before: Option<u64>,
+}
+
+/// The messages of an event.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct OutboxPage {
-    /// The readable rows, in order of their sort keys.
+pub struct EventMessages {
+    /// The readable rows, in order of `messageSeq`.
     pub rows: Vec<OutboxItem>,
     /// The unreadable rows.
     pub unreadable: Vec<UnreadableRow>,
-    /// The sort key after which the next page starts; `None` when this was the last page.
-    pub next: Option<String>,
+    /// The number of messages that the event published, if that can be read.
+    pub published: Option<usize>,
 }
 
-impl Admin<'_> {
-    /// The outbox rows of the events `first` to `last` of an aggregate, after the sort key `after`: a maximum of 1 MB.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
-    pub async fn outbox(
-        &self,
-        key: &AggregateKey,
-        first: u64,
-        last: u64,
-        after: Option<String>,
-    ) -> Result<OutboxPage, StoreError> {
-        let page = self
-            .store
-            .rows_between(key, keys::outbox_sk(first, 0), keys::outbox_end(last))
-            .set_exclusive_start_key(after.map(|sk| row_key(key.pk(), sk)))
-            .send()
-            .await
-            .map_err(|error| StoreError::of_call("read outbox rows", error))?;
-        let next = page.last_evaluated_key.map(|last| text(&last, attributes::SK).to_owned());
-        let mut found = OutboxPage { next, ..OutboxPage::default() };
-        for item in page.items.unwrap_or_default() {
-            let row = UnreadableRow::of(&item);
-            match read(item) {
-                Ok(row) => found.rows.push(row),
-                Err(error) => found.unreadable.push(row.because(error)),
-            }
-        }
-        Ok(found)
+impl EventMessages {
+    /// The number of messages whose rows no longer exist.
+    pub fn gone(&self) -> usize {
+        self.published.unwrap_or_default().saturating_sub(self.rows.len() + self.unreadable.len())
+    }
+}
+
+impl PublishedEvent {
+    fn count_after(&self, messages_before: u64) -> Option<usize> {
+        let published = self.message_seq?.saturating_sub(messages_before);
+        // A larger count than an append can hold is damage.
+        Some(usize::try_from(published).unwrap_or(usize::MAX).min(MAX_TRANSACTION_ITEMS))
     }
 
-    /// The number of an aggregate's messages up to and including event `seq_num`; `None` when that event does not
-    /// exist or its count cannot be read.
+    /// The number of its messages, if the counts show it.
+    pub fn count(&self) -> Option<usize> {
+        match (self.message_seq, self.seq_num) {
+            (Some(0), _) => Some(0),
+            (_, 1) => self.count_after(0),
+            _ => self.count_after(self.messages_before?),
+        }
+    }
+
+    fn row_key(&self, index: usize) -> RowKey {
+        (self.aggregate.pk(), keys::outbox_sk(self.seq_num, index))
+    }
+
+    fn key_before(&self) -> RowKey {
+        (self.aggregate.pk(), keys::event_sk(self.seq_num - 1))
+    }
+}
+
+/// Partition key and sort key.
+type RowKey = (String, String);
+
+impl Admin<'_> {
+    /// The messages of these events, which must be distinct, in their order. The rows are read by their keys: one call for a
+    /// hundred rows. If the number of an event's messages is not known, up to two more calls find it out.
     ///
     /// # Errors
     ///
-    /// See [`StoreError`].
-    pub async fn messages_up_to(&self, key: &AggregateKey, seq_num: u64) -> Result<Option<u64>, StoreError> {
-        if seq_num == 0 {
-            return Ok(Some(0));
+    /// See [`StoreError`]; stored data never causes one.
+    pub async fn messages_of(&self, events: &[PublishedEvent]) -> Result<Vec<EventMessages>, StoreError> {
+        let mut counts: Vec<_> = events.iter().map(PublishedEvent::count).collect();
+        let known = events.iter().zip(&counts);
+        let first = known.flat_map(|(event, count)| (0..count.unwrap_or(1)).map(|index| event.row_key(index)));
+        let mut items = self.items(first.collect(), None).await?;
+
+        // The number of a row shows how many messages are before its event. Without the row, the event before it does.
+        let seq_of_first = |event: &PublishedEvent, items: &HashMap<RowKey, Item>| {
+            number::<u64>(items.get(&event.row_key(0))?, attributes::MESSAGE_SEQ)
+        };
+        let unknown: Vec<_> = (0..events.len()).filter(|&at| counts[at].is_none()).collect();
+        let without_row = unknown.iter().map(|&at| &events[at]);
+        let without_row = without_row.filter(|event| event.seq_num > 1 && seq_of_first(event, &items).is_none());
+        let projection = [attributes::PK, attributes::SK, attributes::MESSAGE_SEQ].join(", ");
+        let before = self.items(without_row.map(PublishedEvent::key_before).collect(), Some(projection)).await?;
+        let mut more = BTreeSet::new();
+        for at in unknown {
+            let event = &events[at];
+            let messages_before = match seq_of_first(event, &items) {
+                Some(first) => first.checked_sub(1),
+                None => before.get(&event.key_before()).and_then(|item| number(item, attributes::MESSAGE_SEQ)),
+            };
+            counts[at] = messages_before.and_then(|before| event.count_after(before));
+            // Without a count, all rows are tried that an append can hold.
+            more.extend((1..counts[at].unwrap_or(MAX_TRANSACTION_ITEMS)).map(|index| event.row_key(index)));
         }
-        let output = self
-            .store
-            .row(key, keys::event_sk(seq_num))
-            .projection_expression(attributes::MESSAGE_SEQ)
-            .send()
-            .await
-            .map_err(|error| StoreError::of_call("read an event's count of messages", error))?;
-        Ok(output.item.and_then(|item| number(&item, attributes::MESSAGE_SEQ)))
+        items.extend(self.items(more, None).await?);
+
+        let messages = events.iter().zip(counts).map(|(event, published)| {
+            let mut messages = EventMessages { published, ..EventMessages::default() };
+            for index in 0..MAX_TRANSACTION_ITEMS {
+                let Some(item) = items.remove(&event.row_key(index)) else { continue };
+                let row = UnreadableRow::of(&item);
+                match read(item) {
+                    Ok(row) => messages.rows.push(row),
+                    Err(error) => messages.unreadable.push(row.because(error)),
+                }
+            }
+            messages.rows.sort_by_key(|row| row.message_seq);
+            messages
+        });
+        Ok(messages.collect())
+    }
+
+    /// The items with these keys that exist.
+    async fn items(
+        &self,
+        keys: BTreeSet<RowKey>,
+        projection: Option<String>,
+    ) -> Result<HashMap<RowKey, Item>, StoreError> {
+        let table = &self.store.settings.table_name;
+        let mut found = HashMap::new();
+        let mut left: Vec<Item> = keys.into_iter().map(|(pk, sk)| row_key(pk, sk)).collect();
+        let mut pauses = 0;
+        while !left.is_empty() {
+            let now = left.split_off(left.len().saturating_sub(MAX_KEYS));
+            let request = KeysAndAttributes::builder().set_keys(Some(now)).consistent_read(true);
+            let request = request.set_projection_expression(projection.clone()).build().expect("the keys are set");
+            let output = self.store.client.batch_get_item().request_items(table, request).send().await;
+            let output = output.map_err(|error| StoreError::of_call(DOING, error))?;
+            let items = output.responses.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
+            let unprocessed = output.unprocessed_keys.and_then(|mut tables| tables.remove(table));
+            let unprocessed = unprocessed.map(|request| request.keys).unwrap_or_default();
+            if items.is_empty() && !unprocessed.is_empty() {
+                if pauses == MAX_PAUSES {
+                    return Err(StoreError::Unavailable { doing: DOING, source: "it returns no rows".into() });
+                }
+                sleep(FIRST_PAUSE * 2_u32.pow(pauses)).await;
+                pauses += 1;
+            } else {
+                pauses = 0;
+            }
+            left.extend(unprocessed);
+            let key = |item: &Item| (text(item, attributes::PK).to_owned(), text(item, attributes::SK).to_owned());
+            found.extend(items.into_iter().map(|item| (key(&item), item)));
+        }
+        Ok(found)
     }
 }
 

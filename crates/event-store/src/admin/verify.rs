@@ -5,7 +5,7 @@
 //!
 //! In reading order:
 //! - `finding`: the possible findings; `report`: all findings of a verification.
-//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others.
+//! - `events`, `metadata`, `messages`, `responses`, `snapshots`: the checks of each kind of row against the others.
 //! - `sort_key`: the numbers in the sort keys of outbox rows.
 
 mod events;
@@ -13,6 +13,7 @@ mod finding;
 mod messages;
 mod metadata;
 mod report;
+mod responses;
 mod snapshots;
 mod sort_key;
 
@@ -49,7 +50,11 @@ impl Admin<'_> {
     /// - **Metadata**: equal to the last event: number, messages, deleted flag, times; of this aggregate.
     /// - **Messages**: indexes and numbers match the counts in the events, without gap; ids unique; the detail agrees
     ///   with the row. A row may be missing once its event is older than 2 days before `now`, which is the minimum of
-    ///   `OUTBOX_TTL_DAYS`.
+    ///   `OUTBOX_TTL_DAYS`. Events that were imported without their messages have no rows.
+    ///   A message that is not the one that this code publishes for its event is a warning, because another release may have
+    ///   written it.
+    /// - **Checksums** of events and outbox rows, if they have one: the row is as it was written.
+    /// - **Stored responses** that have not expired: readable.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
     ///
@@ -78,10 +83,11 @@ impl Admin<'_> {
 
     async fn verify_once(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
         let mut rows = Rows {
-            report: Report { key, verified: Verified::default() },
+            report: Report { key, verified: Verified::default(), changed: Vec::new() },
+            now,
             has_metadata: false,
             metadata: None,
-            events: Events::new(model, self.store.settings.event_type_shards),
+            events: Events::new(model, self.store.settings.event_type_shards, now),
             messages: Messages::new(now),
             snapshots: Snapshots::new(model),
         };
@@ -115,6 +121,7 @@ impl Admin<'_> {
 /// All rows of one read, in the order of their sort keys.
 struct Rows<'a> {
     report: Report<'a>,
+    now: Timestamp,
     has_metadata: bool,
     metadata: Option<MetadataRow>,
     events: Events<'a>,
@@ -132,6 +139,7 @@ impl Rows<'_> {
             match MetadataRow::read(row) {
                 Ok(metadata) => {
                     self.events.set_version(metadata.current_seq_num);
+                    self.messages.set_not_published_up_to(metadata.not_published_up_to);
                     self.metadata = Some(metadata);
                 }
                 Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),
@@ -142,7 +150,11 @@ impl Rows<'_> {
             self.events.row(sk, row, &mut self.snapshots, report);
         } else if sk.starts_with(keys::OUTBOX_PREFIX) {
             self.messages.row(sk, row, &self.events, report);
-        } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
+        } else if sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
+            if let Err(reason) = responses::check(report.key, row, self.now) {
+                report.add(sk, Discrepancy::Unreadable { reason });
+            }
+        } else {
             report.add(sk, Discrepancy::UnknownRow);
         }
     }
@@ -160,6 +172,7 @@ impl Rows<'_> {
         }
         self.messages.finish(&self.events, report);
         self.snapshots.finish(self.events.last(), report);
+        report.add_changed();
         let mut verified = self.report.verified;
         verified.findings.sort_by(|one, other| one.item.cmp(&other.item));
         verified

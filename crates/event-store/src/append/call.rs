@@ -17,7 +17,7 @@ use crate::settle::CALL_TIMEOUT;
 
 impl EventStream<'_> {
     /// Sends the transaction once: another attempt is another decision, with its own time.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         transaction: Vec<TransactWriteItem>,
         stores_response: bool,

@@ -6,8 +6,10 @@ use aws_sdk_dynamodb::types::{
 use daybook_decider::record::timestamp;
 use daybook_decider::{Decided, OutboxMessage, RecordedEvent};
 use daybook_table::{EventItem, OutboxItem, attributes, keys};
+use jiff::Timestamp;
 
 use super::error::AppendError;
+use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
@@ -19,23 +21,39 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 /// Attributes of the metadata, by name.
 type Attributes = Vec<(&'static str, AttributeValue)>;
 
+/// The origin of the events of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A decision.
+    Decision,
+    /// A history that is imported at this time. Its events may be old, so their outbox rows expire from now on.
+    Import {
+        now: Timestamp,
+        /// Whether the messages of the events are published. If not, the metadata records the last event.
+        publish: bool,
+    },
+}
+
 impl EventStream<'_> {
     /// The items in order: the metadata, the events, the messages, and the response to store.
-    pub(super) fn transaction(
+    pub(crate) fn transaction(
         &self,
         before: u64,
         decided: &Decided,
         to_store: Option<&ResponseToStore<'_>>,
+        origin: Origin,
     ) -> Result<Vec<TransactWriteItem>, AppendError> {
-        let events = decided.events.iter().map(|event| self.event_row(event, decided)).map(serde_dynamo::to_item);
-        let messages = decided.messages.iter().map(|message| self.outbox_row(message)).map(serde_dynamo::to_item);
-        let rows: Result<Vec<Item>, _> = events.chain(messages).collect();
+        let end = decided.after.version();
+        let events = decided.events.iter().map(|event| self.event_row(event, end)).map(serde_dynamo::to_item);
+        let messages = decided.messages.iter().map(|message| self.outbox_row(message, origin));
+        let messages = messages.map(serde_dynamo::to_item);
+        let rows: Result<Vec<Item>, _> = events.chain(messages).map(|row| row.map(checksum::seal)).collect();
         let corrupt =
             |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
         let rows = rows.map_err(corrupt)?;
         let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
 
-        let (created, changed) = self.metadata(decided);
+        let (created, changed) = self.metadata(decided, origin);
         // The complete metadata, to compute its size. The creation time of an existing aggregate is not known here,
         // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -55,36 +73,43 @@ impl EventStream<'_> {
         Ok(std::iter::once(metadata.build()).chain(puts).collect())
     }
 
-    fn event_row(&self, event: &RecordedEvent, decided: &Decided) -> EventItem {
+    /// The row of an event whose append ends at event `end`.
+    pub(crate) fn event_row(&self, event: &RecordedEvent, end: u64) -> EventItem {
         let settings = &self.store.settings;
         let due = !self.model.full_history() && event.seq_num.is_multiple_of(settings.snapshot_every);
-        let end = decided.after.version();
         EventItem {
             append_end: (event.seq_num < end).then_some(end),
             ..EventItem::new(self.key, event, settings.event_type_shards, due)
         }
     }
 
-    fn outbox_row(&self, message: &OutboxMessage) -> OutboxItem {
-        let ttl = message.occurred_at.as_second() + self.store.settings.outbox_ttl_days * SECONDS_A_DAY;
+    pub(crate) fn outbox_row(&self, message: &OutboxMessage, origin: Origin) -> OutboxItem {
+        let stored_at = match origin {
+            Origin::Decision => message.occurred_at,
+            Origin::Import { now, .. } => now,
+        };
+        let ttl = stored_at.as_second() + self.store.settings.outbox_ttl_days * SECONDS_A_DAY;
         OutboxItem::new(self.key, message, ttl)
     }
 
     /// The attributes of the metadata that only the first append sets, and those that every append sets.
-    fn metadata(&self, decided: &Decided) -> (Attributes, Attributes) {
+    fn metadata(&self, decided: &Decided, origin: Origin) -> (Attributes, Attributes) {
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let number = |value: u64| AttributeValue::N(value.to_string());
-        let now = decided.events.last().map(|event| timestamp(event.occurred_at)).unwrap_or_default();
+        let time = |event: Option<&RecordedEvent>| event.map(|event| timestamp(event.occurred_at)).unwrap_or_default();
         let created = vec![
             (attributes::AGGREGATE_TYPE, text(&self.key.aggregate_type)),
             (attributes::AGGREGATE_ID, text(&self.key.id)),
-            (attributes::CREATED_AT, text(&now)),
+            (attributes::CREATED_AT, text(&time(decided.events.first()))),
         ];
         let mut changed = vec![
             (attributes::CURRENT_SEQ_NUM, number(decided.after.version())),
             (attributes::MESSAGE_SEQ, number(decided.after.message_seq())),
-            (attributes::UPDATED_AT, text(&now)),
+            (attributes::UPDATED_AT, text(&time(decided.events.last()))),
         ];
+        if matches!(origin, Origin::Import { publish: false, .. }) {
+            changed.push((attributes::NOT_PUBLISHED_UP_TO, number(decided.after.version())));
+        }
         if self.model.is_deleted(&decided.after) {
             changed.push((attributes::DELETED, AttributeValue::Bool(true)));
         }

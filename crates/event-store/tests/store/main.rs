@@ -6,6 +6,7 @@ mod append;
 mod budgets;
 mod feed;
 mod idempotency;
+mod import;
 mod kept;
 mod load;
 mod outages;

@@ -32,6 +32,8 @@ pub(super) struct Observer {
     /// Whether the rule has effect.
     started: bool,
     has_rule: bool,
+    has_queue: bool,
+    /// Empty until the response to the creation arrives.
     queue_url: String,
     /// The messages that were received, as the bus delivered them.
     received: Vec<Value>,
@@ -48,6 +50,7 @@ impl Observer {
             pattern: json!({"source": [source, CHECK_SOURCE], "resources": [{"prefix": prefix}]}),
             started: false,
             has_rule: false,
+            has_queue: false,
             queue_url: String::new(),
             received: Vec::new(),
         }
@@ -89,8 +92,10 @@ impl Observer {
         }]});
         let attributes = json!({"MessageRetentionPeriod": "3600", "Policy": policy.to_string()});
         let created = json!({"QueueName": self.name, "Attributes": attributes});
-        let created = calls.call(AwsService::Sqs, "CreateQueue", created).await?;
-        self.queue_url = created["QueueUrl"].as_str().unwrap_or_default().to_owned();
+        self.has_queue = true;
+        let created = calls.call(AwsService::Sqs, "CreateQueue", created).await;
+        self.has_queue = !matches!(created, Err(CallError::Service { .. } | CallError::NoService(_)));
+        self.queue_url = created?["QueueUrl"].as_str().unwrap_or_default().to_owned();
         let wanted = json!({"QueueUrl": self.queue_url, "AttributeNames": ["QueueArn"]});
         let arn = calls.call(AwsService::Sqs, "GetQueueAttributes", wanted).await?["Attributes"]["QueueArn"].clone();
         let targets = json!({"Rule": self.name, "EventBusName": self.bus, "Targets": [{"Id": TARGET, "Arn": arn}]});
@@ -127,7 +132,7 @@ impl Observer {
 
     /// Deletes the rule and the queue. Returns what could not be deleted.
     pub(super) async fn delete(&self, calls: &AwsCalls) -> Vec<String> {
-        let Self { name, bus, queue_url, has_rule, .. } = self;
+        let Self { name, bus, queue_url, has_rule, has_queue, .. } = self;
         let targets = json!({"Rule": name, "EventBusName": bus, "Ids": [TARGET]});
         let rule = json!({"Name": name, "EventBusName": bus});
         let mut left_over = Vec::new();
@@ -138,7 +143,9 @@ impl Observer {
                 left_over.push(format!("the rule {name} of the bus {bus}: {error}"));
             }
         }
-        if !queue_url.is_empty() {
+        if *has_queue && queue_url.is_empty() {
+            left_over.push(format!("the queue {name}, if it was created: there was no response"));
+        } else if *has_queue {
             let queue = json!({"QueueUrl": queue_url});
             if let Err(error) = calls.call(AwsService::Sqs, "DeleteQueue", queue).await {
                 left_over.push(format!("the queue {queue_url}: {error}"));

@@ -40,7 +40,7 @@ pub struct LoadArgs {
     /// Maximum requests that wait for their responses at the same time.
     #[arg(long, value_name = "N", default_value = "32")]
     pub concurrency: NonZeroUsize,
-    /// Share of reads among the requests. A read gets the state of the aggregate that was written last.
+    /// Share of reads among the requests. A read gets the state of an aggregate that the run has created.
     #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub reads: Share,
     /// Share of the commands that go to a few hot aggregates, which many senders write at the same time.

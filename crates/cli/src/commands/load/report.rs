@@ -92,11 +92,11 @@ impl LoadReport<'_> {
             writeln!(out, "calls to DynamoDB: {calls}; invocations by the stream: {invocations}")?;
         }
         let costs = self.used.costs();
-        let parts = costs.lines().map(|(name, cost)| format!("{name} {cost:.4}")).join(", ");
+        let parts = costs.lines().map(|(name, cost)| format!("{name} {cost:.6}")).join(", ");
         let each = costs.total() / self.measured.requests().max(1) as f64 * 1e6;
         writeln!(
             out,
-            "{:.4} USD on AWS with the prices of docs/deploy.md ({parts}); {each:.2} USD for a million of these requests",
+            "{:.6} USD on AWS with the prices of docs/deploy.md ({parts}); {each:.2} USD for a million of these requests",
             costs.total()
         )
     }

@@ -4,7 +4,7 @@
 //! from then on. A slow response therefore makes the requests behind it late, as it would for callers that do not wait for
 //! each other (without this, the wait would be left out: coordinated omission).
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,10 +13,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::aggregate_pool::{AggregatePool, PooledAggregate, TakenAggregate};
 use super::args::LoadArgs;
 use super::measurements::{Measured, Measurements, ResponseKind};
 use super::target::LoadTarget;
 use super::workload::{RequestKind, Script, Workload};
+use crate::http::{HttpError, TextResponse};
 use crate::operator::progress::{ProgressLine, is_terminal};
 use crate::operator::{Interrupt, OperatorError};
 
@@ -34,8 +36,7 @@ pub(super) struct Sender<'a> {
     workload: &'a Workload,
     interrupt: Interrupt,
     hot: Vec<HotAggregate<'a>>,
-    /// The number of aggregates that the senders began.
-    begun: AtomicUsize,
+    pool: AggregatePool<'a>,
     /// The next request.
     next: AtomicU64,
     measurements: Mutex<Measurements>,
@@ -49,21 +50,15 @@ struct HotAggregate<'a> {
     version: AtomicU64,
 }
 
-/// The aggregate that one sender writes, with no other sender.
-struct OwnAggregate<'a> {
-    script: &'a Script,
-    id: String,
-    /// The number of commands that were accepted after the creation; `None` before the creation.
-    accepted: Option<usize>,
-}
-
 /// A request, and what it is for.
-struct PlannedRequest {
+struct PlannedRequest<'a> {
     kind: RequestKind,
+    /// The aggregate that no other sender uses meanwhile.
+    aggregate: Option<PooledAggregate<'a>>,
     method: &'static str,
     path: String,
-    body: Option<Value>,
-    if_match: Option<u64>,
+    body: Option<String>,
+    if_match: Option<String>,
 }
 
 impl<'a> Sender<'a> {
@@ -84,7 +79,7 @@ impl<'a> Sender<'a> {
             workload,
             interrupt,
             hot: hot.collect(),
-            begun: AtomicUsize::default(),
+            pool: AggregatePool::new(workload),
             next: AtomicU64::default(),
             measurements: Mutex::new(Measurements::new()),
         }
@@ -126,8 +121,6 @@ impl<'a> Sender<'a> {
     /// Sends one request after the other, each at its planned time, or later if that has passed.
     async fn send_next(&self, start: Instant, planned: u64) {
         let end = start + self.args.duration;
-        let mut own = self.own_aggregate();
-        let mut readable = None;
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index >= planned || self.interrupt.is_set() || Instant::now() >= end {
@@ -139,64 +132,43 @@ impl<'a> Sender<'a> {
                 () = self.interrupt.wait() => return,
                 () = sleep_until(due) => {}
             }
-            let request = self.request(self.workload.kind(index), &own, readable.as_ref());
-            let PlannedRequest { kind, method, path, body, if_match } = request;
-            let body = body.map(|body| body.to_string());
-            let if_match = if_match.map(|version| format!("\"{version}\""));
+            let request = self.request(self.workload.kind(index));
+            let PlannedRequest { kind, aggregate, method, path, body, if_match } = request;
             let sent = self.target.send(method, &path, body, if_match).await;
             let result = ResponseKind::of(&sent);
             let accepted = matches!(result, ResponseKind::Status { status: 200..=299, .. });
-            let created = kind == RequestKind::Command && own.accepted.is_none() && accepted;
+            let is_creation = aggregate.as_ref().is_some_and(|aggregate| aggregate.accepted.is_none());
+            let created = is_creation && accepted;
             self.measurements().add(Measured { kind, latency: due.elapsed(), created, result });
-            match (kind, &sent) {
-                (RequestKind::Command, _) => own = self.after_command(own, accepted, &mut readable),
-                (RequestKind::Hot(number), Ok(response)) => self.hot[number].saw(response.etag.as_deref()),
-                (RequestKind::Hot(_), Err(_)) | (RequestKind::Read, _) => {}
+            match (kind, aggregate, sent) {
+                (RequestKind::Command, Some(aggregate), _) => self.pool.after_command(aggregate, accepted),
+                (RequestKind::Read, Some(aggregate), _) => self.pool.put_back(aggregate),
+                (RequestKind::Hot(number), _, Ok(response)) => self.hot[number].saw(response.etag.as_deref()),
+                _ => {}
             }
         }
     }
 
-    /// The next request of a kind. Before the first creation there is nothing to read, so the request is a command.
-    fn request(&self, kind: RequestKind, own: &OwnAggregate<'_>, readable: Option<&String>) -> PlannedRequest {
-        match (kind, readable) {
-            (RequestKind::Read, Some(path)) => {
-                PlannedRequest { kind, method: "GET", path: path.clone(), body: None, if_match: None }
-            }
-            (RequestKind::Hot(number), _) => {
-                let HotAggregate { script, id, version } = &self.hot[number];
-                let if_match = self.args.if_match.then(|| version.load(Ordering::Relaxed));
-                let path = format!("{}/commands", script.path(id));
-                PlannedRequest { kind, method: "POST", path, body: script.repeatable.clone(), if_match }
-            }
-            (RequestKind::Command | RequestKind::Read, _) => {
-                let OwnAggregate { script, id, accepted } = own;
+    /// The next request of a kind. Without an aggregate to read, a read becomes a command.
+    fn request(&self, kind: RequestKind) -> PlannedRequest<'a> {
+        if let RequestKind::Hot(number) = kind {
+            let HotAggregate { script, id, version } = &self.hot[number];
+            let if_match = self.args.if_match.then(|| format!("\"{}\"", version.load(Ordering::Relaxed)));
+            let (path, body) = (script.commands_path(id), script.repeatable.as_ref().map(Value::to_string));
+            return PlannedRequest { kind, aggregate: None, method: "POST", path, body, if_match };
+        }
+        let (kind, method, path, body, aggregate) = match self.pool.take(kind == RequestKind::Read) {
+            TakenAggregate::ToRead(path, aggregate) => (RequestKind::Read, "GET", path, None, aggregate),
+            TakenAggregate::ForCommand(aggregate) => {
+                let PooledAggregate { script, id, accepted } = &aggregate;
                 let (path, body) = match accepted.and_then(|accepted| script.commands.get(accepted)) {
-                    Some(step) => (format!("{}/commands", script.path(id)), step.command.clone()),
-                    None => (script.create_path(), serde_json::from_str(&script.create_body(id)).unwrap_or_default()),
+                    Some(step) => (script.commands_path(id), step.command.to_string()),
+                    None => (script.create_path(), script.create_body(id)),
                 };
-                PlannedRequest { kind: RequestKind::Command, method: "POST", path, body: Some(body), if_match: None }
+                (RequestKind::Command, "POST", path, Some(body), Some(aggregate))
             }
-        }
-    }
-
-    /// The aggregate that a sender goes on with: the next one if this one has all its commands, or rejected one.
-    fn after_command(&self, own: OwnAggregate<'a>, accepted: bool, readable: &mut Option<String>) -> OwnAggregate<'a> {
-        let done = own.accepted.map_or(0, |commands| commands + 1);
-        let is_deleted = done.checked_sub(1).is_some_and(|step| own.script.commands[step].deletes);
-        if accepted {
-            *readable = (!is_deleted).then(|| own.script.path(&own.id));
-        }
-        if accepted && done < own.script.commands.len() {
-            OwnAggregate { accepted: Some(done), ..own }
-        } else {
-            self.own_aggregate()
-        }
-    }
-
-    fn own_aggregate(&self) -> OwnAggregate<'a> {
-        let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let id = format!("{}-{number}", self.workload.prefix);
-        OwnAggregate { script: self.workload.script(number), id, accepted: None }
+        };
+        PlannedRequest { kind, aggregate, method, path, body, if_match: None }
     }
 
     /// Shows the progress, forever.
@@ -239,25 +211,8 @@ impl HotAggregate<'_> {
     }
 }
 
-impl Script {
-    fn create_path(&self) -> String {
-        format!("/{}", self.aggregate_type)
-    }
-
-    /// The body of the request that creates an aggregate.
-    fn create_body(&self, id: &str) -> String {
-        let mut body = self.create.clone();
-        body["id"] = id.into();
-        body.to_string()
-    }
-
-    fn path(&self, id: &str) -> String {
-        format!("/{}/{id}", self.aggregate_type)
-    }
-}
-
 impl ResponseKind {
-    fn of(sent: &Result<crate::http::TextResponse, crate::http::HttpError>) -> Self {
+    fn of(sent: &Result<TextResponse, HttpError>) -> Self {
         #[derive(Deserialize)]
         struct Problem {
             #[serde(rename = "type")]

@@ -52,11 +52,11 @@ pub(super) struct Step {
 /// The kind of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RequestKind {
-    /// The next command of the sender's own aggregate.
+    /// The next command of an aggregate that no other sender writes.
     Command,
     /// A command to the hot aggregate of this number.
     Hot(usize),
-    /// A read of the aggregate that the sender wrote last.
+    /// A read of the state of an aggregate that exists.
     Read,
 }
 
@@ -140,6 +140,25 @@ impl Script {
         };
         let repeatable = commands.iter().map(|step| &step.command).find(repeats).cloned();
         Some(Self { aggregate_type, create: create.get("data").cloned().unwrap_or(json!({})), commands, repeatable })
+    }
+
+    pub(super) fn create_path(&self) -> String {
+        format!("/{}", self.aggregate_type)
+    }
+
+    /// The body of the request that creates an aggregate.
+    pub(super) fn create_body(&self, id: &str) -> String {
+        let mut body = self.create.clone();
+        body["id"] = id.into();
+        body.to_string()
+    }
+
+    pub(super) fn path(&self, id: &str) -> String {
+        format!("/{}/{id}", self.aggregate_type)
+    }
+
+    pub(super) fn commands_path(&self, id: &str) -> String {
+        format!("{}/commands", self.path(id))
     }
 }
 

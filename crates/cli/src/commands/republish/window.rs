@@ -1,92 +1,61 @@
-//! The events of a time window, found in the index.
+//! The events of a time window, found in the index, in the order of their ids.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use clap::Args;
 use daybook_decider::Registry;
+use daybook_decider::record::timestamp;
+use daybook_event_store::admin::{IndexEntry, IndexPartition};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::{AggregateKey, keys};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::operator::progress::ProgressLine;
+use crate::operator::OperatorError;
+use crate::operator::moment::Moment;
 use crate::operator::selection::{AggregateName, models};
-use crate::operator::{Interrupt, OperatorError, check_shards};
+
+/// Maximum events of all partitions together that are read ahead, at about 200 bytes each.
+const MAX_READ_AHEAD: usize = 16_000;
+
+/// Number of selected events that a chunk has at least, except the last one.
+const CHUNK: usize = 4_000;
+
+/// Maximum concurrent reads of the index.
+const CONCURRENCY: usize = 16;
 
 /// Which events.
 #[derive(Clone, Debug, Args)]
 pub struct WindowArgs {
-    /// The beginning, included: 2026-11-20T08:00:00Z.
+    /// The beginning, included: 2026-11-20T08:00:00Z, or a duration before now, such as 30m, 2h, 7d.
     #[arg(long, value_name = "TIME")]
-    pub from: Timestamp,
-    /// The end, not included.
-    #[arg(long, value_name = "TIME")]
-    pub to: Timestamp,
+    pub from: Moment,
+    /// The end, not included: a time, a duration before now, or now.
+    #[arg(long, value_name = "TIME", default_value = "now")]
+    pub to: Moment,
     /// Only aggregates of this type; can be repeated.
     #[arg(long = "type", value_name = "TYPE")]
     pub types: Vec<String>,
     /// Only this aggregate; can be repeated.
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with = "types")]
     pub aggregates: Vec<AggregateName>,
+    /// Only messages of this type; can be repeated.
+    #[arg(long = "message-type", value_name = "TYPE")]
+    pub message_types: Vec<String>,
     /// An event type that the table contains and the code no longer declares; can be repeated.
     #[arg(long = "event-type", value_name = "NAME")]
     pub event_types: Vec<String>,
-    /// Go on after this aggregate, which an earlier run printed.
-    #[arg(long, value_name = "TYPE/ID")]
-    pub after: Option<AggregateName>,
 }
-
-/// The events of a window.
-#[derive(Default)]
-pub(super) struct WindowEvents {
-    pub(super) by_aggregate: BTreeMap<AggregateKey, AggregateEvents>,
-    /// Rows of the index that cannot be read.
-    pub(super) unreadable: Vec<UnreadableRow>,
-    /// The time from which events of the window may still appear.
-    pub(super) unsettled_from: Option<Timestamp>,
-}
-
-/// The events of an aggregate within the window, by number. The value is the count of the aggregate's messages up to and
-/// including those of the event, if the index contains it.
-pub(super) type AggregateEvents = BTreeMap<u64, Option<u64>>;
 
 impl WindowArgs {
-    /// Finds the events of the window; after Ctrl-C, only some of them.
-    pub(super) async fn find_events(
-        &self,
-        store: &EventStore,
-        registry: &Registry,
-        interrupt: &Interrupt,
-    ) -> Result<WindowEvents, OperatorError> {
-        let names = self.event_names(registry)?;
-        let (first, last) = self.event_ids()?;
-        check_shards(store, &names).await?;
-        let settled_up_to = store.settled_up_to(Timestamp::now());
-        let unsettled_from = (settled_up_to < self.to).then(|| settled_up_to.max(self.from));
-        let mut found = WindowEvents { unsettled_from, ..WindowEvents::default() };
-        let progress = ProgressLine::spinner();
-        let mut count = 0;
-        for partition in store.admin().index_partitions(&names) {
-            let mut from = Some(first);
-            while let Some(first) = from.filter(|_| !interrupt.is_set()) {
-                let page = store.admin().index(&partition, first, last).await.map_err(cannot_read)?;
-                for entry in page.items.into_iter().filter(|entry| self.selects(&entry.aggregate)) {
-                    count += 1;
-                    let of_aggregate = found.by_aggregate.entry(entry.aggregate).or_default();
-                    of_aggregate.insert(entry.seq_num, entry.message_seq);
-                }
-                let unreadable = page.unreadable.into_iter();
-                found.unreadable.extend(unreadable.filter(|row| row.aggregate().is_none_or(|key| self.selects(&key))));
-                let aggregates = found.by_aggregate.len();
-                progress.set_message(format!("{count} events of {aggregates} aggregates, at {partition}"));
-                from = keys::id_after(page.cursor).filter(|_| page.more);
-            }
-        }
-        Ok(found)
-    }
-
     /// The names of all events that may have published messages.
-    fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
+    ///
+    /// # Errors
+    ///
+    /// When an aggregate type is not registered.
+    pub(super) fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
         // `types` and `aggregates` are never both given.
         let of_aggregates = self.aggregates.iter().map(|AggregateName(key)| key.aggregate_type.clone());
         let models = models(registry, &self.types.iter().cloned().chain(of_aggregates).collect::<Vec<_>>())?;
@@ -98,24 +67,141 @@ impl WindowArgs {
         Ok(names)
     }
 
-    /// The first and the last id that an event of the window can have.
-    fn event_ids(&self) -> Result<(Ulid, Ulid), OperatorError> {
+    fn selects(&self, key: &AggregateKey) -> bool {
+        let by_name = self.aggregates.is_empty() || self.aggregates.iter().any(|name| name.0 == *key);
+        by_name && (self.types.is_empty() || self.types.contains(&key.aggregate_type))
+    }
+}
+
+/// An event id, as a checkpoint contains it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(super) struct EventId(pub(super) Ulid);
+
+impl TryFrom<String> for EventId {
+    type Error = ulid::DecodeError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Ulid::from_string(&text).map(Self)
+    }
+}
+
+impl From<EventId> for String {
+    fn from(EventId(id): EventId) -> Self {
+        id.to_string()
+    }
+}
+
+impl EventId {
+    /// The first and the last id that an event of a window can have.
+    ///
+    /// # Errors
+    ///
+    /// When the window is empty.
+    pub(super) fn window(from: Timestamp, to: Timestamp) -> Result<(Self, Self), OperatorError> {
         let milliseconds = |at: Timestamp| u64::try_from(at.as_millisecond()).ok();
-        match (milliseconds(self.from), milliseconds(self.to)) {
+        match (milliseconds(from), milliseconds(to)) {
             (Some(first), Some(end)) if first < end => {
-                Ok((Ulid::from_parts(first, 0), Ulid::from_parts(end - 1, u128::MAX)))
+                Ok((Self(Ulid::from_parts(first, 0)), Self(Ulid::from_parts(end - 1, u128::MAX))))
             }
             _ => Err(OperatorError::Usage("--from must be before --to, and both after 1970".to_owned())),
         }
     }
 
-    fn selects(&self, key: &AggregateKey) -> bool {
-        let by_name = self.aggregates.is_empty() || self.aggregates.iter().any(|name| name.0 == *key);
-        let by_type = self.types.is_empty() || self.types.contains(&key.aggregate_type);
-        by_name && by_type && self.after.as_ref().is_none_or(|after| *key > after.0)
+    /// The time in the id.
+    pub(super) fn time(self) -> Option<String> {
+        let milliseconds = i64::try_from(self.0.timestamp_ms()).ok()?;
+        Timestamp::from_millisecond(milliseconds).ok().map(timestamp)
     }
 }
 
-pub(super) fn cannot_read(source: StoreError) -> OperatorError {
-    OperatorError::Store { doing: "the events of the window cannot be read".to_owned(), source }
+/// A part of the window, which follows the part before it.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    /// The selected events, in the order of their ids. So those of an aggregate are in the order of their numbers.
+    pub(super) events: Vec<IndexEntry>,
+    /// Rows of the index that cannot be read.
+    pub(super) unreadable: Vec<UnreadableRow>,
+    /// The id up to which the chunk contains all events; the last id of the window in the last chunk.
+    pub(super) through: Ulid,
+}
+
+/// The events of the window in all index partitions, merged.
+pub(super) struct WindowReader<'a> {
+    store: &'a EventStore,
+    args: &'a WindowArgs,
+    partitions: Vec<PartitionReader>,
+    /// The last id of the window.
+    last: Ulid,
+    /// Maximum events of a page of one partition.
+    page: usize,
+    ended: bool,
+}
+
+/// The events of one partition that were read and are not in a chunk yet.
+struct PartitionReader {
+    partition: IndexPartition,
+    /// The lowest id that the next page may contain; `None` after the last page.
+    next: Option<Ulid>,
+    events: VecDeque<IndexEntry>,
+}
+
+impl<'a> WindowReader<'a> {
+    /// The events of these types with ids from `first` to `last`, both included.
+    pub(super) fn new(
+        store: &'a EventStore,
+        args: &'a WindowArgs,
+        event_types: &[&str],
+        (first, last): (Ulid, Ulid),
+    ) -> Self {
+        let partitions = store.admin().index_partitions(event_types);
+        let page = (MAX_READ_AHEAD / partitions.len().max(1)).clamp(25, 1_000);
+        let reader = |partition| PartitionReader { partition, next: Some(first), events: VecDeque::new() };
+        Self { store, args, partitions: partitions.into_iter().map(reader).collect(), last, page, ended: false }
+    }
+
+    /// The next part of the window; `None` after the last one.
+    pub(super) async fn next_chunk(&mut self) -> Result<Option<Chunk>, StoreError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut chunk = Chunk::default();
+        while chunk.events.len() < CHUNK && !self.ended {
+            self.read_ahead(&mut chunk.unreadable).await?;
+            // The events beyond the end of a page are not complete: the next page of that partition may contain others.
+            let next = self.partitions.iter().filter_map(|partition| partition.next).min();
+            let complete = |event: &IndexEntry| next.is_none_or(|next| event.event_id < next);
+            for partition in &mut self.partitions {
+                while let Some(event) = partition.events.pop_front_if(|event| complete(event)) {
+                    chunk.events.push(event);
+                }
+            }
+            self.ended = next.is_none();
+            chunk.through = next.map_or(self.last, |next| Ulid::from(u128::from(next).saturating_sub(1)));
+        }
+        chunk.events.sort_by_key(|event| event.event_id);
+        Ok(Some(chunk))
+    }
+
+    /// Reads the next page of each partition of which less than half a page is left.
+    async fn read_ahead(&mut self, unreadable: &mut Vec<UnreadableRow>) -> Result<(), StoreError> {
+        let (store, last, limit) = (self.store, self.last, self.page);
+        let short = self.partitions.iter().enumerate().filter(|(_, reader)| reader.events.len() < limit.div_ceil(2));
+        let reads: Vec<_> = short
+            .filter_map(|(at, reader)| Some((at, reader.partition.clone(), reader.next?)))
+            .map(async |(at, partition, first)| {
+                Ok::<_, StoreError>((at, store.admin().index_page(&partition, first, last, limit).await?))
+            })
+            .collect();
+        let pages: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENCY).try_collect().await?;
+        for (at, page) in pages {
+            let reader = &mut self.partitions[at];
+            reader.events.extend(page.items.into_iter().filter(|event| self.args.selects(&event.aggregate)));
+            reader.next = keys::id_after(page.cursor).filter(|_| page.more);
+            let of_selection =
+                |row: &UnreadableRow| row.aggregate().is_none_or(|aggregate| self.args.selects(&aggregate));
+            unreadable.extend(page.unreadable.into_iter().filter(of_selection));
+        }
+        Ok(())
+    }
 }

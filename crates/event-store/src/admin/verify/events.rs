@@ -1,23 +1,32 @@
 //! Checks of the events against each other, against the metadata and against the code that reads them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use daybook_decider::record::timestamp;
-use daybook_decider::{Folded, Model, RecordedEvent};
+use daybook_decider::{Folded, Model, OutboxMessage, RecordedEvent};
 use daybook_table::{EventItem, attributes, keys};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use ulid::Ulid;
 
 use super::finding::Discrepancy;
 use super::report::Report;
 use super::snapshots::Snapshots;
+use crate::checksum::{self, Checksum};
 use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
+use crate::store::StoreSettings;
+
+/// The longest time for which outbox rows are stored, with a day for their deletion.
+const LONGEST_TTL: SignedDuration = SignedDuration::from_hours(24 * (*StoreSettings::OUTBOX_TTL_DAYS.end() + 1));
 
 /// The checks of all events, one after the other.
 pub(super) struct Events<'a> {
     model: &'a dyn Model,
     shards: u32,
+    /// The outbox rows of events before this time have expired.
+    rows_since: Timestamp,
     /// The facts to compare other rows with; `None` for an event that exists and cannot be read.
     facts: BTreeMap<u64, Option<Fact>>,
     ids: HashMap<Ulid, u64>,
@@ -40,13 +49,35 @@ pub(super) struct Fact {
     pub(super) message_seq: u64,
     pub(super) at: Timestamp,
     pub(super) occurred_at: String,
+    pub(super) has_checksum: bool,
+    /// The messages that this code publishes for the event, if they are known.
+    pub(super) announced: Option<Vec<MessageHash>>,
+}
+
+/// The hashes of a message's type and of its data: they need less memory than the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MessageHash {
+    pub(super) message_type: u64,
+    pub(super) data: u64,
+}
+
+impl MessageHash {
+    pub(super) fn of(message_type: &str, data: &Value) -> Self {
+        let hash = |text: &str| {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            hasher.finish()
+        };
+        Self { message_type: hash(message_type), data: hash(&data.to_string()) }
+    }
 }
 
 impl<'a> Events<'a> {
-    pub(super) fn new(model: &'a dyn Model, shards: u32) -> Self {
+    pub(super) fn new(model: &'a dyn Model, shards: u32, now: Timestamp) -> Self {
         Self {
             model,
             shards,
+            rows_since: now.checked_sub(LONGEST_TTL).unwrap_or(Timestamp::MIN),
             facts: BTreeMap::new(),
             ids: HashMap::new(),
             version: None,
@@ -108,6 +139,10 @@ impl<'a> Events<'a> {
             return report.add(sk, Discrepancy::Unreadable { reason: "its sort key is not an event's".to_owned() });
         };
         self.gap(self.last() + 1, seq_num - 1, report);
+        let checksum = checksum::check(&row);
+        if checksum == Checksum::Wrong {
+            report.changed.push((sk.clone(), "it is not as it was written: its checksum does not match"));
+        }
         let item: EventItem = match serde_dynamo::from_item(row) {
             Ok(item) => item,
             Err(error) => return self.unreadable(seq_num, sk, error.to_string(), report),
@@ -138,6 +173,7 @@ impl<'a> Events<'a> {
             let expected = format!("{id_time}, the time of its id");
             report.add(sk.clone(), Discrepancy::differs("occurredAt", timestamp(event.occurred_at), expected));
         }
+        let announced = self.announced(&report.key.id, &event);
         self.fold(sk, &event, report);
         if let Some(folded) = self.folded.as_ref().filter(|_| !self.has_gap) {
             snapshots.compare(folded, report);
@@ -150,6 +186,8 @@ impl<'a> Events<'a> {
             message_seq: event.message_seq,
             at: event.occurred_at,
             occurred_at: timestamp(event.occurred_at),
+            has_checksum: checksum != Checksum::Absent,
+            announced,
         };
         self.facts.insert(seq_num, Some(fact));
     }
@@ -210,6 +248,18 @@ impl<'a> Events<'a> {
             report.add(sk.to_owned(), Discrepancy::AppendEndsDiffer { reason });
         }
         self.append_end = append_end.filter(|&end| end > seq_num);
+    }
+
+    /// The messages that this code publishes for the next event. Unknown after a gap, and left out if the event has no messages,
+    /// or none whose row still exists.
+    fn announced(&self, id: &str, event: &RecordedEvent) -> Option<Vec<MessageHash>> {
+        let before = self.folded.as_ref().filter(|before| !self.has_gap && before.version() + 1 == event.seq_num)?;
+        if event.occurred_at < self.rows_since || event.message_seq == before.message_seq() {
+            return None;
+        }
+        let messages = self.model.announced(before, id, event).ok()?;
+        let hash = |message: OutboxMessage| Some(MessageHash::of(&message.message_type, &message.data.read().ok()?));
+        messages.into_iter().map(hash).collect()
     }
 
     /// Folds the event onto the events before it. When these cannot be folded correctly, it folds onto the state

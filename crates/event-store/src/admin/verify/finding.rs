@@ -79,6 +79,22 @@ pub enum Discrepancy {
         /// The disagreement with its event.
         reason: String,
     },
+    /// A row that is not as it was written, although no other row contradicts it.
+    #[error("{reason}")]
+    Changed {
+        /// How that is known.
+        reason: &'static str,
+    },
+    /// A message that differs from the one that this code publishes for its event. Another release may have written it.
+    #[error(
+        "{attribute} is not what this release publishes for event {seq_num}; another release may have written the row"
+    )]
+    DiffersFromCode {
+        /// The attribute.
+        attribute: &'static str,
+        /// The number of the event.
+        seq_num: u64,
+    },
     /// A row of a kind that this code does not write.
     #[error("this code writes no row with such a sort key")]
     UnknownRow,
@@ -86,7 +102,7 @@ pub enum Discrepancy {
 
 impl Discrepancy {
     /// A short, stable name: `missing`, `unreadable`, `differs`, `repeated`, `beyond-metadata`, `torn-append`,
-    /// `unannounced` or `unknown-row`.
+    /// `unannounced`, `changed`, `differs-from-code` or `unknown-row`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoMetadata | Self::EventsMissing { .. } | Self::MessageMissing { .. } => "missing",
@@ -96,6 +112,8 @@ impl Discrepancy {
             Self::BeyondMetadata { .. } => "beyond-metadata",
             Self::AppendEndsDiffer { .. } => "torn-append",
             Self::Unannounced { .. } => "unannounced",
+            Self::Changed { .. } => "changed",
+            Self::DiffersFromCode { .. } => "differs-from-code",
             Self::UnknownRow => "unknown-row",
         }
     }

@@ -9,20 +9,26 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use ulid::Ulid;
 
-use super::events::Events;
+use super::events::{Events, Fact, MessageHash};
 use super::finding::Discrepancy;
 use super::report::Report;
 use super::sort_key;
+use crate::checksum::{self, Checksum};
 use crate::item::Item;
 use crate::limits::MAX_TRANSACTION_ITEMS;
+use crate::store::StoreSettings;
 
 /// The minimum time for which outbox rows are stored: `OUTBOX_TTL_DAYS` is 2 or more.
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
+
+const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
 /// The outbox rows that exist.
 pub(super) struct Messages {
     /// Events after this time must have all their rows.
     since: Timestamp,
+    /// Events up to this number were imported without their messages and must have no rows.
+    not_published_up_to: u64,
     ids: HashMap<Ulid, String>,
     /// The event and index of each row whose event is after `since`.
     recent: HashSet<(u64, usize)>,
@@ -31,7 +37,12 @@ pub(super) struct Messages {
 impl Messages {
     pub(super) fn new(now: Timestamp) -> Self {
         let since = now.checked_sub(LEAST_TTL).unwrap_or(Timestamp::MIN);
-        Self { since, ids: HashMap::new(), recent: HashSet::new() }
+        Self { since, not_published_up_to: 0, ids: HashMap::new(), recent: HashSet::new() }
+    }
+
+    /// Sets the last event that was imported without its messages.
+    pub(super) fn set_not_published_up_to(&mut self, seq_num: u64) {
+        self.not_published_up_to = seq_num;
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>, report: &mut Report<'_>) {
@@ -43,7 +54,9 @@ impl Messages {
         if events.fact(seq_num).is_some_and(|event| event.at > self.since) {
             self.recent.insert((seq_num, index));
         }
-        let (item, message_id, detail) = match read(row) {
+        let checksum = checksum::check(&row);
+        let is_changed = is_changed(&sk, checksum, events.fact(seq_num), report);
+        let (item, message_id, detail, data) = match read(row) {
             Ok(read) => read,
             Err(reason) => return report.add(&sk, Discrepancy::Unreadable { reason }),
         };
@@ -55,6 +68,10 @@ impl Messages {
             Entry::Vacant(unknown) => {
                 unknown.insert(sk.clone());
             }
+        }
+        if seq_num <= self.not_published_up_to {
+            let reason = format!("event {seq_num} was imported without its messages");
+            report.add(&sk, Discrepancy::Unannounced { reason });
         }
         if !events.has(seq_num) && seq_num > events.last() {
             report.add(&sk, Discrepancy::Unannounced { reason: format!("there is no event {seq_num}") });
@@ -71,7 +88,13 @@ impl Messages {
             ),
             ("detail/metadata/aggregateId", detail["aggregateId"].clone(), report.key.id.as_str().into()),
         ];
+        if checksum == Checksum::Absent {
+            check_ttl(&sk, &item, report);
+        }
         if let Some(event) = events.fact(seq_num) {
+            if !is_changed {
+                warn_of_other_message(&sk, (seq_num, index), (&item.message_type, &data), event, report);
+            }
             expected.push(("occurredAt", item.occurred_at.as_str().into(), event.occurred_at.as_str().into()));
             let event_id = event.event_id.to_string();
             expected.push(("detail/metadata/eventId", detail["eventId"].clone(), event_id.into()));
@@ -95,7 +118,8 @@ impl Messages {
 
     pub(super) fn finish(&self, events: &Events<'_>, report: &mut Report<'_>) {
         let recent = events.facts().filter_map(|(seq_num, event)| Some((seq_num, event?)));
-        for (seq_num, event) in recent.filter(|(_, event)| event.at > self.since) {
+        let published = recent.filter(|(seq_num, _)| *seq_num > self.not_published_up_to);
+        for (seq_num, event) in published.filter(|(_, event)| event.at > self.since) {
             let Some(before) = events.messages_before(seq_num) else { continue };
             // A larger count than an append can hold is reported at the event.
             let announced = (before + 1..=event.message_seq).take(MAX_TRANSACTION_ITEMS);
@@ -109,13 +133,59 @@ impl Messages {
     }
 }
 
-/// The row, its id, and the metadata within its detail.
-fn read(row: Item) -> Result<(OutboxItem, Ulid, Value), String> {
+/// Whether the checksum shows that a row was changed, which is then reported. An append writes checksums into the event and its
+/// messages, or into none of them.
+fn is_changed(sk: &str, checksum: Checksum, event: Option<&Fact>, report: &mut Report<'_>) -> bool {
+    let reason = match checksum {
+        Checksum::Valid => return false,
+        Checksum::Wrong => "it is not as it was written: its checksum does not match",
+        Checksum::Absent if event.is_some_and(|event| event.has_checksum) => {
+            "it is not as it was written: it has no checksum, and its event has one"
+        }
+        Checksum::Absent => return false,
+    };
+    report.changed.push((sk.to_owned(), reason));
+    true
+}
+
+/// Checks that a row expires a number of days after its event that the setting allows.
+fn check_ttl(sk: &str, item: &OutboxItem, report: &mut Report<'_>) {
+    let Ok(at) = item.occurred_at.parse::<Timestamp>() else { return };
+    let seconds = item.ttl.saturating_sub(at.as_second());
+    if seconds % SECONDS_A_DAY != 0 || !StoreSettings::OUTBOX_TTL_DAYS.contains(&(seconds / SECONDS_A_DAY)) {
+        let (first, last) = (*StoreSettings::OUTBOX_TTL_DAYS.start(), *StoreSettings::OUTBOX_TTL_DAYS.end());
+        let expected = format!("{first} to {last} whole days after occurredAt, in seconds since 1970");
+        report.add(sk, Discrepancy::differs(attributes::TTL, item.ttl, expected));
+    }
+}
+
+/// Compares a message with the one that this code publishes for its event.
+fn warn_of_other_message(
+    sk: &str,
+    (seq_num, index): (u64, usize),
+    (message_type, data): (&str, &Value),
+    event: &Fact,
+    report: &mut Report<'_>,
+) {
+    let Some(announced) = &event.announced else { return };
+    let found = MessageHash::of(message_type, data);
+    let attribute = match announced.get(index) {
+        Some(expected) if expected.message_type == found.message_type && expected.data == found.data => return,
+        Some(expected) if expected.message_type == found.message_type => "detail/data",
+        Some(_) => "messageType",
+        None => "the row",
+    };
+    report.warn(sk, Discrepancy::DiffersFromCode { attribute, seq_num });
+}
+
+/// The row, its id, and the metadata and the data within its detail.
+fn read(row: Item) -> Result<(OutboxItem, Ulid, Value, Value), String> {
     let item: OutboxItem = serde_dynamo::from_item(row).map_err(|error| error.to_string())?;
     let unreadable = |attribute: &str, value: &str| format!("{attribute} cannot be {value:?}");
     let id = Ulid::from_string(&item.message_id).map_err(|_| unreadable("messageId", &item.message_id))?;
     let at: Timestamp = item.occurred_at.parse().map_err(|_| unreadable("occurredAt", &item.occurred_at))?;
     let mut detail: Value = serde_json::from_str(&item.detail).map_err(|error| format!("detail: {error}"))?;
     let metadata = detail.get_mut("metadata").map(Value::take).ok_or("the detail has no metadata")?;
-    Ok((OutboxItem { occurred_at: timestamp(at), ..item }, id, metadata))
+    let data = detail.get_mut("data").map(Value::take).unwrap_or_default();
+    Ok((OutboxItem { occurred_at: timestamp(at), ..item }, id, metadata, data))
 }

@@ -12,6 +12,7 @@ pub(super) struct MetadataRow {
     pub(super) current_seq_num: u64,
     message_seq: u64,
     deleted: bool,
+    pub(super) not_published_up_to: u64,
     texts: [(&'static str, String); 4],
 }
 
@@ -21,8 +22,8 @@ impl MetadataRow {
             [attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID, attributes::CREATED_AT, attributes::UPDATED_AT];
         let texts = names.map(|name| (name, text(&row, name).to_owned()));
         let metadata: Metadata = serde_dynamo::from_item(row).map_err(|error| error.to_string())?;
-        let Metadata { current_seq_num, message_seq, deleted } = metadata;
-        Ok(Self { current_seq_num, message_seq, deleted, texts })
+        let Metadata { current_seq_num, message_seq, deleted, not_published_up_to } = metadata;
+        Ok(Self { current_seq_num, message_seq, deleted, not_published_up_to, texts })
     }
 
     /// Reports what differs from the events. Missing and additional events are reported by the checks of the events.
@@ -41,6 +42,10 @@ impl MetadataRow {
         }
         if let Some(expected) = last.map(|event| event.message_seq).filter(|expected| *expected != self.message_seq) {
             report.add(keys::METADATA, Discrepancy::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
+        }
+        if self.not_published_up_to > self.current_seq_num {
+            let (found, expected) = (self.not_published_up_to, format!("at most {}", self.current_seq_num));
+            report.add(keys::METADATA, Discrepancy::differs(attributes::NOT_PUBLISHED_UP_TO, found, expected));
         }
         if let Some(expected) = events.deleted().filter(|expected| *expected != self.deleted) {
             report.add(keys::METADATA, Discrepancy::differs(attributes::DELETED, self.deleted, expected));

@@ -19,16 +19,34 @@ pub struct Verified {
     pub outdated: u64,
     /// The findings; empty when nothing is wrong.
     pub findings: Vec<Finding>,
+    /// Differences that another release may have caused, and that are not wrong.
+    pub warnings: Vec<Finding>,
 }
 
 /// The result in progress.
 pub(super) struct Report<'a> {
     pub(super) key: &'a AggregateKey,
     pub(super) verified: Verified,
+    /// Rows that are not as they were written.
+    pub(super) changed: Vec<(String, &'static str)>,
 }
 
 impl Report<'_> {
     pub(super) fn add(&mut self, item: impl Into<String>, discrepancy: Discrepancy) {
         self.verified.findings.push(Finding { aggregate: self.key.clone(), item: item.into(), discrepancy });
+    }
+
+    /// Adds a difference that is not wrong.
+    pub(super) fn warn(&mut self, item: impl Into<String>, discrepancy: Discrepancy) {
+        self.verified.warnings.push(Finding { aggregate: self.key.clone(), item: item.into(), discrepancy });
+    }
+
+    /// Adds the changed rows. Those with another finding are left out: it describes the change.
+    pub(super) fn add_changed(&mut self) {
+        for (item, reason) in std::mem::take(&mut self.changed) {
+            if !self.verified.findings.iter().any(|finding| finding.item == item) {
+                self.add(item, Discrepancy::Changed { reason });
+            }
+        }
     }
 }

@@ -1,0 +1,25 @@
+//! The outbox message of a message that an aggregate announced.
+
+use ulid::Ulid;
+
+use crate::aggregate::Message;
+use crate::record::{MAX_NAME, OutboxMessage, RecordedEvent};
+
+/// The message with number `message_seq` of an aggregate and position `index` among those of `event`.
+///
+/// # Errors
+///
+/// The reason why the message cannot be written.
+pub(crate) fn outbox_message(
+    aggregate: (&str, &str),
+    event: &RecordedEvent,
+    (message_seq, index): (u64, usize),
+    (message_id, message): (Ulid, Message),
+) -> Result<OutboxMessage, String> {
+    let (message_type, data) = message.0?;
+    if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
+        return Err(format!("the message name {message_type:?} must have 1 to {MAX_NAME} characters"));
+    }
+    let message = OutboxMessage::new(aggregate, event, (message_seq, index), (message_id, message_type, data));
+    message.map_err(|error| error.to_string())
+}

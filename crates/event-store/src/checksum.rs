@@ -1,0 +1,181 @@
+//! The checksum of a row: whether the row is still as it was written.
+//!
+//! It is computed from the row as it is stored, so it covers every attribute, those of other releases too. It is no
+//! protection against somebody who writes a matching checksum.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_table::attributes;
+use sha2::{Digest, Sha256};
+
+use crate::item::Item;
+
+/// The bytes of a checksum: the beginning of a SHA-256.
+const BYTES: usize = 8;
+
+/// The attributes that it does not cover: itself, and the index partition, which depends on the setting `EVENT_TYPE_SHARDS`
+/// and has a check of its own.
+const NOT_COVERED: [&str; 2] = [attributes::CHECKSUM, attributes::GSI1PK];
+
+/// The result of the check of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checksum {
+    /// The row has none: a release before checksums wrote it.
+    Absent,
+    /// The row is as it was written.
+    Valid,
+    /// The row was changed.
+    Wrong,
+}
+
+/// The row with its checksum.
+pub(crate) fn seal(mut row: Item) -> Item {
+    let checksum = AttributeValue::B(Blob::new(digest(&row)));
+    row.insert(attributes::CHECKSUM.to_owned(), checksum);
+    row
+}
+
+/// Compares a row with its checksum.
+pub(crate) fn check(row: &Item) -> Checksum {
+    match row.get(attributes::CHECKSUM) {
+        None => Checksum::Absent,
+        Some(AttributeValue::B(stored)) if *stored == Blob::new(digest(row)) => Checksum::Valid,
+        Some(_) => Checksum::Wrong,
+    }
+}
+
+fn digest(row: &Item) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    let covered = row.iter().filter(|(name, _)| !NOT_COVERED.contains(&name.as_str()));
+    add_map(&mut hash, covered);
+    hash.finalize().iter().copied().take(BYTES).collect()
+}
+
+/// Adds names and values in the order of the names.
+fn add_map<'a>(hash: &mut Sha256, map: impl Iterator<Item = (&'a String, &'a AttributeValue)>) {
+    let sorted: BTreeMap<_, _> = map.collect();
+    add_length(hash, sorted.len());
+    for (name, value) in sorted {
+        add_bytes(hash, b'n', name.as_bytes());
+        add_value(hash, value);
+    }
+}
+
+fn add_value(hash: &mut Sha256, value: &AttributeValue) {
+    let number = |number: &String| canonical_number(number);
+    match value {
+        AttributeValue::S(text) => add_bytes(hash, b'S', text.as_bytes()),
+        AttributeValue::N(text) => add_bytes(hash, b'N', canonical_number(text).as_bytes()),
+        AttributeValue::B(bytes) => add_bytes(hash, b'B', bytes.as_ref()),
+        AttributeValue::Bool(value) => add_bytes(hash, b'T', &[u8::from(*value)]),
+        AttributeValue::M(map) => {
+            hash.update(b"M");
+            add_map(hash, map.iter());
+        }
+        AttributeValue::L(list) => {
+            hash.update(b"L");
+            add_length(hash, list.len());
+            list.iter().for_each(|value| add_value(hash, value));
+        }
+        AttributeValue::Ss(texts) => add_set(hash, b's', texts.iter().map(|text| text.as_bytes().to_vec())),
+        AttributeValue::Ns(numbers) => add_set(hash, b'i', numbers.iter().map(number).map(String::into_bytes)),
+        AttributeValue::Bs(blobs) => add_set(hash, b'b', blobs.iter().map(|bytes| bytes.as_ref().to_vec())),
+        // Null, and types that the SDK does not know.
+        _ => add_bytes(hash, b'0', &[]),
+    }
+}
+
+fn add_set(hash: &mut Sha256, kind: u8, values: impl Iterator<Item = Vec<u8>>) {
+    let mut values: Vec<_> = values.collect();
+    values.sort();
+    add_bytes(hash, kind, &[]);
+    add_length(hash, values.len());
+    values.iter().for_each(|value| add_bytes(hash, kind, value));
+}
+
+/// Adds a value with its kind and its length, so that different values never add the same bytes.
+fn add_bytes(hash: &mut Sha256, kind: u8, bytes: &[u8]) {
+    hash.update([kind]);
+    add_length(hash, bytes.len());
+    hash.update(bytes);
+}
+
+fn add_length(hash: &mut Sha256, length: usize) {
+    hash.update((length as u64).to_be_bytes());
+}
+
+/// A number as its sign, its digits without zeros at the beginning and the end, and its exponent: the same for `100`, `1E2` and
+/// `100.0`.
+fn canonical_number(text: &str) -> String {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let sign = if whole.starts_with('-') { "-" } else { "" };
+    let all = format!("{}{fraction}", whole.trim_start_matches(['-', '+']));
+    let digits = all.trim_start_matches('0').trim_end_matches('0');
+    if digits.is_empty() {
+        return "0".to_owned();
+    }
+    let zeros = all.len() - all.trim_end_matches('0').len();
+    let exponent = exponent.parse::<i64>().unwrap_or_default() + zeros as i64 - fraction.len() as i64;
+    format!("{sign}{digits}E{exponent}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(changes: &[(&str, AttributeValue)]) -> Item {
+        let meta =
+            [("actor", "ann"), ("sourceIp", "::1")].map(|(k, v)| (k.to_owned(), AttributeValue::S(v.to_owned())));
+        let mut row = Item::from([
+            ("pk".to_owned(), AttributeValue::S("AGGREGATE#todo#1".to_owned())),
+            ("seqNum".to_owned(), AttributeValue::N("100".to_owned())),
+            ("gsi1pk".to_owned(), AttributeValue::S("EVENT_TYPE#TodoCreated".to_owned())),
+            ("snapshotDue".to_owned(), AttributeValue::Bool(true)),
+            ("meta".to_owned(), AttributeValue::M(meta.into())),
+        ]);
+        row.extend(changes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        row
+    }
+
+    #[test]
+    fn checksum_is_a_stored_format() {
+        let stored = seal(row(&[]))[attributes::CHECKSUM].as_b().unwrap().as_ref().to_vec();
+        assert_eq!(stored.len(), BYTES);
+        let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "d8e6bd9c2c9e1bd0");
+    }
+
+    #[test]
+    fn checksum_notices_every_change_but_those_of_number_formats_and_of_the_index_partition() {
+        let sealed = seal(row(&[]));
+        let with = |name: &str, value: AttributeValue| {
+            let mut changed = sealed.clone();
+            changed.insert(name.to_owned(), value);
+            check(&changed)
+        };
+        let n = |number: &str| AttributeValue::N(number.to_owned());
+        assert_eq!(check(&row(&[])), Checksum::Absent);
+        assert_eq!(check(&sealed), Checksum::Valid);
+        assert_eq!(check(&seal(sealed.clone())), Checksum::Valid);
+        for same in ["100", "1E2", "100.0", "0100", "+1e+2", "10.0E1"] {
+            assert_eq!(with("seqNum", n(same)), Checksum::Valid, "{same}");
+        }
+        assert_eq!(with("gsi1pk", AttributeValue::S("EVENT_TYPE#TodoCreated#7".to_owned())), Checksum::Valid);
+        for other in ["10", "1000", "-100", "100.1", "0"] {
+            assert_eq!(with("seqNum", n(other)), Checksum::Wrong, "{other}");
+        }
+        assert_eq!(with("seqNum", AttributeValue::S("100".to_owned())), Checksum::Wrong);
+        assert_eq!(with("snapshotDue", AttributeValue::Bool(false)), Checksum::Wrong);
+        assert_eq!(with("added", AttributeValue::Null(true)), Checksum::Wrong);
+        assert_eq!(with("meta", AttributeValue::M(Item::new())), Checksum::Wrong);
+        assert_eq!(with(attributes::CHECKSUM, AttributeValue::Bool(true)), Checksum::Wrong);
+        for name in ["pk", "seqNum", "snapshotDue", "meta"] {
+            let mut changed = sealed.clone();
+            changed.remove(name);
+            assert_eq!(check(&changed), Checksum::Wrong, "{name}");
+        }
+    }
+}
