@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 /// 2030-01-01, as time since 1970.
@@ -12,7 +13,7 @@ const BEGINNING: Duration = Duration::from_secs(1_893_456_000);
 /// Runs `future` on this thread, in virtual time. It must not use sockets: waiting for one would look like idleness.
 pub(crate) fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(future)
+    LocalSet::new().block_on(&runtime, future)
 }
 
 /// The wall clock of a schedule.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::AggregateKey;
 use futures_util::future::OptionFuture;
+use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use crate::bell::registry;
@@ -83,7 +84,7 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
         (false, false, false) => (dice.number(1..=3), dice.size(2..=9)),
     };
     let republishes = !work.is_large() && !work.is_many() && dice.chance(0.08);
-    let republish: OptionFuture<_> = republishes.then(|| tokio::spawn(EarlyRepublish::run(Arc::clone(work)))).into();
+    let republish: OptionFuture<_> = republishes.then(|| spawn_local(EarlyRepublish::run(Arc::clone(work)))).into();
     let early_snapshots: OptionFuture<_> = snapshotter.map(|function| function.clone().run_early()).into();
     let written = tokio::select! {
         written = work.run(writers, requests) => written,

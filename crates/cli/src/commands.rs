@@ -64,7 +64,7 @@ enum Command {
     Openapi,
     Completions(CompletionsArgs),
     #[command(flatten)]
-    Operator(OperatorCommand),
+    Operator(Box<OperatorCommand>),
 }
 
 /// The commands that work on a stack, deployed or local.

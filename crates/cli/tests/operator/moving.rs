@@ -57,8 +57,8 @@ fn daybook(setup: &Setup, words: &[&str]) -> Output {
         of_operation.0 += 1;
         of_operation.1 += call.table_units + call.index_units;
     }
-    println!("{words:?}: {:?}; calls and units: {calls:?}", started.elapsed());
-    println!("  {}", String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default());
+    eprintln!("{words:?}: {:?}; calls and units: {calls:?}", started.elapsed());
+    eprintln!("  {}", String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     output
 }

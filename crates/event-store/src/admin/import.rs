@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::handle::Admin;
 use crate::append::{AppendError, Origin};
 use crate::backoff::Backoff;
+use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::item::event_item;
@@ -172,6 +173,6 @@ impl ImportBatch<'_> {
 
     fn size(&self, row: &impl Serialize) -> Result<usize, StoreError> {
         let item = serde_dynamo::to_item(row).map_err(|error| self.stream.corrupt(Cause::from(error)))?;
-        Ok(item_size(&item))
+        Ok(item_size(&seal(item)))
     }
 }

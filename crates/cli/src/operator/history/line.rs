@@ -16,7 +16,7 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(crate) enum Line {
     /// The first line of a file that `export` wrote.
     Header,
-    Event(EventLine),
+    Event(Box<EventLine>),
     /// The lines of this aggregate before it are not all of its events.
     Incomplete(IncompleteLine),
     /// The last line of a file that `export` wrote.
@@ -165,7 +165,7 @@ impl Line {
             )),
             Members { incomplete: Some(incomplete), .. } => Ok(Self::Incomplete(incomplete)),
             Members { summary: Some(summary), .. } => Ok(Self::Summary(summary)),
-            members => members.event().map(Self::Event),
+            members => members.event().map(|event| Self::Event(Box::new(event))),
         }
     }
 }
@@ -221,7 +221,7 @@ mod tests {
 
     fn event(text: &str) -> EventLine {
         let Ok(Line::Event(event)) = Line::parse(text) else { panic!("{text}: {:?}", Line::parse(text)) };
-        event
+        *event
     }
 
     #[test]

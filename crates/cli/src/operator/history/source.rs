@@ -160,7 +160,7 @@ impl EventLines<'_> {
         let mut text = String::new();
         self.file.by_ref().take(MAX_LINE).read_line(&mut text)?;
         Ok(match Line::parse(&text) {
-            Ok(Line::Event(event)) => Some(event),
+            Ok(Line::Event(event)) => Some(*event),
             Ok(Line::Header | Line::Incomplete(_) | Line::Summary(_)) | Err(_) => None,
         })
     }
@@ -224,7 +224,7 @@ impl Index {
             Ok(_) if self.summary.is_some() => self.error("it follows the summary, which is the last line of a file"),
             Ok(Line::Header) if self.line == 1 => self.has_header = true,
             Ok(Line::Header) => self.error("another file begins here: import the files one after the other"),
-            Ok(Line::Event(event)) => self.event(event, last),
+            Ok(Line::Event(event)) => self.event(*event, last),
             Ok(Line::Incomplete(incomplete)) => self.incomplete.push(incomplete),
             Ok(Line::Summary(summary)) => return self.summary(summary),
         }
