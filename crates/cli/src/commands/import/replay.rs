@@ -79,9 +79,6 @@ impl<'a> Replay<'a> {
             Some(event_id) => (given_time(&line, event_id)?, event_id),
             None => self.assign(&line, last, stored)?,
         };
-        if occurred_at > self.now + CLOCK_DIFFERENCE {
-            return Err(format!("occurredAt {} is in the future", timestamp(occurred_at)));
-        }
         if self.ids.contains(&event_id) {
             return Err(format!(
                 "eventId {event_id} belongs to an earlier event of the aggregate, or to a message of it, already; leave \
@@ -165,6 +162,9 @@ impl<'a> Replay<'a> {
                 "occurredAt {time} is before that of the event before it, {last}: sort the events of the aggregate by time, or \
                  leave occurredAt out"
             ));
+        }
+        if occurred_at > self.now + CLOCK_DIFFERENCE {
+            return Err(format!("occurredAt {} is in the future", timestamp(occurred_at)));
         }
         let event_id = match last.filter(|last| last.event_id.timestamp_ms() == of_id) {
             Some(last) => Ulid::from(u128::from(last.event_id) + ID_DISTANCE),
