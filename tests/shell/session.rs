@@ -30,11 +30,10 @@ const PROGRAMS: [&str; 16] = [
 /// Records its name and its arguments, and prints what the commands after it read. The separators appear on no page.
 const STUB: &str = r#"#!/bin/sh
 case ${0##*/} in jq) while read -r line; do :; done ;; esac
-{
-  printf '%s' "${0##*/}"
-  for argument; do printf '\037%s' "$argument"; done
-  printf '\036'
-} >>"$RECORD"
+called=${0##*/}
+for argument; do called=$called$(printf '\037')$argument; done
+# In one write, because the programs of a pipe run at the same time.
+printf '%s\036' "$called" >>"$RECORD"
 case "${0##*/} $*" in
   "aws configure export-credentials"*)
     printf 'export %s\n' AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=secret/key+ AWS_SESSION_TOKEN=token/+== ;;
@@ -115,11 +114,13 @@ impl Session {
 fn of_command(record: &str, index: usize) -> Ran {
     let begin = format!("begins\u{1f}{index}");
     let all = record.split('\u{1e}').skip_while(|call| *call != begin).skip(1);
-    let calls: Vec<Vec<String>> = all
+    let mut calls: Vec<Vec<String>> = all
         .take_while(|call| !call.starts_with("begins\u{1f}"))
         .map(|call| call.split('\u{1f}').map(str::to_owned).collect())
         .filter(|call: &Vec<String>| !call[0].is_empty())
         .collect();
+    // The programs of a pipe run at the same time.
+    calls.sort();
     let (ends, calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call[0] == "ends");
     Ran { status: ends.first().and_then(|end| end.get(1)?.parse().ok()), calls }
 }

@@ -10,8 +10,9 @@
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
-//!   decision in progress, `outbox_message` builds its messages, `last_event` makes its time and ids later than those of the event before it, `reading`
-//!   reads commands and stored events, [`panics`] turns panics of an aggregate's code into errors.
+//!   decision in progress, `outbox_message` builds its messages, `last_event` makes its time and ids later than those
+//!   of the event before it, `reading` reads commands and stored events, [`panics`] turns panics of an aggregate's code
+//!   into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is

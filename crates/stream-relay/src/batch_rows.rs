@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use daybook_stream_batch::StreamBatch;
 use daybook_table::OutboxItem;
 
+use crate::message::identity;
 use crate::record::{self, Content};
 
 /// The contents of a batch, as the relay reads them.
@@ -26,7 +27,7 @@ impl BatchRows {
             match record::read(raw).1 {
                 Content::Outbox(row) => {
                     let item = row.item;
-                    if known.insert((item.pk.clone(), item.sk.clone(), item.message_id.clone())) {
+                    if known.insert(identity(&item)) {
                         this.rows.push(item);
                     }
                 }

@@ -13,7 +13,7 @@ use daybook_function_runtime::with_causes;
 use daybook_table::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::message::{Body, EntryError, PendingMessage};
 use crate::record::Coordinates;
@@ -94,14 +94,18 @@ pub(crate) struct DeadLetterQueue {
 }
 
 impl DeadLetterQueue {
-    /// Sends a body, with a few attempts. The error is only for the log: after any error the message stays unsettled.
-    pub(crate) async fn send(&self, body: &str) -> Result<(), String> {
+    /// Sends a body, with a few attempts that all start before the cutoff. The error is only for the log: after any error
+    /// the message stays unsettled.
+    pub(crate) async fn send(&self, body: &str, cutoff: Option<Instant>) -> Result<(), String> {
         let mut attempts = 1;
         loop {
-            match self.client.send_message().queue_url(&self.url).message_body(body).send().await {
-                Ok(_) => return Ok(()),
-                Err(_) if attempts < MAX_ATTEMPTS => sleep(self.retry.wait(attempts)).await,
-                Err(error) => return Err(with_causes(&error)),
+            let call = self.client.send_message().queue_url(&self.url).message_body(body);
+            let Err(error) = call.send().await else { return Ok(()) };
+            if attempts < MAX_ATTEMPTS {
+                sleep(self.retry.wait(attempts)).await;
+            }
+            if attempts == MAX_ATTEMPTS || cutoff.is_some_and(|cutoff| Instant::now() >= cutoff) {
+                return Err(with_causes(&error));
             }
             attempts += 1;
         }
@@ -110,6 +114,9 @@ impl DeadLetterQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use daybook_local_aws::messaging::{Bus, Server};
     use serde_json::{Value, json};
 
     use super::*;
@@ -120,7 +127,7 @@ mod tests {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "dlq".into(),
-            max_message_age: std::time::Duration::MAX,
+            max_message_age: Duration::MAX,
             retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();
@@ -202,5 +209,21 @@ mod tests {
         assert!(text.chars().all(|character| character >= ' ' && !matches!(character, '\u{FFFE}' | '\u{FFFF}')));
         let dead_letter: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(dead_letter["message"]["detail"], "\u{FFFE}\u{FFFF}\u{0}\u{1F600}");
+    }
+
+    #[tokio::test]
+    async fn no_attempt_starts_at_the_cutoff_or_later() {
+        let bus = Bus::with("main", "dlq");
+        let server = Server::start(bus.router()).await.unwrap();
+        let queue = DeadLetterQueue {
+            client: crate::clients::sqs(&daybook_function_runtime::aws_config_at(server.url())),
+            url: "http://localhost/1/dlq".into(),
+            retry: RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::default() },
+        };
+        for (cutoff, arrived) in [(Some(Instant::now()), 0), (None, 1)] {
+            bus.set_faults(serde_json::from_value(json!({"sendMessage": [{"http": 503}]})).unwrap());
+            let result = queue.send("{}", cutoff).await;
+            assert_eq!((result.is_ok(), bus.dead_letters().len()), (arrived == 1, arrived), "{cutoff:?}");
+        }
     }
 }

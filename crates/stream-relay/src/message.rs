@@ -105,7 +105,7 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> G
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be
 /// an error of the writer, and sending both loses nothing.
-fn identity(item: &OutboxItem) -> [String; 3] {
+pub(crate) fn identity(item: &OutboxItem) -> [String; 3] {
     [&item.pk, &item.sk, &item.message_id].map(String::clone)
 }
 

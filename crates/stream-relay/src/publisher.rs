@@ -162,9 +162,10 @@ impl Publishing<'_> {
         };
         let body =
             dead_letter::body(&self.published.messages[index], self.queues.attempts(index), self.publisher.clock.now());
+        let cutoff = self.limits.cutoff;
         self.calls.spawn(async move {
             let result = match body {
-                Ok(body) => queue.send(&body).await,
+                Ok(body) => queue.send(&body, cutoff).await,
                 Err(error) => Err(error.to_string()),
             };
             FinishedCall::DeadLetter { index, result }

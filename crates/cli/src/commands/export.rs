@@ -55,7 +55,7 @@ pub struct ExportArgs {
     /// The file, which must not exist, or `-` for standard output.
     pub file: String,
     /// Only this aggregate; can be repeated.
-    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
     pub aggregates: Vec<AggregateName>,
     /// Which aggregates.
     #[command(flatten)]
@@ -113,7 +113,16 @@ pub(super) async fn run(args: ExportArgs, context: &mut OperatorContext) -> Resu
         (open(&args.file, progress), Some(out))
     };
     let history = history.map_err(|error| args.cannot_write(error))?;
-    let export = Export { args: &args, store: &store, history, checkpoint, position, reports, unreadable };
+    let export = Export {
+        args: &args,
+        store: &store,
+        history,
+        checkpoint,
+        position,
+        reports,
+        unreadable,
+        stopped_within_an_aggregate: false,
+    };
     let Exported { summary, unreadable, failure } = export.run(listing, interrupt).await?;
     if let Some(source) = failure {
         let next = summary.go_on.unwrap_or_default();
@@ -197,6 +206,8 @@ struct Export<'a> {
     reports: Option<&'a mut Box<dyn Write + Send>>,
     /// Rows of the index that cannot be read.
     unreadable: u64,
+    /// Whether the table could not be read any more after the first events of an aggregate.
+    stopped_within_an_aggregate: bool,
 }
 
 /// The result of an export.
@@ -246,7 +257,10 @@ impl Export<'_> {
             Err(Stop::Output(error)) => return Err(args.cannot_write(error)),
             Err(Stop::Operator(error)) => return Err(error),
         };
-        self.write_checkpoint(true)?;
+        // The checkpoint stays before an aggregate of which not all events are written: the next run writes it anew.
+        if !self.stopped_within_an_aggregate {
+            self.write_checkpoint(true)?;
+        }
         let unreadable = self.unreadable;
         let is_early = failure.is_some() || interrupt.is_set();
         let summary = self.finish(is_early)?;
@@ -312,6 +326,7 @@ impl Export<'_> {
                 Ok(Ok(events)) => events,
                 Ok(Err(reason)) => return self.write_incomplete(key, reason),
                 Err(error) => {
+                    self.stopped_within_an_aggregate = true;
                     self.write_incomplete(key, "the export stopped within it".to_owned())?;
                     return Err(error.into());
                 }

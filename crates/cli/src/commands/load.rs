@@ -3,7 +3,8 @@
 //! In reading order:
 //! - `args`, `options`: the options and their values.
 //! - `workload`: which request comes next, from the examples of the API document.
-//! - `target`: the API, and the credentials for it. `aggregate_pool`: the aggregates that get one request at a time. `sender`: sends the requests at their planned times.
+//! - `target`: the API, and the credentials for it. `aggregate_pool`: the aggregates that get one request at a time.
+//!   `sender`: sends the requests at their planned times.
 //! - `measurements`: latencies and responses.
 //! - `prices`, `costs`: what the requests cost. `report`: the end of the output.
 

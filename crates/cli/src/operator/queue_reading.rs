@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::dead_letter_message::DeadLetterMessage;
 use super::dead_letter_queue::{BATCH_SIZE, DeadLetterQueue, QueueCounts};
 use super::error::OperatorError;
+use super::exit::Exit;
 use super::interrupt::Interrupt;
 use super::progress::ProgressLine;
 
@@ -67,6 +68,15 @@ pub(crate) struct QueueReader<'a> {
 impl NotSeen {
     pub(crate) fn any(self) -> bool {
         self.hidden + self.not_received > 0
+    }
+
+    /// How a command that only reads ends.
+    pub(crate) fn exit(self, interrupted: bool) -> Exit {
+        match (interrupted, self.any()) {
+            (true, _) => Exit::Interrupted,
+            (false, true) => Exit::Findings,
+            (false, false) => Exit::Clean,
+        }
     }
 
     /// The end of a summary; empty if every message was received.

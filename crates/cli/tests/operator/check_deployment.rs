@@ -287,6 +287,12 @@ async fn checks_of_the_relay_fail_when_messages_do_not_arrive() {
     faults(json!({"entries": [{"containing": "DeploymentChecked", "code": "InvalidArgument"}]}));
     let line = line_of(&stack, &[], "stream-delivery", Exit::Findings).await;
     assert!(line.contains("expected a message within 2s; seen no message"), "{line}");
+    stack.stop().await;
+
+    // Another relay: this one has seen a rejection, and two more without a delivery would open its breaker.
+    let stack = local_stack().await;
+    let faults = |faults: Value| stack.bus().set_faults(serde_json::from_value::<Faults>(faults).unwrap());
+    faults(json!({"entries": [{"containing": "DeploymentChecked", "code": "InvalidArgument"}]}));
     let line = line_of(&stack, &[], "dead-letter-queue", Exit::Findings).await;
     assert!(line.contains("seen the whole message with InvalidArgument; no later message is delivered"), "{line}");
     faults(json!({"messages": [{"containing": "", "code": "AccessDenied"}]}));
@@ -314,10 +320,10 @@ async fn alarms_must_exist_and_be_ok() {
         let service = returning(json!({"MetricAlarms": names.iter().map(alarm).collect::<Vec<_>>()})).await;
         line_of(&stack, &[("AWS_ENDPOINT_URL_CLOUDWATCH", service.url())], "alarms --stack prod", exit).await
     };
-    assert_eq!(alarms(|_| "OK", Exit::Clean).await, "as-expected alarms: 19 alarms are OK");
+    assert_eq!(alarms(|_| "OK", Exit::Clean).await, "as-expected alarms: 29 alarms are OK");
     let one = |name: &str| if name == "api-slow" { "INSUFFICIENT_DATA" } else { "OK" };
     let line = alarms(one, Exit::Findings).await;
-    assert!(line.starts_with("differs alarms: expected 19 alarms are OK; seen api-slow INSUFFICIENT_DATA;"), "{line}");
+    assert!(line.starts_with("differs alarms: expected 29 alarms are OK; seen api-slow INSUFFICIENT_DATA;"), "{line}");
     let none = returning(json!({"MetricAlarms": []})).await;
     let line =
         line_of(&stack, &[("AWS_ENDPOINT_URL_CLOUDWATCH", none.url())], "alarms --stack prod", Exit::Findings).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::keys;
-use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use serde_json::{Value, json};
 
 use crate::support::Setup;
@@ -191,4 +191,27 @@ async fn export_with_a_checkpoint_continues_in_the_same_file() {
 
     let ended = setup.daybook(&format!("export - --checkpoint {}", checkpoint.display())).await.ended;
     assert!(matches!(ended, Err(OperatorError::Usage(_))));
+}
+
+#[tokio::test]
+async fn export_that_stopped_within_an_aggregate_writes_it_anew() {
+    let setup = Setup::new().await;
+    setup.todo("1", 5).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (file, checkpoint) = (folder.path().join("all"), folder.path().join("progress"));
+    let line = format!("export {} --type todo --checkpoint {}", file.display(), checkpoint.display());
+    let mut run = Box::pin(setup.daybook(&line));
+    let reads_metadata = |calls: &[RecordedCall]| calls.iter().any(|call| call.operation == "GetItem");
+    setup.table.proxy.hold(&mut run, reads_metadata).await;
+    // The first page of the events, and the second one.
+    setup.table.proxy.fail_next("Query", InjectedFault::ShortPage { items: 2 });
+    setup.table.proxy.fail_next("Query", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
+    let error = run.await.ended.unwrap_err();
+    assert!(matches!(error, OperatorError::Store { .. }), "{error}");
+    let incomplete = read(&file).iter().filter(|line| line["incomplete"].is_object()).count();
+    assert_eq!(incomplete, 1);
+
+    setup.daybook(&line).await.expect(Exit::Clean);
+    let printed = setup.daybook("export - --type todo").await.expect(Exit::Clean);
+    assert_eq!(fs::read_to_string(&file).unwrap(), printed.join("\n") + "\n");
 }

@@ -110,7 +110,7 @@ impl ImportBatch<'_> {
         }
         match (self.is_empty(), items) {
             (false, _) => Ok(false),
-            (true, MAX_TRANSACTION_ITEMS..) => Err(TooLarge::Items { items }.into()),
+            (true, items) if items > MAX_TRANSACTION_ITEMS => Err(TooLarge::Items { items }.into()),
             (true, _) => Err(TooLarge::Transaction { bytes }.into()),
         }
     }

@@ -96,6 +96,10 @@ impl Admin<'_> {
         last: Ulid,
         limit: usize,
     ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
+        // DynamoDB rejects a range whose end is before its beginning.
+        if first > last {
+            return Ok(Page::empty(first));
+        }
         let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
         let query = self.store.index_between(partition.0.clone(), first, last).projection_expression(wanted);
         let slice = Slice::read("read the index", query, limit - 1, event_id, index_entry).await?;

@@ -243,9 +243,12 @@ async fn gaps_and_unreadable_events_are_reported() {
 
     let torn = "EVENT#000000000004 torn-append: it ends its append at event 3";
     expect(sk, [("appendEnd", n(3))], &[torn]).await;
+    let changed = "EVENT#000000000004 changed: ";
     let torn = "EVENT#000000000005 torn-append: *append at event 6, it ends the append itself";
-    expect(sk, [("appendEnd", n(6))], &[torn]).await;
-    expect(&keys::event_sk(5), [("appendEnd", n(6))], &["EVENT#000000000006 missing: event 6 is missing"]).await;
+    expect(sk, [("appendEnd", n(6))], &[changed, torn]).await;
+    let changed = "EVENT#000000000005 changed: it is not as it was written: its checksum does not match";
+    let missing = "EVENT#000000000006 missing: event 6 is missing";
+    expect(&keys::event_sk(5), [("appendEnd", n(6))], &[changed, missing]).await;
 }
 
 #[tokio::test]
@@ -397,17 +400,17 @@ async fn stored_response_that_cannot_be_read_is_reported_until_it_expires() {
     table.put(good.clone()).await;
     assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
     for (name, value, reason) in [
-        ("body", AttributeValue::B(aws_sdk_dynamodb::primitives::Blob::new(*b"gzip")), ""),
-        ("digest", n(7), ""),
+        ("body", AttributeValue::B(aws_sdk_dynamodb::primitives::Blob::new([0x1f, 0x8b, 0xff])), ""),
+        ("digest", AttributeValue::Bool(true), ""),
         ("status", n(7), "status cannot be 7"),
-        ("version", s("3"), ""),
+        ("version", AttributeValue::Bool(true), ""),
     ] {
         let mut row = good.clone();
         row.insert(name.to_owned(), value);
         table.put(row.clone()).await;
         let found = lines(&verify(&store, &notebook).await);
         let begins = format!("{sk} unreadable: it cannot be read: {reason}");
-        assert!(found.len() == 1 && found[0].starts_with(&begins), "{found:?}");
+        assert!(found.len() == 1 && found[0].starts_with(&begins), "{name}: {found:?}");
         row.insert("ttl".to_owned(), n(in_an_hour - 7200));
         table.put(row).await;
         assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
@@ -476,7 +479,8 @@ async fn row_of_an_unknown_kind_is_reported() {
         lines(&verify(&store, &notebook).await),
         [
             "EVENT#6 unreadable: it cannot be read: its sort key is not an event's",
-            "EVENTS unknown-row: this code writes no row with such a sort key"
+            "EVENTS unknown-row: this code writes no row with such a sort key",
+            "IDEMPOTENCY#anything unreadable: it cannot be read: missing field `digest`"
         ]
     );
 }

@@ -69,13 +69,7 @@ pub(super) async fn run(args: DlqExportArgs, context: &mut OperatorContext) -> R
     let summary = json!({"messages": exported, "seen": seen, "notSeen": not_seen});
     let interrupted = context.interrupt.is_set();
     context.print_summary(args.json, &text, &summary, interrupted.then_some("run it again with another file"))?;
-    Ok(if interrupted {
-        Exit::Interrupted
-    } else if not_seen.any() {
-        Exit::Findings
-    } else {
-        Exit::Clean
-    })
+    Ok(not_seen.exit(interrupted))
 }
 
 fn exported_message(message: &Message) -> Value {

@@ -63,11 +63,5 @@ pub(super) async fn run(args: DlqListArgs, context: &mut OperatorContext) -> Res
     });
     let interrupted = context.interrupt.is_set();
     context.print_summary(args.json, &text, &summary, interrupted.then_some("run it again"))?;
-    Ok(if interrupted {
-        Exit::Interrupted
-    } else if not_seen.any() {
-        Exit::Findings
-    } else {
-        Exit::Clean
-    })
+    Ok(not_seen.exit(interrupted))
 }

@@ -64,13 +64,7 @@ pub(super) async fn run(args: DlqStatsArgs, context: &mut OperatorContext) -> Re
     let summary = json!({"messages": selected.len(), "seen": seen, "oldest": oldest, "notSeen": not_seen});
     let interrupted = context.interrupt.is_set();
     context.print_summary(args.json, &text, &summary, interrupted.then_some("run it again"))?;
-    Ok(if interrupted {
-        Exit::Interrupted
-    } else if not_seen.any() {
-        Exit::Findings
-    } else {
-        Exit::Clean
-    })
+    Ok(not_seen.exit(interrupted))
 }
 
 /// The values by which a message is counted.

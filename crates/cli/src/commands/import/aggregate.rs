@@ -109,7 +109,7 @@ impl Importer<'_> {
             // A check needs the sizes of each event only.
             batch.pass(replay.folded().version());
             batch.add(&event, &messages).map_err(|error| wrong(daybook_function_runtime::with_causes(&error)))?;
-            replay.fold(&event).map_err(wrong)?;
+            replay.fold(&event, &messages).map_err(wrong)?;
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Importer<'_> {
                     }
                 }
             }
-            replay.fold(&event).map_err(wrong)?;
+            replay.fold(&event, &messages).map_err(wrong)?;
         }
         if !batch.is_empty() {
             self.send(&mut batch, &replay, in_table).await?;

@@ -29,13 +29,14 @@ pub(super) struct Replay<'a> {
     publish: bool,
     now: Timestamp,
     folded: Folded,
-    event_ids: HashSet<Ulid>,
+    /// The ids of the events so far and of their messages.
+    ids: HashSet<Ulid>,
 }
 
 impl<'a> Replay<'a> {
     /// The aggregate before its first event.
     pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, publish: bool, now: Timestamp) -> Self {
-        Self { model, key, publish, now, folded: model.before_first_event(), event_ids: HashSet::new() }
+        Self { model, key, publish, now, folded: model.before_first_event(), ids: HashSet::new() }
     }
 
     /// The aggregate after the events so far.
@@ -78,8 +79,11 @@ impl<'a> Replay<'a> {
             Some(event_id) => (given_time(&line, event_id)?, event_id),
             None => self.assign(&line, last, stored)?,
         };
-        if self.event_ids.contains(&event_id) {
-            return Err(format!("eventId {event_id} belongs to an earlier event of the aggregate already"));
+        if self.ids.contains(&event_id) {
+            return Err(format!(
+                "eventId {event_id} belongs to an earlier event of the aggregate, or to a message of it, already; leave \
+                 eventId out of all lines of the aggregate to get new ones"
+            ));
         }
         let mut event = RecordedEvent {
             seq_num,
@@ -96,25 +100,33 @@ impl<'a> Replay<'a> {
         } else {
             Vec::new()
         };
+        if let Some(message) = messages.iter().find(|message| self.ids.contains(&message.message_id)) {
+            return Err(format!(
+                "the id of a message of the event would be {}, which belongs to an earlier event of the aggregate, or to a \
+                 message of it, already; leave eventId out of all lines of the aggregate to get new ones",
+                message.message_id
+            ));
+        }
         let announced = event.message_seq + messages.len() as u64;
         event.message_seq = line.message_seq.unwrap_or(announced);
         self.check_messages(event.message_seq, announced)?;
         Ok((event, messages))
     }
 
-    /// Folds the event that [`event`](Self::event) returned.
+    /// Folds the event that [`event`](Self::event) returned with these messages.
     ///
     /// # Errors
     ///
     /// When the registered code cannot read it.
-    pub(super) fn fold(&mut self, event: &RecordedEvent) -> Result<(), String> {
+    pub(super) fn fold(&mut self, event: &RecordedEvent, messages: &[OutboxMessage]) -> Result<(), String> {
         let before = std::mem::replace(&mut self.folded, self.model.before_first_event());
         self.folded = self.model.fold(before, std::slice::from_ref(event)).map_err(|error| {
             format!(
                 "{error}; correct the line, or import with a daybook that was built from code that reads this event"
             )
         })?;
-        self.event_ids.insert(event.event_id);
+        self.ids.insert(event.event_id);
+        self.ids.extend(messages.iter().map(|message| message.message_id));
         Ok(())
     }
 

@@ -14,19 +14,19 @@ pub(super) const READ_UNITS: f64 = 0.125;
 /// EventBridge, for a million messages.
 pub(super) const MESSAGES: f64 = 1.00;
 /// Logs and the archive of messages, for a million commands.
-pub(super) const LOGS_AND_ARCHIVE: f64 = 1.25 + 0.12;
+pub(super) const LOGS_AND_ARCHIVE: f64 = 1.25 + 0.17;
 
 /// The memory and the duration of one invocation, in GB-seconds.
 pub(super) const COMMAND_HANDLER_GB_SECONDS: f64 = 0.512 * 0.015;
 pub(super) const RELAY_GB_SECONDS: f64 = 0.256 * 0.030;
 pub(super) const SNAPSHOTTER_GB_SECONDS: f64 = 0.512 * 0.050;
 
-/// The write units of a command with one event and one message of up to 1 KB each.
+/// The write units of a command with one event and one message, whose data has a few hundred bytes each.
 pub(super) const WRITE_UNITS_PER_COMMAND: f64 = 7.0;
-/// The read units of a command: every tenth loads the state, for 16 units.
-pub(super) const READ_UNITS_PER_COMMAND: f64 = 1.6;
-/// The read units of a read of a state with 100 events since the snapshot.
-pub(super) const READ_UNITS_PER_READ: f64 = 16.0;
+/// The read units of a command: every tenth loads the state, for 19 units.
+pub(super) const READ_UNITS_PER_COMMAND: f64 = 1.9;
+/// The read units of a read of a state with 50 events since the snapshot.
+pub(super) const READ_UNITS_PER_READ: f64 = 19.0;
 
 #[cfg(test)]
 mod tests {
@@ -47,15 +47,19 @@ mod tests {
             ("Lambda, relay", "256 MB × 30 ms".to_owned()),
             ("Lambda, snapshotter", "512 MB × 50 ms".to_owned()),
             ("DynamoDB, writes", format!("{WRITE_UNITS} / M")),
-            ("DynamoDB, writes", format!("= {WRITE_UNITS_PER_COMMAND} M units")),
             ("DynamoDB, reads", format!("{READ_UNITS} / M")),
             ("DynamoDB, reads", format!("= {READ_UNITS_PER_COMMAND} M units")),
             ("EventBridge, messages", format!("{MESSAGES:.2} / M")),
-            ("EventBridge, archive", "| 0.12 |".to_owned()),
+            ("EventBridge, archive", "| 0.17 |".to_owned()),
             ("Logs", "| 1.25 |".to_owned()),
         ] {
             assert!(row(begins).contains(&expected), "{expected:?} is not in {}", row(begins));
         }
-        assert!(document.contains(&format!("{READ_UNITS_PER_READ} units with 100 events since the snapshot")));
+        for text in [
+            format!("bytes of data take {WRITE_UNITS_PER_COMMAND} units"),
+            format!("{READ_UNITS_PER_READ} units with 50 events since the snapshot"),
+        ] {
+            assert!(document.contains(&text), "{text:?} is not in the document");
+        }
     }
 }

@@ -9,25 +9,35 @@ use crate::commands::check_deployment::result::CheckResult;
 
 /// The alarms of template.yaml and monitoring.yaml, without the name of the stack. Those on new versions have the version in
 /// their names.
-const ALARMS: [&str; 19] = [
+const ALARMS: [&str; 29] = [
     "api-server-errors",
     "api-slow",
     "breaker-open",
     "command-handler-failures",
+    "concurrency-high",
+    "dead-letter-arrived",
     "dead-letter-messages",
     "dynamodb-system-errors",
     "errors-in-logs",
+    "functions-near-timeout",
     "functions-throttled",
     "index-throttled",
     "messages-late",
+    "messages-missing",
     "records-discarded",
     "records-dropped",
     "records-retried",
+    "requests-conflicting",
+    "requests-forbidden",
+    "requests-throttled",
+    "requests-unauthenticated",
     "rows-unreadable",
     "snapshots-late",
     "snapshotter-failures",
+    "snapshotter-silent",
     "state-too-large",
     "stream-relay-failures",
+    "stream-relay-silent",
     "table-throttled",
 ];
 

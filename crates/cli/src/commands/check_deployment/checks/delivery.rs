@@ -37,8 +37,8 @@ pub(super) fn checks() -> Vec<Check> {
         },
         Check {
             name: "only-new-outbox-rows",
-            relies_on: "only inserted rows with a sort key that begins with OUTBOX# become messages: the filter of the mapping \
-                        and the relay leave out other rows, changes and deletions",
+            relies_on: "only inserted outbox rows become messages: the filter of the mapping and the relay leave out other rows, \
+                        changes and deletions",
             documented: "Lambda Developer Guide, event filtering",
             permissions: &["dynamodb:PutItem", "dynamodb:DeleteItem", OBSERVER, QUEUE],
             run: |deployment| Box::pin(only_new_outbox_rows(deployment)),
