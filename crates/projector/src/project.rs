@@ -23,8 +23,10 @@ const MAX_EVENTS: usize = 200;
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
 
-/// Maximum of the first pause after a conflict. It doubles with each further conflict, up to 16 times.
+/// Maximum of the first pause after a conflict. It doubles with each further conflict, [`MAX_DOUBLINGS`] times.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+const MAX_DOUBLINGS: u32 = 4;
 
 /// An aggregate of an event that cannot be folded, and why: number of the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +114,12 @@ impl Projecting<'_> {
                 newer.insert(key.clone());
             }
             if plan.aggregates.is_empty() {
-                break;
+                let is_partly_visible = |aggregate: &Unfolded| aggregate.events.is_empty() && aggregate.more;
+                if failures == MAX_DOUBLINGS || !unfolded.iter().any(is_partly_visible) {
+                    break;
+                }
+                pause(&mut failures).await;
+                continue;
             }
             let rows = self.views.rows(view, &plan.rows).await?;
             let write = match fold(self.model, &plan, rows) {
@@ -138,9 +145,7 @@ impl Projecting<'_> {
                 }
                 Ok(WriteOutcome::Conflict | WriteOutcome::Unknown) => {
                     projected.retries += 1;
-                    let longest = FIRST_PAUSE * 2_u32.pow(failures);
-                    failures = (failures + 1).min(4);
-                    sleep(longest.mul_f64(fastrand::f64())).await;
+                    pause(&mut failures).await;
                 }
                 Err(WriteError::TooLarge(error)) => {
                     let planned: usize = plan.aggregates.iter().map(|aggregate| aggregate.steps.len()).sum();
@@ -190,7 +195,17 @@ impl Projecting<'_> {
             Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more: page.more })
         });
         let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
-        let has_news = |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some();
+        // During an append of several events, a query may return the second without the first. The page is then empty, and
+        // more events follow.
+        let has_news =
+            |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
         Ok(unfolded.into_iter().filter(has_news).collect())
     }
+}
+
+/// Waits for another writer to finish.
+async fn pause(failures: &mut u32) {
+    let longest = FIRST_PAUSE * 2_u32.pow(*failures);
+    *failures = (*failures + 1).min(MAX_DOUBLINGS);
+    sleep(longest.mul_f64(fastrand::f64())).await;
 }

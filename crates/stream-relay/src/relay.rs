@@ -44,14 +44,8 @@ impl Relay {
         let retry = settings.retry;
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
-        let publisher = Publisher {
-            bus,
-            retry,
-            dead_letter_queue,
-            max_message_age,
-            memory,
-            clock: WallClock::default(),
-        };
+        let publisher =
+            Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock: WallClock::default() };
         Self { publisher, doorbell: None, settings }
     }
 

@@ -47,7 +47,7 @@ pub(super) async fn wait_until_seen(
         Problem::new(&problem::BAD_QUERY, unknown)
     })?;
     // The response shows whether the event exists, which not every caller may know.
-    require_events(&api.store, model, &key, caller).await?;
+    require_events(&api.store, model, &key, Some(caller)).await?;
     let (rows, aggregates) = (view.rows(), [key.clone()].into());
     let read = || async { Ok::<_, StoreError>(view.store.positions(&rows, &aggregates).await?.remove(&key)) };
     let mut position = read().await?;

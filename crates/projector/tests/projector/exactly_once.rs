@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::slice;
 
 use daybook_projector::Projecting;
 use daybook_table::AggregateKey;
@@ -147,4 +148,20 @@ async fn projectors_that_fail_and_compete_count_each_event_once() {
     for seed in 0..20 {
         run(seed).await;
     }
+}
+
+#[tokio::test]
+async fn second_event_of_an_append_that_is_visible_before_the_first_is_not_folded_without_it() {
+    let setup = Setup::new(projections::projections().unwrap()).await;
+    let key = setup.account("1", &[]).await;
+    setup.project("account-balances", slice::from_ref(&key)).await;
+    setup.transactions(&key, &[5, 7]).await;
+    let first = setup.table.row(&key, "EVENT#000000000002").await.unwrap();
+    setup.table.delete(&key, "EVENT#000000000002").await;
+    let projected = setup.project("account-balances", slice::from_ref(&key)).await;
+    assert_eq!((projected.unfinished, projected.events), ([key.clone()].into(), 0));
+    setup.table.put(first).await;
+    let projected = setup.project("account-balances", slice::from_ref(&key)).await;
+    assert_eq!((projected.unfinished.len(), projected.events), (0, 2));
+    assert_eq!(setup.rows("account-balances").await["total"], json!({"accounts": 1, "balance": 12}));
 }
