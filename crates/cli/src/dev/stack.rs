@@ -171,12 +171,13 @@ fn read_template(path: &Path) -> Result<Template, DevError> {
         let text = std::fs::read_to_string(path);
         text.map_err(|source| DevError::ReadTemplate { path: path.to_owned(), source })
     };
-    let mut template = Template::with_parameters(&read(path)?, &[READ_MODELS])?;
     // A project without read models has no such file.
     let read_models = path.with_file_name("read-models.yaml");
-    if read_models.exists() {
-        template.functions.extend(Template::parse(&read(&read_models)?)?.functions);
+    if !read_models.exists() {
+        return Ok(Template::parse(&read(path)?)?);
     }
+    let mut template = Template::with_parameters(&read(path)?, &[READ_MODELS])?;
+    template.functions.extend(Template::parse(&read(&read_models)?)?.functions);
     Ok(template)
 }
 
