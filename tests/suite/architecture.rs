@@ -80,6 +80,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "daybook-function-runtime",
             "daybook-local-aws",
             "daybook-projection",
+            "daybook-projector",
             "daybook-settings",
             "daybook-snapshotter",
             "daybook-stream-batch",

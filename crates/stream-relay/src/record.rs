@@ -202,8 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn change_of_metadata_names_its_aggregate() {
+        for name in ["INSERT", "MODIFY"] {
+            let mut record = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
+            record["eventName"] = json!(name);
+            let Content::Moved(aggregate) = read(&record).1 else { panic!("{record}") };
+            assert_eq!(aggregate.to_string(), "todo/1");
+        }
+        let mut deleted = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
+        deleted["eventName"] = json!("REMOVE");
+        assert!(matches!(read(&deleted).1, Content::SomethingElse));
+    }
+
+    #[test]
     fn other_items_and_changes_are_something_else() {
-        let sks = ["#METADATA", "EVENT#000000000001", "#SNAPSHOT", "SNAPSHOT#000000000001", "IDEMPOTENCY#k"];
+        let sks = ["EVENT#000000000001", "#SNAPSHOT", "SNAPSHOT#000000000001", "IDEMPOTENCY#k"];
         let records = sks.map(|sk| with("/dynamodb/Keys/sk/S", json!(sk))).into_iter().chain([
             with("/eventName", json!("MODIFY")),
             with("/eventName", json!("REMOVE")),
