@@ -53,10 +53,18 @@ impl Api {
         self.registry.get(type_name).ok_or_else(|| problem::unknown_type(type_name, &self.registry))
     }
 
-    /// The view of that name.
-    pub(crate) fn view(&self, name: &str) -> Result<NamedView<'_>, Problem> {
-        let views = self.views.as_deref();
-        views.ok_or_else(|| problem::unknown_route(&format!("/views/{name}"))).and_then(|views| views.find(name))
+    /// The view of that name, in the version that is read now.
+    pub(crate) async fn view(&self, name: &str) -> Result<NamedView<'_>, Problem> {
+        self.views(name)?.find(name).await
+    }
+
+    /// Returns a problem if there is no view of that name.
+    pub(crate) fn require_view(&self, name: &str) -> Result<(), Problem> {
+        self.views(name)?.require(name)
+    }
+
+    fn views(&self, name: &str) -> Result<&Views, Problem> {
+        self.views.as_deref().ok_or_else(|| problem::unknown_route(&format!("/views/{name}")))
     }
 
     /// The type and the key of the aggregate that a path names.

@@ -44,7 +44,7 @@ async fn method_not_allowed(
     method: Method,
 ) -> Problem {
     let mut names = names.map(|PathParameters(names)| names).unwrap_or_default();
-    if let Some(Err(unknown_view)) = names.get("view").map(|name| api.view(name)) {
+    if let Some(Err(unknown_view)) = names.get("view").map(|name| api.require_view(name)) {
         return unknown_view;
     }
     let type_name = names.remove("type");

@@ -20,9 +20,26 @@ pub(crate) struct NamedView<'a> {
 }
 
 impl Views {
-    /// The view of that name.
-    pub(crate) fn find(&self, name: &str) -> Result<NamedView<'_>, Problem> {
-        let model = self.projections.get(name).ok_or_else(|| problem::unknown_view(name, &self.projections))?;
+    /// Returns a problem if there is no view of that name.
+    pub(crate) fn require(&self, name: &str) -> Result<(), Problem> {
+        if self.projections.versions(name).is_empty() {
+            return Err(problem::unknown_view(name, &self.projections));
+        }
+        Ok(())
+    }
+
+    /// The view of that name. With several versions, its pointer decides which one is read. Each request reads the pointer
+    /// anew, so that no response is older than one before it.
+    pub(crate) async fn find(&self, name: &str) -> Result<NamedView<'_>, Problem> {
+        let pointer = match self.projections.versions(name).len() {
+            0 | 1 => None,
+            _ => self.store.pointer(name).await?.map(|pointer| pointer.version),
+        };
+        let model = self.projections.read_version(name, pointer);
+        let model = model.ok_or_else(|| problem::unknown_view(name, &self.projections))?;
+        if pointer.is_some_and(|pointer| pointer != model.version()) {
+            tracing::warn!(view = name, pointer, read = model.version(), "the pointer names another version");
+        }
         Ok(NamedView { model, store: &self.store })
     }
 }

@@ -19,8 +19,8 @@ pub trait Projection: Sized + Send + Sync + 'static {
     /// The name of the view in keys and URLs, lower-kebab. Stored format: never change it.
     const NAME: &'static str;
 
-    /// Must be raised when the rows change meaning: the view is then filled again, beside the rows of the version
-    /// before.
+    /// Must be raised when the rows change meaning. Rows of different versions are stored apart: register the new version
+    /// beside the one before, fill it, and then let readers use it.
     const VERSION: u32;
 
     /// The number of parts of each row. A row that very many aggregates change, such as a total over all of them, is

@@ -12,10 +12,12 @@ const MAX_NAME: usize = 64;
 /// Maximum parts of a row: a read asks for all of them.
 const MAX_SHARDS: u32 = 64;
 
-/// The projections that the suite serves.
+/// The projections that the suite serves. A name may be registered with several versions, so that the view of the next
+/// version can be filled while the one before is read.
 #[derive(Default)]
 pub struct Projections {
-    models: BTreeMap<&'static str, Box<dyn ProjectionModel>>,
+    /// By name and version.
+    models: BTreeMap<&'static str, BTreeMap<u32, Box<dyn ProjectionModel>>>,
 }
 
 impl Projections {
@@ -28,23 +30,42 @@ impl Projections {
     ///
     /// # Errors
     ///
-    /// When its name is not valid in keys and URLs or belongs to another projection, or it follows no aggregate type
-    /// or one of them twice.
+    /// When its name is not valid in keys and URLs, another projection has its name and version, or it follows no aggregate
+    /// type or one of them twice.
     pub fn with<P: Projection>(mut self) -> Result<Self, ProjectionRegistrationError> {
         let model = ProjectionModelOf::<P>::new(P::sources());
         self.check(&model).map_err(|reason| ProjectionRegistrationError { name: P::NAME, reason })?;
-        self.models.insert(P::NAME, Box::new(model));
+        self.models.entry(P::NAME).or_default().insert(P::VERSION, Box::new(model));
         Ok(self)
     }
 
-    /// The projection of that name.
-    pub fn get(&self, name: &str) -> Option<&dyn ProjectionModel> {
-        self.models.get(name).map(AsRef::as_ref)
+    /// A version of the projection of that name.
+    pub fn get(&self, name: &str, version: u32) -> Option<&dyn ProjectionModel> {
+        self.models.get(name)?.get(&version).map(AsRef::as_ref)
     }
 
-    /// All projections, by name.
+    /// All versions of all projections, by name and version.
     pub fn iter(&self) -> impl Iterator<Item = &dyn ProjectionModel> {
-        self.models.values().map(AsRef::as_ref)
+        self.models.values().flat_map(BTreeMap::values).map(AsRef::as_ref)
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.models.keys().copied()
+    }
+
+    /// The versions of the projection of that name, from the lowest on; none if there is no such projection.
+    pub fn versions(&self, name: &str) -> Vec<&dyn ProjectionModel> {
+        self.models.get(name).into_iter().flat_map(BTreeMap::values).map(AsRef::as_ref).collect()
+    }
+
+    /// The version that readers get when the view's pointer names the version `pointer`. Without a pointer, it is the lowest
+    /// version, so that a release that adds a version changes nothing for readers. During a deployment, an instance may not
+    /// have the version of the pointer: it reads the highest version below that, or else its lowest.
+    pub fn read_version(&self, name: &str, pointer: Option<u32>) -> Option<&dyn ProjectionModel> {
+        let versions = self.models.get(name)?;
+        let named = pointer.and_then(|pointer| versions.range(..=pointer).next_back());
+        named.or_else(|| versions.first_key_value()).map(|(_, model)| model.as_ref())
     }
 
     /// The projections that follow aggregates of a type.
@@ -59,8 +80,8 @@ impl Projections {
         if !is_kebab || model.name().len() > MAX_NAME {
             return Err(format!("NAME must be lower-kebab, and at most {MAX_NAME} long"));
         }
-        if self.models.contains_key(model.name()) {
-            return Err("NAME is registered already".to_owned());
+        if self.get(model.name(), model.version()).is_some() {
+            return Err(format!("NAME is registered already with VERSION {}", model.version()));
         }
         if model.version() == 0 {
             return Err("VERSION counts from 1".to_owned());

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use daybook_event_store::EventStore;
-use daybook_function_runtime::with_causes;
 use daybook_projection::Projections;
 use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_view_store::ViewStore;
 use futures_util::future::join_all;
-use metrics::{Unit, counter, describe_counter};
+use metrics::{Unit, describe_counter};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::project::Projecting;
+use crate::versions::VersionsProjecting;
 
 /// The time that an invocation leaves for its response.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -97,31 +96,11 @@ impl Projector {
         aggregates: impl Iterator<Item = &AggregateKey>,
         cutoff: Instant,
     ) -> BTreeSet<AggregateKey> {
-        let aggregates: Vec<_> = aggregates.collect();
-        let project = self.projections.iter().map(async |model| {
-            let followed = aggregates.iter().filter(|key| model.follows().contains(&key.aggregate_type.as_str()));
-            let followed: BTreeSet<_> = followed.map(|key| (*key).clone()).collect();
-            if followed.is_empty() {
-                return BTreeSet::new();
-            }
-            let projecting = Projecting { model, events: &self.events, views: &self.views };
-            match projecting.project(followed.clone(), cutoff).await {
-                Ok(projected) => {
-                    counter!("EventsProjected").increment(projected.events);
-                    counter!("ProjectionRetries").increment(projected.retries);
-                    for suspended in &projected.suspended {
-                        counter!("ProjectionsSuspended").increment(1);
-                        let (aggregate, reason) = (&suspended.aggregate, &suspended.reason);
-                        tracing::error!(%aggregate, projection = model.name(), reason, "suspended");
-                    }
-                    projected.unfinished
-                }
-                Err(error) => {
-                    counter!("ProjectionsFailed").increment(1);
-                    tracing::error!(projection = model.name(), error = with_causes(&error), "the projection failed");
-                    followed
-                }
-            }
+        let aggregates: BTreeSet<_> = aggregates.cloned().collect();
+        let (events, views) = (&self.events, &self.views);
+        let project = self.projections.names().map(|name| {
+            let projecting = VersionsProjecting { projections: &self.projections, name, events, views, cutoff };
+            projecting.unfinished(&aggregates)
         });
         join_all(project).await.into_iter().flatten().collect()
     }

@@ -6,9 +6,10 @@
 //! Invariants:
 //! - An event is folded into a view exactly once: the rows and the position are written in one transaction.
 //! - An event that cannot be folded suspends its aggregate in that projection, and stops nothing else.
+//! - No view that is read shows an event before the views that readers may be switched to.
 //!
 //! In reading order:
-//! - [`handler`]: an invocation.
+//! - [`handler`]: an invocation. `versions`: the order of a projection's versions.
 //! - [`project`]: the events of some aggregates, for one projection, in as few transactions as possible.
 //! - `plan`: the events that fit one transaction. `fold`: their changes, folded into the rows.
 //! - [`settings`]: the environment variables.
@@ -18,6 +19,7 @@ pub mod handler;
 mod plan;
 pub mod project;
 pub mod settings;
+mod versions;
 
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
 pub use project::{ProjectError, Projected, Projecting, Suspended};

@@ -50,6 +50,8 @@ pub struct Projected {
     pub suspended: Vec<Suspended>,
     /// The aggregates whose events were not all folded: the time was up, or a newer release wrote an event.
     pub unfinished: BTreeSet<AggregateKey>,
+    /// The number of the last event that the view shows, for each aggregate that is not suspended.
+    pub reached: BTreeMap<AggregateKey, u64>,
 }
 
 /// An error that stops a projection.
@@ -78,13 +80,26 @@ impl Projecting<'_> {
     ///
     /// See [`ProjectError`].
     pub async fn project(self, aggregates: BTreeSet<AggregateKey>, cutoff: Instant) -> Result<Projected, ProjectError> {
+        self.project_through(aggregates.into_iter().map(|key| (key, u64::MAX)).collect(), cutoff).await
+    }
+
+    /// Does the same with the events up to a number, which is given for each aggregate.
+    ///
+    /// # Errors
+    ///
+    /// See [`ProjectError`].
+    pub async fn project_through(
+        self,
+        aggregates: BTreeMap<AggregateKey, u64>,
+        cutoff: Instant,
+    ) -> Result<Projected, ProjectError> {
         let view = View::new(self.model.name(), self.model.version());
         let mut projected = Projected::default();
-        let mut pending: Vec<_> = aggregates.into_iter().collect();
+        let mut pending: Vec<_> = aggregates.keys().cloned().collect();
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(MAX_AGGREGATES));
             let group = std::mem::replace(&mut pending, rest).into_iter().collect();
-            let left = self.project_group(&view, group, cutoff, &mut projected).await?;
+            let left = self.project_group(&view, group, &aggregates, cutoff, &mut projected).await?;
             projected.unfinished.extend(left);
         }
         Ok(projected)
@@ -95,6 +110,7 @@ impl Projecting<'_> {
         &self,
         view: &View,
         mut pending: BTreeSet<AggregateKey>,
+        through: &BTreeMap<AggregateKey, u64>,
         cutoff: Instant,
         projected: &mut Projected,
     ) -> Result<BTreeSet<AggregateKey>, ProjectError> {
@@ -102,7 +118,7 @@ impl Projecting<'_> {
         let mut cannot_fold: BTreeMap<AggregateKey, (u64, String)> = BTreeMap::new();
         let mut newer = BTreeSet::new();
         while !pending.is_empty() && Instant::now() < cutoff {
-            let mut unfolded = self.unfolded(view, &pending, projected).await?;
+            let mut unfolded = self.unfolded(view, &pending, through, projected).await?;
             for aggregate in &mut unfolded {
                 let found = cannot_fold.get(&aggregate.key).cloned();
                 aggregate.cannot_fold = found.into_iter().chain(aggregate.cannot_fold.take()).min();
@@ -135,7 +151,9 @@ impl Projecting<'_> {
                     projected.transactions += 1;
                     for aggregate in plan.aggregates {
                         projected.events += aggregate.steps.len() as u64;
+                        projected.reached.insert(aggregate.key.clone(), aggregate.through);
                         if let Some(reason) = aggregate.suspended {
+                            projected.reached.remove(&aggregate.key);
                             projected.suspended.push(Suspended { aggregate: aggregate.key.clone(), reason });
                         }
                         if !aggregate.more {
@@ -170,6 +188,7 @@ impl Projecting<'_> {
         &self,
         view: &View,
         aggregates: &BTreeSet<AggregateKey>,
+        through: &BTreeMap<AggregateKey, u64>,
         projected: &mut Projected,
     ) -> Result<Vec<Unfolded>, StoreError> {
         let mut positions = self.views.positions(view, aggregates).await?;
@@ -179,20 +198,34 @@ impl Projecting<'_> {
                 Some(position) if position.suspended.is_some() => {
                     tracing::debug!(aggregate = %key, projection = self.model.name(), "it is suspended");
                     let reason = position.suspended.unwrap_or_default();
+                    projected.reached.remove(key);
                     if !projected.suspended.iter().any(|suspended| suspended.aggregate == *key) {
                         projected.suspended.push(Suspended { aggregate: key.clone(), reason });
                     }
                 }
-                Some(position) => to_read.push((key.clone(), Some(position.seq_num), Some(position.state))),
-                None => to_read.push((key.clone(), None, None)),
+                Some(position) => {
+                    projected.reached.insert(key.clone(), position.seq_num);
+                    to_read.push((key.clone(), Some(position.seq_num), Some(position.state)));
+                }
+                None => {
+                    projected.reached.insert(key.clone(), 0);
+                    to_read.push((key.clone(), None, None));
+                }
             }
         }
         let unfolded = stream::iter(to_read).map(async |(key, before, state)| {
-            let page = self.events.events(&key, before.unwrap_or_default(), MAX_EVENTS).await?;
+            let last = through.get(&key).copied().unwrap_or(u64::MAX);
+            if before.unwrap_or_default() >= last {
+                return Ok(Unfolded { key, before, state, events: Vec::new(), cannot_fold: None, more: false });
+            }
+            let mut page = self.events.events(&key, before.unwrap_or_default(), MAX_EVENTS).await?;
+            let has_later = page.items.last().is_some_and(|event| event.seq_num >= last);
+            page.items.retain(|event| event.seq_num <= last);
             let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
-            let first = unreadable.min_by_key(|(seq_num, _)| *seq_num);
+            let first = unreadable.filter(|(seq_num, _)| *seq_num <= last).min_by_key(|(seq_num, _)| *seq_num);
             let cannot_fold = first.map(|(seq_num, row)| (seq_num, format!("row {row}: {}", row.reason)));
-            Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more: page.more })
+            let more = page.more && !has_later;
+            Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more })
         });
         let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
         // During an append of several events, a query may return the second without the first. The page is then empty, and

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::KeysAndAttributes;
+use aws_sdk_dynamodb::types::{KeysAndAttributes, ReturnConsumedCapacity};
 use daybook_event_store::StoreError;
 use futures_util::future::try_join_all;
 use tokio::time::sleep;
@@ -33,7 +33,9 @@ impl ViewStore {
         for _ in 0..MAX_CALLS {
             let requested = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true).build();
             let requested = requested.expect("the keys are set");
-            let output = self.client.batch_get_item().request_items(&self.table_name, requested).send().await;
+            let get = self.client.batch_get_item().request_items(&self.table_name, requested);
+            let get = get.return_consumed_capacity(ReturnConsumedCapacity::Total);
+            let output = get.send().await;
             let output = output.map_err(|error| StoreError::of_call(DOING, error))?;
             items.extend(
                 output.responses.into_iter().flat_map(|mut responses| responses.remove(&self.table_name)).flatten(),

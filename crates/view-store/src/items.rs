@@ -64,3 +64,19 @@ pub(crate) fn read<T: for<'de> Deserialize<'de>>(item: Item) -> Result<T, StoreE
 pub(crate) fn json(name: &str, text: String) -> Result<Json, StoreError> {
     Json::parse(text).map_err(|error| StoreError::Corrupt { item: name.to_owned(), source: error.into() })
 }
+
+/// Times as RFC 3339 text.
+pub(crate) mod times {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| time.to_string()).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
+    }
+}

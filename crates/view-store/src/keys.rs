@@ -1,4 +1,4 @@
-//! The keys of the views table.
+//! The keys of the views table. Stored format: they never change.
 
 use std::fmt;
 
@@ -6,6 +6,22 @@ use daybook_table::AggregateKey;
 
 /// The sort key of a position.
 pub(crate) const POSITION: &str = "#POSITION";
+
+/// The sort key of a pointer.
+pub(crate) const POINTER: &str = "#POINTER";
+
+/// The beginning of the sort key of a mark.
+pub(crate) const MARK: &str = "VERSION#";
+
+/// The partition of the pointer and the marks of a projection.
+pub(crate) fn projection_pk(name: &str) -> String {
+    format!("PROJECTION#{name}")
+}
+
+/// The sort key of the mark of a version.
+pub(crate) fn mark_sk(version: u32) -> String {
+    format!("{MARK}{version}")
+}
 
 /// The rows of one version of a projection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,12 +56,22 @@ impl View {
 
     /// The partition of the rows with that number.
     pub(crate) fn rows_pk(&self, shard: u32) -> String {
-        format!("VIEW#{}@{}#{shard}", self.name, self.version)
+        format!("{}{shard}", self.rows_prefix())
+    }
+
+    /// The beginning of the partitions of the rows.
+    pub(crate) fn rows_prefix(&self) -> String {
+        format!("VIEW#{self}#")
+    }
+
+    /// The beginning of the partitions of the positions.
+    pub(crate) fn positions_prefix(&self) -> String {
+        format!("POSITION#{self}#")
     }
 
     /// The partition of an aggregate's position.
     pub(crate) fn position_pk(&self, aggregate: &AggregateKey) -> String {
-        format!("POSITION#{}@{}#{}#{}", self.name, self.version, aggregate.aggregate_type, aggregate.id)
+        format!("{}{}#{}", self.positions_prefix(), aggregate.aggregate_type, aggregate.id)
     }
 
     /// The view and the aggregate of a position's partition.

@@ -92,6 +92,7 @@ const GRANTS_WITH_READ_MODELS: [(&str, &[&str]); 4] = [
             "dynamodb:GetItem on TableArn",
             "dynamodb:PutItem on Views.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
             "dynamodb:Query on TableArn",
+            "dynamodb:Query on Views.Arn",
             "logs:CreateLogStream on ProjectorLogs.Arn",
             "logs:PutLogEvents on ProjectorLogs.Arn",
             "sqs:DeleteMessage on Changes.Arn",

@@ -108,6 +108,11 @@ impl FaultProxy {
         lock(&self.shared.faults).push_back((operation, fault));
     }
 
+    /// Takes back the faults that no call has met yet.
+    pub fn take_faults(&self) {
+        lock(&self.shared.faults).clear();
+    }
+
     /// Polls `run` until `is_reached` is true for the recorded calls, and leaves it there, so that others can act before its
     /// next step. It continues when it is awaited. All recorded calls are taken.
     ///

@@ -69,7 +69,7 @@ async fn read_row(
 ) -> Result<Response, Problem> {
     // A key is a text, which this path does not encode.
     let Ok(Path((name, key))) = path else { return Err(problem::no_such_row()) };
-    let view = api.view(&name)?;
+    let view = api.view(&name).await?;
     let (rows, shards) = (view.rows(), view.model.shards());
     let found = match wait_until_seen(&api, view, query.seen.as_deref(), &caller, &bounds).await? {
         Some(aggregate) => view.store.row_after(&rows, shards, &key, &aggregate).await?,

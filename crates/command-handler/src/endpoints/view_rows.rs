@@ -79,7 +79,7 @@ async fn list_rows(
     RequestCaller(caller): RequestCaller,
     Extension(bounds): Extension<Bounds>,
 ) -> Result<Response, Problem> {
-    let view = api.view(&name)?;
+    let view = api.view(&name).await?;
     let RowsQuery { prefix, after, limit, seen } = query;
     let limit = checked_limit(limit)?;
     if prefix.chars().count() > MAX_KEY {

@@ -10,7 +10,8 @@ use super::subject::{AggregateType, Service, Subject};
 use super::view::ViewSubject;
 use super::{gateway, parameters, problems};
 
-/// The document of an API of these aggregates, with the views of these projections.
+/// The document of an API of these aggregates, with the views of these projections. A view with several versions is
+/// described in the version that is read without a pointer, because the document does not depend on the table.
 pub fn document(registry: &Registry, projections: &Projections) -> Value {
     let has_views = projections.iter().next().is_some();
     let mut schemas = Schemas::default();
@@ -22,9 +23,23 @@ pub fn document(registry: &Registry, projections: &Projections) -> Value {
         tags.push(json!({"name": aggregate_type.tag(), "description": aggregate_type.schemas.description}));
         operations.add_all(aggregate_type);
     }
-    for model in projections.iter() {
+    for name in projections.names() {
+        let Some(model) = projections.read_version(name, None) else { continue };
         let view = ViewSubject::new(model, &types, &mut schemas);
-        tags.push(json!({"name": view.tag(), "description": view.description}));
+        let description = match projections.versions(name).as_slice() {
+            [_] => view.description.clone(),
+            versions => {
+                let others = versions.iter().skip(1).map(|model| model.version().to_string()).collect::<Vec<_>>();
+                let description = view.description.as_str().unwrap_or_default();
+                let (version, others) = (model.version(), others.join(", "));
+                format!(
+                    "{description}\n\nThis document describes version {version} of the view. The API can also return rows of \
+                     version {others}, whose members may differ: the operator of the API chooses."
+                )
+                .into()
+            }
+        };
+        tags.push(json!({"name": view.tag(), "description": description}));
         operations.add_all(&view);
     }
     let service = Service::new(&types, &mut schemas);
@@ -96,9 +111,8 @@ mod tests {
             let of_types = |route: &str| -> Vec<_> {
                 registry.iter().map(|model| route.replace("{type}", model.type_name())).collect()
             };
-            let of_views = |route: &str| -> Vec<_> {
-                projections.iter().map(|model| route.replace("{view}", model.name())).collect()
-            };
+            let of_views =
+                |route: &str| -> Vec<_> { projections.names().map(|name| route.replace("{view}", name)).collect() };
             let paths = routes.iter().flat_map(|route| {
                 if route.contains("{view}") { of_views(&route.replace("{*key}", "{key}")) } else { of_types(route) }
             });
@@ -114,5 +128,61 @@ mod tests {
         for of_views in ["/views", "ViewRow", "no-such-row", "behind", "RowIfNoneMatch"] {
             assert!(!without.contains(of_views), "{of_views}");
         }
+    }
+
+    /// The next version of `orders-by-day`, with other rows.
+    struct NextOrdersByDay;
+
+    #[derive(Clone, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+    struct NextRow {
+        of_next_version: u64,
+    }
+
+    impl daybook_projection::Projection for NextOrdersByDay {
+        const NAME: &'static str = "orders-by-day";
+        const VERSION: u32 = 2;
+        type Row = NextRow;
+        type Change = ();
+
+        fn sources() -> Vec<daybook_projection::Source<Self>> {
+            vec![daybook_projection::Source::of::<aggregates::Order>()]
+        }
+
+        fn apply(row: Option<NextRow>, (): &()) -> Option<NextRow> {
+            row
+        }
+    }
+
+    impl daybook_projection::Follows<aggregates::Order> for NextOrdersByDay {
+        type State = ();
+
+        fn advance((): (), _: &daybook_projection::FollowedEvent<'_, aggregates::order::Event>) {}
+
+        fn changes(
+            (): &(),
+            _: &daybook_projection::FollowedEvent<'_, aggregates::order::Event>,
+            (): &(),
+        ) -> Vec<(String, ())> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn document_describes_the_lowest_version_of_a_view_and_names_the_others() {
+        let registry = aggregates::registry().unwrap();
+        let one = projections::projections().unwrap();
+        let two = projections::projections().unwrap().with::<NextOrdersByDay>().unwrap();
+        let (mut of_one, of_two) = (document(&registry, &one), document(&registry, &two));
+        let tag = |document: &Value| {
+            let mut tags = document["tags"].as_array().unwrap().iter();
+            tags.position(|tag| tag["name"] == "views/orders-by-day").unwrap()
+        };
+        let description = of_two["tags"][tag(&of_two)]["description"].clone();
+        let expected = "\n\nThis document describes version 1 of the view. The API can also return rows of version 2, whose \
+                        members may differ: the operator of the API chooses.";
+        assert!(description.as_str().unwrap().ends_with(expected), "{description}");
+        let at = tag(&of_one);
+        of_one["tags"][at]["description"] = description;
+        assert!(of_one == of_two);
     }
 }

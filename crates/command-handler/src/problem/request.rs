@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use daybook_decider::{Caller, CommandError, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
-use daybook_projection::{ProjectionModel, Projections};
+use daybook_projection::Projections;
 use jiff::Timestamp;
 use ulid::Ulid;
 
@@ -63,7 +63,7 @@ pub(crate) fn unknown_route(path: &str) -> Problem {
 
 /// The path of a view that does not exist.
 pub(crate) fn unknown_view(name: &str, projections: &Projections) -> Problem {
-    let known: Vec<_> = projections.iter().map(ProjectionModel::name).collect();
+    let known: Vec<_> = projections.names().collect();
     Problem::new(&UNKNOWN_ROUTE, format!("there is no view {name:?}; there are {}", known.join(", ")))
 }
 

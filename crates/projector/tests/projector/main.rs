@@ -6,3 +6,4 @@ mod exactly_once;
 mod setup;
 mod suspension;
 mod transactions;
+mod versions;

@@ -32,7 +32,7 @@ impl Setup {
     }
 
     pub(crate) fn model(&self, name: &str) -> &dyn ProjectionModel {
-        self.projections.get(name).unwrap()
+        self.projections.read_version(name, None).unwrap()
     }
 
     /// The views, by calls that the proxy neither records nor fails.

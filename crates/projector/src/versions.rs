@@ -1,0 +1,119 @@
+//! The versions of a projection, in the order that lets readers be switched from one to another without a step back.
+//!
+//! Readers get one version. Every version to which they may be switched, because it is filled, or because it was read
+//! before, comes first: it *leads*. The version that is read then shows no event that a leading version does not show, even
+//! if the invocation ends between the two. A version that is still being filled comes last, so that readers do not wait for
+//! it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use daybook_event_store::{EventStore, StoreError};
+use daybook_function_runtime::with_causes;
+use daybook_projection::{ProjectionModel, Projections};
+use daybook_table::AggregateKey;
+use daybook_view_store::ViewStore;
+use futures_util::future::join_all;
+use metrics::counter;
+use tokio::time::Instant;
+
+use crate::project::{Projected, Projecting};
+
+/// The versions of one projection, their views, and the sources of their events.
+#[derive(Clone, Copy)]
+pub(crate) struct VersionsProjecting<'a> {
+    pub(crate) projections: &'a Projections,
+    pub(crate) name: &'static str,
+    pub(crate) events: &'a EventStore,
+    pub(crate) views: &'a ViewStore,
+    pub(crate) cutoff: Instant,
+}
+
+/// The versions in the order in which they are projected.
+struct Order<'a> {
+    leading: Vec<&'a dyn ProjectionModel>,
+    read: &'a dyn ProjectionModel,
+    filling: Vec<&'a dyn ProjectionModel>,
+}
+
+impl<'a> VersionsProjecting<'a> {
+    /// Projects those of the aggregates that the projection follows. Returns those whose events could not all be folded into
+    /// all versions.
+    pub(crate) async fn unfinished(self, aggregates: &BTreeSet<AggregateKey>) -> BTreeSet<AggregateKey> {
+        let versions = self.projections.versions(self.name);
+        let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, u64> {
+            let followed = aggregates.iter().filter(|key| model.follows().contains(&key.aggregate_type.as_str()));
+            followed.map(|key| (key.clone(), u64::MAX)).collect()
+        };
+        if versions.iter().all(|model| followed(*model).is_empty()) {
+            return BTreeSet::new();
+        }
+        let Order { leading, read, filling } = match self.order(&versions).await {
+            Ok(order) => order,
+            Err(error) => {
+                counter!("ProjectionsFailed").increment(1);
+                tracing::error!(projection = self.name, error = with_causes(&error), "the projection failed");
+                return versions.iter().flat_map(|model| followed(*model).into_keys()).collect();
+            }
+        };
+        let mut unfinished = BTreeSet::new();
+        let mut through = followed(read);
+        for led in join_all(leading.iter().map(|model| self.project(*model, followed(*model)))).await {
+            // What a leading version does not show yet must wait. Events that arrive in the meantime have messages of their
+            // own.
+            through.retain(|key, _| !led.unfinished.contains(key));
+            for (key, reached) in led.reached {
+                through.entry(key).and_modify(|last| *last = reached.min(*last));
+            }
+            unfinished.extend(led.unfinished);
+        }
+        unfinished.extend(self.project(read, through).await.unfinished);
+        let filled = join_all(filling.iter().map(|model| self.project(*model, followed(*model)))).await;
+        unfinished.extend(filled.into_iter().flat_map(|projected| projected.unfinished));
+        unfinished
+    }
+
+    /// Reads the pointer and the marks, unless there is only one version.
+    async fn order(&self, versions: &[&'a dyn ProjectionModel]) -> Result<Order<'a>, StoreError> {
+        if let [only] = versions {
+            return Ok(Order { leading: Vec::new(), read: *only, filling: Vec::new() });
+        }
+        let stored = self.views.projection_versions(self.name).await?;
+        let pointer = stored.pointer.map(|pointer| pointer.version);
+        let read = self.projections.read_version(self.name, pointer).expect("the name has versions");
+        if pointer.is_some_and(|pointer| pointer != read.version()) {
+            tracing::warn!(projection = self.name, pointer, read = read.version(), "the pointer names another version");
+        }
+        let others = versions.iter().copied().filter(|model| model.version() != read.version());
+        let leads = |model: &&dyn ProjectionModel| {
+            stored.marks.get(&model.version()).is_some_and(|mark| mark.leads_since.is_some())
+        };
+        let (leading, filling) = others.partition(leads);
+        Ok(Order { leading, read, filling })
+    }
+
+    /// Projects the aggregates into one version, and reports what became of them.
+    async fn project(&self, model: &dyn ProjectionModel, aggregates: BTreeMap<AggregateKey, u64>) -> Projected {
+        if aggregates.is_empty() {
+            return Projected::default();
+        }
+        let (projection, version) = (model.name(), model.version());
+        let projecting = Projecting { model, events: self.events, views: self.views };
+        match projecting.project_through(aggregates.clone(), self.cutoff).await {
+            Ok(projected) => {
+                counter!("EventsProjected").increment(projected.events);
+                counter!("ProjectionRetries").increment(projected.retries);
+                for suspended in &projected.suspended {
+                    counter!("ProjectionsSuspended").increment(1);
+                    let (aggregate, reason) = (&suspended.aggregate, &suspended.reason);
+                    tracing::error!(%aggregate, projection, version, reason, "suspended");
+                }
+                projected
+            }
+            Err(error) => {
+                counter!("ProjectionsFailed").increment(1);
+                tracing::error!(projection, version, error = with_causes(&error), "the projection failed");
+                Projected { unfinished: aggregates.into_keys().collect(), ..Projected::default() }
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! How far a version of a projection is filled. Operator commands write it; the projector and `status` read it.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
+use daybook_event_store::StoreError;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::items::{Item, primary_key, read, times};
+use crate::keys::{View, mark_sk, projection_pk};
+use crate::store::ViewStore;
+
+/// The mark of a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionMark {
+    /// When the rebuild that is under way, or the last one, began.
+    #[serde(default, with = "times")]
+    pub started_at: Option<Timestamp>,
+    /// When the last rebuild ended with every aggregate in the view. `None` while another rebuild is under way.
+    #[serde(default, with = "times")]
+    pub filled_at: Option<Timestamp>,
+    /// Until when readers got this version, if they get another one now.
+    #[serde(default, with = "times")]
+    pub read_until: Option<Timestamp>,
+    /// From when on the projector folds events into this version before it folds them into the version that is read. Before
+    /// that, this version comes last, so that readers do not wait until it is filled.
+    #[serde(default, with = "times")]
+    pub leads_since: Option<Timestamp>,
+    /// The progress of the rebuild that is under way: JSON text that only the rebuild reads.
+    #[serde(default)]
+    pub progress: Option<String>,
+    /// When the progress was written.
+    #[serde(default, with = "times")]
+    pub progress_at: Option<Timestamp>,
+}
+
+impl ViewStore {
+    /// The mark of a version, if it has one, strongly consistent.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn mark(&self, view: &View) -> Result<Option<VersionMark>, StoreError> {
+        let get = self.client.get_item().table_name(&self.table_name).set_key(Some(mark_key(view)));
+        let get = get.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let output = get.send().await.map_err(|error| StoreError::of_call("read the mark of a view", error))?;
+        output.item.map(read).transpose()
+    }
+
+    /// Begins a rebuild: until it ends, the version is not filled, does not lead, and is not one that readers got before.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn begin_rebuild(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
+        let set = [("startedAt", now.to_string()), ("progress", progress.to_owned()), ("progressAt", now.to_string())];
+        self.update_mark(view, &set, &["filledAt", "leadsSince", "readUntil"]).await
+    }
+
+    /// Stores the progress of a rebuild.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn store_progress(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
+        self.update_mark(view, &[("progress", progress.to_owned()), ("progressAt", now.to_string())], &[]).await
+    }
+
+    /// Lets the projector fold events into this version before the version that is read.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn lead(&self, view: &View, now: Timestamp) -> Result<(), StoreError> {
+        self.update_mark(view, &[("leadsSince", now.to_string())], &[]).await
+    }
+
+    /// Ends a rebuild. If every aggregate is in the view, the version is filled.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn end_rebuild(&self, view: &View, filled_at: Option<Timestamp>) -> Result<(), StoreError> {
+        let set: Vec<_> = filled_at.iter().map(|now| ("filledAt", now.to_string())).collect();
+        self.update_mark(view, &set, &["progress", "progressAt"]).await
+    }
+
+    async fn update_mark(
+        &self,
+        view: &View,
+        set: &[(&'static str, String)],
+        remove: &[&'static str],
+    ) -> Result<(), StoreError> {
+        let (expression, names, values) = changes(set, remove);
+        let update = self.client.update_item().table_name(&self.table_name).set_key(Some(mark_key(view)));
+        let update = update.update_expression(expression).set_expression_attribute_names(Some(names));
+        let update = update.set_expression_attribute_values(values);
+        let update = update.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        update.send().await.map(drop).map_err(|error| StoreError::of_call("write the mark of a view", error))
+    }
+}
+
+/// The key of a version's mark.
+pub(crate) fn mark_key(view: &View) -> Item {
+    primary_key(projection_pk(&view.name), mark_sk(view.version))
+}
+
+/// An update expression that sets and removes attributes, with its names and values.
+pub(crate) fn changes(
+    set: &[(&'static str, String)],
+    remove: &[&'static str],
+) -> (String, HashMap<String, String>, Option<Item>) {
+    let names = set.iter().map(|(name, _)| *name).chain(remove.iter().copied());
+    let names = names.map(|name| (format!("#{name}"), name.to_owned())).collect();
+    let values: Item = set.iter().map(|(name, value)| (format!(":{name}"), AttributeValue::S(value.clone()))).collect();
+    let mut expression = String::new();
+    if !set.is_empty() {
+        let set: Vec<_> = set.iter().map(|(name, _)| format!("#{name} = :{name}")).collect();
+        expression = format!("SET {} ", set.join(", "));
+    }
+    if !remove.is_empty() {
+        let remove: Vec<_> = remove.iter().map(|name| format!("#{name}")).collect();
+        expression += &format!("REMOVE {}", remove.join(", "));
+    }
+    (expression, names, (!values.is_empty()).then_some(values))
+}

@@ -1,0 +1,148 @@
+//! Which version of a projection is read.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
+use daybook_event_store::StoreError;
+use daybook_table::attributes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::items::{Item, primary_key, read, times};
+use crate::keys::{MARK, POINTER, View, projection_pk};
+use crate::mark::{VersionMark, changes, mark_key};
+use crate::store::ViewStore;
+
+/// The version that is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointer {
+    /// The version.
+    pub version: u32,
+    /// Since when.
+    pub switched_at: Timestamp,
+}
+
+/// What the table contains about the versions of a projection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProjectionVersions {
+    /// Which one is read; `None` if none was ever chosen.
+    pub pointer: Option<Pointer>,
+    /// Their marks.
+    pub marks: BTreeMap<u32, VersionMark>,
+}
+
+/// What became of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchOutcome {
+    /// Readers get the version from now on.
+    Switched,
+    /// Somebody else has switched since the pointer was read. Nothing was changed.
+    Conflict,
+}
+
+/// The item of a pointer.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PointerItem {
+    pk: String,
+    sk: String,
+    version: u32,
+    #[serde(with = "times")]
+    switched_at: Option<Timestamp>,
+}
+
+impl ViewStore {
+    /// The pointer of a projection, strongly consistent.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn pointer(&self, name: &str) -> Result<Option<Pointer>, StoreError> {
+        let get = self.client.get_item().table_name(&self.table_name).consistent_read(true);
+        let get = get.set_key(Some(primary_key(projection_pk(name), POINTER.to_owned())));
+        let output = get.send().await.map_err(|error| StoreError::of_call("read the pointer of a view", error))?;
+        output.item.map(pointer).transpose()
+    }
+
+    /// The pointer and the marks of a projection, strongly consistent.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn projection_versions(&self, name: &str) -> Result<ProjectionVersions, StoreError> {
+        let query = self.client.query().table_name(&self.table_name).consistent_read(true);
+        let query = query.key_condition_expression(format!("{} = :pk", attributes::PK));
+        let query = query.expression_attribute_values(":pk", AttributeValue::S(projection_pk(name)));
+        let output = query.send().await.map_err(|error| StoreError::of_call("read the versions of a view", error))?;
+        let mut versions = ProjectionVersions::default();
+        for item in output.items.unwrap_or_default() {
+            let sk = item.get(attributes::SK).and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
+            if sk == POINTER {
+                versions.pointer = Some(pointer(item)?);
+            } else if let Some(version) = sk.strip_prefix(MARK).and_then(|version| version.parse().ok()) {
+                versions.marks.insert(version, read(item)?);
+            }
+        }
+        Ok(versions)
+    }
+
+    /// Lets readers use the version of `to`, if the pointer is still `before`. `from` is the version that readers get until
+    /// then: the projector folds events into it first from now on, so that readers can go back to it.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn switch(
+        &self,
+        from: &View,
+        to: &View,
+        before: Option<&Pointer>,
+        now: Timestamp,
+    ) -> Result<SwitchOutcome, StoreError> {
+        let item = PointerItem {
+            pk: projection_pk(&to.name),
+            sk: POINTER.to_owned(),
+            version: to.version,
+            switched_at: Some(now),
+        };
+        let put = Put::builder().table_name(&self.table_name);
+        let put = put.set_item(Some(serde_dynamo::to_item(item).expect("a pointer has an item")));
+        let put = match before {
+            None => put.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
+            Some(before) => {
+                let values = [
+                    (":version", AttributeValue::N(before.version.to_string())),
+                    (":at", AttributeValue::S(before.switched_at.to_string())),
+                ];
+                let names = [("#version", "version"), ("#at", "switchedAt")];
+                put.condition_expression("#version = :version AND #at = :at")
+                    .set_expression_attribute_names(Some(
+                        names.map(|(name, of)| (name.to_owned(), of.to_owned())).into(),
+                    ))
+                    .set_expression_attribute_values(Some(values.map(|(name, value)| (name.to_owned(), value)).into()))
+            }
+        };
+        let put = TransactWriteItem::builder().put(put.build().expect("table and item are set")).build();
+        let times = [("readUntil", now.to_string()), ("leadsSince", now.to_string())];
+        let (expression, names, values) = changes(&times, &[]);
+        let update = Update::builder().table_name(&self.table_name).set_key(Some(mark_key(from)));
+        let update = update.update_expression(expression).set_expression_attribute_names(Some(names));
+        let update = update.set_expression_attribute_values(values).build();
+        let update = TransactWriteItem::builder().update(update.expect("table, key and expression are set")).build();
+        let call = self.client.transact_write_items().transact_items(put).transact_items(update);
+        let Err(error) = call.send().await else { return Ok(SwitchOutcome::Switched) };
+        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() {
+            let mut codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
+            if codes.any(|code| matches!(code, "ConditionalCheckFailed" | "TransactionConflict")) {
+                return Ok(SwitchOutcome::Conflict);
+            }
+        }
+        Err(StoreError::of_call("switch the version of a view", error))
+    }
+}
+
+fn pointer(item: Item) -> Result<Pointer, StoreError> {
+    let PointerItem { version, switched_at, .. } = read(item)?;
+    Ok(Pointer { version, switched_at: switched_at.unwrap_or_default() })
+}
