@@ -4,7 +4,7 @@
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
-//!   `import`: the operator commands.
+//!   `import`, `projection`: the operator commands.
 
 mod check_deployment;
 mod completions;
@@ -18,6 +18,7 @@ mod get;
 mod import;
 mod load;
 pub mod openapi;
+mod projection;
 mod relay;
 mod republish;
 mod snapshot;
@@ -38,6 +39,7 @@ use self::feed::FeedArgs;
 use self::get::GetArgs;
 use self::import::ImportArgs;
 use self::load::LoadArgs;
+pub use self::projection::ProjectionCommand;
 use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
 use self::snapshot::SnapshotCommand;
@@ -88,6 +90,8 @@ pub enum OperatorCommand {
     CheckDeployment(CheckDeploymentArgs),
     Export(ExportArgs),
     Import(ImportArgs),
+    #[command(subcommand)]
+    Projection(ProjectionCommand),
 }
 
 /// Why a command failed. The message is for the person who ran it.
@@ -149,6 +153,7 @@ impl OperatorCommand {
             Self::CheckDeployment(args) => check_deployment::run(args, context).await,
             Self::Export(args) => export::run(args, context).await,
             Self::Import(args) => import::run(args, context).await,
+            Self::Projection(command) => command.run(&projections::projections()?, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
@@ -170,6 +175,7 @@ impl OperatorCommand {
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
             Self::Export(args) => Some(&args.table),
             Self::Import(args) => Some(&args.table),
+            Self::Projection(command) => command.table(),
             Self::CheckDeployment(args) => Some(&args.table),
             Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) | Self::Load(_) => None,
         }

@@ -4,11 +4,12 @@
 //! - [`commands`]: the command line; one file for each command.
 //! - [`operator`]: the shared parts of operator commands: target stack, selection, rate limit and interruption.
 //! - [`dev`]: the local stack.
-//! - `aws`: AWS configuration. `http`: requests to an API, signed if needed. `termination`: Ctrl-C and SIGTERM.
+//! - `aws`: AWS configuration. `metered_client`: counts calls and units. `http`: requests to an API, signed if needed. `termination`: Ctrl-C and SIGTERM.
 
 mod aws;
 pub mod commands;
 pub mod dev;
 mod http;
+mod metered_client;
 pub mod operator;
 mod termination;

@@ -21,10 +21,13 @@
 //! - `history`: files with the events of aggregates.
 //! - `dead_letter_message`, `dead_letter_queue`: which dead-letter messages, and the queue that holds them. `queue_reading`:
 //!   reads that queue to its end.
+//! - `changes_queue`: the queue of the projector. `call_usage`: counts the calls and the units of a command.
 //! - `discarded_objects`: the records that event source mappings discarded.
 //! - `unsent`: messages that the bus did not accept.
 //! - `signed_calls`: calls to services without an SDK crate.
 
+pub(crate) mod call_usage;
+pub(crate) mod changes_queue;
 pub mod checkpoint;
 mod context;
 mod credentials;

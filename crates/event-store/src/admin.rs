@@ -5,12 +5,14 @@
 //! - `table`: creates the table where no template does.
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `partitions`: every partition of the table.
-//! - `progress`: the versions of an aggregate and of its snapshot.
+//! - `progress`: the versions of aggregates and of their snapshots.
+//! - `batch_get`: reads of many rows by their keys.
 //! - `outbox`: the outbox rows of events, to send them again.
 //! - `rebuild_snapshot`: repairs wrong snapshots.
 //! - `verify`: checks all rows of an aggregate.
 //! - `import`: writes events that exist already, such as those of another table.
 
+mod batch_get;
 mod handle;
 mod import;
 mod index;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use daybook_cli::operator::OperatorError;
 use daybook_cli::operator::target::{
-    BusArgs, DiscardedArgs, QueueArgs, RelayArgs, SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH,
-    SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs,
+    BusArgs, ChangesArgs, DiscardedArgs, QueueArgs, RelayArgs, SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH,
+    SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs, ViewsArgs,
 };
 use daybook_settings::Environment;
 use serde_json::Value;
 
-use super::{plain, text};
+use super::{plain, plain_with_read_models, text};
 
 /// The variables that no function has, with the resources that they name.
 const OTHER_RESOURCES: [(&str, &str); 3] = [
@@ -21,7 +21,10 @@ const OTHER_RESOURCES: [(&str, &str); 3] = [
 
 /// The assignments of the output, by name; their values contain names of the template.
 fn assignments(template: &Value) -> BTreeMap<String, String> {
-    let value = template["Outputs"]["OperatorEnvironment"]["Value"].as_str().unwrap();
+    let value = &template["Outputs"]["OperatorEnvironment"]["Value"];
+    // Those of the read models are there only with read models.
+    let [of_all, of_read_models] = [&value[0], &value[1]["OfReadModels"]].map(|value| value.as_str().unwrap());
+    let value = format!("{}{of_read_models}", of_all.strip_suffix("${OfReadModels}").unwrap());
     let assignment = |text: &str| {
         let (name, value) = text.split_once('=').unwrap();
         let value = value.strip_prefix("${").unwrap().strip_suffix('}').unwrap();
@@ -32,7 +35,7 @@ fn assignments(template: &Value) -> BTreeMap<String, String> {
 
 #[test]
 fn operator_environment_has_the_settings_of_the_functions() {
-    let template = plain(&text());
+    let template = plain_with_read_models(&text());
     let functions = ["CommandHandler", "Snapshotter", "StreamRelay"];
     for (name, value) in assignments(&template) {
         if name == "AWS_REGION" {
@@ -58,12 +61,22 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
     BusArgs::default().settings(environment)?;
     QueueArgs::default().url(environment)?;
     DiscardedArgs::default().name(environment)?;
+    ViewsArgs::default().name(environment)?;
+    ChangesArgs::default().url(environment)?;
     RelayArgs::default().names(environment).map(drop)
 }
 
 #[test]
-fn operator_commands_require_every_variable_of_the_output() {
+fn operator_environment_without_read_models_names_no_views() {
     let template = plain(&text());
+    assert_eq!(template["Outputs"]["OperatorEnvironment"]["Value"][1]["OfReadModels"], "");
+    let with = assignments(&plain_with_read_models(&text()));
+    assert!(with.contains_key("VIEWS_TABLE_NAME") && with.contains_key("CHANGES_QUEUE_URL"));
+}
+
+#[test]
+fn operator_commands_require_every_variable_of_the_output() {
+    let template = plain_with_read_models(&text());
     let assignments = assignments(&template);
     let with_all_but = |missing: &str| -> Environment {
         let others = assignments.iter().filter(|(name, _)| *name != missing);

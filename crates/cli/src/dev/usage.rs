@@ -6,19 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::body::SdkBody;
-use aws_smithy_types::byte_stream::ByteStream;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};
+
+use crate::metered_client::{MeteredClient, is_read};
 
 /// What the stack has used since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,14 +56,17 @@ impl UsageMeter {
             counts.read_units.get_or_insert_default();
             counts.write_units.get_or_insert_default();
         }
-        dynamodb.to_builder().http_client(MeteredClient { client, meter: self.clone() }).build()
+        let meter = self.clone();
+        let metered =
+            MeteredClient::asking_for_units(client, move |operation, units| meter.count_call(operation, units));
+        dynamodb.to_builder().http_client(metered).build()
     }
 
     fn count_call(&self, operation: &str, units: f64) {
         let mut counts = self.counts();
         *counts.dynamodb_calls.entry(operation.to_owned()).or_default() += 1;
-        let is_read = matches!(operation, "GetItem" | "BatchGetItem" | "Query" | "Scan" | "TransactGetItems");
-        *if is_read { &mut counts.read_units } else { &mut counts.write_units }.get_or_insert_default() += units;
+        *if is_read(operation) { &mut counts.read_units } else { &mut counts.write_units }.get_or_insert_default() +=
+            units;
     }
 
     fn counts(&self) -> MutexGuard<'_, Usage> {
@@ -81,92 +78,4 @@ impl UsageMeter {
 pub(super) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
     meter.counts().api_requests += 1;
     next.run(request).await
-}
-
-/// An HTTP client that counts calls to DynamoDB and their units.
-#[derive(Clone, Debug)]
-struct MeteredClient<T> {
-    client: T,
-    meter: UsageMeter,
-}
-
-impl HttpClient for MeteredClient<SharedHttpClient> {
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
-        let client = self.client.http_connector(settings, components);
-        SharedHttpConnector::new(MeteredClient { client, meter: self.meter.clone() })
-    }
-}
-
-impl HttpConnector for MeteredClient<SharedHttpConnector> {
-    fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
-        let target = request.headers().get("x-amz-target").unwrap_or_default();
-        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
-        if let Some(body) = request.body().bytes().and_then(with_consumed_capacity) {
-            request.headers_mut().insert("content-length", body.len().to_string());
-            *request.body_mut() = SdkBody::from(body);
-        }
-        let Self { client, meter } = self.clone();
-        HttpConnectorFuture::new(async move {
-            let mut response: HttpResponse = client.call(request).await?;
-            let body = ByteStream::new(std::mem::replace(response.body_mut(), SdkBody::taken()));
-            let body = body.collect().await.map_err(|error| ConnectorError::io(error.into()))?.into_bytes();
-            meter.count_call(&operation, consumed_units(&body));
-            *response.body_mut() = SdkBody::from(body);
-            Ok(response)
-        })
-    }
-}
-
-/// The body of a request that also asks for the consumed units.
-fn with_consumed_capacity(body: &[u8]) -> Option<Vec<u8>> {
-    let members = body.strip_prefix(b"{")?;
-    let separator: &[u8] = if members.starts_with(b"}") { b"" } else { b"," };
-    Some([br#"{"ReturnConsumedCapacity":"TOTAL""#, separator, members].concat())
-}
-
-/// The units in a response: of the table and its index together.
-fn consumed_units(body: &[u8]) -> f64 {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Consumed {
-        consumed_capacity: OneOrSeveral,
-    }
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum OneOrSeveral {
-        One(Capacity),
-        Several(Vec<Capacity>),
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Capacity {
-        capacity_units: f64,
-    }
-    match serde_json::from_slice(body) {
-        Ok(Consumed { consumed_capacity: OneOrSeveral::One(one) }) => one.capacity_units,
-        Ok(Consumed { consumed_capacity: OneOrSeveral::Several(several) }) => {
-            several.iter().map(|one| one.capacity_units).sum()
-        }
-        Err(_) => 0.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn request_of_units_is_added_to_the_members_of_a_body() {
-        let with = |body: &str| String::from_utf8(with_consumed_capacity(body.as_bytes()).unwrap()).unwrap();
-        assert_eq!(with("{}"), r#"{"ReturnConsumedCapacity":"TOTAL"}"#);
-        assert_eq!(with(r#"{"TableName":"t"}"#), r#"{"ReturnConsumedCapacity":"TOTAL","TableName":"t"}"#);
-        assert_eq!(with_consumed_capacity(b""), None);
-    }
-
-    #[test]
-    fn units_of_all_tables_are_added() {
-        assert_eq!(consumed_units(br#"{"ConsumedCapacity":{"TableName":"t","CapacityUnits":1.5},"Items":[]}"#), 1.5);
-        assert_eq!(consumed_units(br#"{"ConsumedCapacity":[{"CapacityUnits":7.0},{"CapacityUnits":2.0}]}"#), 9.0);
-        assert_eq!(consumed_units(br#"{"Items":[]}"#), 0.0);
-    }
 }

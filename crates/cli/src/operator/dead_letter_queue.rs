@@ -55,20 +55,7 @@ impl DeadLetterQueue {
     }
 
     pub(crate) async fn counts(&self) -> Result<QueueCounts, OperatorError> {
-        use QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible};
-        let response = self
-            .client
-            .get_queue_attributes()
-            .queue_url(&self.url)
-            .set_attribute_names(Some(vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible]))
-            .send()
-            .await
-            .map_err(|error| call_failed("count the messages of the queue", error))?;
-        let count = |name| response.attributes()?.get(&name)?.parse().ok();
-        Ok(QueueCounts {
-            visible: count(ApproximateNumberOfMessages).unwrap_or_default(),
-            hidden: count(ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
-        })
+        queue_counts(&self.client, &self.url).await
     }
 
     /// Receives a maximum of `count` of the visible messages, with all of their attributes. Hides them from other readers for
@@ -145,6 +132,23 @@ impl DeadLetterQueue {
         }
         not_deleted
     }
+}
+
+/// SQS's counts of a queue's messages.
+pub(crate) async fn queue_counts(client: &Client, url: &str) -> Result<QueueCounts, OperatorError> {
+    use QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible};
+    let response = client
+        .get_queue_attributes()
+        .queue_url(url)
+        .set_attribute_names(Some(vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible]))
+        .send()
+        .await
+        .map_err(|error| call_failed("count the messages of the queue", error))?;
+    let count = |name| response.attributes()?.get(&name)?.parse().ok();
+    Ok(QueueCounts {
+        visible: count(ApproximateNumberOfMessages).unwrap_or_default(),
+        hidden: count(ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
+    })
 }
 
 fn call_failed<E: Error + Send + Sync + 'static>(doing: &'static str, error: SdkError<E>) -> OperatorError {

@@ -25,10 +25,15 @@ impl Pacer {
 
     /// Waits for a turn; returns `None` after Ctrl-C. Unused turns are not saved up.
     pub(crate) async fn turn(&self) -> Option<()> {
+        self.turns(1).await
+    }
+
+    /// Waits for a turn, and takes the `count - 1` turns after it too; returns `None` after Ctrl-C.
+    pub(crate) async fn turns(&self, count: u32) -> Option<()> {
         let at = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let at = (*next).max(Instant::now());
-            *next = at + self.period;
+            *next = at + self.period * count;
             at
         };
         tokio::select! {
@@ -61,6 +66,18 @@ mod tests {
     async fn pacer_interrupted_before_the_first_turn_gives_no_turn() {
         let stop = watch::Sender::new(true);
         assert_eq!(Pacer::new(NonZeroU32::MAX, Interrupt::by(stop.subscribe())).turn().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_that_are_taken_together_delay_the_next_turn() {
+        let stop = watch::Sender::new(false);
+        let pacer = Pacer::new(NonZeroU32::new(100).unwrap(), Interrupt::by(stop.subscribe()));
+        let start = Instant::now();
+        pacer.turns(100).await.unwrap();
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        pacer.turns(0).await.unwrap();
+        pacer.turn().await.unwrap();
+        assert_eq!(start.elapsed().as_millis(), 1_000);
     }
 
     #[tokio::test(start_paused = true)]

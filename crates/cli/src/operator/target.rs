@@ -13,8 +13,11 @@ use clap::Args;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
+use daybook_view_store::ViewStore;
 use serde_json::{Value, json};
 
+use super::call_usage::CallMeter;
+use super::changes_queue::ChangesQueue;
 use super::checkpoint::CheckpointOwner;
 use super::credentials::aws_config;
 use super::dead_letter_queue::DeadLetterQueue;
@@ -36,6 +39,7 @@ To select the stack:
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
     export AWS_ENDPOINT_URL_S3=http://127.0.0.1:8001 DISCARDED_RECORDS_BUCKET=daybook-discarded
+    export VIEWS_TABLE_NAME=daybook-dev-views CHANGES_QUEUE_URL=http://127.0.0.1:8001/000000000000/daybook-changes
   For the local stack, other settings have the defaults of the functions, except FEED_DELAY_MS, which is 0.
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
@@ -73,6 +77,24 @@ pub struct QueueArgs {
     /// The URL of the dead-letter queue.
     #[arg(long, env = "DLQ_URL", value_name = "URL", hide_env_values = true)]
     pub dlq_url: Option<String>,
+}
+
+/// Which views.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which stack")]
+pub struct ViewsArgs {
+    /// The table of the views.
+    #[arg(long, env = "VIEWS_TABLE_NAME", value_name = "NAME", hide_env_values = true)]
+    pub views_table: Option<String>,
+}
+
+/// Which queue of the projector.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which stack")]
+pub struct ChangesArgs {
+    /// The URL of the projector's queue.
+    #[arg(long, env = "CHANGES_QUEUE_URL", value_name = "URL", hide_env_values = true)]
+    pub changes_queue_url: Option<String>,
 }
 
 /// Which bucket.
@@ -156,6 +178,64 @@ impl TableArgs {
     ) -> Result<EventStore, OperatorError> {
         let settings = self.settings(environment, required)?;
         Ok(EventStore::new(&aws_config(environment, DYNAMODB_ENDPOINT).await?, settings))
+    }
+
+    /// The same store, whose calls are counted.
+    pub(crate) async fn connect_metered(
+        &self,
+        environment: &Environment,
+        required: SettingNames,
+        meter: &CallMeter,
+    ) -> Result<EventStore, OperatorError> {
+        let settings = self.settings(environment, required)?;
+        Ok(EventStore::new(&meter.metered(aws_config(environment, DYNAMODB_ENDPOINT).await?), settings))
+    }
+}
+
+impl ViewsArgs {
+    /// The name of the table.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn name(&self, environment: &Environment) -> Result<String, OperatorError> {
+        let name = "VIEWS_TABLE_NAME";
+        let options = [TargetOption { flag: "--views-table", name, value: &self.views_table }];
+        read_settings(environment, &options, |given| given.required(name))
+    }
+
+    /// The views in the table, by calls that are counted.
+    pub(crate) async fn connect(
+        &self,
+        environment: &Environment,
+        meter: &CallMeter,
+    ) -> Result<ViewStore, OperatorError> {
+        let name = self.name(environment)?;
+        Ok(ViewStore::new(&meter.metered(aws_config(environment, DYNAMODB_ENDPOINT).await?), name))
+    }
+}
+
+impl ChangesArgs {
+    /// The URL of the queue.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn url(&self, environment: &Environment) -> Result<String, OperatorError> {
+        let name = "CHANGES_QUEUE_URL";
+        let options = [TargetOption { flag: "--changes-queue-url", name, value: &self.changes_queue_url }];
+        read_settings(environment, &options, |given| given.required(name))
+    }
+
+    /// The queue, by calls that are counted.
+    pub(crate) async fn connect(
+        &self,
+        environment: &Environment,
+        meter: &CallMeter,
+    ) -> Result<ChangesQueue, OperatorError> {
+        let url = self.url(environment)?;
+        let config = meter.metered(aws_config(environment, SQS_ENDPOINT).await?);
+        Ok(ChangesQueue::new(aws_sdk_sqs::Client::new(&config), url))
     }
 }
 

@@ -77,6 +77,8 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
         (&import, "OUTBOX_TTL_DAYS", ""),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
+        (&["projection", "rebuild", "orders-by-day"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["projection", "suspended"], "VIEWS_TABLE_NAME", ", or use --views-table"),
     ] {
         let all = [
             ("TABLE_NAME", "daybook"),
@@ -337,6 +339,8 @@ fn completions_of_each_shell_contain_all_commands() {
             "check-deployment",
             "export",
             "import",
+            "projection",
+            "switch",
         ] {
             assert!(script.contains(command), "{shell}: {command}");
         }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
@@ -10,6 +11,7 @@ use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
 use daybook_decider::Registry;
 use daybook_event_store::EventStore;
 use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_projection::Projections;
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem};
 use daybook_test_support::commands::execute;
@@ -27,6 +29,8 @@ pub(crate) struct Setup {
     pub(crate) store: EventStore,
     /// Additional settings.
     pub(crate) settings: Vec<(&'static str, String)>,
+    /// The projections of the commands.
+    pub(crate) projections: fn() -> Projections,
     registry: Registry,
 }
 
@@ -65,7 +69,7 @@ impl Setup {
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
         let table = TestTable::with(daybook_command_handler::store_settings(&all.collect()).unwrap()).await;
         let store = table.direct_store();
-        Self { table, bus, server, store, settings, registry: aggregates::registry().unwrap() }
+        Self { table, bus, server, store, settings, projections: shipped, registry: aggregates::registry().unwrap() }
     }
 
     pub(crate) fn queue_url(&self) -> String {
@@ -96,6 +100,17 @@ impl Setup {
         self.daybook_at(line, Screen { lines, ..Screen::new() }).await
     }
 
+    /// Runs a command, and interrupts it after a time.
+    pub(crate) async fn daybook_interrupted(&self, line: &str, after: Duration) -> Printed {
+        let screen = Screen::new();
+        let stop = screen.stop.clone();
+        let interrupt = async {
+            tokio::time::sleep(after).await;
+            stop.send_replace(true);
+        };
+        tokio::join!(self.daybook_at(line, screen), interrupt).0
+    }
+
     /// Runs a command whose output is closed after `lines` lines.
     pub(crate) async fn daybook_unread(&self, line: &str, lines: usize) -> Printed {
         self.daybook_at(line, Screen { closes: lines, ..Screen::new() }).await
@@ -114,7 +129,7 @@ impl Setup {
     }
 
     async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
-        run_command(self.environment().into_iter().collect(), line, screen).await
+        run_command(self.environment().into_iter().collect(), self.projections, line, screen).await
     }
 
     pub(crate) fn fail(&self, faults: Value) {
@@ -182,10 +197,19 @@ impl Setup {
 
 /// Runs a command in an environment, and interrupts it after it has printed `lines` lines.
 pub(crate) async fn daybook_in(environment: Environment, line: &str, lines: usize) -> Printed {
-    run_command(environment, line, Screen { lines, ..Screen::new() }).await
+    run_command(environment, shipped, line, Screen { lines, ..Screen::new() }).await
 }
 
-async fn run_command(environment: Environment, line: &str, screen: Screen) -> Printed {
+fn shipped() -> Projections {
+    projections::projections().unwrap()
+}
+
+async fn run_command(
+    environment: Environment,
+    projections: fn() -> Projections,
+    line: &str,
+    screen: Screen,
+) -> Printed {
     let words = shlex::split(line).unwrap();
     let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
     let mut context = OperatorContext {
@@ -194,7 +218,10 @@ async fn run_command(environment: Environment, line: &str, screen: Screen) -> Pr
         out: Box::new(screen.clone()),
         interrupt: Interrupt::by(screen.stop.subscribe()),
     };
-    let ended = command.run(&mut context).await;
+    let ended = match command {
+        OperatorCommand::Projection(command) => command.run(&projections(), &mut context).await,
+        command => command.run(&mut context).await,
+    };
     let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
     Printed { ended, lines: text.lines().map(str::to_owned).collect() }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use daybook_table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
 
@@ -61,7 +62,8 @@ impl Admin<'_> {
     /// See [`StoreError`].
     pub async fn has_events(&self, partition: &IndexPartition) -> Result<bool, StoreError> {
         let query = self.store.index_between(partition.0.clone(), Ulid::nil(), Ulid::max());
-        let page = query.projection_expression(attributes::PK).limit(1).send().await;
+        let query = query.projection_expression(attributes::PK).limit(1);
+        let page = query.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
         let page = page.map_err(|error| StoreError::of_call("read the index", error))?;
         Ok(!page.items().is_empty())
     }
@@ -102,6 +104,7 @@ impl Admin<'_> {
         }
         let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
         let query = self.store.index_between(partition.0.clone(), first, last).projection_expression(wanted);
+        let query = query.return_consumed_capacity(ReturnConsumedCapacity::Total);
         let slice = Slice::read("read the index", query, limit - 1, event_id, index_entry).await?;
         Ok(slice.into_page(limit, first, |_| 0))
     }

@@ -2,27 +2,16 @@
 //! the same bytes.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
-use aws_sdk_dynamodb::types::KeysAndAttributes;
 use daybook_table::trace::is_trace_header;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
-use tokio::time::sleep;
 
+use super::batch_get::RowKey;
 use super::handle::Admin;
 use crate::error::StoreError;
-use crate::item::{Item, number, row_key, text};
+use crate::item::{Item, number, text};
 use crate::limits::MAX_TRANSACTION_ITEMS;
 use crate::unreadable_row::UnreadableRow;
-
-/// Maximum keys of one call.
-const MAX_KEYS: usize = 100;
-
-/// The first pause after a call that DynamoDB answered without any item, because it throttles. Each next one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-
-/// Maximum such calls in a row.
-const MAX_PAUSES: u32 = 7;
 
 /// The purpose of the calls, for errors.
 const DOING: &str = "read outbox rows";
@@ -83,9 +72,6 @@ impl PublishedEvent {
     }
 }
 
-/// Partition key and sort key.
-type RowKey = (String, String);
-
 impl Admin<'_> {
     /// The messages of these events, which must be distinct, in their order. The rows are read by their keys: one call for a
     /// hundred rows. If the number of an event's messages is not known, up to two more calls find it out.
@@ -97,7 +83,7 @@ impl Admin<'_> {
         let mut counts: Vec<_> = events.iter().map(PublishedEvent::count).collect();
         let known = events.iter().zip(&counts);
         let first = known.flat_map(|(event, count)| (0..count.unwrap_or(1)).map(|index| event.row_key(index)));
-        let mut items = self.items(first.collect(), None).await?;
+        let mut items = self.items(DOING, first.collect(), None).await?;
 
         // The number of a row shows how many messages are before its event. Without the row, the event before it does.
         let seq_of_first = |event: &PublishedEvent, items: &HashMap<RowKey, Item>| {
@@ -107,7 +93,7 @@ impl Admin<'_> {
         let without_row = unknown.iter().map(|&at| &events[at]);
         let without_row = without_row.filter(|event| event.seq_num > 1 && seq_of_first(event, &items).is_none());
         let projection = [attributes::PK, attributes::SK, attributes::MESSAGE_SEQ].join(", ");
-        let before = self.items(without_row.map(PublishedEvent::key_before).collect(), Some(projection)).await?;
+        let before = self.items(DOING, without_row.map(PublishedEvent::key_before).collect(), Some(projection)).await?;
         let mut more = BTreeSet::new();
         for at in unknown {
             let event = &events[at];
@@ -119,7 +105,7 @@ impl Admin<'_> {
             // Without a count, all rows are tried that an append can hold.
             more.extend((1..counts[at].unwrap_or(MAX_TRANSACTION_ITEMS)).map(|index| event.row_key(index)));
         }
-        items.extend(self.items(more, None).await?);
+        items.extend(self.items(DOING, more, None).await?);
 
         let messages = events.iter().zip(counts).map(|(event, published)| {
             let mut messages = EventMessages { published, ..EventMessages::default() };
@@ -135,41 +121,6 @@ impl Admin<'_> {
             messages
         });
         Ok(messages.collect())
-    }
-
-    /// The items with these keys that exist.
-    async fn items(
-        &self,
-        keys: BTreeSet<RowKey>,
-        projection: Option<String>,
-    ) -> Result<HashMap<RowKey, Item>, StoreError> {
-        let table = &self.store.settings.table_name;
-        let mut found = HashMap::new();
-        let mut left: Vec<Item> = keys.into_iter().map(|(pk, sk)| row_key(pk, sk)).collect();
-        let mut pauses = 0;
-        while !left.is_empty() {
-            let now = left.split_off(left.len().saturating_sub(MAX_KEYS));
-            let request = KeysAndAttributes::builder().set_keys(Some(now)).consistent_read(true);
-            let request = request.set_projection_expression(projection.clone()).build().expect("the keys are set");
-            let output = self.store.client.batch_get_item().request_items(table, request).send().await;
-            let output = output.map_err(|error| StoreError::of_call(DOING, error))?;
-            let items = output.responses.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
-            let unprocessed = output.unprocessed_keys.and_then(|mut tables| tables.remove(table));
-            let unprocessed = unprocessed.map(|request| request.keys).unwrap_or_default();
-            if items.is_empty() && !unprocessed.is_empty() {
-                if pauses == MAX_PAUSES {
-                    return Err(StoreError::Unavailable { doing: DOING, source: "it returns no rows".into() });
-                }
-                sleep(FIRST_PAUSE * 2_u32.pow(pauses)).await;
-                pauses += 1;
-            } else {
-                pauses = 0;
-            }
-            left.extend(unprocessed);
-            let key = |item: &Item| (text(item, attributes::PK).to_owned(), text(item, attributes::SK).to_owned());
-            found.extend(items.into_iter().map(|item| (key(&item), item)));
-        }
-        Ok(found)
     }
 }
 

@@ -1,4 +1,6 @@
-//! The versions of an aggregate and of its snapshot, without events and without the state.
+//! The versions of aggregates and of their snapshots, without events and without the state.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_table::{AggregateKey, attributes, keys};
 
@@ -25,6 +27,26 @@ pub struct SnapshotProgress {
 }
 
 impl Admin<'_> {
+    /// The number of the last event of each of these aggregates that has metadata, strongly consistent: one call for a hundred
+    /// aggregates, at the capacity of the metadata.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn versions(
+        &self,
+        aggregates: &BTreeSet<AggregateKey>,
+    ) -> Result<BTreeMap<AggregateKey, u64>, StoreError> {
+        let wanted = [attributes::PK, attributes::SK, attributes::CURRENT_SEQ_NUM].join(", ");
+        let rows = aggregates.iter().map(|key| (key.pk(), keys::METADATA.to_owned())).collect();
+        let found = self.items("read the versions of aggregates", rows, Some(wanted)).await?;
+        let version = |key: &AggregateKey| {
+            let item = found.get(&(key.pk(), keys::METADATA.to_owned()))?;
+            Some((key.clone(), number(item, attributes::CURRENT_SEQ_NUM)?))
+        };
+        Ok(aggregates.iter().filter_map(version).collect())
+    }
+
     /// Reads the versions of the aggregate and of its latest snapshot: one call, at the capacity of metadata and
     /// snapshot.
     ///

@@ -1,0 +1,62 @@
+//! The calls of a command to DynamoDB and SQS, and the units that they use.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use daybook_function_runtime::SdkConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::metered_client::{MeteredClient, is_read};
+
+/// Calls and units.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CallUsage {
+    /// Calls, by operation.
+    pub(crate) calls: BTreeMap<String, u64>,
+    /// Read units.
+    pub(crate) read_units: f64,
+    /// Write units.
+    pub(crate) write_units: f64,
+}
+
+/// Counts calls. Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallMeter(Arc<Mutex<CallUsage>>);
+
+impl CallUsage {
+    /// The number of all calls.
+    pub(crate) fn total(&self) -> u64 {
+        self.calls.values().sum()
+    }
+}
+
+impl AddAssign for CallUsage {
+    fn add_assign(&mut self, other: Self) {
+        for (operation, calls) in other.calls {
+            *self.calls.entry(operation).or_default() += calls;
+        }
+        self.read_units += other.read_units;
+        self.write_units += other.write_units;
+    }
+}
+
+impl CallMeter {
+    /// The configuration of a client whose calls are counted.
+    pub(crate) fn metered(&self, config: SdkConfig) -> SdkConfig {
+        let Some(client) = config.http_client() else { return config };
+        let counts = Arc::clone(&self.0);
+        let metered = MeteredClient::new(client, move |operation, units| {
+            let mut usage = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            *usage.calls.entry(operation.to_owned()).or_default() += 1;
+            *if is_read(operation) { &mut usage.read_units } else { &mut usage.write_units } += units;
+        });
+        config.to_builder().http_client(metered).build()
+    }
+
+    /// What was used since this was last called.
+    pub(crate) fn take(&self) -> CallUsage {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

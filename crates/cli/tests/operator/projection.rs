@@ -1,0 +1,314 @@
+//! `daybook projection`: each command by itself.
+
+use std::time::Duration;
+
+use daybook_cli::operator::Exit;
+use daybook_local_aws::messaging::Faults;
+use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_view_store::View;
+use serde_json::{Value, json};
+
+use crate::support::{Setup, key};
+use crate::views::{version_1, version_2, versions_1_and_2, versions_1_and_4};
+
+const REBUILD: &str = "projection rebuild totals --rate 100000 --send-again-after 1 --wait-for-projector 0";
+
+fn json_of(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+async fn five_accounts(projections: fn() -> daybook_projection::Projections) -> Setup {
+    let setup = Setup::with_views(projections).await;
+    for id in ["a", "b", "c", "d", "e"] {
+        setup.quiet_account(id, &[10, 20]).await;
+    }
+    setup.table.proxy.take_calls();
+    setup
+}
+
+// rebuild
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rebuild_switch_and_drop_replace_a_version_by_the_next_one() {
+    let mut setup = five_accounts(versions_1_and_2).await;
+    let worker = setup.worker(versions_1_and_2(), setup.table.engine.url());
+    let api = setup.api(versions_1_and_2()).await;
+    assert_eq!(api.row("total").await, None);
+    let lines = setup.daybook(&format!("{REBUILD} --version 1")).await.expect(Exit::Clean);
+    assert!(
+        lines[0].starts_with("totals@1 is filled: 5 of 5 aggregates checked; 5 sent in 1 messages; 0 suspended"),
+        "{lines:?}"
+    );
+    assert_eq!(api.row("total").await.map(|row| (row.version, row.events)), Some((1, 15)));
+
+    let lines = setup.daybook(&format!("{REBUILD} --json")).await.expect(Exit::Clean);
+    let summary = &json_of(&lines[0])["summary"];
+    assert_eq!(
+        (&summary["version"], &summary["filled"], &summary["counts"]["checked"]),
+        (&json!(2), &json!(true), &json!(5))
+    );
+    assert_eq!(setup.view(2).await["total"].balance, 150);
+    assert_eq!(api.row("total").await.map(|row| row.version), Some(1));
+
+    let lines = setup.daybook("projection status totals").await.expect(Exit::Clean);
+    assert!(lines[0].starts_with("totals@1 is read, filled at 20"), "{lines:?}");
+    assert!(lines[1].starts_with("totals@2 is not read, filled at 20"), "{lines:?}");
+    assert_eq!(lines[2], "2 versions; 0 messages wait for the projector, 0 are in work");
+
+    let lines = setup.daybook("projection switch totals 2").await.expect(Exit::Clean);
+    assert_eq!(lines, ["readers of totals get version 2 from now on, instead of 1"]);
+    // The same instance of the API.
+    assert_eq!(api.row("total").await.map(|row| (row.version, row.events)), Some((2, 15)));
+    worker.stop().await;
+
+    // The next release.
+    setup.projections = version_2;
+    let api = setup.api(version_2()).await;
+    assert_eq!(api.row("total").await.map(|row| row.version), Some(2));
+    let lines = setup.daybook("projection drop totals 1").await.expect(Exit::Clean);
+    let items: usize =
+        lines[0].strip_suffix(" items of totals@1 would be deleted; run it with --yes").unwrap().parse().unwrap();
+    // A row and a position for each account, and one to five parts of the total.
+    assert!((11..=15).contains(&items), "{items}");
+    assert_eq!(setup.view(1).await.len(), 6);
+    let lines = setup.daybook("projection drop totals 1 --yes --json").await.expect(Exit::Clean);
+    assert_eq!(json_of(&lines[0]), json!({"summary": {"dryRun": false, "items": items}}));
+    assert!(setup.view(1).await.is_empty());
+    assert_eq!(setup.view(2).await.len(), 6);
+    let lines = setup.daybook("projection status --json").await.expect(Exit::Clean);
+    let status = json_of(&lines[0]);
+    assert_eq!((&status["version"], &status["read"], &status["registered"]), (&json!(2), &json!(true), &json!(true)));
+    assert_eq!(lines.len(), 2);
+}
+
+/// An instance of the previous release takes messages and does not know the new version: nothing may be lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn rebuild_waits_until_the_view_shows_each_aggregate_and_sends_it_again() {
+    let setup = five_accounts(versions_1_and_2).await;
+    let previous = setup.worker(version_1(), setup.table.engine.url());
+    let current = async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(setup.view(1).await["total"].events, 15);
+        assert!(setup.view(2).await.is_empty());
+        let status = setup.daybook("projection status totals").await.expect(Exit::Clean);
+        assert!(status[1].contains("not filled; rebuild since 20"), "{status:?}");
+        previous.stop().await;
+        setup.worker(versions_1_and_2(), setup.table.engine.url())
+    };
+    let (printed, current) = tokio::join!(setup.daybook(REBUILD), current);
+    let lines = printed.expect(Exit::Clean);
+    assert!(lines[0].starts_with("totals@2 is filled: 5 of 5 aggregates checked;"), "{lines:?}");
+    assert_eq!(setup.view(2).await["total"].events, 15);
+    current.stop().await;
+}
+
+/// Between the passes, an instance of the previous release took the message of an aggregate that the first pass had done.
+#[tokio::test(flavor = "multi_thread")]
+async fn second_pass_of_a_rebuild_finds_events_that_only_the_previous_release_has_seen() {
+    let setup = five_accounts(versions_1_and_2).await;
+    let current = setup.worker(versions_1_and_2(), setup.table.engine.url());
+    let rebuild = REBUILD.replace("--wait-for-projector 0", "--wait-for-projector 2");
+    let late = async {
+        while setup
+            .table
+            .direct_views()
+            .mark(&View::new("totals", 2))
+            .await
+            .unwrap()
+            .is_none_or(|mark| mark.leads_since.is_none())
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Nobody tells the projector.
+        setup.deposit("c", 5).await;
+    };
+    let (printed, ()) = tokio::join!(setup.daybook(&rebuild), late);
+    assert!(printed.expect(Exit::Clean)[0].contains("; 6 sent in 2 messages;"));
+    assert_eq!(setup.view(2).await["account:c"].events, 4);
+    current.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rebuild_makes_one_call_of_each_kind_for_a_hundred_aggregates() {
+    let setup = Setup::with_views(version_1).await;
+    for id in 0..150 {
+        setup.quiet_account(&id.to_string(), &[]).await;
+    }
+    let worker = setup.worker(version_1(), setup.table.engine.url());
+    let lines = setup.daybook(&format!("{REBUILD} --json")).await.expect(Exit::Clean);
+    let summary = &json_of(&lines[0])["summary"];
+    assert_eq!(summary["counts"]["filled"], 150);
+    assert_eq!(summary["counts"]["messages"], 2, "{summary}");
+    // Two batches: metadata and positions before, probes, positions after; and the second pass.
+    let calls = |operation: &str| summary["usage"]["calls"][operation].as_u64().unwrap_or_default();
+    assert!(calls("BatchGetItem") < 40, "{summary}");
+    assert_eq!(calls("SendMessage"), 2);
+    assert!(calls("GetItem") + calls("UpdateItem") < 12, "{summary}");
+    assert!(summary["usage"]["readUnits"].as_f64().unwrap() >= 5.0 * 150.0, "{summary}");
+
+    // A view that is filled already costs reads only.
+    let lines = setup.daybook(&format!("{REBUILD} --json")).await.expect(Exit::Clean);
+    let summary = &json_of(&lines[0])["summary"];
+    assert_eq!((&summary["counts"]["sent"], &summary["counts"]["filled"]), (&json!(0), &json!(150)));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rebuild_that_is_interrupted_or_fails_goes_on_where_it_ended() {
+    let setup = five_accounts(version_1).await;
+    // No projector is running: the rebuild waits.
+    let (interrupted, ()) = tokio::join!(
+        setup.daybook_interrupted(REBUILD, Duration::from_millis(300)),
+        tokio::time::sleep(Duration::from_millis(10))
+    );
+    let lines = interrupted.expect(Exit::Interrupted);
+    assert!(
+        lines[0].contains("totals@1 is not filled: 0 aggregates filled;")
+            && lines[0].ends_with("; stopped early, run it again"),
+        "{lines:?}"
+    );
+    setup.fail(json!({"sendMessage": [{"code": "AccessDenied", "http": 403, "forever": true}]}));
+    let failed = setup.daybook(REBUILD).await;
+    assert_eq!(failed.ended.unwrap_err().exit_code(), 3);
+    setup.bus.set_faults(Faults::default());
+    setup.table.proxy.fail_next("BatchGetItem", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
+    let failed = setup.daybook(REBUILD).await;
+    assert!(failed.ended.unwrap_err().to_string().contains("run it again to go on"));
+    let worker = setup.worker(version_1(), setup.table.engine.url());
+    setup.daybook(REBUILD).await.expect(Exit::Clean);
+    assert_eq!(setup.view(1).await["total"].events, 15);
+    worker.stop().await;
+}
+
+// suspended and resume
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_aggregate_leaves_the_version_unfilled_until_it_is_resumed() {
+    let mut setup = five_accounts(versions_1_and_4).await;
+    setup.deposit("b", 13).await;
+    setup.deposit("b", 1).await;
+    let broken = setup.worker(versions_1_and_4(), setup.table.engine.url());
+    let lines = setup.daybook(REBUILD).await.expect(Exit::Findings);
+    assert!(lines[0].starts_with("totals@4 account/b suspended: advance of totals panicked"), "{lines:?}");
+    assert!(lines[1].starts_with("totals@4 is not filled: 5 of 5 aggregates checked;"), "{lines:?}");
+    // The version that is read goes on.
+    assert_eq!(setup.view(1).await["account:b"].events, 5);
+    let lines = setup.daybook("projection switch totals 4").await.expect(Exit::Findings);
+    assert!(lines[0].starts_with("totals@4 refused: it is not filled; run"), "{lines:?}");
+    let lines = setup.daybook("projection suspended --json").await.expect(Exit::Findings);
+    let found = json_of(&lines[0]);
+    assert_eq!((&found["aggregate"], &found["version"], &found["seqNum"]), (&json!("account/b"), &json!(4), &json!(3)));
+    let lines = setup.daybook("projection status --suspended").await.expect(Exit::Findings);
+    assert!(
+        lines[0].ends_with("; 0 aggregates are suspended") && lines[1].ends_with("; 1 aggregates are suspended"),
+        "{lines:?}"
+    );
+    broken.stop().await;
+
+    // A release that can fold the event, with the same version.
+    setup.projections = repaired;
+    let worker = setup.worker(repaired(), setup.table.engine.url());
+    let lines = setup.daybook("projection resume").await.expect(Exit::Clean);
+    assert_eq!(lines, ["totals@4 account/b resumed", "1 resumed"]);
+    setup.daybook(REBUILD).await.expect(Exit::Clean);
+    setup.daybook("projection suspended").await.expect(Exit::Clean);
+    assert_eq!(setup.daybook("projection resume account/b").await.expect(Exit::Clean), ["0 resumed"]);
+    setup.daybook("projection switch totals 4").await.expect(Exit::Clean);
+    worker.stop().await;
+}
+
+/// Version 4 without its error.
+fn repaired() -> daybook_projection::Projections {
+    version_1().with::<crate::views::RepairedTotals>().unwrap()
+}
+
+// switch and drop
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switch_refuses_a_version_that_is_not_filled_and_a_second_switch_within_minutes() {
+    let setup = five_accounts(versions_1_and_2).await;
+    let worker = setup.worker(versions_1_and_2(), setup.table.engine.url());
+    let api = setup.api(versions_1_and_2()).await;
+    let lines = setup.daybook("projection switch totals 2 --json").await.expect(Exit::Findings);
+    assert!(json_of(&lines[0])["refused"].as_str().unwrap().starts_with("it is not filled"), "{lines:?}");
+    assert_eq!(json_of(&lines[1])["summary"]["read"], 1);
+    assert_eq!(
+        setup.daybook("projection switch totals 1").await.expect(Exit::Clean),
+        ["readers of totals get version 1 already"]
+    );
+    for (line, text) in [
+        ("projection switch totals 7", "this code does not register version 7 of \"totals\", only 1, 2"),
+        ("projection switch sums 1", "there is no projection \"sums\" in this code; there are totals"),
+        ("projection rebuild sums", "there is no projection \"sums\""),
+        ("projection status sums", "there is no projection \"sums\""),
+    ] {
+        let error = setup.daybook(line).await.ended.unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains(text), "{error}");
+    }
+
+    setup.daybook(&format!("{REBUILD} --version 1")).await.expect(Exit::Clean);
+    setup.daybook(REBUILD).await.expect(Exit::Clean);
+    setup.daybook("projection switch totals 2").await.expect(Exit::Clean);
+    let lines = setup.daybook("projection switch totals 1").await.expect(Exit::Findings);
+    assert!(lines[0].contains("refused: the last switch was less than 5 minutes ago; wait until 20"), "{lines:?}");
+    assert_eq!(api.row("total").await.unwrap().version, 2);
+    setup.age_switch().await;
+    setup.daybook("projection switch totals 1").await.expect(Exit::Clean);
+    assert_eq!(api.row("total").await.unwrap().version, 1);
+    setup.daybook("projection switch totals 2 --force").await.expect(Exit::Clean);
+    assert_eq!(api.row("total").await.unwrap().version, 2);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drop_refuses_the_version_that_is_read_and_a_version_that_the_code_registers() {
+    let mut setup = five_accounts(versions_1_and_2).await;
+    let worker = setup.worker(versions_1_and_2(), setup.table.engine.url());
+    setup.daybook(&format!("{REBUILD} --version 1")).await.expect(Exit::Clean);
+    setup.daybook(REBUILD).await.expect(Exit::Clean);
+    let lines = setup.daybook("projection drop totals 1 --yes").await.expect(Exit::Findings);
+    assert!(lines[0].starts_with("totals@1 refused: this code registers it; deploy"), "{lines:?}");
+    setup.daybook("projection switch totals 2").await.expect(Exit::Clean);
+    // This code does not register version 2.
+    setup.projections = version_1;
+    let lines = setup.daybook("projection drop totals 2 --yes").await.expect(Exit::Findings);
+    assert!(lines[0].starts_with("totals@2 refused: readers get this version; run"), "{lines:?}");
+    assert_eq!((setup.view(1).await.len(), setup.view(2).await.len()), (6, 6));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drop_that_is_interrupted_is_repeated() {
+    let mut setup = five_accounts(version_1).await;
+    let worker = setup.worker(version_1(), setup.table.engine.url());
+    setup.daybook(REBUILD).await.expect(Exit::Clean);
+    worker.stop().await;
+    setup.projections = version_2;
+    let printed =
+        setup.daybook_interrupted("projection drop totals 1 --yes --rate 1", Duration::from_millis(300)).await;
+    let lines = printed.expect(Exit::Interrupted);
+    assert!(lines[0].ends_with("items of totals@1 deleted; stopped early, run it again"), "{lines:?}");
+    let status = setup.daybook("projection status").await.expect(Exit::Clean);
+    assert!(status[0].starts_with("totals@1 is not read, is not registered by this code, filled at"), "{status:?}");
+    setup.daybook("projection drop totals 1 --yes").await.expect(Exit::Clean);
+    assert!(setup.view(1).await.is_empty());
+    assert_eq!(setup.table.direct_views().projection_versions("totals").await.unwrap().marks.len(), 0);
+    let position = setup.table.direct_views().positions(&View::new("totals", 1), &[key("account/a")].into()).await;
+    assert!(position.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_views_table_is_reported() {
+    let mut setup = five_accounts(version_1).await;
+    setup.settings.push(("VIEWS_TABLE_NAME", "not-there".to_owned()));
+    for line in
+        ["projection status", "projection suspended", "projection switch totals 1", "projection drop totals 9", REBUILD]
+    {
+        let error = setup.daybook(line).await.ended.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            error.exit_code() == 3 && text.contains("the views table does not exist: check VIEWS_TABLE_NAME"),
+            "{line}: {text}"
+        );
+    }
+}
