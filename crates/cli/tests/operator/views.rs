@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::support::Setup;
 
 /// How long a message stays hidden, and the time-out of an invocation.
-const HIDDEN_SECONDS: i32 = 3;
+pub(crate) const HIDDEN_SECONDS: i32 = 5;
 
 /// Each account, and all of them together. Version 4 fails at an amount of 13.
 pub(crate) struct Totals<const VERSION: u32>;
@@ -170,7 +170,7 @@ impl Setup {
         let (stop, mut stopped) = watch::channel(false);
         let running = tokio::spawn(async move {
             loop {
-                let receive = sqs.receive_message().queue_url(&url).max_number_of_messages(10);
+                let receive = sqs.receive_message().queue_url(&url).max_number_of_messages(2);
                 let receive = receive.wait_time_seconds(1).visibility_timeout(HIDDEN_SECONDS).send();
                 let received = tokio::select! {
                     biased;

@@ -5,5 +5,6 @@
 mod exactly_once;
 mod setup;
 mod suspension;
+mod targets;
 mod transactions;
 mod versions;

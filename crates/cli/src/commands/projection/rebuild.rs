@@ -322,7 +322,7 @@ impl Rebuild<'_> {
             self.visit(aggregates).await
         });
         let mut visits = pin!(visits.buffered(CONCURRENCY));
-        let mut written_at = Instant::now();
+        let mut written_at = None::<Instant>;
         while let Some(visited) = visits.next().await {
             let Some(visited) = visited.map_err(VisitError::stopped)? else { break };
             let lines = progress.add(self.view, &visited);
@@ -331,11 +331,11 @@ impl Rebuild<'_> {
             if let Some(last) = visited.aggregates.last() {
                 line.set_fraction(last.fraction, format!("{}, at {}", progress.text(), last.name));
             }
-            if written_at.elapsed() >= WRITE_INTERVAL {
+            if written_at.is_none_or(|at| at.elapsed() >= WRITE_INTERVAL) {
                 progress.usage += meter.take();
                 let written = self.views.store_progress(self.view, &text_of(progress), Timestamp::now()).await;
                 written.map_err(views_error("store the progress of the rebuild"))?;
-                written_at = Instant::now();
+                written_at = Some(Instant::now());
             }
         }
         Ok(())
