@@ -11,6 +11,7 @@ mod budgets;
 mod bus_failures;
 mod caches;
 mod callers;
+mod canary;
 mod connections;
 mod costs;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
