@@ -19,5 +19,6 @@ async fn run() -> Result<(), Error> {
     let bus = clients::eventbridge(&config);
     clients::warm(&bus, &settings).await?;
     let relay = Relay::new(bus, clients::sqs(&config), settings);
+    let relay = relay.with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));
     handle_invocations(metrics, async |batch: StreamBatch, deadline| relay.handle(batch, deadline).await).await
 }

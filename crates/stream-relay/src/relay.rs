@@ -21,6 +21,8 @@ use crate::signals;
 pub struct Relay {
     publisher: Publisher,
     settings: RelaySettings,
+    /// The version of the function that runs it, under which its failures are counted.
+    function_version: Option<String>,
 }
 
 /// An error that fails the whole invocation.
@@ -42,7 +44,19 @@ impl Relay {
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
         let clock = WallClock::default();
-        Self { publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock }, settings }
+        Self {
+            publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock },
+            settings,
+            function_version: None,
+        }
+    }
+
+    /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
+    /// its deployment.
+    #[must_use]
+    pub fn with_function_version(mut self, version: Option<String>) -> Self {
+        self.function_version = version;
+        self
     }
 
     /// Replaces the system's clock, which decides on the age of messages, for a simulation with a time of its own.
@@ -64,7 +78,7 @@ impl Relay {
         let cutoff = deadline.checked_sub(self.settings.retry.margin).unwrap_or(deadline);
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
         let published = self.publisher.publish(messages, &mut limits, pending()).await;
-        signals::report(records, &published);
+        signals::report(records, &published, self.function_version.as_deref());
         response(&published)
     }
 }

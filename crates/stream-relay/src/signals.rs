@@ -22,6 +22,7 @@ pub(crate) fn describe() {
         "MessagesRetried",
         "MessagesDeadLettered",
         "MessagesUnsettled",
+        "MessagesFailed",
         "BreakerOpened",
         "TlsFailures",
     ] {
@@ -30,8 +31,8 @@ pub(crate) fn describe() {
     describe_histogram!("Lag", Unit::Milliseconds, "");
 }
 
-/// Logs and counts the result of an invocation.
-pub(crate) fn report(records: usize, published: &Published) {
+/// Logs and counts the result of an invocation by this version of the function, if it is known.
+pub(crate) fn report(records: usize, published: &Published, function_version: Option<&str>) {
     let Published { messages, unsettled, .. } = published;
     let ids = |indices: &BTreeSet<usize>| {
         let ids: Vec<_> = indices.iter().take(IDS_LOGGED).map(|&index| messages[index].id()).collect();
@@ -70,6 +71,10 @@ pub(crate) fn report(records: usize, published: &Published) {
         ("TlsFailures", published.tls_failures),
     ] {
         counter!(name).increment(count as u64);
+    }
+    // A metric of its own, because every value of a dimension is billed: most versions have none.
+    if let Some(version) = function_version.filter(|_| dead_lettered + left > 0) {
+        counter!("MessagesFailed", "FunctionVersion" => version.to_owned()).increment((dead_lettered + left) as u64);
     }
     for lag in sample(&published.lags) {
         histogram!("Lag").record(lag.as_secs_f64() * 1000.0);
