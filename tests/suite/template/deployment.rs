@@ -133,8 +133,11 @@ fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
     let granted: BTreeSet<_> = inline
         .chain(managed)
         .flat_map(|policy| statements(&policy).flat_map(|one| one.actions).collect::<Vec<_>>())
-        // Of the AWS managed policy AWSCodeDeployRoleForLambda, what a deployment without hooks and S3 needs.
-        .chain(["cloudwatch:DescribeAlarms", "lambda:GetAlias", "lambda:UpdateAlias"].map(str::to_owned))
+        // Of the AWS managed policy AWSCodeDeployRoleForLambda, what a deployment with a hook and without S3 needs.
+        .chain(
+            ["cloudwatch:DescribeAlarms", "lambda:GetAlias", "lambda:InvokeFunction", "lambda:UpdateAlias"]
+                .map(str::to_owned),
+        )
         .collect();
     let missing: Vec<_> = granted.difference(&allowed).collect();
     assert!(granted.len() > 15 && missing.is_empty(), "{missing:?}");
