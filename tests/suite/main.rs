@@ -39,3 +39,4 @@ mod snapshots;
 mod template;
 mod todo;
 mod values;
+mod views;

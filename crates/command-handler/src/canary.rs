@@ -34,7 +34,7 @@ pub(crate) fn api(api: &Api) -> Result<Api, RegistrationError> {
     // The hook sends no `If-Match`: nobody else writes to the canary.
     let settings = ApiSettings { require_if_match: false, ..api.settings.clone() };
     let registry = Arc::new(Registry::reserved::<Canary>()?);
-    Ok(Api { registry, settings, document: Arc::default(), ..api.clone() })
+    Ok(Api { registry, settings, views: None, document: Arc::default(), ..api.clone() })
 }
 
 /// The aggregate `__canary`.

@@ -12,7 +12,7 @@ use lambda_http::tower::ServiceExt;
 use crate::api::Api;
 use crate::base_path;
 use crate::canary;
-use crate::endpoints::ENDPOINTS;
+use crate::endpoints;
 use crate::endpoints::document::WriteDocument;
 use crate::endpoints::endpoint::AGGREGATE_PATH;
 use crate::openapi;
@@ -40,7 +40,8 @@ async fn divert_to_canary(State(api): State<Api>, request: Request, next: Next) 
 }
 
 fn routes(api: Api) -> Router {
-    let routes = ENDPOINTS.iter().fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.route()));
+    let routes = endpoints::served(api.views.is_some())
+        .fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.route()));
     let base_path = api.settings.base_path.clone();
     let routes = routes
         .fallback(async |uri: Uri| problem::unknown_route(uri.path()))
@@ -60,7 +61,11 @@ async fn method_not_allowed(
     names: Result<PathParameters<HashMap<String, String>>, Problem>,
     method: Method,
 ) -> Problem {
-    let type_name = names.ok().and_then(|PathParameters(mut names)| names.remove("type"));
+    let mut names = names.map(|PathParameters(names)| names).unwrap_or_default();
+    if let Some(Err(unknown_view)) = names.get("view").map(|name| api.view(name)) {
+        return unknown_view;
+    }
+    let type_name = names.remove("type");
     match type_name.map(|type_name| api.model(&type_name)).transpose() {
         // A resource that does not exist supports no other method either.
         Err(unknown_type) => unknown_type,
