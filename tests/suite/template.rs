@@ -6,6 +6,7 @@ mod deployment;
 mod monitoring;
 mod operations;
 mod operator;
+mod other_table;
 mod roles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,20 +39,35 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x.
+/// The conditions of a stack that uses its own table and reads its stream.
+const CONDITIONS_OF_OWN_TABLE: [&str; 2] = ["CreatesTable", "MappingsRead"];
+
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, for a stack that uses its own table.
 fn plain(text: &str) -> Value {
-    fn of(yaml: Yaml) -> Value {
+    plain_if(text, true)
+}
+
+/// A template as by [`plain`], with a value of [`CONDITIONS_OF_OWN_TABLE`].
+fn plain_if(text: &str, owns_table: bool) -> Value {
+    fn of(yaml: Yaml, owns_table: bool) -> Value {
         match yaml {
-            Yaml::Tagged(tagged) => of(tagged.value),
-            Yaml::Sequence(elements) => elements.into_iter().map(of).collect(),
+            Yaml::Tagged(tagged) => match (tagged.tag == "If", tagged.value) {
+                (true, Yaml::Sequence(mut parts))
+                    if parts[0].as_str().is_some_and(|name| CONDITIONS_OF_OWN_TABLE.contains(&name)) =>
+                {
+                    of(parts.swap_remove(if owns_table { 1 } else { 2 }), owns_table)
+                }
+                (_, value) => of(value, owns_table),
+            },
+            Yaml::Sequence(elements) => elements.into_iter().map(|element| of(element, owns_table)).collect(),
             Yaml::Mapping(members) => {
-                let member = |(name, value): (Yaml, Yaml)| (name.as_str().unwrap_or_default().to_owned(), of(value));
-                members.into_iter().map(member).collect()
+                let name = |name: Yaml| name.as_str().unwrap_or_default().to_owned();
+                members.into_iter().map(|(key, value)| (name(key), of(value, owns_table))).collect()
             }
             scalar => serde_json::to_value(scalar).unwrap(),
         }
     }
-    of(serde_yaml_ng::from_str(text).unwrap())
+    of(serde_yaml_ng::from_str(text).unwrap(), owns_table)
 }
 
 /// The template's resources of a type, by their names.
@@ -104,6 +120,7 @@ fn mappings_have_the_settings_that_lose_no_record() {
                 (&event["Stream"], &event["StartingPosition"]),
                 (&json!("Table.StreamArn"), &json!("TRIM_HORIZON"))
             );
+            assert_eq!(event["Enabled"], "MappingsEnabled");
             // A queue would receive only the position of the records.
             assert_eq!(event["DestinationConfig"]["OnFailure"]["Type"], "S3");
         }
@@ -188,6 +205,7 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
         &["TABLE_NAME"],
         &[
             "BASE_PATH",
+            "EPOCH",
             "EVENT_TYPE_SHARDS",
             "FEED_DELAY_MS",
             "IDEMPOTENCY_TTL_HOURS",
