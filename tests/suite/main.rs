@@ -38,3 +38,4 @@ mod snapshots;
 mod template;
 mod todo;
 mod values;
+mod views;

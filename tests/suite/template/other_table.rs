@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{plain_if, read, resources, text};
+use super::{plain, plain_with_another_table, read, resources, text};
 
-/// The table's name and ARN, in the form of [`plain_if`].
+/// The table's name and ARN, in the form of [`plain_with_another_table`].
 fn name() -> Value {
     json!([1, ["/", "TableStreamArn"]])
 }
@@ -32,7 +32,7 @@ fn own_table(value: &Value, path: &str, found: &mut Vec<String>) {
 
 #[test]
 fn stack_with_another_table_refers_nowhere_to_its_own() {
-    let template = plain_if(&text(), false);
+    let template = plain_with_another_table(&text());
     assert_eq!(template["Resources"]["Table"]["Condition"], "CreatesTable");
     let mut found = Vec::new();
     for part in ["Resources", "Outputs"] {
@@ -40,13 +40,13 @@ fn stack_with_another_table_refers_nowhere_to_its_own() {
     }
     assert_eq!(found, [""; 0]);
     // With its own table, it does.
-    own_table(&super::plain(&text())["Resources"], "", &mut found);
+    own_table(&plain(&text())["Resources"], "", &mut found);
     assert!(found.len() > 8, "{found:?}");
 }
 
 #[test]
 fn stack_with_another_table_uses_the_table_of_the_given_stream() {
-    let template = plain_if(&text(), false);
+    let template = plain_with_another_table(&text());
     let all = &template["Resources"];
     for id in ["CommandHandler", "Snapshotter"] {
         assert_eq!(all[id]["Properties"]["Environment"]["Variables"]["TABLE_NAME"], name(), "{id}");
@@ -57,6 +57,8 @@ fn stack_with_another_table_uses_the_table_of_the_given_stream() {
         }
     }
     assert_eq!(all["Monitoring"]["Properties"]["Parameters"]["Table"], name());
+    let of_read_models = &all["ReadModelsStack"]["Properties"]["Parameters"];
+    assert_eq!((&of_read_models["Table"], &of_read_models["TableArn"]), (&name(), &arn()));
     assert_eq!(template["Outputs"]["TableName"]["Value"], name());
     assert_eq!(template["Outputs"]["OperatorEnvironment"]["Value"][1], json!({"UsedTable": name()}));
 
@@ -81,8 +83,9 @@ fn stack_with_another_table_uses_the_table_of_the_given_stream() {
 #[test]
 fn alarms_on_silence_do_not_ring_while_the_mappings_are_disabled_on_purpose() {
     let monitoring = read("monitoring.yaml");
-    for (reads, missing) in [(true, "breaching"), (false, "notBreaching")] {
-        let template = plain_if(&monitoring, reads);
+    for (template, missing) in
+        [(plain(&monitoring), "breaching"), (plain_with_another_table(&monitoring), "notBreaching")]
+    {
         assert_eq!(template["Conditions"]["MappingsRead"], json!(["MappingsEnabled", "true"]));
         for name in ["StreamRelaySilent", "SnapshotterSilent"] {
             assert_eq!(template["Resources"][name]["Properties"]["TreatMissingData"], missing, "{name}");

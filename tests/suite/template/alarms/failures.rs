@@ -12,9 +12,11 @@ pub(super) enum Moves {
     To(f64),
     /// Minutes since the beginning, in milliseconds: the age of a record that is not settled.
     Ages,
+    /// Minutes since the beginning, in seconds: the age of a message that is not deleted.
+    AgesInSeconds,
     Stops,
 }
-use Moves::{Ages, Stops, To};
+use Moves::{Ages, AgesInSeconds, Stops, To};
 
 pub(super) struct Failure {
     /// Its name in the table of the runbook.
@@ -30,6 +32,8 @@ impl Failure {
                 To(value) => series.replace(metric, BEGIN..END, move |_| Some(value)),
                 #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
                 Ages => series.replace(metric, BEGIN..END, |minute| Some((minute + 1 - BEGIN) as f64 * 60_000.0)),
+                #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
+                AgesInSeconds => series.replace(metric, BEGIN..END, |minute| Some((minute + 1 - BEGIN) as f64 * 60.0)),
                 Stops => series.replace(metric, BEGIN..END, |_| None),
             }
         }
@@ -46,8 +50,15 @@ const RELAY_TIME: &str = "AWS/Lambda Duration StreamRelay";
 const POLLED: [&str; 2] =
     ["AWS/Lambda PolledEventCount StreamRelayOutboxRows", "AWS/Lambda PolledEventCount SnapshotterDueEvents"];
 
+const PROJECTOR_BEHIND: &str = "AWS/SQS ApproximateAgeOfOldestMessage Changes.QueueName";
+const CHANGES_UNREAD: &str = "AWS/SQS ApproximateNumberOfMessagesVisible UnreadChanges.QueueName";
+const PROJECTOR_ERRORS: &str = "AWS/Lambda Errors Projector";
+const SUSPENDED: &str = "Daybook/${MainStack} ProjectionsSuspended";
+
 /// Metrics that have values with and without load.
-const ALWAYS: [(&str, f64); 5] = [
+const ALWAYS: [(&str, f64); 7] = [
+    (PROJECTOR_BEHIND, 0.0),
+    (CHANGES_UNREAD, 0.0),
     (POLLED[0], 60.0),
     (POLLED[1], 60.0),
     ("AWS/SQS ApproximateNumberOfMessagesVisible DeadLetterQueue", 0.0),
@@ -56,7 +67,8 @@ const ALWAYS: [(&str, f64); 5] = [
 ];
 
 /// Metrics that have values only with load.
-const WITH_LOAD: [(&str, f64); 26] = [
+const WITH_LOAD: [(&str, f64); 27] = [
+    (PROJECTOR_ERRORS, 0.0),
     ("AWS/ApiGateway Count HttpApi", 100.0),
     ("AWS/ApiGateway 5xx HttpApi", 0.0),
     ("AWS/ApiGateway Latency HttpApi", 50.0),
@@ -86,7 +98,8 @@ const WITH_LOAD: [(&str, f64); 26] = [
 ];
 
 /// Metrics that have values only in failures.
-const IN_FAILURES: [&str; 13] = [
+const IN_FAILURES: [&str; 14] = [
+    SUSPENDED,
     LOGGED,
     "MetricsNamespace MessagesDeadLettered",
     "MetricsNamespace BreakerOpened",
@@ -223,4 +236,14 @@ pub(super) const FAILURES: &[Failure] = &[
     },
     Failure { name: "a stored row cannot be read", moves: &[("MetricsNamespace RowsUnreadable", To(1.0))] },
     Failure { name: "an aggregate's state exceeds an item", moves: &[("MetricsNamespace SnapshotsTooLarge", To(1.0))] },
+    Failure {
+        name: "the projector's event source mapping is disabled or deleted, or its role may not use the tables",
+        moves: &[(PROJECTOR_BEHIND, AgesInSeconds)],
+    },
+    Failure {
+        name: "the projector crashes or times out",
+        moves: &[(PROJECTOR_ERRORS, To(10.0)), (PROJECTOR_BEHIND, AgesInSeconds)],
+    },
+    Failure { name: "an event cannot be folded into a view", moves: &[(SUSPENDED, To(1.0))] },
+    Failure { name: "the projector fails a hundred times on a message", moves: &[(CHANGES_UNREAD, To(1.0))] },
 ];
