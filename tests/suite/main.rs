@@ -17,6 +17,7 @@ mod connections;
 mod costs;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
+mod epoch;
 mod evolution;
 mod feeds;
 mod fixtures;
