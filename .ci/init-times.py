@@ -19,7 +19,12 @@ import time
 RUNS = 25
 BUDGET = 3.0
 GROSS = 6.0
-BASELINES = {"command-handler": "empty-http", "snapshotter": "empty-stream", "stream-relay": "empty-stream"}
+BASELINES = {
+    "command-handler": "empty-http",
+    "projector": "empty-stream",
+    "snapshotter": "empty-stream",
+    "stream-relay": "empty-stream",
+}
 
 
 class Services(http.server.BaseHTTPRequestHandler):
@@ -62,6 +67,7 @@ def environment(port, aws_answers):
         "AWS_ENDPOINT_URL": endpoint,
         "RUST_LOG": "info",
         "TABLE_NAME": "daybook-dev",
+        "VIEWS_TABLE_NAME": "daybook-views",
         "EVENT_BUS_NAME": "daybook",
         "EVENT_SOURCE": "com.example.daybook",
         "DLQ_URL": f"{endpoint}/000000000000/daybook-dlq",

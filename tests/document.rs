@@ -19,7 +19,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The document of the suite's aggregates.
+    /// The document of the suite's aggregates and projections.
     ///
     /// # Panics
     ///
@@ -28,7 +28,9 @@ impl Document {
         static DOCUMENT: OnceLock<Document> = OnceLock::new();
         DOCUMENT.get_or_init(|| {
             let registry = aggregates::registry().expect("the aggregates can be registered together");
-            Self { json: daybook_command_handler::openapi::document(&registry), validators: Mutex::default() }
+            let projections = projections::projections().expect("the projections can be registered together");
+            let json = daybook_command_handler::openapi::document(&registry, &projections);
+            Self { json, validators: Mutex::default() }
         })
     }
 
@@ -42,7 +44,7 @@ impl Document {
         let path = path.split('?').next().unwrap_or_default();
         let fits = |template: &str| {
             let (mut template, mut path) = (template.split('/'), path.split('/'));
-            template.by_ref().zip(path.by_ref()).all(|(expected, found)| expected == "{id}" || expected == found)
+            template.by_ref().zip(path.by_ref()).all(|(expected, found)| expected.starts_with('{') || expected == found)
                 && template.next().is_none()
                 && path.next().is_none()
         };

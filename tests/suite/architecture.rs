@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     ("daybook-stream-batch", &[]),
@@ -21,6 +21,22 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("daybook-function-runtime", &["daybook-settings"]),
     ("daybook-table", &["daybook-decider"]),
     ("daybook-event-store", &["daybook-decider", "daybook-table"]),
+    ("daybook-projection", &["daybook-decider"]),
+    ("projections", &["aggregates", "daybook-projection"]),
+    ("daybook-view-store", &["daybook-decider", "daybook-event-store", "daybook-table"]),
+    (
+        "daybook-projector",
+        &[
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-projection",
+            "daybook-settings",
+            "daybook-table",
+            "daybook-view-store",
+            "projections",
+        ],
+    ),
     (
         "daybook-command-handler",
         &[
@@ -28,8 +44,11 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",
+            "daybook-projection",
             "daybook-settings",
             "daybook-table",
+            "daybook-view-store",
+            "projections",
         ],
     ),
     (
@@ -60,17 +79,28 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "daybook-event-store",
             "daybook-function-runtime",
             "daybook-local-aws",
+            "daybook-projection",
+            "daybook-projector",
             "daybook-settings",
             "daybook-snapshotter",
             "daybook-stream-batch",
             "daybook-stream-relay",
             "daybook-table",
+            "daybook-view-store",
+            "projections",
         ],
     ),
     // Test targets may use this crate. It is listed for no other crate, so no product crate may use it.
     (
         TEST_SUPPORT,
-        &["daybook-decider", "daybook-event-store", "daybook-function-runtime", "daybook-local-aws", "daybook-table"],
+        &[
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-local-aws",
+            "daybook-table",
+            "daybook-view-store",
+        ],
     ),
     // Tests may use everything.
     ("suite-tests", &[]),
@@ -157,7 +187,7 @@ fn each_file_is_a_target_or_a_module() {
 
 #[test]
 fn kernel_depends_on_neither_aws_nor_async_crates() {
-    for name in ["daybook-decider", "aggregates"] {
+    for name in ["daybook-decider", "aggregates", "daybook-projection", "projections"] {
         for used in &dependencies()[name] {
             let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
             assert!(!foreign.iter().any(|prefix| used.starts_with(prefix)), "{name} uses {used}");
@@ -166,14 +196,14 @@ fn kernel_depends_on_neither_aws_nor_async_crates() {
 }
 
 #[test]
-fn only_the_event_store_has_a_dynamodb_client() {
+fn only_the_two_stores_have_a_dynamodb_client() {
     let owners: Vec<_> = dependencies()
         .into_iter()
         .filter(|(name, _)| !["suite-tests", TEST_SUPPORT].contains(&name.as_str()))
         .filter(|(_, uses)| uses.contains("aws-sdk-dynamodb"))
         .map(|(name, _)| name)
         .collect();
-    assert_eq!(owners, ["daybook-event-store"]);
+    assert_eq!(owners, ["daybook-event-store", "daybook-view-store"]);
 }
 
 #[test]
@@ -235,7 +265,7 @@ fn functions_have_the_same_json_features_as_the_tests() {
         all.lines().find(|line| line.starts_with("serde_json v")).unwrap().replace(" (*)", "")
     };
     let in_tests = of(&["--workspace"]);
-    for function in ["daybook-command-handler", "daybook-snapshotter", "daybook-stream-relay"] {
+    for function in ["daybook-command-handler", "daybook-projector", "daybook-snapshotter", "daybook-stream-relay"] {
         assert_eq!(of(&["--package", function, "--edges", "normal"]), in_tests, "{function}");
     }
 }

@@ -7,6 +7,7 @@ mod vault;
 
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_projection::Projections;
 use daybook_settings::Environment;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -432,7 +433,7 @@ async fn meta_is_left_out_for_a_caller_who_may_not_see_it() {
     let instance = vaults().await;
     let ann = jwt(json!({"sub": "ann", "feed": "VaultOpened"}));
     let auditor = jwt(json!({"sub": "ann", "feed": "VaultOpened", "cognito:groups": "[auditors others]"}));
-    let document = daybook_command_handler::openapi::document(&vault::registry());
+    let document = daybook_command_handler::openapi::document(&vault::registry(), &Projections::new());
     let event = &document["components"]["schemas"]["VaultOpened"];
     assert!(event["properties"]["meta"].is_object() && !event["required"].as_array().unwrap().contains(&json!("meta")));
     for (id, who, shows_meta) in [("1", &ann, false), ("2", &auditor, true)] {

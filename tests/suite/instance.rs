@@ -59,7 +59,9 @@ impl Instance {
         let environment = defaults.iter().chain(environment).copied().collect();
         let of_store = daybook_command_handler::store_settings(&environment).unwrap();
         let table = TestTable::over(engine, of_store).await;
-        Self { router: router(Api::new(registry, table.store(), settings)), table }
+        let api = Api::new(registry, table.store(), settings);
+        let api = api.with_views(projections::projections().unwrap(), table.views().await);
+        Self { router: router(api), table }
     }
 
     /// Another instance over the same table, with its own cache.

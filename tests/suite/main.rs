@@ -37,3 +37,4 @@ mod snapshots;
 mod template;
 mod todo;
 mod values;
+mod views;

@@ -9,6 +9,7 @@ use axum::http::{Method, Request};
 use daybook_command_handler::ApiSettings;
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_projection::Projections;
 use serde_json::{Value, json};
 use suite_tests::document::{Document, escaped};
 use suite_tests::{Suite, workspace};
@@ -60,8 +61,11 @@ async fn each_path_accepts_exactly_the_documented_methods() {
         let documented =
             |method: &Method| operations().any(|(of, name, _)| of == path && name == method.as_str().to_lowercase());
         for method in METHODS {
-            let response =
-                answer(&instance.router, request(method.clone(), &path.replace("{id}", "1"), &[], None)).await;
+            let response = answer(
+                &instance.router,
+                request(method.clone(), &path.replace("{id}", "1").replace("{key}", "1"), &[], None),
+            )
+            .await;
             let status = response.status().as_u16();
             assert_eq!(status != 405, documented(&method), "{method} {path}: {status}");
             if status == 405 {
@@ -206,6 +210,7 @@ async fn each_problem_is_returned_as_its_example() {
         ("UnknownEventType", get("/events?type=NothingHappened")),
         ("Forbidden", of_somebody(get("/todo"))),
         ("NotFound", get("/todo/1")),
+        ("NoSuchRow", get("/views/orders-by-day/2026-01-01")),
         ("NoSuchVersion", get("/todo/123?version=4")),
         ("MethodNotAllowed", request(Method::PUT, "/events", &[], None)),
         ("VersionConflict", post("/todo/123", &[("if-match", "\"2\"")], update("4"))),
@@ -221,7 +226,8 @@ async fn each_problem_is_returned_as_its_example() {
         ("KeyReused", post("/todo", &[key], update("other"))),
     ];
     // The others need an outage, a race or an instance of another kind; the tests of those compare them.
-    let elsewhere = ["Contended", "IfMatchRequired", "Internal", "NewerRelease", "OutcomeUnknown", "Unavailable"];
+    let elsewhere =
+        ["Behind", "Contended", "IfMatchRequired", "Internal", "NewerRelease", "OutcomeUnknown", "Unavailable"];
     let covered: BTreeSet<_> = cases.iter().map(|(kind, _)| *kind).chain(elsewhere).collect();
     let schemas = Document::get().json()["components"]["schemas"].as_object().unwrap();
     assert_eq!(covered, schemas.keys().filter_map(|name| name.strip_suffix("Problem")).collect());
@@ -341,7 +347,8 @@ impl Aggregate for LaterCounter {
 
 #[test]
 fn document_describes_any_registered_aggregate() {
-    let document = daybook_command_handler::openapi::document(&Registry::new().with::<LaterCounter>().unwrap());
+    let registry = Registry::new().with::<LaterCounter>().unwrap();
+    let document = daybook_command_handler::openapi::document(&registry, &Projections::new());
     let (paths, schemas) = (&document["paths"], &document["components"]["schemas"]);
     let examples = |call: &Value| call["requestBody"]["content"]["application/json"]["examples"].clone();
     // Without explicit examples, the simplest values are the examples.
@@ -386,7 +393,8 @@ impl Aggregate for LongCounter {
 
 #[test]
 fn command_that_the_rules_reject_is_not_an_example() {
-    let document = daybook_command_handler::openapi::document(&Registry::new().with::<LongCounter>().unwrap());
+    let registry = Registry::new().with::<LongCounter>().unwrap();
+    let document = daybook_command_handler::openapi::document(&registry, &Projections::new());
     let paths = &document["paths"];
     for (call, status) in [
         (&paths["/long-counter"]["post"], "201"),

@@ -159,6 +159,9 @@ fn api_page_describes_each_operation_of_the_document() {
         let segments: Vec<_> = path.split('/').skip(1).collect();
         let path = match segments[..] {
             ["events" | "openapi.json"] => path.clone(),
+            // Each view has paths of its own.
+            ["views", _] => "/views/{view}".to_owned(),
+            ["views", _, "{key}"] => "/views/{view}/{key}".to_owned(),
             // Each aggregate type has paths of its own.
             [_] => "/{type}".to_owned(),
             [_, "{id}", ref rest @ ..] => [&["/{type}", "{id}"], rest].concat().join("/"),

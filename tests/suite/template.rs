@@ -38,20 +38,48 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x.
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models.
 fn plain(text: &str) -> Value {
-    fn of(yaml: Yaml) -> Value {
+    Plain { read_models: false }.of(serde_yaml_ng::from_str(text).unwrap()).unwrap()
+}
+
+/// The same with read models.
+fn plain_with_read_models(text: &str) -> Value {
+    Plain { read_models: true }.of(serde_yaml_ng::from_str(text).unwrap()).unwrap()
+}
+
+struct Plain {
+    read_models: bool,
+}
+
+impl Plain {
+    /// `None` for the branch `AWS::NoValue` of a condition on read models.
+    fn of(&self, yaml: Yaml) -> Option<Value> {
         match yaml {
-            Yaml::Tagged(tagged) => of(tagged.value),
-            Yaml::Sequence(elements) => elements.into_iter().map(of).collect(),
-            Yaml::Mapping(members) => {
-                let member = |(name, value): (Yaml, Yaml)| (name.as_str().unwrap_or_default().to_owned(), of(value));
-                members.into_iter().map(member).collect()
+            Yaml::Tagged(tagged) if tagged.tag == "If" => self.branch(tagged.value),
+            Yaml::Tagged(tagged) => self.of(tagged.value),
+            Yaml::Sequence(elements) => Some(elements.into_iter().filter_map(|element| self.of(element)).collect()),
+            Yaml::Mapping(mut members) => {
+                if let Some(branches) = members.remove("Fn::If") {
+                    return self.branch(branches);
+                }
+                let member =
+                    |(name, value): (Yaml, Yaml)| Some((name.as_str().unwrap_or_default().to_owned(), self.of(value)?));
+                Some(members.into_iter().filter_map(member).collect())
             }
-            scalar => serde_json::to_value(scalar).unwrap(),
+            scalar => Some(serde_json::to_value(scalar).unwrap()),
         }
     }
-    of(serde_yaml_ng::from_str(text).unwrap())
+
+    fn branch(&self, branches: Yaml) -> Option<Value> {
+        match branches {
+            Yaml::Sequence(mut branches) if branches[0] == "HasReadModels" => {
+                let branch = branches.swap_remove(if self.read_models { 1 } else { 2 });
+                self.of(branch).filter(|value| value != "AWS::NoValue")
+            }
+            branches => self.of(branches),
+        }
+    }
 }
 
 /// The template's resources of a type, by their names.
@@ -60,6 +88,13 @@ fn resources(template: &Value, of_type: &str) -> BTreeMap<String, Value> {
     all.filter(|(_, resource)| resource["Type"] == of_type)
         .map(|(name, resource)| (name.clone(), resource.clone()))
         .collect()
+}
+
+/// The template with read models, and that of its nested stack.
+fn template_with_read_models() -> Template {
+    let mut template = Template::with_parameters(&text(), &[("ReadModels", "true")]).unwrap();
+    template.functions.extend(Template::parse(&read("read-models.yaml")).unwrap().functions);
+    template
 }
 
 fn function(id: &str) -> Function {
@@ -182,7 +217,7 @@ async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes(
 // Settings of the functions.
 
 /// The required and the optional variables of each function.
-const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
+const VARIABLES: [(&str, &[&str], &[&str]); 4] = [
     (
         "CommandHandler",
         &["TABLE_NAME"],
@@ -195,18 +230,24 @@ const VARIABLES: [(&str, &[&str], &[&str]); 3] = [
             "OUTBOX_TTL_DAYS",
             "RECORD_SOURCE_IP",
             "REQUIRE_IF_MATCH",
+            "SEEN_WAIT_MS",
             "SNAPSHOT_EVERY",
+            "VIEWS_TABLE_NAME",
         ],
     ),
+    ("Projector", &["TABLE_NAME", "VIEWS_TABLE_NAME"], &[]),
     ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
-    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &["MAX_MESSAGE_AGE_MINUTES"]),
+    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &["CHANGES_QUEUE_URL", "MAX_MESSAGE_AGE_MINUTES"]),
 ];
+
+/// The optional variables that may have any value.
+const NAMES: [&str; 2] = ["CHANGES_QUEUE_URL", "VIEWS_TABLE_NAME"];
 
 /// The variables of logs, metrics and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
     match id {
         "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
-        "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
+        "Projector" | "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
         "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
         other => panic!("no function is called {other}"),
     }
@@ -217,10 +258,17 @@ fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingE
     Ok(match id {
         "CommandHandler" => {
             let store = daybook_command_handler::store_settings(environment)?;
-            format!("{store:?} {:?}", daybook_command_handler::ApiSettings::read(environment)?)
+            let views_table = daybook_command_handler::views_table(environment);
+            format!("{store:?} {views_table:?} {:?}", daybook_command_handler::ApiSettings::read(environment)?)
+        }
+        "Projector" => {
+            format!("{} {}", environment.required("TABLE_NAME")?, daybook_projector::views_table(environment)?)
         }
         "Snapshotter" => format!("{:?}", daybook_snapshotter::store_settings(environment)?),
-        "StreamRelay" => format!("{:?}", daybook_stream_relay::RelaySettings::read(environment)?),
+        "StreamRelay" => {
+            let changes_queue = daybook_stream_relay::changes_queue(environment);
+            format!("{:?} {changes_queue:?}", daybook_stream_relay::RelaySettings::read(environment)?)
+        }
         other => panic!("no function is called {other}"),
     })
 }
@@ -228,7 +276,7 @@ fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingE
 #[test]
 fn template_sets_the_variables_that_the_functions_read() {
     for (id, required, optional) in VARIABLES {
-        let set: BTreeMap<_, _> = function(id).environment;
+        let set = template_with_read_models().functions.remove(id).unwrap().environment;
         let expected: BTreeSet<&str> = required.iter().chain(optional).chain(of_libraries(id)).copied().collect();
         assert_eq!(set.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected, "{id}");
 
@@ -252,6 +300,10 @@ fn template_sets_the_variables_that_the_functions_read() {
         }
         for name in optional {
             read_settings(id, &with(name, None)).unwrap();
+            if NAMES.contains(name) {
+                read_settings(id, &with(name, Some("odd"))).unwrap();
+                continue;
+            }
             let error = read_settings(id, &with(name, Some("odd"))).unwrap_err();
             assert!(error.to_string().starts_with(&format!("environment variable {name} is \"odd\"")), "{error}");
         }
@@ -280,7 +332,7 @@ fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
 #[test]
 fn each_variable_that_a_function_reads_is_set() {
     let mut read = BTreeSet::new();
-    for crate_name in ["command-handler", "snapshotter", "stream-relay"] {
+    for crate_name in ["command-handler", "projector", "snapshotter", "stream-relay"] {
         let path = workspace().join(format!("crates/{crate_name}/src/settings.rs"));
         let code: String = std::fs::read_to_string(path).unwrap().split_whitespace().collect();
         for getter in [".required(\"", ".optional(\"", ".number(\"", ".flag(\""] {
@@ -295,7 +347,7 @@ fn each_variable_that_a_function_reads_is_set() {
 fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
     let template = plain(&text());
     for (id, _, optional) in VARIABLES {
-        for name in optional {
+        for name in optional.iter().filter(|name| !NAMES.contains(*name)) {
             let parameter = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
             let parameter = &template["Parameters"][parameter];
             let required = ["TABLE_NAME", "EVENT_SOURCE", "EVENT_BUS_NAME", "DLQ_URL"].map(|name| (name, "deployed"));
@@ -332,22 +384,20 @@ fn each_function_is_a_binary_of_the_workspace() {
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
     let mut named = BTreeSet::new();
-    let template = plain(&text());
-    for (id, function) in self::template().functions {
-        let (metadata, properties) =
-            (&template["Resources"][&id]["Metadata"], &template["Resources"][&id]["Properties"]);
-        assert_eq!(metadata["BuildMethod"], "rust-cargolambda", "{id}");
-        for (name, value) in [("Handler", "bootstrap"), ("CodeUri", ".")] {
-            // cargo-lambda gives every binary the same name, which the runtime starts.
-            assert_eq!(
-                (&properties[name], &template["Globals"]["Function"][name]),
-                (&Value::Null, &json!(value)),
-                "{id}"
-            );
+    let (outer, nested) = (plain(&text()), plain(&read("read-models.yaml")));
+    for (id, function) in template_with_read_models().functions {
+        let template = if id == "Projector" { &nested } else { &outer };
+        let resource = &template["Resources"][&id];
+        assert_eq!(resource["Metadata"]["BuildMethod"], "rust-cargolambda", "{id}");
+        // cargo-lambda gives every binary the same name, which the runtime starts.
+        for (name, value) in [("Handler", "bootstrap"), ("CodeUri", "."), ("Runtime", "provided.al2023")] {
+            let of_all = &template["Globals"]["Function"][name];
+            let set: Vec<_> =
+                [of_all, &resource["Properties"][name]].into_iter().filter(|set| !set.is_null()).collect();
+            assert_eq!(set, [value], "{id}");
         }
         let Some(Setting::Known(binary)) = function.binary else { panic!("{id} names no binary") };
         assert!(named.insert(binary.clone()), "two functions have the binary {binary}");
     }
     assert_eq!(named, binaries);
-    assert_eq!(template["Globals"]["Function"]["Runtime"], "provided.al2023");
 }

@@ -28,6 +28,7 @@ mod error;
 mod functions;
 mod mapping_states;
 mod mapping_worker;
+mod queue_worker;
 mod servers;
 mod services;
 mod stack;

@@ -4,12 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use daybook_decider::{Model, Registry};
 use daybook_event_store::EventStore;
+use daybook_projection::Projections;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
+use daybook_view_store::ViewStore;
 
 use crate::problem::{self, Problem};
 use crate::settings::ApiSettings;
 use crate::signals;
+use crate::views::{NamedView, Views};
 
 /// The aggregates of the API, the store that they are in, and the settings.
 #[derive(Clone)]
@@ -17,6 +20,8 @@ pub struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Arc<EventStore>,
     pub(crate) settings: ApiSettings,
+    /// The read models, if there are any.
+    pub(crate) views: Option<Arc<Views>>,
     /// Whether a read needs a permission of the aggregate type. Only an operator, who can read the table, needs none.
     pub(crate) asks_for_permission: bool,
     /// The text of the OpenAPI document. The first request for it writes it, so that it does not slow down cold starts.
@@ -31,14 +36,27 @@ impl Api {
             registry: Arc::new(registry),
             store: Arc::new(store),
             settings,
+            views: None,
             asks_for_permission: true,
             document: Arc::default(),
         }
     }
 
+    /// The same API with the views of these projections in this store.
+    #[must_use]
+    pub fn with_views(self, projections: Projections, store: ViewStore) -> Self {
+        Self { views: Some(Arc::new(Views { projections, store })), ..self }
+    }
+
     /// The registered type of that name.
     pub(crate) fn model(&self, type_name: &str) -> Result<&dyn Model, Problem> {
         self.registry.get(type_name).ok_or_else(|| problem::unknown_type(type_name, &self.registry))
+    }
+
+    /// The view of that name.
+    pub(crate) fn view(&self, name: &str) -> Result<NamedView<'_>, Problem> {
+        let views = self.views.as_deref();
+        views.ok_or_else(|| problem::unknown_route(&format!("/views/{name}"))).and_then(|views| views.find(name))
     }
 
     /// The type and the key of the aggregate that a path names.

@@ -15,13 +15,21 @@ pub(crate) mod get;
 pub(crate) mod list;
 mod page;
 pub(crate) mod request_headers;
+mod seen;
 mod update;
+pub(crate) mod view_row;
+pub(crate) mod view_rows;
 mod write;
 
 use self::endpoint::Endpoint;
 
+/// The endpoints of an API with views, or without.
+pub(crate) fn served(has_views: bool) -> impl Iterator<Item = &'static Endpoint> {
+    ENDPOINTS.iter().filter(move |endpoint| has_views || !endpoint.is_about_a_view())
+}
+
 /// All endpoints.
-pub(crate) static ENDPOINTS: [Endpoint; 9] = [
+pub(crate) static ENDPOINTS: [Endpoint; 11] = [
     create::ENDPOINT,
     list::ENDPOINT,
     update::ENDPOINT,
@@ -30,5 +38,7 @@ pub(crate) static ENDPOINTS: [Endpoint; 9] = [
     commands::ENDPOINT,
     events_of_aggregate::ENDPOINT,
     events_of_type::ENDPOINT,
+    view_row::ENDPOINT,
+    view_rows::ENDPOINT,
     document::ENDPOINT,
 ];

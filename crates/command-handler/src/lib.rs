@@ -18,7 +18,8 @@
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.
 //! - `operator`: the reads for operator commands.
-//! - `api`: what the endpoints share. [`settings`]: the environment variables. `signals`: metrics, and their log lines.
+//! - `api`: what the endpoints share; `views`: the read models. [`settings`]: the environment variables. `signals`: metrics,
+//!   and their log lines.
 
 mod api;
 mod base_path;
@@ -33,8 +34,9 @@ mod response;
 mod router;
 pub mod settings;
 mod signals;
+mod views;
 
 pub use api::Api;
 pub use operator::{OperatorReads, ReadResponse};
 pub use router::router;
-pub use settings::{ApiSettings, store_settings};
+pub use settings::{ApiSettings, store_settings, views_table};

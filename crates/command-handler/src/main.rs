@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use daybook_command_handler::{Api, ApiSettings, gateway, router, store_settings};
+use daybook_command_handler::{Api, ApiSettings, gateway, router, store_settings, views_table};
 use daybook_event_store::EventStore;
 use daybook_function_runtime::Metrics;
 use daybook_settings::Environment;
+use daybook_view_store::ViewStore;
 use lambda_http::tower::ServiceExt;
 
 #[tokio::main(flavor = "current_thread")]
@@ -20,7 +21,10 @@ async fn run() -> Result<(), lambda_http::Error> {
     let config = daybook_function_runtime::aws_config_in_lambda(&environment).await?;
     let store = EventStore::new(&config, store_settings(&environment)?);
     daybook_function_runtime::log_failed_warm_up(store.warm().await);
-    let api = Api::new(aggregates::registry()?, store, settings);
+    let mut api = Api::new(aggregates::registry()?, store, settings);
+    if let Some(table_name) = views_table(&environment) {
+        api = api.with_views(projections::projections()?, ViewStore::new(&config, table_name));
+    }
     let function = gateway::function(router(api)).map_response(move |response| {
         metrics.write();
         response

@@ -5,7 +5,7 @@
 //!
 //! In reading order:
 //! - `document`: the whole document.
-//! - `operation`: an endpoint as an operation; `subject`: what it is about.
+//! - `operation`: an endpoint as an operation; `subject`, `view`: what it is about.
 //! - `problems`, `gateway`: the responses that operations share.
 //! - `headers`, `parameters`: the headers of responses, and the parameters of requests.
 //! - `schemas`, `json_schema`: the schemas.
@@ -24,5 +24,6 @@ mod problems;
 mod sample;
 mod schemas;
 mod subject;
+mod view;
 
 pub use self::document::document;

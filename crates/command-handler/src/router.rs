@@ -11,7 +11,7 @@ use lambda_http::tower::ServiceExt;
 
 use crate::api::Api;
 use crate::base_path;
-use crate::endpoints::ENDPOINTS;
+use crate::endpoints;
 use crate::endpoints::document::WriteDocument;
 use crate::endpoints::endpoint::AGGREGATE_PATH;
 use crate::openapi;
@@ -21,7 +21,8 @@ use crate::request::{PathParameters, bounds};
 
 /// The routes of all endpoints, within the bounds of every request.
 pub fn router(api: Api) -> Router {
-    let routes = ENDPOINTS.iter().fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.route()));
+    let routes = endpoints::served(api.views.is_some())
+        .fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.route()));
     let base_path = api.settings.base_path.clone();
     let routes = routes
         .fallback(async |uri: Uri| problem::unknown_route(uri.path()))
@@ -42,7 +43,11 @@ async fn method_not_allowed(
     names: Result<PathParameters<HashMap<String, String>>, Problem>,
     method: Method,
 ) -> Problem {
-    let type_name = names.ok().and_then(|PathParameters(mut names)| names.remove("type"));
+    let mut names = names.map(|PathParameters(names)| names).unwrap_or_default();
+    if let Some(Err(unknown_view)) = names.get("view").map(|name| api.view(name)) {
+        return unknown_view;
+    }
+    let type_name = names.remove("type");
     match type_name.map(|type_name| api.model(&type_name)).transpose() {
         // A resource that does not exist supports no other method either.
         Err(unknown_type) => unknown_type,

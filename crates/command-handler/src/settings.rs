@@ -19,11 +19,13 @@ pub struct ApiSettings {
     pub jwt_issuer: Option<String>,
     /// The path below which clients find the API, such as `/v1`; empty for none.
     pub base_path: String,
+    /// How long a read of a view waits for the event that it must show.
+    pub seen_wait: Duration,
 }
 
 impl ApiSettings {
     /// From `REQUIRE_IF_MATCH` and `RECORD_SOURCE_IP` (`true` or `false`; false), `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24),
-    /// `JWT_ISSUER` (an `https://` URL; none) and `BASE_PATH` (a path; empty).
+    /// `JWT_ISSUER` (an `https://` URL; none), `BASE_PATH` (a path; empty) and `SEEN_WAIT_MS` (0 to 20,000; 2,000).
     ///
     /// # Errors
     ///
@@ -36,6 +38,7 @@ impl ApiSettings {
             record_source_ip: environment.flag("RECORD_SOURCE_IP")?,
             jwt_issuer: jwt_issuer(environment)?,
             base_path: base_path(environment)?,
+            seen_wait: Duration::from_millis(environment.number("SEEN_WAIT_MS", 2_000, 0..=20_000)?),
         })
     }
 }
@@ -83,6 +86,11 @@ pub fn store_settings(environment: &Environment) -> Result<StoreSettings, Settin
         feed_delay: feed_delay(environment)?,
         ..settings
     })
+}
+
+/// The table of the views, from `VIEWS_TABLE_NAME`; `None` if there are no read models.
+pub fn views_table(environment: &Environment) -> Option<String> {
+    environment.optional("VIEWS_TABLE_NAME")
 }
 
 /// The time after which feeds contain an event, from `FEED_DELAY_MS`.

@@ -18,7 +18,7 @@ use crate::model::{
 };
 use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
-use crate::reading::{read_command, read_event, tags, unreadable};
+use crate::reading::{panicked_on, read_command, read_event, tags, unreadable};
 use crate::record::{OutboxMessage, RecordedEvent};
 
 /// Why the downcast of a state cannot fail.
@@ -263,10 +263,6 @@ fn require<A: Aggregate>(
         Authorization::Refused => Err(CommandError::Forbidden { index, command: request.command.clone() }),
         Authorization::Allowed | Authorization::Unrestricted => Ok(()),
     }
-}
-
-fn panicked_on(event: &RecordedEvent) -> impl Fn(AggregatePanic) -> UnreadableEvent {
-    move |panic| unreadable(event, UnreadableKind::Panicked, panic.to_string())
 }
 
 /// The error of a create command that decides on no event: an aggregate exists only once its stream has one.

@@ -44,5 +44,6 @@ pub use model::{
     UnreadableKind,
 };
 pub use panics::AggregatePanic;
+pub use reading::read_stored;
 pub use record::{Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};

@@ -32,7 +32,11 @@ thread_local! {
 
 /// Runs `call`, which calls an aggregate's code, and returns a panic in it as an error. `call` must own or discard
 /// everything that it changes, because a panic may leave it half changed.
-pub(crate) fn catch<T>(aggregate_type: &'static str, call: impl FnOnce() -> T) -> Result<T, AggregatePanic> {
+///
+/// # Errors
+///
+/// The panic.
+pub fn catch<T>(aggregate_type: &'static str, call: impl FnOnce() -> T) -> Result<T, AggregatePanic> {
     record_locations();
     let outer = METHOD.replace(Some(CONVERSION));
     let result = panic::catch_unwind(AssertUnwindSafe(call));
@@ -46,7 +50,7 @@ pub(crate) fn catch<T>(aggregate_type: &'static str, call: impl FnOnce() -> T) -
 }
 
 /// Calls one method of an aggregate. A panic within it is reported with the name of the method.
-pub(crate) fn calling<T>(method: &'static str, call: impl FnOnce() -> T) -> T {
+pub fn calling<T>(method: &'static str, call: impl FnOnce() -> T) -> T {
     let outer = METHOD.replace(Some(method));
     let result = call();
     METHOD.set(outer);

@@ -5,7 +5,7 @@ use schemars::Schema;
 use crate::aggregate::{Aggregate, EventType, StoredEvent};
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, CommandRequest, UnreadableEvent, UnreadableKind};
-use crate::panics::calling;
+use crate::panics::{AggregatePanic, calling, catch};
 use crate::record::RecordedEvent;
 
 /// The command at `index` of a batch. `known` are the names of the aggregate's commands.
@@ -25,6 +25,16 @@ pub(crate) fn read_command<A: Aggregate>(
 
 /// Maximum upcast steps of one event. No event has that many versions: a longer chain is a cycle.
 const MAX_UPCASTS: usize = 1_000;
+
+/// The events that a stored event is read as, in the form that this code writes, for code that knows the aggregate's
+/// types.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn read_stored<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
+    catch(A::TYPE, || read_event::<A>(event)).map_err(panicked_on(event))?
+}
 
 /// Applies all upcasts to a stored event. Returns the resulting events, in the form that this code writes.
 pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
@@ -93,6 +103,10 @@ pub(crate) fn unreadable(event: &RecordedEvent, kind: UnreadableKind, reason: St
         kind,
         reason,
     }
+}
+
+pub(crate) fn panicked_on(event: &RecordedEvent) -> impl Fn(AggregatePanic) -> UnreadableEvent {
+    move |panic| unreadable(event, UnreadableKind::Panicked, panic.to_string())
 }
 
 /// The names of an adjacently tagged enum's variants, read from its schema.

@@ -2,12 +2,14 @@
 //!
 //! Only `AWS::Serverless::Function` resources are read, with the defaults of `Globals.Function`, and of their `Events`
 //! only those of `Type: DynamoDB`. Intrinsic functions are not evaluated, except `!Ref` to a parameter with a
-//! `Default`.
+//! `Default`, and `!If` with a condition on such parameters.
 //!
 //! - `function`: the template and its functions; `stream_event`: their mappings.
 //! - `node`: values with their paths, for errors; `long_form`: the template as JSON.
+//! - `conditions`: the branches of `!If`.
 //! - `error`: errors in a template.
 
+mod conditions;
 mod error;
 mod function;
 mod long_form;

@@ -57,7 +57,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// The error of a call, after the SDK's own retries.
-    pub(crate) fn of_call<E>(doing: &'static str, error: SdkError<E>) -> Self
+    pub fn of_call<E>(doing: &'static str, error: SdkError<E>) -> Self
     where
         E: Error + ProvideErrorMetadata + Send + Sync + 'static,
     {

@@ -8,7 +8,7 @@
 //! - Within an aggregate, the times and ids of events never run backwards. An event is visible within
 //!   [`SETTLE_WRITES`] of its time, or never. Imported events are the exception: they have the times and ids of their
 //!   history.
-//! - No other crate owns a DynamoDB client.
+//! - No other crate calls its table.
 //!
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
@@ -59,6 +59,6 @@ pub use loaded::Loaded;
 pub use page::Page;
 pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
-pub use store::{EventStore, StoreSettings};
+pub use store::{EventStore, StoreSettings, dynamodb_client};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted};
 pub use unreadable_row::UnreadableRow;

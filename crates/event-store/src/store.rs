@@ -38,6 +38,14 @@ const INDEX_LAG: Duration = Duration::from_secs(3);
 /// Time limit of the warm-up: initialization must not wait for a service that does not respond.
 const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A client whose reads have time limits and are repeated.
+pub fn dynamodb_client(aws: &SdkConfig) -> Client {
+    let config = aws_sdk_dynamodb::config::Builder::from(aws)
+        .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS).with_initial_backoff(READ_BACKOFF))
+        .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build());
+    Client::from_conf(config.build())
+}
+
 /// The events and snapshots of all aggregates in one table.
 ///
 /// There is one for each process, because it holds the cache of folded states and the turns of the process's requests.
@@ -52,11 +60,7 @@ pub struct EventStore {
 impl EventStore {
     /// A store over the table that `settings` names, at the endpoint that `aws` names.
     pub fn new(aws: &SdkConfig, settings: StoreSettings) -> Self {
-        let config = aws_sdk_dynamodb::config::Builder::from(aws)
-            .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS).with_initial_backoff(READ_BACKOFF))
-            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
-            .build();
-        Self { client: Client::from_conf(config), settings, cache: Cache::default(), turns: Turns::default() }
+        Self { client: dynamodb_client(aws), settings, cache: Cache::default(), turns: Turns::default() }
     }
 
     /// The number of events after which a snapshot is due.

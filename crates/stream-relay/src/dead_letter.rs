@@ -131,7 +131,7 @@ mod tests {
             retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();
-        crate::message::gather(vec![raw], &settings).remove(0)
+        crate::message::gather(vec![raw], &settings).messages.remove(0)
     }
 
     fn record(detail: &str) -> Value {

@@ -15,6 +15,7 @@
 //!   how long failures are tolerated. `breaker`: whether failures are about single messages or about the bus.
 //! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
 //! - `put_events`: the result of each entry, from a response of EventBridge.
+//! - `doorbell`: the queue of the projector, which learns which aggregates have new events.
 //! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
 //! - `published`: the result of publishing. `signals`: its logs and metrics.
@@ -26,6 +27,7 @@ mod bus_check;
 pub mod clients;
 mod clock;
 mod dead_letter;
+mod doorbell;
 mod limits;
 mod message;
 mod published;
@@ -45,4 +47,4 @@ pub use dead_letter::DeadLetter;
 pub use message::EntryError;
 pub use relay::{Relay, RelayError};
 pub use resend::{Resend, ResendOutcome};
-pub use settings::{RelaySettings, RetryPolicy};
+pub use settings::{RelaySettings, RetryPolicy, changes_queue};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use daybook_function_runtime::{Error, Metrics, aws_config_in_lambda, handle_invocations};
 use daybook_settings::Environment;
-use daybook_stream_relay::{Relay, RelaySettings, StreamBatch, clients};
+use daybook_stream_relay::{Relay, RelaySettings, StreamBatch, changes_queue, clients};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -18,6 +18,9 @@ async fn run() -> Result<(), Error> {
     let config = aws_config_in_lambda(&environment).await?;
     let bus = clients::eventbridge(&config);
     clients::warm(&bus, &settings).await?;
-    let relay = Relay::new(bus, clients::sqs(&config), settings);
+    let mut relay = Relay::new(bus, clients::sqs(&config), settings);
+    if let Some(queue) = changes_queue(&environment) {
+        relay = relay.ringing(clients::sqs(&config), queue);
+    }
     handle_invocations(metrics, async |batch: StreamBatch, deadline| relay.handle(batch, deadline).await).await
 }

@@ -1,12 +1,12 @@
 //! A message as an entry for EventBridge, and its state while it is published.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
-use daybook_table::OutboxItem;
+use daybook_table::{AggregateKey, OutboxItem};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -68,14 +68,25 @@ impl fmt::Display for EntryError {
     }
 }
 
-/// The messages among the records, each once, in the order in which they came.
-pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Vec<PendingMessage> {
+/// What the records of a batch are about.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// The messages, each once, in the order in which they came.
+    pub(crate) messages: Vec<PendingMessage>,
+    /// The aggregates with new events, each with the records that say so.
+    pub(crate) moved: BTreeMap<AggregateKey, Vec<Coordinates>>,
+}
+
+/// Reads the records.
+pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Gathered {
+    let mut moved: BTreeMap<_, Vec<_>> = BTreeMap::new();
     let mut messages: Vec<PendingMessage> = Vec::new();
     let mut known: HashMap<[String; 3], usize> = HashMap::new();
     for raw in records {
         let (coordinates, content) = record::read(&raw);
         match content {
             Content::SomethingElse => {}
+            Content::Moved(aggregate) => moved.entry(aggregate).or_default().push(coordinates),
             Content::Unreadable(Unreadable { pk, reason }) => {
                 let error = EntryError::new("UnreadableRecord", reason);
                 messages.push(PendingMessage::new(Body::Record { raw, pk }, vec![coordinates], Some(error)));
@@ -89,7 +100,7 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> V
             },
         }
     }
-    messages
+    Gathered { messages, moved }
 }
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be

@@ -31,6 +31,8 @@ pub(crate) struct Coordinates {
 pub(crate) enum Content {
     /// A new outbox row.
     Outbox(Box<OutboxRow>),
+    /// New events of an aggregate: its metadata moved.
+    Moved(AggregateKey),
     /// Another item, or a row that was changed or deleted, for example by its TTL.
     SomethingElse,
     /// A record that cannot be read and may be a new outbox row.
@@ -63,7 +65,9 @@ pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
         }
     };
     let coordinates = coordinates(&record);
-    let content = if is_something_else(&record) {
+    let content = if let Some(aggregate) = moved_aggregate(&record) {
+        Content::Moved(aggregate)
+    } else if is_something_else(&record) {
         Content::SomethingElse
     } else {
         let pk = key(&record, attributes::PK).map(str::to_owned);
@@ -87,6 +91,12 @@ fn coordinates(record: &Value) -> Coordinates {
 
 fn seconds_since_1970(seconds: f64) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
+}
+
+/// The aggregate whose metadata the record is about, unless the metadata were deleted.
+fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
+    let is_metadata = key(record, attributes::SK) == Some(keys::METADATA) && record["eventName"] != "REMOVE";
+    if is_metadata { AggregateKey::from_pk(key(record, attributes::PK)?) } else { None }
 }
 
 /// Whether the record is certainly not a new outbox row.
@@ -192,8 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn change_of_metadata_names_its_aggregate() {
+        for name in ["INSERT", "MODIFY"] {
+            let mut record = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
+            record["eventName"] = json!(name);
+            let Content::Moved(aggregate) = read(&record).1 else { panic!("{record}") };
+            assert_eq!(aggregate.to_string(), "todo/1");
+        }
+        let mut deleted = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
+        deleted["eventName"] = json!("REMOVE");
+        assert!(matches!(read(&deleted).1, Content::SomethingElse));
+    }
+
+    #[test]
     fn other_items_and_changes_are_something_else() {
-        let sks = ["#METADATA", "EVENT#000000000001", "#SNAPSHOT", "SNAPSHOT#000000000001", "IDEMPOTENCY#k"];
+        let sks = ["EVENT#000000000001", "#SNAPSHOT", "SNAPSHOT#000000000001", "IDEMPOTENCY#k"];
         let records = sks.map(|sk| with("/dynamodb/Keys/sk/S", json!(sk))).into_iter().chain([
             with("/eventName", json!("MODIFY")),
             with("/eventName", json!("REMOVE")),

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use crate::breaker::BusMemory;
 use crate::clock::WallClock;
 use crate::dead_letter::DeadLetterQueue;
+use crate::doorbell::{Doorbell, Rung};
 use crate::limits::Limits;
-use crate::message::gather;
+use crate::message::{Gathered, gather};
 use crate::published::Published;
 use crate::publisher::Publisher;
 use crate::settings::RelaySettings;
@@ -20,6 +21,8 @@ use crate::signals;
 #[derive(Clone, Debug)]
 pub struct Relay {
     publisher: Publisher,
+    /// The queue of the projector, if there are read models.
+    doorbell: Option<Doorbell>,
     settings: RelaySettings,
 }
 
@@ -41,8 +44,16 @@ impl Relay {
         let retry = settings.retry;
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
-        let clock = WallClock::default();
-        Self { publisher: Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock }, settings }
+        let publisher =
+            Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock: WallClock::default() };
+        Self { publisher, doorbell: None, settings }
+    }
+
+    /// The relay that also tells the queue with this URL which aggregates have new events.
+    #[must_use]
+    pub fn ringing(self, queue: aws_sdk_sqs::Client, url: String) -> Self {
+        let doorbell = Some(Doorbell { client: queue, url, retry: self.settings.retry });
+        Self { doorbell, ..self }
     }
 
     /// Replaces the system's clock, which decides on the age of messages, for a simulation with a time of its own.
@@ -60,25 +71,32 @@ impl Relay {
     /// When an unsettled record cannot be reported.
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, RelayError> {
         let records = batch.records.len();
-        let messages = gather(batch.records, &self.settings);
+        let Gathered { messages, moved } = gather(batch.records, &self.settings);
         let cutoff = deadline.checked_sub(self.settings.retry.margin).unwrap_or(deadline);
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
-        let published = self.publisher.publish(messages, &mut limits, pending()).await;
-        signals::report(records, &published);
-        response(&published)
+        let ring = async {
+            match &self.doorbell {
+                Some(doorbell) if !moved.is_empty() => doorbell.ring(moved, cutoff).await,
+                _ => Rung::default(),
+            }
+        };
+        let (published, rung) = tokio::join!(self.publisher.publish(messages, &mut limits, pending()), ring);
+        signals::report(records, &published, &rung);
+        response(&published, &rung)
     }
 }
 
 /// The response with the lowest sequence number of the unsettled records.
-fn response(published: &Published) -> Result<BatchResponse, RelayError> {
+fn response(published: &Published, rung: &Rung) -> Result<BatchResponse, RelayError> {
+    let messages = published.unsettled.iter().map(|&index| &published.messages[index]);
+    let of_messages = messages.flat_map(|message| message.records.iter().map(|record| (record, message.id())));
+    let of_aggregates = rung.unsettled.iter().map(|record| (record, record.event_id.as_deref().unwrap_or("?")));
     let mut lowest: Option<&SequenceNumber> = None;
-    for message in published.unsettled.iter().map(|&index| &published.messages[index]) {
-        for record in &message.records {
-            let Some(number) = &record.sequence_number else {
-                return Err(RelayError::NoSequenceNumber { id: message.id().to_owned() });
-            };
-            lowest = Some(lowest.map_or(number, |lowest| lowest.min(number)));
-        }
+    for (record, id) in of_messages.chain(of_aggregates) {
+        let Some(number) = &record.sequence_number else {
+            return Err(RelayError::NoSequenceNumber { id: id.to_owned() });
+        };
+        lowest = Some(lowest.map_or(number, |lowest| lowest.min(number)));
     }
     Ok(lowest.cloned().map_or_else(BatchResponse::clean, BatchResponse::from_checkpoint))
 }

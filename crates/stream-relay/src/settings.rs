@@ -39,6 +39,11 @@ pub struct RetryPolicy {
     pub margin: Duration,
 }
 
+/// `CHANGES_QUEUE_URL`: the queue of the projector; `None` when there are no read models.
+pub fn changes_queue(environment: &Environment) -> Option<String> {
+    environment.optional("CHANGES_QUEUE_URL")
+}
+
 impl RelaySettings {
     /// Reads the environment.
     ///

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
+use crate::doorbell::Rung;
 use crate::message::EntryError;
 use crate::published::Published;
 
@@ -24,6 +25,8 @@ pub(crate) fn describe() {
         "MessagesUnsettled",
         "BreakerOpened",
         "TlsFailures",
+        "AggregatesRung",
+        "AggregatesUnrung",
     ] {
         describe_counter!(name, Unit::Count, "");
     }
@@ -31,7 +34,7 @@ pub(crate) fn describe() {
 }
 
 /// Logs and counts the result of an invocation.
-pub(crate) fn report(records: usize, published: &Published) {
+pub(crate) fn report(records: usize, published: &Published, rung: &Rung) {
     let Published { messages, unsettled, .. } = published;
     let ids = |indices: &BTreeSet<usize>| {
         let ids: Vec<_> = indices.iter().take(IDS_LOGGED).map(|&index| messages[index].id()).collect();
@@ -68,6 +71,8 @@ pub(crate) fn report(records: usize, published: &Published) {
         ("MessagesUnsettled", left),
         ("BreakerOpened", usize::from(published.breaker_error.is_some())),
         ("TlsFailures", published.tls_failures),
+        ("AggregatesRung", rung.aggregates),
+        ("AggregatesUnrung", rung.unsettled.len()),
     ] {
         counter!(name).increment(count as u64);
     }

@@ -148,7 +148,7 @@ pub fn gsi1pk_name(gsi1pk: &str) -> &str {
 }
 
 /// FNV-1a, 64 bits: the same on every machine and in every release, as a stored format must be.
-fn stable_hash(text: &str) -> u64 {
+pub fn stable_hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

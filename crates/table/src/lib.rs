@@ -8,11 +8,14 @@
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
 //! - [`trace`]: the format of a trace header.
+//! - [`changed`]: the messages that ring the projector.
 
 pub mod attributes;
+pub mod changed;
 pub mod items;
 pub mod keys;
 pub mod trace;
 
+pub use changed::ChangedAggregates;
 pub use items::{EventItem, IdempotencyItem, Metadata, OutboxItem, SnapshotItem, StoredText, UnreadableItem};
 pub use keys::AggregateKey;

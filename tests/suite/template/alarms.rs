@@ -20,13 +20,12 @@ use serde_json::Value;
 use self::evaluation::{Alarm, Series};
 use self::failures::{BEGIN, END, FAILURES, Failure, Moves, Tried, healthy, idle};
 use self::trials::{Observed, Trial};
-use super::monitoring::templates;
+use super::monitoring::{all_templates, templates};
 use super::{plain, read, resources, text};
 
 /// The alarms that notify, by their section in the runbook.
 fn alarms() -> BTreeMap<String, Alarm> {
-    let (outer, nested) = templates();
-    let all = [outer, nested].map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
+    let all = all_templates().map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
     let notifying = all.into_iter().flatten().filter(|alarm| alarm["Properties"].get("AlarmActions").is_some());
     notifying.map(|alarm| Alarm::read(&alarm["Properties"])).map(|alarm| (alarm.section.clone(), alarm)).collect()
 }
@@ -78,7 +77,7 @@ fn is_as_assumed(failure: &Failure, metric: &str, observed: Option<f64>) -> bool
     let moves = failure.moves.iter().find(|(name, _)| *name == metric).map(|(_, moves)| moves);
     match (moves, failure.without().value(metric, BEGIN + 1), observed) {
         (Some(Moves::Stops), _, observed) => observed.is_none(),
-        (Some(Moves::Ages), _, observed) => observed.is_some_and(|age| age > 0.0),
+        (Some(Moves::Ages | Moves::AgesInSeconds), _, observed) => observed.is_some_and(|age| age > 0.0),
         (Some(Moves::To(value) | Moves::AtFirst(value)), _, observed) => observed.is_some_and(|it| it >= *value),
         (None, None, observed) => observed.is_none(),
         (None, Some(usual), Some(observed)) if is_time => observed <= usual,
@@ -160,8 +159,7 @@ fn second_dead_letter_message_rings_again() {
 
 #[test]
 fn each_alarm_notifies_when_it_ends() {
-    let (outer, nested) = templates();
-    for template in [outer, nested] {
+    for template in all_templates() {
         for (name, alarm) in resources(&template, "AWS::CloudWatch::Alarm") {
             let properties = &alarm["Properties"];
             // An arrival has no end.
@@ -198,4 +196,7 @@ fn costs_page_counts_the_metrics_of_the_alarms() {
     let count: usize = all.into_iter().flatten().map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
     let page = read("docs/deploy.md");
     assert!(page.contains(&format!("{count} metrics under alarms cost 0.10 each")), "{count} metrics are under alarms");
+    let of_read_models = resources(&plain(&read("read-models.yaml")), "AWS::CloudWatch::Alarm");
+    let count: usize = of_read_models.values().map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
+    assert!(read("docs/read-models.md").contains(&format!("{count} metrics under alarms")), "{count} are under alarms");
 }

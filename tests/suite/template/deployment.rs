@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{plain, read, resources, text};
+use super::{plain, plain_with_read_models, read, resources, text};
 
 fn account() -> Value {
     plain(&read(".github/aws.yaml"))
@@ -121,13 +121,14 @@ fn deployment_roles_give_permissions_only_within_the_boundary() {
 
 #[test]
 fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
-    let template = plain(&text());
+    let templates = [plain_with_read_models(&text()), plain(&read("read-models.yaml"))];
     let allowed: BTreeSet<_> = statements(&account()["Resources"]["Boundary"]["Properties"]["PolicyDocument"])
         .flat_map(|one| one.actions)
         .collect();
-    let policies = resources(&template, "AWS::IAM::ManagedPolicy").into_values();
-    let managed = policies.map(|policy| policy["Properties"]["PolicyDocument"].clone());
-    let roles = resources(&template, "AWS::IAM::Role");
+    let all = |of_type: &str| templates.each_ref().map(|template| resources(template, of_type)).into_iter().flatten();
+    let policies = all("AWS::IAM::ManagedPolicy");
+    let managed = policies.map(|(_, policy)| policy["Properties"]["PolicyDocument"].clone());
+    let roles: BTreeMap<_, _> = all("AWS::IAM::Role").collect();
     let inline = roles.values().filter_map(|role| role["Properties"]["Policies"].as_array()).flatten();
     let inline = inline.map(|policy| policy["PolicyDocument"].clone());
     let granted: BTreeSet<_> = inline
@@ -146,7 +147,8 @@ fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
 fn each_role_of_the_stack_has_the_boundary() {
     let template = plain(&text());
     let boundary = json!(["HasBoundary", "PermissionsBoundary", "AWS::NoValue"]);
-    for (name, role) in resources(&template, "AWS::IAM::Role") {
+    let of_read_models = resources(&plain(&read("read-models.yaml")), "AWS::IAM::Role");
+    for (name, role) in resources(&template, "AWS::IAM::Role").into_iter().chain(of_read_models) {
         assert_eq!(role["Properties"]["PermissionsBoundary"], boundary, "{name}");
     }
     // Without these, SAM would create roles without a boundary.

@@ -9,22 +9,30 @@ use super::{plain, read, resources, text};
 
 const ALARM: &str = "AWS::CloudWatch::Alarm";
 
-/// The template with the functions, and the template of the nested stack.
+/// The template with the functions, and the template of the nested stack of alarms.
 pub(super) fn templates() -> (Value, Value) {
     let outer = plain(&text());
     let nested = plain(&nested_text(&outer));
     (outer, nested)
 }
 
+/// All templates of the stack, with read models.
+pub(super) fn all_templates() -> [Value; 3] {
+    let (outer, nested) = templates();
+    [outer, nested, plain(&read("read-models.yaml"))]
+}
+
 fn nested_text(outer: &Value) -> String {
     let stacks = resources(outer, "AWS::CloudFormation::Stack");
-    assert_eq!(stacks.keys().collect::<Vec<_>>(), ["Monitoring"]);
+    assert_eq!(stacks.keys().collect::<Vec<_>>(), ["Monitoring", "ReadModelsStack"]);
+    assert_eq!(stacks["ReadModelsStack"]["Condition"], "HasReadModels");
+    assert_eq!(stacks["ReadModelsStack"]["Properties"]["TemplateURL"], "read-models.yaml");
     read(stacks["Monitoring"]["Properties"]["TemplateURL"].as_str().unwrap())
 }
 
-/// The values of the nested stack's parameters.
-fn passed(outer: &Value) -> BTreeMap<&str, &str> {
-    let values = outer["Resources"]["Monitoring"]["Properties"]["Parameters"].as_object().unwrap();
+/// The values of a nested stack's parameters.
+fn passed<'a>(outer: &'a Value, stack: &str) -> BTreeMap<&'a str, &'a str> {
+    let values = outer["Resources"][stack]["Properties"]["Parameters"].as_object().unwrap();
     values.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())).collect()
 }
 
@@ -32,20 +40,26 @@ fn passed(outer: &Value) -> BTreeMap<&str, &str> {
 
 #[test]
 fn nested_stack_gets_each_parameter_that_it_declares() {
-    let (outer, nested) = templates();
-    let passed = passed(&outer);
-    let declared = nested["Parameters"].as_object().unwrap();
-    assert_eq!(passed.keys().copied().collect::<Vec<_>>(), declared.keys().collect::<Vec<_>>());
-    for (name, parameter) in declared {
-        // A default would hide a missing value.
-        assert!(parameter.get("Default").is_none(), "{name} has a default");
+    let [outer, monitoring, read_models] = all_templates();
+    for (stack, nested) in [("Monitoring", monitoring), ("ReadModelsStack", read_models)] {
+        let passed = passed(&outer, stack);
+        let declared = nested["Parameters"].as_object().unwrap();
+        assert_eq!(
+            passed.keys().copied().collect::<BTreeSet<_>>(),
+            declared.keys().map(String::as_str).collect::<BTreeSet<_>>()
+        );
+        for (name, parameter) in declared {
+            // A default would hide a missing value.
+            assert!(parameter.get("Default").is_none(), "{name} has a default");
+        }
     }
     let namespaces = ["CommandHandler", "StreamRelay", "Snapshotter"].map(|id| {
         outer["Resources"][id]["Properties"]["Environment"]["Variables"]["METRICS_NAMESPACE"].as_str().unwrap()
     });
-    for (name, value) in passed {
+    for (name, value) in passed(&outer, "Monitoring").into_iter().chain(passed(&outer, "ReadModelsStack")) {
         match name {
-            "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
+            "MainStack" | "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
+            "TableArn" => assert_eq!(value, "Table.Arn"),
             "MetricsNamespace" => assert_eq!(namespaces, [value, value, value]),
             // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
@@ -120,9 +134,10 @@ const FORMER_NAMES: [&str; 17] = [
 
 #[test]
 fn alarms_moved_to_the_nested_stack_have_new_names() {
-    let (outer, nested) = templates();
+    let [outer, nested, read_models] = all_templates();
     let mut names = BTreeSet::new();
-    for (template, prefix) in [(&outer, "${AWS::StackName}"), (&nested, "${MonitoredStack}")] {
+    let prefixes = ["${AWS::StackName}", "${MonitoredStack}", "${MainStack}"];
+    for (template, prefix) in [&outer, &nested, &read_models].into_iter().zip(prefixes) {
         for (id, resource) in template["Resources"].as_object().unwrap() {
             let Some(name) = ["AlarmName", "DashboardName"].into_iter().find_map(|it| resource["Properties"].get(it))
             else {
@@ -156,11 +171,13 @@ fn lacking(section: &str) -> Option<&'static str> {
 
 #[test]
 fn each_alarm_is_documented_shown_and_notifies() {
-    let (outer, nested) = templates();
-    let passed = passed(&outer);
+    let [outer, nested, read_models] = all_templates();
+    let passed = passed(&outer, "Monitoring");
     let of_stack = |template, prefix| resources(template, ALARM).into_iter().map(move |alarm| (prefix, alarm));
-    let alarms: Vec<_> =
-        of_stack(&outer, "${AWS::StackName}-").chain(of_stack(&nested, "${MonitoredStack}-")).collect();
+    let alarms: Vec<_> = of_stack(&outer, "${AWS::StackName}-")
+        .chain(of_stack(&nested, "${MonitoredStack}-"))
+        .chain(of_stack(&read_models, "${MainStack}-"))
+        .collect();
     assert!(alarms.len() > 15, "{}", alarms.len());
     let runbook = read("docs/runbook.md");
     // A chapter's heading ends its last section.
@@ -184,6 +201,10 @@ fn each_alarm_is_documented_shown_and_notifies() {
             // The topic, or the parameter of that name.
             assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
             assert_eq!(alarm_name, section, "{name}");
+            if *prefix == "${MainStack}-" {
+                // The dashboard is that of a stack without read models too.
+                continue;
+            }
             let arn = format!("{name}.Arn");
             let shown = if passed.get(name.as_str()) == Some(&arn.as_str()) { name } else { &arn };
             assert!(dashboard.contains(&format!("\"${{{shown}}}\"")), "{name} is not on the dashboard");
@@ -199,14 +220,14 @@ fn each_alarm_is_documented_shown_and_notifies() {
 
 #[test]
 fn each_monitored_metric_is_emitted() {
-    let (outer, nested) = templates();
+    let [outer, nested, read_models] = all_templates();
     // On the dashboard, "." stands for the namespace of the preceding metric. So each name follows a namespace, or is
     // in the list that begins with one.
     let text = nested_text(&outer);
     let lists = text.split("[\"${MetricsNamespace}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
     let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));
-    let alarms = resources(&outer, ALARM).into_values().chain(resources(&nested, ALARM).into_values());
-    let namespaces = ["Daybook/${AWS::StackName}", "MetricsNamespace"];
+    let alarms = [&outer, &nested, &read_models].into_iter().flat_map(|it| resources(it, ALARM).into_values());
+    let namespaces = ["Daybook/${AWS::StackName}", "MetricsNamespace", "Daybook/${MainStack}"];
     let metrics = alarms.flat_map(|alarm| {
         let of_math = alarm["Properties"]["Metrics"].as_array().into_iter().flatten();
         let of_math: Vec<_> = of_math.map(|metric| metric["MetricStat"]["Metric"].clone()).collect();
@@ -218,9 +239,9 @@ fn each_monitored_metric_is_emitted() {
         .chain(alarmed.map(|metric| metric["MetricName"].as_str().unwrap().to_owned()))
         .filter(|name| name != "Maximum")
         .collect();
-    let code = ["command-handler/src/signals.rs", "stream-relay/src/signals.rs", "snapshotter/src/handler.rs"]
-        .map(|file| read(&format!("crates/{file}")))
-        .concat();
+    let emitting =
+        ["command-handler/src/signals", "stream-relay/src/signals", "snapshotter/src/handler", "projector/src/handler"];
+    let code = emitting.map(|file| format!("{file}.rs")).map(|file| read(&format!("crates/{file}"))).concat();
     let filters = resources(&nested, "AWS::Logs::MetricFilter").into_values();
     let filtered: Vec<_> =
         filters.map(|filter| filter["Properties"]["MetricTransformations"][0]["MetricName"].clone()).collect();

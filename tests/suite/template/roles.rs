@@ -13,7 +13,7 @@ use daybook_test_support::table::TestTable;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{plain, text};
+use super::{plain, plain_with_read_models, read, text};
 use crate::fixtures;
 
 /// The permissions of each function's role: actions, resource and condition.
@@ -71,6 +71,38 @@ const GRANTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
+/// The further permissions of each function's role with read models.
+const GRANTS_WITH_READ_MODELS: [(&str, &[&str]); 4] = [
+    (
+        "CommandHandler",
+        &[
+            "dynamodb:BatchGetItem on ReadModelsStack.Outputs.ViewsTableArn",
+            "dynamodb:GetItem on ReadModelsStack.Outputs.ViewsTableArn",
+            "dynamodb:Query on ReadModelsStack.Outputs.ViewsTableArn",
+        ],
+    ),
+    ("Snapshotter", &[]),
+    ("StreamRelay", &["sqs:SendMessage on ReadModelsStack.Outputs.ChangesQueueArn"]),
+    (
+        "Projector",
+        &[
+            "dynamodb:BatchGetItem on Views.Arn",
+            "dynamodb:ConditionCheckItem on Views.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:DeleteItem on Views.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:GetItem on TableArn",
+            "dynamodb:PutItem on Views.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:Query on TableArn",
+            "logs:CreateLogStream on ProjectorLogs.Arn",
+            "logs:PutLogEvents on ProjectorLogs.Arn",
+            "sqs:DeleteMessage on Changes.Arn",
+            "sqs:GetQueueAttributes on Changes.Arn",
+            "sqs:ReceiveMessage on Changes.Arn",
+            "xray:PutTelemetryRecords on *",
+            "xray:PutTraceSegments on *",
+        ],
+    ),
+];
+
 /// Actions that IAM does not tie to a resource.
 const WITHOUT_RESOURCE: [&str; 3] = ["dynamodb:ListStreams", "xray:PutTelemetryRecords", "xray:PutTraceSegments"];
 
@@ -99,29 +131,42 @@ fn statements(template: &Value, id: &str) -> Vec<Value> {
     inline.chain(managed).flat_map(|document| document["Statement"].as_array().unwrap().clone()).collect()
 }
 
+/// The permissions that the role of a function has.
+fn granted(template: &Value, id: &str) -> BTreeSet<String> {
+    let mut granted = BTreeSet::new();
+    for statement in statements(template, id) {
+        assert_eq!(statement["Effect"], "Allow", "{id}");
+        let condition: Vec<String> = statement["Condition"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .flat_map(|(operator, keys)| {
+                keys.as_object().unwrap().iter().map(move |(key, value)| (operator, key, value))
+            })
+            .map(|(operator, key, value)| format!("{operator} {key} {}", texts(value).join(" or ")))
+            .collect();
+        let condition = if condition.is_empty() { String::new() } else { format!(" if {}", condition.join(" and ")) };
+        for action in texts(&statement["Action"]) {
+            granted.insert(format!("{action} on {}{condition}", texts(&statement["Resource"]).join(", ")));
+        }
+    }
+    granted
+}
+
 #[test]
 fn each_role_grants_exactly_the_listed_permissions() {
     let template = plain(&text());
     for (id, expected) in GRANTS {
-        let mut granted = BTreeSet::new();
-        for statement in statements(&template, id) {
-            assert_eq!(statement["Effect"], "Allow", "{id}");
-            let condition: Vec<String> = statement["Condition"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .flat_map(|(operator, keys)| {
-                    keys.as_object().unwrap().iter().map(move |(key, value)| (operator, key, value))
-                })
-                .map(|(operator, key, value)| format!("{operator} {key} {}", texts(value).join(" or ")))
-                .collect();
-            let condition =
-                if condition.is_empty() { String::new() } else { format!(" if {}", condition.join(" and ")) };
-            for action in texts(&statement["Action"]) {
-                granted.insert(format!("{action} on {}{condition}", texts(&statement["Resource"]).join(", ")));
-            }
-        }
-        assert_eq!(granted, expected.iter().map(|&grant| grant.to_owned()).collect(), "{id}");
+        assert_eq!(granted(&template, id), expected.iter().map(|&grant| grant.to_owned()).collect(), "{id}");
+    }
+    let (with_read_models, mut nested) = (plain_with_read_models(&text()), plain(&read("read-models.yaml")));
+    // The policy is a parameter of the nested stack.
+    nested["Resources"]["SendTraces"] = template["Resources"]["SendTraces"].clone();
+    for (id, expected) in GRANTS_WITH_READ_MODELS {
+        let without = GRANTS.iter().find(|(other, _)| *other == id).map_or(&[] as &[_], |(_, grants)| *grants);
+        let expected = without.iter().chain(expected).map(|&grant| grant.to_owned()).collect();
+        let template = if id == "Projector" { &nested } else { &with_read_models };
+        assert_eq!(granted(template, id), expected, "{id}");
     }
 }
 
@@ -135,9 +180,10 @@ fn each_wildcard_in_a_role_has_a_reason() {
             _ => {}
         }
     }
-    let template = plain(&text());
+    let (template, read_models) = (plain_with_read_models(&text()), plain(&read("read-models.yaml")));
     let mut statements = Vec::new();
     walk(&template["Resources"], &mut statements);
+    walk(&read_models["Resources"], &mut statements);
     assert!(statements.len() > 10);
     for statement in statements.into_iter().filter(|statement| statement["Effect"] == "Allow") {
         assert!(statement.get("NotAction").is_none() && statement.get("NotResource").is_none(), "{statement}");

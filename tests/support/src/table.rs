@@ -7,11 +7,15 @@ use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::AggregateKey;
+use daybook_view_store::ViewStore;
 
 use crate::row::{Item, text};
 
 /// The name of the tests' tables.
 pub const TABLE: &str = "daybook-test";
+
+/// The name of the tests' views tables.
+pub const VIEWS_TABLE: &str = "daybook-test-views";
 
 /// The default settings of production, for the table of a test.
 pub fn settings() -> StoreSettings {
@@ -62,6 +66,17 @@ impl TestTable {
     /// A store with an empty cache, whose calls the proxy neither records nor fails.
     pub fn direct_store(&self) -> EventStore {
         EventStore::new(&aws_config_at(self.engine.url()), self.settings.clone())
+    }
+
+    /// A view store whose calls go through the proxy. Creates its table if it does not exist.
+    pub async fn views(&self) -> ViewStore {
+        self.direct_views().create_table().await.unwrap();
+        ViewStore::new(&aws_config_at(self.proxy.url()), VIEWS_TABLE)
+    }
+
+    /// A view store whose calls the proxy neither records nor fails.
+    pub fn direct_views(&self) -> ViewStore {
+        ViewStore::new(&aws_config_at(self.engine.url()), VIEWS_TABLE)
     }
 
     /// The names of the calls since they were last taken, in alphabetical order, because concurrent calls arrive in any.

@@ -11,7 +11,7 @@ use super::error::DevError;
 const TABLE_NAME: &str = "daybook-dev";
 
 /// The function of a template that runs a binary, and its environment. A variable of this process overrides the
-/// template's. Feeds hold back no events, because the stack has one clock.
+/// template's. Feeds hold back no events, because the stack has one clock. The stack has read models.
 pub(super) fn function<'a>(
     template: &'a Template,
     binary: &'static str,
@@ -22,11 +22,18 @@ pub(super) fn function<'a>(
     let process = Environment::of_process();
     let variable = |(name, setting): (&String, &Setting)| {
         let of_template = if let Setting::Known(value) = setting { Some(value.clone()) } else { None };
-        let of_local_stack = (name == "FEED_DELAY_MS").then(|| "0".to_owned());
+        let of_local_stack = match name.as_str() {
+            "FEED_DELAY_MS" => Some("0".to_owned()),
+            _ => None,
+        };
         let of_stack = match name.as_str() {
             "TABLE_NAME" => Some(TABLE_NAME.to_owned()),
             "EVENT_BUS_NAME" => Some("daybook".to_owned()),
+            "VIEWS_TABLE_NAME" => Some(format!("{TABLE_NAME}-views")),
             "DLQ_URL" => Some(format!("{}/000000000000/daybook-dlq", sqs.endpoint_url().unwrap_or_default())),
+            "CHANGES_QUEUE_URL" => {
+                Some(format!("{}/000000000000/daybook-changes", sqs.endpoint_url().unwrap_or_default()))
+            }
             _ => None,
         };
         Some((name.clone(), process.optional(name).or(of_local_stack).or(of_template).or(of_stack)?))

@@ -37,6 +37,9 @@ pub enum DevError {
     /// The aggregates cannot be registered.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
+    /// The projections cannot be registered.
+    #[error(transparent)]
+    Projections(#[from] daybook_projection::ProjectionRegistrationError),
     /// A port is in use.
     #[error("cannot listen on {address}; choose another port with {option}")]
     Listen {

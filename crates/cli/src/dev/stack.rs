@@ -8,14 +8,16 @@ use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::middleware;
 use daybook_command_handler::{Api, ApiSettings};
 use daybook_event_source_mapping::Template;
-use daybook_event_store::EventStore;
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
+use daybook_projector::Projector;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::{Relay, RelaySettings, clients};
+use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
+use daybook_view_store::ViewStore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,12 +30,16 @@ use super::error::DevError;
 use super::functions::StreamFunction;
 use super::mapping_states::MappingStates;
 use super::mapping_worker::MappingWorker;
+use super::queue_worker::QueueWorker;
 use super::servers::{listen, read_whole};
 use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
 use super::{endpoints, environment};
+
+/// The parameter of the template that turns on read models, which the stack always has.
+const READ_MODELS: (&str, &str) = ("ReadModels", "true");
 
 /// How long requests and invocations may continue after the stop.
 const GRACE: Duration = Duration::from_secs(1);
@@ -74,7 +80,12 @@ impl Stack {
         let workers =
             start_stream_functions(&template, &services, &dynamodb, &table_name, &reports, &stop_signal).await?;
 
-        let api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
+        let mut api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
+        if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
+            let views = ViewStore::new(&dynamodb, views_table);
+            views.create_table().await?;
+            api = api.with_views(projections::projections()?, views);
+        }
         let api = daybook_command_handler::router(api)
             .layer(middleware::from_fn(identify))
             .layer(middleware::from_fn_with_state(meter.clone(), count_request));
@@ -135,10 +146,39 @@ impl Stack {
     }
 }
 
+/// The worker that projects the changes in the queue. Creates the views table if it does not exist.
+async fn projector(
+    template: &Template,
+    services: &Services,
+    queue: String,
+    stop: &StopSignal,
+) -> Result<QueueWorker, DevError> {
+    let (function, environment) = environment::function(template, "projector", &services.sqs)?;
+    let events = EventStore::new(&services.dynamodb, StoreSettings::new(environment.required("TABLE_NAME")?));
+    let views = ViewStore::new(&services.dynamodb, daybook_projector::views_table(&environment)?);
+    views.create_table().await?;
+    Ok(QueueWorker {
+        projector: Arc::new(Projector::new(projections::projections()?, events, views)),
+        timeout: function.timeout,
+        sqs: aws_sdk_sqs::Client::new(&services.sqs),
+        url: queue,
+        stop: stop.clone(),
+    })
+}
+
 fn read_template(path: &Path) -> Result<Template, DevError> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|source| DevError::ReadTemplate { path: path.to_owned(), source })?;
-    Ok(Template::parse(&text)?)
+    let read = |path: &Path| {
+        let text = std::fs::read_to_string(path);
+        text.map_err(|source| DevError::ReadTemplate { path: path.to_owned(), source })
+    };
+    // A project without read models has no such file.
+    let read_models = path.with_file_name("read-models.yaml");
+    if !read_models.exists() {
+        return Ok(Template::parse(&read(path)?)?);
+    }
+    let mut template = Template::with_parameters(&read(path)?, &[READ_MODELS])?;
+    template.functions.extend(Template::parse(&read(&read_models)?)?.functions);
+    Ok(template)
 }
 
 /// Creates the table if it does not exist. Returns the store of the API over it.
@@ -180,13 +220,18 @@ async fn start_stream_functions(
     let eventbridge = clients::eventbridge(&services.eventbridge);
     // Only an external service can lack the bus.
     clients::warm(&eventbridge, &settings).await?;
-    let relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
+    let mut relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
+    let mut workers = JoinSet::new();
+    if let Some(queue) = changes_queue(&environment) {
+        services.bus.create_work_queue(&queue);
+        workers.spawn(projector(template, services, queue.clone(), stop).await?.run());
+        relay_function = relay_function.ringing(clients::sqs(&services.sqs), queue);
+    }
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;
     let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(dynamodb, settings));
 
     let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
-    let mut workers = JoinSet::new();
     let mut readers = Vec::new();
     for (declared, function) in [
         (relay, StreamFunction::Relay(Arc::new(relay_function))),

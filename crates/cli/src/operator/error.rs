@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use daybook_decider::RegistrationError;
 use daybook_event_store::StoreError;
+use daybook_projection::ProjectionRegistrationError;
 use daybook_settings::SettingError;
 use daybook_stream_relay::NoSuchBus;
 
@@ -25,6 +26,9 @@ pub enum OperatorError {
     /// The aggregates cannot be registered.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
+    /// The projections cannot be registered.
+    #[error(transparent)]
+    Projections(#[from] ProjectionRegistrationError),
     /// The table cannot be read or written.
     #[error("{doing}")]
     Store {
@@ -122,6 +126,7 @@ impl OperatorError {
         match self {
             Self::Usage(_) | Self::Setting { .. } => 2,
             Self::Registration(_)
+            | Self::Projections(_)
             | Self::Store { .. }
             | Self::Read { .. }
             | Self::MissingTable { .. }

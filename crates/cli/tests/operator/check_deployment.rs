@@ -336,21 +336,33 @@ async fn event_source_mappings_must_be_those_of_the_template() {
     let stack = local_stack().await;
     let template = include_str!("../../../../template.yaml");
     let patterns: Vec<_> = template.lines().filter_map(|line| line.trim().strip_prefix("- Pattern: ")).collect();
-    let mapping = |pattern: &&str| {
+    let [outbox, metadata, due]: [&str; 3] = patterns.try_into().unwrap();
+    let mapping = |patterns: &[&str]| {
+        let filters: Vec<_> = patterns.iter().map(|pattern| json!({"Pattern": pattern.trim_matches('\'')})).collect();
         json!({
-            "State": "Enabled", "FilterCriteria": {"Filters": [{"Pattern": pattern.trim_matches('\'')}]},
+            "State": "Enabled", "FilterCriteria": {"Filters": filters},
             "MaximumRetryAttempts": -1, "MaximumRecordAgeInSeconds": 82800,
             "FunctionResponseTypes": ["ReportBatchItemFailures"],
             "DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::discarded"}},
         })
     };
-    let mappings: Value = patterns.iter().map(mapping).collect();
-    let line = async |mappings: &Value, exit| {
+    let mappings = json!([mapping(&[outbox]), mapping(&[due])]);
+    let with_views = json!([mapping(&[outbox, metadata]), mapping(&[due])]);
+    let line_with = async |mappings: &Value, others: &[(&'static str, &str)], exit| {
         let service = returning(json!({ "EventSourceMappings": mappings })).await;
-        line_of(&stack, &[("AWS_ENDPOINT_URL_LAMBDA", service.url())], "event-source-mappings", exit).await
+        let settings = [others, &[("AWS_ENDPOINT_URL_LAMBDA", service.url())]].concat();
+        line_of(&stack, &settings, "event-source-mappings", exit).await
     };
-    let seen = line(&mappings, Exit::Clean).await;
-    assert!(seen.starts_with("as-expected event-source-mappings: Enabled, filter "), "{seen}");
+    let line = async |mappings: &Value, exit| line_with(mappings, &[], exit).await;
+    let views: &[(&str, &str)] = &[("VIEWS_TABLE_NAME", "views")];
+    for (mappings, others) in [(&mappings, &[] as &[_]), (&with_views, views)] {
+        let seen = line_with(mappings, others, Exit::Clean).await;
+        assert!(seen.starts_with("as-expected event-source-mappings: Enabled, filter "), "{seen}");
+    }
+    for (mappings, others) in [(&mappings, views), (&with_views, &[])] {
+        let seen = line_with(mappings, others, Exit::Findings).await;
+        assert!(seen.starts_with("differs event-source-mappings: "), "{seen}");
+    }
     for (pointer, value) in [
         ("/0/FilterCriteria/Filters/0/Pattern", json!("{}")),
         ("/0/State", json!("Disabled")),

@@ -6,6 +6,7 @@ use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use daybook_decider::Registry;
+use daybook_projection::Projections;
 use serde_json::Value;
 
 use super::endpoint::{Endpoint, Success};
@@ -33,7 +34,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
 
 /// The function that writes the document. The router passes it to this endpoint: an import would be circular, because
 /// the document describes this endpoint too.
-pub(crate) type WriteDocument = fn(&Registry) -> Value;
+pub(crate) type WriteDocument = fn(&Registry, &Projections) -> Value;
 
 async fn document(
     State(api): State<Api>,
@@ -41,7 +42,9 @@ async fn document(
     _: QueryParameters<NoQuery>,
 ) -> Response {
     let text = api.document.get_or_init(|| {
-        let mut document = write(&api.registry);
+        let none = Projections::default();
+        let projections = api.views.as_ref().map_or(&none, |views| &views.projections);
+        let mut document = write(&api.registry, projections);
         if !api.settings.base_path.is_empty() {
             document["servers"][0]["url"] = api.settings.base_path.as_str().into();
         }

@@ -12,6 +12,12 @@ use crate::problem::ProblemType;
 /// The path of an aggregate. The methods that it supports depend on the commands of its type.
 pub(crate) const AGGREGATE_PATH: &str = "/{type}/{id}";
 
+/// The path of a view.
+pub(crate) const VIEW_PATH: &str = "/views/{view}";
+
+/// The path of a row. A key may contain slashes: API Gateway decodes those that a client has encoded.
+pub(crate) const ROW_PATH: &str = "/views/{view}/{*key}";
+
 pub(crate) struct Endpoint {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
@@ -45,6 +51,11 @@ impl Endpoint {
     pub(crate) fn is_about_a_type(&self) -> bool {
         self.path.starts_with("/{type}")
     }
+
+    /// Whether it is about one view.
+    pub(crate) fn is_about_a_view(&self) -> bool {
+        self.path.starts_with(VIEW_PATH)
+    }
 }
 
 /// The body of a request.
@@ -71,13 +82,17 @@ pub(crate) enum Success {
     EventPage,
     AggregatePage,
     FeedPage,
+    Row,
+    /// The caller has the row already.
+    RowNotModified,
+    RowPage,
     OpenApi,
 }
 
 impl Success {
     /// The status, the description, and the headers, each with whether it is always present.
     pub(crate) fn described(self) -> (StatusCode, &'static str, &'static [(ResponseHeader, bool)]) {
-        use ResponseHeader::{ETag, IdempotencyReplayed, Link, Location};
+        use ResponseHeader::{ETag, IdempotencyReplayed, Link, Location, RowETag};
         match self {
             Self::Created => {
                 let headers = &[(ETag, true), (Location, true), (IdempotencyReplayed, false)];
@@ -88,7 +103,13 @@ impl Success {
             Self::NotModified => {
                 (StatusCode::NOT_MODIFIED, "The `ETag` is one of those in `If-None-Match`.", &[(ETag, true)])
             }
-            Self::EventPage | Self::AggregatePage | Self::FeedPage => (StatusCode::OK, "A page.", &[(Link, false)]),
+            Self::EventPage | Self::AggregatePage | Self::FeedPage | Self::RowPage => {
+                (StatusCode::OK, "A page.", &[(Link, false)])
+            }
+            Self::Row => (StatusCode::OK, "The row.", &[(RowETag, true)]),
+            Self::RowNotModified => {
+                (StatusCode::NOT_MODIFIED, "The `ETag` is one of those in `If-None-Match`.", &[(RowETag, true)])
+            }
             Self::OpenApi => (StatusCode::OK, "The document.", &[]),
         }
     }
@@ -98,6 +119,8 @@ impl Success {
 #[derive(Clone, Copy)]
 pub(crate) enum ResponseHeader {
     ETag,
+    /// The `ETag` of a row of a view.
+    RowETag,
     Location,
     Link,
     RetryAfter,

@@ -43,6 +43,14 @@ pub(super) const IF_NONE_MATCH: RequestHeader = RequestHeader {
     schema: ANY_TEXT,
 };
 
+pub(super) const ROW_IF_NONE_MATCH: RequestHeader = RequestHeader {
+    component: "RowIfNoneMatch",
+    name: "If-None-Match",
+    description: "The rows that the caller has: one `ETag`, several separated by commas, or `*`. Weak tags match too.",
+    example: "\"90f3a1c27b5e4d68\"",
+    schema: ANY_TEXT,
+};
+
 const IDEMPOTENCY_KEY: RequestHeader = RequestHeader {
     component: "IdempotencyKey",
     name: "Idempotency-Key",

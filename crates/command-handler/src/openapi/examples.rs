@@ -145,13 +145,18 @@ impl<'a> Examples<'a> {
         })
     }
 
+    /// The events of the creation, as they are stored.
+    pub(super) fn creation(&self) -> &[RecordedEvent] {
+        self.created.as_ref().map_or(&[], |created| &created.events)
+    }
+
     fn of_creation(&self, example: impl Fn(&ExampleOutcome) -> Option<Value>) -> Value {
         named([("one", self.created.as_ref().and_then(example))])
     }
 }
 
 /// The examples that exist, in the form of the document.
-fn named<const N: usize>(examples: [(&str, Option<Value>); N]) -> Value {
+pub(super) fn named<const N: usize>(examples: [(&str, Option<Value>); N]) -> Value {
     let there = examples.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!({"value": value?}))));
     there.collect::<Map<_, _>>().into()
 }
@@ -160,7 +165,7 @@ fn events_json(events: &[RecordedEvent]) -> Vec<EventJson<'_>> {
     events.iter().map(|event| EventJson::of(event, true)).collect()
 }
 
-fn json_of(value: &impl Serialize) -> Option<Value> {
+pub(super) fn json_of(value: &impl Serialize) -> Option<Value> {
     serde_json::to_value(value).ok()
 }
 

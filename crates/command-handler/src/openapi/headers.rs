@@ -34,6 +34,12 @@ fn describe(header: ResponseHeader) -> (&'static str, &'static str, Value, Value
             text(r#"^"[0-9]+(-[0-9]+)?"$"#),
             etag(problem::EXAMPLE_VERSION, 1).into(),
         ),
+        ResponseHeader::RowETag => (
+            "ETag",
+            "A text in quotes that changes whenever the row changes.",
+            text(r#"^"[0-9a-f]+(-[0-9a-f]+)*"$"#),
+            "\"90f3a1c27b5e4d68\"".into(),
+        ),
         ResponseHeader::Location => (
             "Location",
             "The path of the aggregate, with the base path of the API.",

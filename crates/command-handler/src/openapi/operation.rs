@@ -34,21 +34,22 @@ impl Operations {
     }
 
     fn add(&mut self, endpoint: &Endpoint, subject: &impl Subject) {
-        let query = parameters::of_query(endpoint, &self.event_types);
+        let query =
+            parameters::of_query(endpoint, &self.event_types, |name, schema| subject.query_example(name, schema));
         let responses = self.responses(endpoint, subject, &query);
         let mut operation = json!({
             "operationId": format!("{}{}", endpoint.operation_id, subject.name()),
             "tags": [subject.tag()],
             "summary": subject.summary(endpoint),
             "description": endpoint.description,
-            "parameters": parameters::of_endpoint(endpoint, query),
+            "parameters": parameters::of_endpoint(endpoint, subject.path_parameter(endpoint), query),
             "responses": responses,
         });
         if let Some((content, required)) = endpoint.request_body.and_then(|body| subject.request(body)) {
             operation["requestBody"] = json!({"required": required, "content": json_content(content)});
         }
         let head = (endpoint.method == Method::GET).then(|| self.head(&operation));
-        let path = self.paths.entry(path(endpoint, subject)).or_insert_with(|| json!({}));
+        let path = self.paths.entry(subject.path(endpoint)).or_insert_with(|| json!({}));
         if let Some(head) = head {
             path["head"] = head;
         }
@@ -96,10 +97,6 @@ impl Operations {
     }
 }
 
-fn path(endpoint: &Endpoint, subject: &impl Subject) -> String {
-    endpoint.path.replace("{type}", subject.tag())
-}
-
 fn success_response(
     endpoint: &Endpoint,
     subject: &impl Subject,
@@ -109,7 +106,7 @@ fn success_response(
     let content = subject.response(endpoint, success);
     let shown = content.as_ref().and_then(|content| content.examples.as_object()?.values().next());
     let version = shown.and_then(|shown| shown["value"]["version"].as_u64());
-    let path = path(endpoint, subject).replace("{id}", sample::ID);
+    let path = subject.path(endpoint).replace("{id}", sample::ID);
     let example = |header| match header {
         ResponseHeader::ETag => version.map(|version| headers::etag(version, subject.state_version())),
         ResponseHeader::Location => Some(format!("/{}/{}", subject.tag(), sample::ID)),

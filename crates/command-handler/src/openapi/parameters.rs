@@ -5,19 +5,20 @@ use serde_json::{Map, Value, json};
 use super::component::reference;
 use super::json_schema::{in_document, without_null};
 use super::sample::{ID, ulid};
-use crate::endpoints::ENDPOINTS;
+use crate::endpoints;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::request_headers::RequestHeader;
 
-/// The parameters of an endpoint with this query.
-pub(super) fn of_endpoint(endpoint: &Endpoint, query: Vec<Value>) -> Vec<Value> {
+/// The parameters of an endpoint with this query. `of_path` is the parameter of the path, unless it is the id.
+pub(super) fn of_endpoint(endpoint: &Endpoint, of_path: Option<Value>, query: Vec<Value>) -> Vec<Value> {
     let id = endpoint.path.contains("{id}").then(|| reference("parameters", "Id"));
+    let id = id.or(of_path);
     let headers = endpoint.request_headers.concat().into_iter().map(|header| reference("parameters", header.component));
     id.into_iter().chain(query).chain(headers).collect()
 }
 
 /// The parameters that endpoints refer to by name.
-pub(super) fn shared() -> Value {
+pub(super) fn shared(has_views: bool) -> Value {
     let id = json!({
         "name": "id",
         "in": "path",
@@ -26,7 +27,7 @@ pub(super) fn shared() -> Value {
         "example": ID,
         "schema": id_schema(),
     });
-    let headers = ENDPOINTS.iter().flat_map(|endpoint| endpoint.request_headers.concat());
+    let headers = endpoints::served(has_views).flat_map(|endpoint| endpoint.request_headers.concat());
     let headers = headers.map(|&RequestHeader { component, name, description, example, schema }| {
         let header = json!({
             "name": name,
@@ -53,8 +54,13 @@ pub(super) fn id_schema() -> Value {
     })
 }
 
-/// The query parameters of an endpoint. The parameter for an event type lists the existing event types.
-pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str]) -> Vec<Value> {
+/// The query parameters of an endpoint. The parameter for an event type lists the existing event types. `own_example` returns
+/// the example of a parameter, if the endpoint's subject has its own, and may restrict the schema.
+pub(super) fn of_query(
+    endpoint: &Endpoint,
+    event_types: &[&str],
+    own_example: impl Fn(&str, &mut Map<String, Value>) -> Option<Value>,
+) -> Vec<Value> {
     let Some(schema) = endpoint.query else { return Vec::new() };
     let mut schema = in_document(schema().into(), &str::to_owned);
     // A missing parameter is not null.
@@ -64,7 +70,8 @@ pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str]) -> Vec<Value> 
         let mut schema = member.as_object().cloned().unwrap_or_default();
         let description = schema.remove("description");
         schema.retain(|member, value| member != "default" || !value.is_null());
-        let example = match name.as_str() {
+        let own = own_example(name, &mut schema);
+        let example = own.unwrap_or_else(|| match name.as_str() {
             "after" if schema["type"] == "string" => ulid(1).to_string().into(),
             "after" | "limit" => 100.into(),
             "version" => 2.into(),
@@ -74,7 +81,7 @@ pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str]) -> Vec<Value> 
                 json!(event_types.first())
             }
             _ => Value::Null,
-        };
+        });
         json!({
             "name": name,
             "in": "query",

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::component::{reference, upper_camel};
 use super::headers::headers;
-use crate::endpoints::ENDPOINTS;
+use crate::endpoints;
 use crate::endpoints::endpoint::ResponseHeader;
 use crate::problem::{self, ExtensionMembers, ProblemType};
 
@@ -15,14 +15,14 @@ pub(super) const UNKNOWN_PATH: &[&ProblemType] = &[&problem::UNKNOWN_ROUTE, &pro
 pub(super) const OTHER_METHOD: &[&ProblemType] = &[&problem::METHOD_NOT_ALLOWED];
 
 /// All types that the API can return.
-fn all() -> impl Iterator<Item = &'static ProblemType> {
-    let lists = ENDPOINTS.iter().flat_map(|endpoint| endpoint.problems);
+fn all(has_views: bool) -> impl Iterator<Item = &'static ProblemType> {
+    let lists = endpoints::served(has_views).flat_map(|endpoint| endpoint.problems);
     lists.chain(&[UNKNOWN_PATH, OTHER_METHOD]).copied().flatten().copied()
 }
 
 /// The schemas of all types, by name.
-pub(super) fn schemas(registry: &Registry) -> impl Iterator<Item = (String, Value)> {
-    all().map(|problem_type| (schema_name(problem_type), schema(problem_type, registry)))
+pub(super) fn schemas(registry: &Registry, has_views: bool) -> impl Iterator<Item = (String, Value)> {
+    all(has_views).map(|problem_type| (schema_name(problem_type), schema(problem_type, registry)))
 }
 
 fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
@@ -38,6 +38,17 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
         Some(ExtensionMembers::Versions { .. }) => {
             members["expected"] = version("The version that `If-Match` named.");
             members["actual"] = version("The current version of the aggregate; 0 if there is no such aggregate.");
+        }
+        Some(ExtensionMembers::Behind { .. }) => {
+            members["seqNum"] = json!({
+                "type": "integer",
+                "minimum": 0,
+                "description": "The last event of the aggregate that the view shows; 0 if it shows none.",
+            });
+            members["suspended"] = json!({
+                "type": "boolean",
+                "description": "Whether the view cannot show the next event until an operator has resumed it.",
+            });
         }
         Some(ExtensionMembers::Rejection { .. }) => {
             members["rejection"] = json!({
@@ -67,12 +78,12 @@ fn schema_name(problem_type: &ProblemType) -> String {
 }
 
 /// The examples of all types, by the names that responses refer to.
-pub(super) fn examples(registry: &Registry) -> Value {
+pub(super) fn examples(registry: &Registry, has_views: bool) -> Value {
     let of = |problem_type: &ProblemType| {
         let example = json!({"summary": problem_type.title, "value": example(problem_type, registry)});
         (upper_camel(problem_type.slug), example)
     };
-    all().map(of).collect::<Map<_, _>>().into()
+    all(has_views).map(of).collect::<Map<_, _>>().into()
 }
 
 fn example(problem_type: &ProblemType, registry: &Registry) -> Value {

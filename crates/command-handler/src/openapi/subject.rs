@@ -1,4 +1,4 @@
-//! The subjects of operations: an aggregate type, or the service.
+//! The subjects of operations: an aggregate type, or the service. A view is one too.
 
 use daybook_decider::Model;
 use serde_json::{Map, Value, json};
@@ -17,6 +17,21 @@ pub(super) trait Subject {
 
     /// Whether the endpoint is one of its operations.
     fn has(&self, endpoint: &Endpoint) -> bool;
+
+    /// The path of the endpoint in the document.
+    fn path(&self, endpoint: &Endpoint) -> String {
+        endpoint.path.replace("{type}", self.tag())
+    }
+
+    /// The parameter of that path, if it differs between subjects.
+    fn path_parameter(&self, _endpoint: &Endpoint) -> Option<Value> {
+        None
+    }
+
+    /// The example of a query parameter, if the subject has its own. It may also restrict the parameter's schema.
+    fn query_example(&self, _name: &str, _schema: &mut Map<String, Value>) -> Option<Value> {
+        None
+    }
 
     /// The state version in its `ETag`s.
     fn state_version(&self) -> u32 {
@@ -49,7 +64,7 @@ pub(super) struct Content {
 
 pub(super) struct AggregateType<'a> {
     pub(super) schemas: TypeSchemas,
-    examples: Examples<'a>,
+    pub(super) examples: Examples<'a>,
     model: &'a dyn Model,
 }
 
@@ -103,7 +118,7 @@ impl Subject for AggregateType<'_> {
             Success::State => (&self.schemas.state, self.examples.state()),
             Success::EventPage => (&self.schemas.event_page, self.examples.events()),
             Success::AggregatePage => (&self.schemas.aggregate_page, self.examples.list()),
-            Success::NotModified | Success::FeedPage | Success::OpenApi => return None,
+            _ => return None,
         };
         Some(Content { schema: schema.clone(), examples })
     }
@@ -150,7 +165,7 @@ impl Subject for Service {
     }
 
     fn has(&self, endpoint: &Endpoint) -> bool {
-        !endpoint.is_about_a_type()
+        !endpoint.is_about_a_type() && !endpoint.is_about_a_view()
     }
 
     fn response(&self, _endpoint: &Endpoint, success: Success) -> Option<Content> {

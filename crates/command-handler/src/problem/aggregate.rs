@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use daybook_decider::DomainRejection;
+use daybook_table::AggregateKey;
 
 use super::response::{ExtensionMembers, Problem, ProblemType};
 
@@ -20,11 +21,23 @@ pub(crate) fn not_found() -> Problem {
     Problem::new(&NOT_FOUND, "there is no such aggregate")
 }
 
+pub(crate) const NO_SUCH_ROW: ProblemType = ProblemType {
+    slug: "no-such-row",
+    status: StatusCode::NOT_FOUND,
+    title: "No such row",
+    description: "the view has no row with this key",
+    example: |_| no_such_row(),
+};
+
+pub(crate) fn no_such_row() -> Problem {
+    Problem::new(&NO_SUCH_ROW, "the view has no row with this key")
+}
+
 pub(crate) const FORBIDDEN: ProblemType = ProblemType {
     slug: "forbidden",
     status: StatusCode::FORBIDDEN,
     title: "Forbidden",
-    description: "the rules of the aggregate type do not allow the caller to do this",
+    description: "the rules of the aggregate type, or of the view, do not allow the caller to do this",
     example: |_| forbidden(),
 };
 
@@ -39,6 +52,11 @@ pub(crate) const NO_SUCH_VERSION: ProblemType = ProblemType {
     description: "the aggregate has no such version",
     example: |_| no_such_version(EXAMPLE_VERSION + 1, EXAMPLE_VERSION),
 };
+
+/// The event that a view must show does not exist.
+pub(crate) fn no_such_event(key: &AggregateKey, seq_num: u64) -> Problem {
+    Problem::new(&NO_SUCH_VERSION, format!("{key} has no event {seq_num}"))
+}
 
 pub(crate) fn no_such_version(version: u64, current: u64) -> Problem {
     Problem::new(&NO_SUCH_VERSION, format!("there is no version {version}; versions go from 1 to {current}"))

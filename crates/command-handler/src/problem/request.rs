@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use daybook_decider::{Caller, CommandError, CommandRequest, DecisionInput, Json, Meta, Model, Registry};
+use daybook_projection::{ProjectionModel, Projections};
 use jiff::Timestamp;
 use ulid::Ulid;
 
@@ -58,6 +59,12 @@ pub(crate) const UNKNOWN_ROUTE: ProblemType = ProblemType {
 
 pub(crate) fn unknown_route(path: &str) -> Problem {
     Problem::new(&UNKNOWN_ROUTE, format!("there is nothing at {path}"))
+}
+
+/// The path of a view that does not exist.
+pub(crate) fn unknown_view(name: &str, projections: &Projections) -> Problem {
+    let known: Vec<_> = projections.iter().map(ProjectionModel::name).collect();
+    Problem::new(&UNKNOWN_ROUTE, format!("there is no view {name:?}; there are {}", known.join(", ")))
 }
 
 pub(crate) const UNKNOWN_TYPE: ProblemType = ProblemType {

@@ -62,8 +62,18 @@ pub(crate) struct Problem {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum ExtensionMembers {
-    Versions { expected: u64, actual: u64 },
-    Rejection { rejection: &'static str },
+    Versions {
+        expected: u64,
+        actual: u64,
+    },
+    Rejection {
+        rejection: &'static str,
+    },
+    #[serde(rename_all = "camelCase")]
+    Behind {
+        seq_num: u64,
+        suspended: bool,
+    },
 }
 
 impl Problem {

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use daybook_table::AggregateKey;
 
 use super::aggregate::EXAMPLE_VERSION;
-use super::response::{Problem, ProblemType};
+use super::response::{ExtensionMembers, Problem, ProblemType};
 
 pub(crate) const INTERNAL: ProblemType = ProblemType {
     slug: "internal",
@@ -84,4 +84,23 @@ pub(crate) const CONTENDED: ProblemType = ProblemType {
 pub(crate) fn contended() -> Problem {
     let detail = "other writers were faster until the time of the request was up; nothing was written, try again";
     Problem::new(&CONTENDED, detail)
+}
+
+pub(crate) const BEHIND: ProblemType = ProblemType {
+    slug: "behind",
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    title: "Behind",
+    description: "the view does not show the event that `seen` names yet; `seqNum` is the last event of this aggregate \
+                  that it shows. If `suspended` is true, it shows the next one only after an operator has resumed it",
+    example: |_| behind(&AggregateKey::new("order", "123"), 4, EXAMPLE_VERSION, false),
+};
+
+/// The view shows the events of the aggregate up to `reached`, and not up to `asked`.
+pub(crate) fn behind(key: &AggregateKey, asked: u64, reached: u64, suspended: bool) -> Problem {
+    let then = if suspended { "an operator must resume it" } else { "try again" };
+    let detail = format!("the view shows {key} up to event {reached}, not yet event {asked}; {then}");
+    Problem {
+        extension: Some(ExtensionMembers::Behind { seq_num: reached, suspended }.into()),
+        ..Problem::new(&BEHIND, detail)
+    }
 }

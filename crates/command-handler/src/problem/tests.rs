@@ -74,12 +74,12 @@ fn each_type_of_the_endpoints_has_its_own_slug_and_example() {
         assert!(taken.is_none_or(|taken| taken == problem_type.description), "{}", problem_type.slug);
         assert_eq!((problem_type.example)(&registry).problem_type.slug, problem_type.slug);
     }
-    assert_eq!(descriptions.len(), 25, "{descriptions:?}");
+    assert_eq!(descriptions.len(), 27, "{descriptions:?}");
 }
 
 #[test]
 fn every_problem_is_a_response_in_the_document() {
-    let document = crate::openapi::document(&aggregates::registry().unwrap());
+    let document = crate::openapi::document(&aggregates::registry().unwrap(), &projections::projections().unwrap());
     let responses = document["components"]["responses"].to_string();
     let of_routes = [unknown_route("/"), method_not_allowed("PUT", None)];
     for problem in problems().iter().chain(&of_routes) {

@@ -24,6 +24,9 @@ const MARGIN: Duration = Duration::from_millis(500);
 /// The part of the rest that a write reserves for its last attempt and for finding out its outcome.
 const RESERVE: Duration = TransactOptions::LAST_CALLS.saturating_add(Duration::from_millis(300));
 
+/// The part of the rest that a read which waits reserves for its last calls.
+const READ_RESERVE: Duration = Duration::from_secs(1);
+
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
@@ -46,6 +49,11 @@ impl Bounds {
             deadline: Instant::now() + time_left(extensions),
             correlation_id: correlation_id.unwrap_or_else(|| Ulid::generate().to_string()),
         }
+    }
+
+    /// The time until which a read may wait for something.
+    pub(crate) fn read_until(&self) -> Instant {
+        self.deadline.checked_sub(READ_RESERVE).unwrap_or(self.deadline)
     }
 
     /// The time until which an append is attempted.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::template::error::TemplateError;
-use crate::template::long_form;
 use crate::template::node::{Node, Parameters, Setting};
 use crate::template::stream_event::StreamEvent;
+use crate::template::{conditions, long_form};
 
 /// Lambda's default time-out.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 3;
@@ -41,8 +41,19 @@ impl Template {
     /// When it is not YAML, or a function or one of its streams has a value that Lambda would reject, that is known
     /// only after the deployment, or that [`Mapping`](crate::Mapping) does not support.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        Self::with_parameters(text, &[])
+    }
+
+    /// Reads a template as it is deployed with these values for parameters, and the defaults of all others.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`parse`](Self::parse).
+    pub fn with_parameters(text: &str, values: &[(&str, &str)]) -> Result<Self, TemplateError> {
         let template = long_form::parse(text)?;
-        let parameters = parameter_defaults(&template)?;
+        let mut parameters = parameter_defaults(&template)?;
+        parameters.extend(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let template = conditions::resolve(template, &parameters);
         let root = Node::root(&template, &parameters);
         let globals = root.find(&["Globals", "Function"])?;
 

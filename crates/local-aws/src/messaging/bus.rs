@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::messaging::faults::Faults;
 use crate::messaging::protocol::CallError;
 use crate::messaging::rules::Rules;
-use crate::messaging::sqs::{QueueMessage, Queues};
+use crate::messaging::sqs::{QueueMessage, Queues, name_of};
 use crate::state::{Journal, StateError, StateFile};
 
 /// The event buses and queues of an account. A clone is the same account.
@@ -30,6 +30,8 @@ pub(crate) struct State {
     event_buses: BTreeSet<String>,
     pub(crate) rules: Rules,
     pub(crate) queues: Queues,
+    /// The names of the queues whose messages are work.
+    work_queues: BTreeSet<String>,
     pub(crate) faults: Faults,
     subscribers: Vec<UnboundedSender<Delivered>>,
     ids: u64,
@@ -132,16 +134,24 @@ impl Bus {
         self.state().queues.create(name);
     }
 
+    /// Creates a queue whose messages are work and not dead letters, unless it exists, by its name or URL.
+    pub fn create_work_queue(&self, name: &str) {
+        let mut state = self.state();
+        state.queues.create(name);
+        state.work_queues.insert(name_of(name).to_owned());
+    }
+
     /// Every entry that reached an event bus, in order of arrival.
     pub fn delivered(&self) -> Vec<Delivered> {
         let state = self.state();
         state.stored(Journal::Bus).unwrap_or_else(|| state.delivered.clone())
     }
 
-    /// Every message that a queue ever accepted, in order of arrival.
+    /// Every message that a queue ever accepted, except for work, in order of arrival.
     pub fn dead_letters(&self) -> Vec<QueueMessage> {
         let state = self.state();
-        state.stored(Journal::Queue).unwrap_or_else(|| state.dead_letters.clone())
+        let accepted = state.stored(Journal::Queue).unwrap_or_else(|| state.dead_letters.clone());
+        accepted.into_iter().filter(|message: &QueueMessage| !state.is_work(&message.queue_url)).collect()
     }
 
     /// Every message that is in a queue, received or not, in order of arrival.
@@ -177,6 +187,10 @@ pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
 }
 
 impl State {
+    fn is_work(&self, queue_url: &str) -> bool {
+        self.work_queues.contains(name_of(queue_url))
+    }
+
     /// Whether there is an event bus of this name or ARN.
     pub(crate) fn has_event_bus(&self, name: &str) -> bool {
         let name = event_bus_name(name);
@@ -210,6 +224,7 @@ impl State {
     pub(crate) fn send(&mut self, message: QueueMessage) -> Result<(), StateError> {
         match &self.file {
             Some(file) => file.append(Journal::Queue, &message)?,
+            None if self.is_work(&message.queue_url) => {}
             None => self.dead_letters.push(message.clone()),
         }
         self.queues.send(message);

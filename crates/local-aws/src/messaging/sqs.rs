@@ -19,7 +19,7 @@ pub(crate) use create_queue::{create_queue, delete_queue};
 pub(crate) use errors::error;
 pub(crate) use get_queue_attributes::get_queue_attributes;
 pub use queues::QueueMessage;
-pub(crate) use queues::Queues;
+pub(crate) use queues::{Queues, name_of};
 pub(crate) use receipts::{change_visibility, change_visibility_batch, delete_message, delete_message_batch};
 pub(crate) use receive_message::receive_message;
 pub(crate) use send_message::send_message;

@@ -4,9 +4,10 @@ use futures_util::FutureExt;
 
 use super::evaluation::Series;
 use super::names::{
-    API_TIME, APPENDED, BREAKER, CONFLICTS, DEAD_LETTERED, DISCARDED, FAILED, FORBIDDEN, HANDLER_TIME, INDEX_THROTTLED,
-    LOGGED, POLLED, QUEUED, RELAY_AGE, RELAY_TIME, REQUESTS, SENT, SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE,
-    SNAPSHOTTER_FAILED, SYSTEM_ERRORS, TABLE_THROTTLED, TOO_LARGE, UNREADABLE,
+    API_TIME, APPENDED, BREAKER, CHANGES_UNREAD, CONFLICTS, DEAD_LETTERED, DISCARDED, FAILED, FORBIDDEN, HANDLER_TIME,
+    INDEX_THROTTLED, LOGGED, POLLED, PROJECTOR_BEHIND, PROJECTOR_ERRORS, QUEUED, RELAY_AGE, RELAY_TIME, REQUESTS, SENT,
+    SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, SYSTEM_ERRORS, TABLE_THROTTLED,
+    TOO_LARGE, UNREADABLE,
 };
 use super::trials::{self, Trial};
 
@@ -22,9 +23,11 @@ pub(super) enum Moves {
     AtFirst(f64),
     /// Minutes since the beginning, in milliseconds: the age of a record that is not settled.
     Ages,
+    /// Minutes since the beginning, in seconds: the age of a message that is not deleted.
+    AgesInSeconds,
     Stops,
 }
-use Moves::{Ages, AtFirst, Stops, To};
+use Moves::{Ages, AgesInSeconds, AtFirst, Stops, To};
 
 pub(super) struct Failure {
     /// Its name in the table of the runbook.
@@ -68,6 +71,8 @@ impl Failure {
                 AtFirst(value) => series.replace(metric, BEGIN..BEGIN + 1, move |_| Some(value)),
                 #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
                 Ages => series.replace(metric, BEGIN..END, |minute| Some((minute + 1 - BEGIN) as f64 * 60_000.0)),
+                #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
+                AgesInSeconds => series.replace(metric, BEGIN..END, |minute| Some((minute + 1 - BEGIN) as f64 * 60.0)),
                 Stops => series.replace(metric, BEGIN..END, |_| None),
             }
         }
@@ -77,10 +82,12 @@ impl Failure {
 
 /// The milliseconds of an invocation of the relay that retries until its time is up: 30 seconds, less one for its response, and
 /// less the time until a retry that would come too late, which is up to five.
-const RELAY_WAITS: f64 = 25_000.0;
+const RELAY_WAITS: f64 = 24_500.0;
 
 /// Metrics that have values with and without load.
-const ALWAYS: [(&str, f64); 5] = [
+const ALWAYS: [(&str, f64); 7] = [
+    (PROJECTOR_BEHIND, 0.0),
+    (CHANGES_UNREAD, 0.0),
     (POLLED[0], 60.0),
     (POLLED[1], 60.0),
     (QUEUED, 0.0),
@@ -89,7 +96,8 @@ const ALWAYS: [(&str, f64); 5] = [
 ];
 
 /// Metrics that have values only with load.
-const WITH_LOAD: [(&str, f64); 26] = [
+const WITH_LOAD: [(&str, f64); 27] = [
+    (PROJECTOR_ERRORS, 0.0),
     (REQUESTS, 100.0),
     (SERVER_ERRORS, 0.0),
     (API_TIME, 50.0),
@@ -119,7 +127,8 @@ const WITH_LOAD: [(&str, f64); 26] = [
 ];
 
 /// Metrics that have values only in failures.
-const IN_FAILURES: [&str; 13] = [
+const IN_FAILURES: [&str; 14] = [
+    SUSPENDED,
     LOGGED,
     DEAD_LETTERED,
     BREAKER,
@@ -360,5 +369,29 @@ pub(super) const FAILURES: &[Failure] = &[
         moves: &[(TOO_LARGE, To(1.0))],
         load: Normal,
         tried: By(&[|| trials::state_is_too_large().boxed_local()]),
+    },
+    Failure {
+        name: "the projector's event source mapping is disabled or deleted, or its role may not use the tables",
+        moves: &[(PROJECTOR_BEHIND, AgesInSeconds)],
+        load: Normal,
+        tried: Not("SQS counts the age of its messages; the local queue does not"),
+    },
+    Failure {
+        name: "the projector crashes or times out",
+        moves: &[(PROJECTOR_ERRORS, To(10.0)), (PROJECTOR_BEHIND, AgesInSeconds)],
+        load: Normal,
+        tried: Not("Lambda counts errors; no event is known that crashes the projector"),
+    },
+    Failure {
+        name: "an event cannot be folded into a view",
+        moves: &[(SUSPENDED, To(1.0))],
+        load: Normal,
+        tried: By(&[|| trials::event_cannot_be_folded().boxed_local()]),
+    },
+    Failure {
+        name: "the projector fails a hundred times on a message",
+        moves: &[(CHANGES_UNREAD, To(1.0))],
+        load: Normal,
+        tried: Not("SQS moves the message to another queue; the local queue does not"),
     },
 ];

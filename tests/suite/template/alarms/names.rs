@@ -26,3 +26,7 @@ pub(super) const INDEX_THROTTLED: &str = "AWS/DynamoDB WriteThrottleEvents Table
 pub(super) const SYSTEM_ERRORS: &str = "AWS/DynamoDB SystemErrors Table TransactWriteItems";
 pub(super) const FORBIDDEN: &str = "MetricsNamespace Responses403";
 pub(super) const CONFLICTS: &str = "MetricsNamespace Responses409";
+pub(super) const PROJECTOR_BEHIND: &str = "AWS/SQS ApproximateAgeOfOldestMessage Changes.QueueName";
+pub(super) const CHANGES_UNREAD: &str = "AWS/SQS ApproximateNumberOfMessagesVisible UnreadChanges.QueueName";
+pub(super) const PROJECTOR_ERRORS: &str = "AWS/Lambda Errors Projector";
+pub(super) const SUSPENDED: &str = "Daybook/${MainStack} ProjectionsSuspended";

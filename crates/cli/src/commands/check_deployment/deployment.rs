@@ -29,6 +29,8 @@ pub(super) struct Deployment {
     pub(super) dlq_url: String,
     pub(super) stack: Option<String>,
     pub(super) feed_delay: Duration,
+    /// Whether read models are deployed.
+    pub(super) has_views: bool,
     /// Whether the table is on this machine.
     pub(super) is_local: bool,
     /// How long a check waits for a message.
@@ -59,6 +61,7 @@ impl Deployment {
             dlq_url: queue.url(environment)?,
             stack,
             feed_delay: store.feed_delay,
+            has_views: environment.optional("VIEWS_TABLE_NAME").is_some(),
             is_local,
             timeout,
             run_id: Ulid::generate().to_string(),

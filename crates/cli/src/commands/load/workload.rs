@@ -2,6 +2,7 @@
 //! accepts.
 
 use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, Registry};
+use daybook_projection::Projections;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use ulid::Ulid;
@@ -68,7 +69,8 @@ impl Workload {
         mix: Mix,
         prefix: String,
     ) -> Result<Self, OperatorError> {
-        let document = daybook_command_handler::openapi::document(registry);
+        let without_views = Projections::new();
+        let document = daybook_command_handler::openapi::document(registry, &without_views);
         if let Some(unknown) = types.iter().find(|name| registry.get(name).is_none()) {
             return Err(OperatorError::Usage(format!(
                 "--type is {unknown:?}, which is not a registered aggregate type"

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use daybook_local_aws::messaging::Faults;
+use daybook_local_aws::messaging::{Faults, QueueMessage};
 use daybook_test_support::log;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -49,10 +49,10 @@ impl Signals {
         Self { counters: ThreadCounters::start(), responses: RefCell::default() }
     }
 
-    /// The sum of some counters since they were last taken.
-    fn count_of(&self, metrics: &[&str]) -> usize {
-        let counts = metrics.iter().map(|metric| self.counters.get(counter(metric)));
-        usize::try_from(counts.sum::<u64>()).unwrap()
+    /// A counter since it was last taken.
+    pub(super) fn count_of(&self, metric: &str) -> Option<f64> {
+        let count = self.counters.get(counter(metric));
+        (count > 0).then(|| f64::from(u32::try_from(count).unwrap()))
     }
 
     pub(super) fn count_response(&self, status: u16) {
@@ -166,17 +166,24 @@ impl Bench {
         mappings.as_array().unwrap().iter().find(|mapping| mapping["function"] == function).unwrap().clone()
     }
 
-    /// Waits until an invocation of the relay has ended.
-    pub(super) async fn invoked(&self) {
-        let has_result = async || self.mapping("stream-relay").await["shards"][0]["lastResult"].is_string();
-        self.until("the end of an invocation", has_result).await;
+    /// The number of the relay's records that are not settled.
+    pub(super) async fn waiting(&self) -> u64 {
+        self.mapping("stream-relay").await["shards"][0]["waiting"].as_u64().unwrap()
     }
 
-    /// Waits until the relay has been invoked, and this number of records is unsettled.
+    /// All messages that ever arrived in the dead-letter queue.
+    pub(super) fn dead_letters(&self) -> Vec<QueueMessage> {
+        let is_dead_letter = |message: &QueueMessage| message.queue_url.ends_with("dlq");
+        self.suite.stack.bus().dead_letters().into_iter().filter(is_dead_letter).collect()
+    }
+
+    /// Waits until the relay has been invoked, and this number of records, or more, is unsettled.
     pub(super) async fn unsettled(&self, count: usize) {
         let is_reached = async || {
             let shard = &self.mapping("stream-relay").await["shards"][0];
-            shard["lastResult"].as_str().is_some_and(|result| result != "OK") && shard["waiting"] == count
+            let waiting = shard["waiting"].as_u64().and_then(|waiting| usize::try_from(waiting).ok());
+            // Changes for the projector wait too.
+            shard["lastResult"].as_str().is_some_and(|result| result != "OK") && waiting >= Some(count)
         };
         self.until(&format!("{count} unsettled records"), is_reached).await;
     }
@@ -184,10 +191,9 @@ impl Bench {
     /// Waits until the relay has counted this number of messages, sent or dead-lettered, and no record is unsettled.
     pub(super) async fn settled(&self, count: usize) {
         let is_reached = async || {
+            let settled: f64 = [SENT, DEAD_LETTERED].iter().filter_map(|metric| self.signals.count_of(metric)).sum();
             let shard = &self.mapping("stream-relay").await["shards"][0];
-            self.signals.count_of(&[SENT, DEAD_LETTERED]) >= count
-                && shard["lastResult"] == "OK"
-                && shard["waiting"] == 0
+            settled >= f64::from(u32::try_from(count).unwrap()) && shard["lastResult"] == "OK" && shard["waiting"] == 0
         };
         self.until(&format!("{count} settled messages"), is_reached).await;
     }
@@ -226,8 +232,9 @@ impl Bench {
         if is_invoked {
             observed.insert(DISCARDED, Some(records));
         }
-        observed.insert(SENT_TO_QUEUE, count(self.suite.stack.bus().dead_letters().len()));
-        observed.insert(QUEUED, count(self.suite.stack.bus().queued().len()));
+        observed.insert(SENT_TO_QUEUE, count(self.dead_letters().len()));
+        let queued = self.suite.stack.bus().queued();
+        observed.insert(QUEUED, count(queued.iter().filter(|message| message.queue_url.ends_with("dlq")).count()));
         observed
     }
 }

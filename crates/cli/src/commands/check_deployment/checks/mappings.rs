@@ -1,7 +1,7 @@
 //! The event source mappings of the stack, as Lambda has them.
 
 use daybook_table::attributes::{SK, SNAPSHOT_DUE};
-use daybook_table::keys::{EVENT_PREFIX, OUTBOX_PREFIX};
+use daybook_table::keys::{EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
 use serde_json::{Value, json};
 
 use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
@@ -9,15 +9,21 @@ use crate::commands::check_deployment::check::Check;
 use crate::commands::check_deployment::deployment::Deployment;
 use crate::commands::check_deployment::result::CheckResult;
 
-/// The filter patterns of the relay's and of the snapshotter's mapping.
-fn patterns() -> [String; 2] {
-    let keys = |prefix| {
-        format!(r#"{{"eventName":["INSERT"],"dynamodb":{{"Keys":{{"{SK}":{{"S":[{{"prefix":"{prefix}"}}]}}}}"#)
-    };
-    [
-        format!("{}}}}}", keys(OUTBOX_PREFIX)),
-        format!(r#"{},"NewImage":{{"{SNAPSHOT_DUE}":{{"BOOL":[true]}}}}}}}}"#, keys(EVENT_PREFIX)),
-    ]
+/// The filter patterns of the relay's mapping: those of outbox rows, and with read models those of changes of metadata.
+fn relay_patterns(has_views: bool) -> Vec<String> {
+    let outbox = of_inserts(OUTBOX_PREFIX) + "}}";
+    let metadata =
+        format!(r#"{{"eventName":["INSERT","MODIFY"],"dynamodb":{{"Keys":{{"{SK}":{{"S":["{METADATA}"]}}}}}}}}"#);
+    [outbox].into_iter().chain(has_views.then_some(metadata)).collect()
+}
+
+/// The filter pattern of the snapshotter's mapping.
+fn snapshotter_pattern() -> String {
+    format!(r#"{},"NewImage":{{"{SNAPSHOT_DUE}":{{"BOOL":[true]}}}}}}}}"#, of_inserts(EVENT_PREFIX))
+}
+
+fn of_inserts(prefix: &str) -> String {
+    format!(r#"{{"eventName":["INSERT"],"dynamodb":{{"Keys":{{"{SK}":{{"S":[{{"prefix":"{prefix}"}}]}}}}"#)
 }
 
 pub(super) fn checks() -> Vec<Check> {
@@ -39,7 +45,8 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();
-    let mut expected: Vec<_> = patterns().map(|pattern| described("Enabled", &pattern, -1, 82_800, true, "s3")).into();
+    let patterns = [relay_patterns(deployment.has_views).join(" or "), snapshotter_pattern()];
+    let mut expected = patterns.map(|patterns| described("Enabled", &patterns, -1, 82_800, true, "s3"));
     expected.sort();
     Ok(CheckResult::compare(expected.join("; "), seen.join("; ")))
 }
@@ -75,10 +82,11 @@ mod tests {
     fn patterns_and_limits_are_those_of_the_template() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
         let template = std::fs::read_to_string(path).unwrap();
-        for pattern in patterns() {
+        let patterns: Vec<_> = relay_patterns(true).into_iter().chain([snapshotter_pattern()]).collect();
+        for pattern in &patterns {
             assert!(template.contains(&format!("Pattern: '{pattern}'")), "{pattern}");
         }
-        assert_eq!(template.matches("Pattern: '").count(), patterns().len());
-        assert_eq!(template.matches("MaximumRecordAgeInSeconds: 82800 ").count(), patterns().len());
+        assert_eq!(template.matches("Pattern: '").count(), patterns.len());
+        assert_eq!(template.matches("MaximumRecordAgeInSeconds: 82800 ").count(), 2);
     }
 }

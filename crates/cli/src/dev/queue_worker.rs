@@ -1,0 +1,80 @@
+//! The event source mapping of a queue: invokes the projector with its messages, as Lambda does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message};
+use daybook_function_runtime::with_causes;
+use daybook_projector::{Projector, QueueBatch, QueueRecord};
+use tokio::time::{Instant, sleep};
+
+use super::stop::StopSignal;
+
+/// `BatchSize` of the mapping.
+const BATCH_SIZE: i32 = 10;
+
+/// The pause after a failure of the queue.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A mapping of a queue to the projector.
+pub(super) struct QueueWorker {
+    pub(super) projector: Arc<Projector>,
+    pub(super) timeout: Duration,
+    pub(super) sqs: Client,
+    pub(super) url: String,
+    pub(super) stop: StopSignal,
+}
+
+impl QueueWorker {
+    /// Invokes the function with the messages of the queue, until the stack stops.
+    pub(super) async fn run(self) {
+        loop {
+            let received = tokio::select! {
+                received = self.receive() => received,
+                () = self.stop.wait() => return,
+            };
+            match received {
+                Ok(messages) if messages.is_empty() => {}
+                Ok(messages) => self.invoke(messages).await,
+                Err(error) => {
+                    tracing::error!(queue = self.url, error, "cannot receive from the queue");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn receive(&self) -> Result<Vec<Message>, String> {
+        let hidden = i32::try_from(self.timeout.as_secs()).unwrap_or(i32::MAX);
+        let receive = self.sqs.receive_message().queue_url(&self.url).max_number_of_messages(BATCH_SIZE);
+        let received = receive.wait_time_seconds(20).visibility_timeout(hidden).send().await;
+        Ok(received.map_err(|error| with_causes(&error))?.messages.unwrap_or_default())
+    }
+
+    /// Invokes the function, and deletes the messages that it does not report.
+    async fn invoke(&self, messages: Vec<Message>) {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let record =
+            |message: &Message| QueueRecord { message_id: text(&message.message_id), body: text(&message.body) };
+        let batch = QueueBatch { records: messages.iter().map(record).collect() };
+        let response = self.projector.handle(batch, Instant::now() + self.timeout).await;
+        let failed = |message: &&Message| {
+            let id = message.message_id.as_deref().unwrap_or_default();
+            response.batch_item_failures.iter().any(|failure| failure.item_identifier == id)
+        };
+        let entries = messages.iter().filter(|message| !failed(message)).enumerate().map(|(index, message)| {
+            let entry = DeleteMessageBatchRequestEntry::builder().id(index.to_string());
+            entry.receipt_handle(text(&message.receipt_handle)).build().expect("id and handle are set")
+        });
+        let entries: Vec<_> = entries.collect();
+        if entries.is_empty() {
+            return;
+        }
+        let deleted = self.sqs.delete_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
+        if let Err(error) = deleted {
+            // They become visible again, and are projected again without effect.
+            tracing::warn!(queue = self.url, error = with_causes(&error), "messages were not deleted");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `GET /views/{view}`: the rows of a view, in the order of their keys.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Response;
+use axum::routing::on;
+use daybook_projection::{MAX_KEY, ViewAccess};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use schemars::{JsonSchema, schema_for};
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::{Endpoint, Success, VIEW_PATH};
+use super::page::{MAX_LIMIT, checked_limit, default_limit, page};
+use super::request_headers::READ_CORRELATION_ID;
+use super::seen::{SEEN_PROBLEMS, wait_until_seen};
+use super::view_row::RowResponse;
+use crate::api::Api;
+use crate::problem::{self, Problem};
+use crate::request::bounds::Bounds;
+use crate::request::{PathParameters, QueryParameters, RequestCaller};
+
+/// Maximum bytes of the rows of a page. Escaped as JSON in JSON, they may need twice as many, which still fit a response.
+const MAX_ROWS: usize = 2 * 1024 * 1024;
+
+/// The characters of a link's parameters that are encoded.
+const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
+
+pub(super) const ENDPOINT: Endpoint = Endpoint {
+    method: Method::GET,
+    path: VIEW_PATH,
+    handler: |method| on(method, list_rows),
+    name: "Rows",
+    operation_id: "readView",
+    command: None,
+    summary: "Read the rows",
+    description: "The rows in the order of their keys, by the bytes of UTF-8. Each row is as a read of this row returns \
+                  it, but the rows of a page are not read at one moment: an event that changes several of them may show \
+                  in some only. `Link` is the next page, if there is one.",
+    query: Some(|| schema_for!(RowsQuery)),
+    request_headers: &[&[&READ_CORRELATION_ID]],
+    request_body: None,
+    successes: &[Success::RowPage],
+    problems: &[SEEN_PROBLEMS, &[&problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE]],
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RowsQuery {
+    /// The beginning of the keys of the rows. The `cursor` is of a page with the same prefix.
+    #[schemars(length(max = MAX_KEY))]
+    #[serde(default)]
+    prefix: String,
+    /// The `cursor` of the previous page.
+    #[schemars(length(max = MAX_KEY))]
+    after: Option<String>,
+    /// The maximum number of rows; a page of large rows has fewer.
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
+    #[serde(default = "default_limit")]
+    limit: usize,
+    /// An event that the view must show: the type and the id of its aggregate and its number. The response to a write has
+    /// that number as `version`. The response waits for it, for 2 seconds unless the operator set another time.
+    seen: Option<String>,
+}
+
+/// Rows of a view, in the order of their keys.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RowPage<'a> {
+    /// The rows of this page.
+    pub(crate) rows: Vec<RowResponse<'a>>,
+    /// The `after` for the next page. The last page has one too.
+    pub(crate) cursor: &'a str,
+}
+
+async fn list_rows(
+    State(api): State<Api>,
+    PathParameters(name): PathParameters<String>,
+    QueryParameters(query): QueryParameters<RowsQuery>,
+    RequestCaller(caller): RequestCaller,
+    Extension(bounds): Extension<Bounds>,
+) -> Result<Response, Problem> {
+    let view = api.view(&name)?;
+    let RowsQuery { prefix, after, limit, seen } = query;
+    let limit = checked_limit(limit)?;
+    if prefix.chars().count() > MAX_KEY {
+        return Err(Problem::new(&problem::BAD_QUERY, format!("prefix must have up to {MAX_KEY} characters")));
+    }
+    if after.as_ref().is_some_and(|after| after.chars().count() > MAX_KEY) {
+        return Err(Problem::new(&problem::BAD_QUERY, "after must be the cursor of a page"));
+    }
+    view.require(&caller, ViewAccess::List(&prefix), None)?;
+    wait_until_seen(&api, view, seen.as_deref(), &caller, &bounds).await?;
+    let shards = view.model.shards();
+    let (found, mut more) = view.store.list(&view.rows(), shards, &prefix, after.as_deref(), limit).await?;
+    let mut rows = Vec::with_capacity(found.len());
+    let mut bytes = 0;
+    for found in &found {
+        let Some(row) = view.merge(&found.parts)? else { continue };
+        bytes += found.key.len() + row.text().len();
+        if bytes > MAX_ROWS && !rows.is_empty() {
+            more = true;
+            break;
+        }
+        rows.push((found.key.as_str(), row));
+    }
+    let cursor = rows.last().map_or_else(|| after.as_deref().unwrap_or_default(), |(key, _)| *key);
+    let body = RowPage { rows: rows.iter().map(|(key, row)| RowResponse { key, row }).collect(), cursor };
+    page(&body, more.then(|| next_page(&name, &prefix, cursor, limit)))
+}
+
+/// The path of the page after `cursor`.
+fn next_page(name: &str, prefix: &str, cursor: &str, limit: usize) -> String {
+    let encoded = |text| utf8_percent_encode(text, PARAMETER);
+    let prefix = if prefix.is_empty() { String::new() } else { format!("prefix={}&", encoded(prefix)) };
+    format!("/views/{name}?{prefix}after={}&limit={limit}", encoded(cursor))
+}

@@ -1,0 +1,70 @@
+//! Conditions: replaces each `Fn::If` whose condition depends on parameters alone by the branch that a deployment with
+//! these parameters would take.
+
+use serde_json::{Map, Value};
+
+use crate::template::node::Parameters;
+
+/// The template without those `Fn::If`s, and without the members and elements whose branch is `AWS::NoValue`.
+pub(crate) fn resolve(template: Value, parameters: &Parameters) -> Value {
+    let conditions = template.get("Conditions").cloned().unwrap_or_default();
+    Resolver { conditions, parameters }.resolve(template).unwrap_or_default()
+}
+
+struct Resolver<'a> {
+    conditions: Value,
+    parameters: &'a Parameters,
+}
+
+impl Resolver<'_> {
+    /// `None` for `AWS::NoValue`.
+    fn resolve(&self, value: Value) -> Option<Value> {
+        match value {
+            Value::Object(object) => self.resolve_object(object),
+            Value::Array(elements) => Some(elements.into_iter().filter_map(|element| self.resolve(element)).collect()),
+            single => Some(single),
+        }
+    }
+
+    fn resolve_object(&self, mut object: Map<String, Value>) -> Option<Value> {
+        if object.get("Ref").is_some_and(|name| name == "AWS::NoValue") {
+            return None;
+        }
+        let branch = match object.get("Fn::If").and_then(Value::as_array).map(Vec::as_slice) {
+            Some([Value::String(name), _, _]) => self.condition(&self.conditions[name]),
+            _ => None,
+        };
+        if let (Some(holds), Some(Value::Array(mut branches))) = (branch, object.get_mut("Fn::If").map(Value::take)) {
+            return self.resolve(branches.swap_remove(if holds { 1 } else { 2 }));
+        }
+        let members = object.into_iter().filter_map(|(name, value)| Some((name, self.resolve(value)?)));
+        Some(Value::Object(members.collect()))
+    }
+
+    /// Whether a condition holds; `None` if that depends on more than parameters.
+    fn condition(&self, condition: &Value) -> Option<bool> {
+        let (name, operand) = condition.as_object()?.iter().next()?;
+        let operands = || operand.as_array().map(Vec::as_slice);
+        match name.as_str() {
+            "Condition" => self.condition(&self.conditions[operand.as_str()?]),
+            "Fn::Equals" => match operands()? {
+                [one, other] => Some(self.text(one)? == self.text(other)?),
+                _ => None,
+            },
+            "Fn::Not" => Some(!self.condition(operands()?.first()?)?),
+            "Fn::And" => operands()?.iter().map(|one| self.condition(one)).try_fold(true, |all, one| Some(all & one?)),
+            "Fn::Or" => operands()?.iter().map(|one| self.condition(one)).try_fold(false, |any, one| Some(any | one?)),
+            _ => None,
+        }
+    }
+
+    fn text(&self, value: &Value) -> Option<String> {
+        match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(flag) => Some(flag.to_string()),
+            Value::Object(object) => self.parameters.get(object.get("Ref")?.as_str()?).cloned(),
+            Value::Null | Value::Array(_) => None,
+        }
+    }
+}

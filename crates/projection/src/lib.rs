@@ -1,0 +1,30 @@
+//! The pure kernel of read models: a projection folds the events of many aggregates into the rows of a view.
+//!
+//! Invariant: nothing here performs I/O, waits or reads a clock. The same events and rows always have the same result,
+//! so an event that is delivered again is recognized by its number alone.
+//!
+//! In reading order:
+//! - [`projection`]: the [`Projection`] and [`Follows`] traits, which are all that a new projection implements.
+//! - [`shards`]: a row in several parts, for rows that many aggregates change.
+//! - [`model`]: a projection with its Rust types erased, so that the functions can hold many in [`Projections`].
+//!   `erased` implements it for every projection, `source` reads the events of one followed aggregate type, `stopped`
+//!   says where it stops. `key`: the limits of a row's key.
+//! - [`registry`]: the registration of projections by hand, and its checks.
+//! - [`given`]: given/shows for the tests beside a projection.
+
+mod erased;
+pub mod given;
+mod key;
+pub mod model;
+pub mod projection;
+pub mod registry;
+pub mod shards;
+mod source;
+mod stopped;
+
+pub use key::{MAX_KEY, MAX_KEY_BYTES};
+pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};
+pub use projection::{FollowedEvent, Follows, Projection, Source, ViewAccess};
+pub use registry::{ProjectionRegistrationError, Projections};
+pub use shards::Shards;
+pub use stopped::Stopped;

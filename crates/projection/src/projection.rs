@@ -1,0 +1,110 @@
+//! The [`Projection`] and [`Follows`] traits and their types. A new projection implements them in one file and is
+//! registered in one line.
+
+use daybook_decider::{Aggregate, Authorization, Caller, Json, Meta, RecordedEvent};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::shards::Shards;
+use crate::stopped::Stopped;
+
+/// A read model: a view whose rows are folded from the events of many aggregates.
+///
+/// A projection also implements [`Follows`] for each aggregate type that it follows. Everything is synchronous and
+/// pure. When another writer changed a row first, changes are applied again to the newer row, so
+/// [`apply`](Self::apply) may run several times for one change.
+pub trait Projection: Sized + Send + Sync + 'static {
+    /// The name of the view in keys and URLs, lower-kebab. Stored format: never change it.
+    const NAME: &'static str;
+
+    /// Must be raised when the rows change meaning: the view is then filled again, beside the rows of the version
+    /// before.
+    const VERSION: u32;
+
+    /// The number of parts of each row. A row that very many aggregates change, such as a total over all of them, is
+    /// spread over several parts, which a read merges.
+    const SHARDS: Shards<Self::Row> = Shards::one();
+
+    /// A row, as readers get it.
+    type Row: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
+
+    /// A change of one row.
+    type Change: Send + Sync + 'static;
+
+    /// The aggregate types that it follows: `vec![Source::of::<Order>()]`.
+    fn sources() -> Vec<Source<Self>>;
+
+    /// The row after a change; `None` when there is no such row. Total: the change is a fact, so it cannot fail.
+    fn apply(row: Option<Self::Row>, change: &Self::Change) -> Option<Self::Row>;
+
+    /// Whether the caller may do this: by default everybody whom the API's authorizer admits. `row` is `None` for a
+    /// list, and for a row that does not exist.
+    fn authorize(_caller: &Caller, _access: ViewAccess<'_>, _row: Option<&Self::Row>) -> Authorization {
+        Authorization::Unrestricted
+    }
+}
+
+/// How a projection follows the events of the aggregates of one type.
+pub trait Follows<A: Aggregate>: Projection {
+    /// What the projection must know of an aggregate from its earlier events. An `OrderShipped` event holds neither the
+    /// total of the order nor its status before; this state does. It should be small: it is stored for every
+    /// aggregate. `Default` is the state before the first event.
+    type State: Default + Clone + Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// The state after one more event.
+    fn advance(state: Self::State, event: &FollowedEvent<'_, A::Event>) -> Self::State;
+
+    /// The rows that one event changes, by key, and the changes. A key has 1 to 512 characters in up to 1,020
+    /// bytes.
+    fn changes(
+        before: &Self::State,
+        event: &FollowedEvent<'_, A::Event>,
+        after: &Self::State,
+    ) -> Vec<(String, Self::Change)>;
+}
+
+/// An aggregate type that the projection `P` follows.
+pub struct Source<P: Projection> {
+    pub(crate) aggregate_type: &'static str,
+    pub(crate) follow: FollowFn<P>,
+}
+
+/// Follows the events of one aggregate after a state.
+pub(crate) type FollowFn<P> = fn(&str, Option<&Json>, &[RecordedEvent]) -> FollowedChanges<P>;
+
+/// The changes of each event, and the state after the last of them.
+pub(crate) struct FollowedChanges<P: Projection> {
+    pub(crate) events: Vec<(u64, KeyedChanges<P>)>,
+    /// `None` when the state cannot be read.
+    pub(crate) state: Option<Json>,
+    pub(crate) stopped: Option<Stopped>,
+}
+
+/// The changes of one event, by the key of their row.
+pub(crate) type KeyedChanges<P> = Vec<(String, <P as Projection>::Change)>;
+
+/// An event, in the form that the aggregate's code writes today, with its origin.
+#[derive(Clone, Copy, Debug)]
+pub struct FollowedEvent<'a, E> {
+    /// The id of the aggregate.
+    pub aggregate_id: &'a str,
+    /// The number of the event in the aggregate's stream.
+    pub seq_num: u64,
+    /// When it was decided.
+    pub occurred_at: Timestamp,
+    /// The origin of its command.
+    pub meta: &'a Meta,
+    /// The event.
+    pub event: &'a E,
+}
+
+/// What a caller asks to do with a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewAccess<'a> {
+    /// Read the row with this key.
+    Read(&'a str),
+    /// List the rows whose keys begin with this prefix.
+    List(&'a str),
+}

@@ -1,0 +1,33 @@
+//! Your read models: one file for each projection, always in the same order: row, change, what it follows.
+//!
+//! The three projections that ship are examples to read first. [`orders_by_day`] is the smallest. [`orders_by_status`]
+//! moves an order from one row to another. [`account_balances`] has a row for each account, and one that all accounts
+//! change.
+//!
+//! To add a projection, write `src/<name>.rs` and add a line to [`projections`].
+
+pub mod account_balances;
+pub mod orders_by_day;
+pub mod orders_by_status;
+
+pub use account_balances::AccountBalances;
+use daybook_projection::{ProjectionRegistrationError, Projections};
+pub use orders_by_day::OrdersByDay;
+pub use orders_by_status::OrdersByStatus;
+
+/// Registers the projections that the functions serve.
+///
+/// # Errors
+///
+/// Returns an error if a projection contradicts itself or another one; the test below fails before you deploy.
+pub fn projections() -> Result<Projections, ProjectionRegistrationError> {
+    Projections::new().with::<AccountBalances>()?.with::<OrdersByDay>()?.with::<OrdersByStatus>()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn registry_with_all_projections_is_valid() {
+        super::projections().unwrap();
+    }
+}

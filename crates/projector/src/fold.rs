@@ -1,0 +1,56 @@
+//! The changes of a plan, folded into the rows.
+
+use std::collections::BTreeMap;
+
+use daybook_projection::{Change, ProjectionModel};
+use daybook_view_store::{Position, PositionWrite, RowKey, RowWrite, StoredRow, ViewWrite};
+
+use crate::plan::Plan;
+
+/// A change that cannot be applied to its row.
+#[derive(Debug)]
+pub(crate) struct Inapplicable {
+    /// The position of its aggregate among those that were planned.
+    pub(crate) index: usize,
+    /// The number of its event.
+    pub(crate) seq_num: u64,
+    pub(crate) reason: String,
+}
+
+/// The rows and positions after the plan.
+pub(crate) fn fold(
+    model: &dyn ProjectionModel,
+    plan: &Plan,
+    mut stored: BTreeMap<RowKey, StoredRow>,
+) -> Result<ViewWrite, Inapplicable> {
+    let mut changes: BTreeMap<&RowKey, Vec<(&Change, usize, u64)>> = BTreeMap::new();
+    let rows: BTreeMap<(&str, u32), &RowKey> =
+        plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
+    for aggregate in &plan.aggregates {
+        for step in &aggregate.steps {
+            for (key, change) in &step.changes {
+                let row = rows[&(key.as_str(), aggregate.shard)];
+                changes.entry(row).or_default().push((change, aggregate.index, step.seq_num));
+            }
+        }
+    }
+    let mut write = ViewWrite::default();
+    for (key, changes) in changes {
+        let before = stored.remove(key);
+        let of_row: Vec<_> = changes.iter().map(|(change, ..)| *change).collect();
+        let after = model.apply(before.as_ref().map(|row| &row.row), &of_row).map_err(|error| {
+            let (_, index, seq_num) = changes[error.index];
+            Inapplicable { index, seq_num, reason: format!("row {:?}: {error}", key.key) }
+        })?;
+        write.rows.insert(key.clone(), RowWrite { before: before.map(|row| row.write_id), after });
+    }
+    for aggregate in &plan.aggregates {
+        let after = Position {
+            seq_num: aggregate.through,
+            state: aggregate.state.clone(),
+            suspended: aggregate.suspended.clone(),
+        };
+        write.positions.insert(aggregate.key.clone(), PositionWrite { before: aggregate.before, after });
+    }
+    Ok(write)
+}

@@ -1,0 +1,128 @@
+//! An invocation: the projections of the aggregates that a batch of messages names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use daybook_event_store::EventStore;
+use daybook_function_runtime::with_causes;
+use daybook_projection::Projections;
+use daybook_table::{AggregateKey, ChangedAggregates};
+use daybook_view_store::ViewStore;
+use futures_util::future::join_all;
+use metrics::{Unit, counter, describe_counter};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::project::Projecting;
+
+/// The time that an invocation leaves for its response.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// The projector of one function instance.
+pub struct Projector {
+    projections: Projections,
+    events: EventStore,
+    views: ViewStore,
+}
+
+/// A batch of messages, as SQS passes it to a function.
+#[derive(Clone, Debug, Deserialize)]
+pub struct QueueBatch {
+    /// The messages.
+    #[serde(rename = "Records")]
+    pub records: Vec<QueueRecord>,
+}
+
+/// A message.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueRecord {
+    /// Its id.
+    pub message_id: String,
+    /// Its body: [`ChangedAggregates`] as JSON.
+    pub body: String,
+}
+
+/// The messages that SQS must deliver again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueResponse {
+    /// One for each of them.
+    pub batch_item_failures: Vec<QueueFailure>,
+}
+
+/// A message that SQS must deliver again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueFailure {
+    /// Its id.
+    pub item_identifier: String,
+}
+
+impl Projector {
+    /// A projector of these projections, from this event store to this view store.
+    pub fn new(projections: Projections, events: EventStore, views: ViewStore) -> Self {
+        for name in ["EventsProjected", "ProjectionRetries", "ProjectionsSuspended", "ProjectionsFailed"] {
+            describe_counter!(name, Unit::Count, "");
+        }
+        Self { projections, events, views }
+    }
+
+    /// Folds the new events of all aggregates that the batch names, in the time until `deadline`.
+    pub async fn handle(&self, batch: QueueBatch, deadline: Instant) -> QueueResponse {
+        let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
+        let mut failed = BTreeSet::new();
+        let mut messages: BTreeMap<AggregateKey, Vec<String>> = BTreeMap::new();
+        for QueueRecord { message_id, body } in batch.records {
+            match serde_json::from_str::<ChangedAggregates>(&body) {
+                Ok(changed) => {
+                    changed.keys().for_each(|key| messages.entry(key).or_default().push(message_id.clone()));
+                }
+                Err(error) => {
+                    tracing::error!(message_id, %error, "the message cannot be read");
+                    failed.insert(message_id);
+                }
+            }
+        }
+        for key in self.unfinished(messages.keys(), cutoff).await {
+            failed.extend(messages[&key].iter().cloned());
+        }
+        let failure = |item_identifier| QueueFailure { item_identifier };
+        QueueResponse { batch_item_failures: failed.into_iter().map(failure).collect() }
+    }
+
+    /// Projects the aggregates. Returns those whose events could not all be folded into all views.
+    async fn unfinished(
+        &self,
+        aggregates: impl Iterator<Item = &AggregateKey>,
+        cutoff: Instant,
+    ) -> BTreeSet<AggregateKey> {
+        let aggregates: Vec<_> = aggregates.collect();
+        let project = self.projections.iter().map(async |model| {
+            let followed = aggregates.iter().filter(|key| model.follows().contains(&key.aggregate_type.as_str()));
+            let followed: BTreeSet<_> = followed.map(|key| (*key).clone()).collect();
+            if followed.is_empty() {
+                return BTreeSet::new();
+            }
+            let projecting = Projecting { model, events: &self.events, views: &self.views };
+            match projecting.project(followed.clone(), cutoff).await {
+                Ok(projected) => {
+                    counter!("EventsProjected").increment(projected.events);
+                    counter!("ProjectionRetries").increment(projected.retries);
+                    for suspended in &projected.suspended {
+                        counter!("ProjectionsSuspended").increment(1);
+                        let (aggregate, reason) = (&suspended.aggregate, &suspended.reason);
+                        tracing::error!(%aggregate, projection = model.name(), reason, "suspended");
+                    }
+                    projected.unfinished
+                }
+                Err(error) => {
+                    counter!("ProjectionsFailed").increment(1);
+                    tracing::error!(projection = model.name(), error = with_causes(&error), "the projection failed");
+                    followed
+                }
+            }
+        });
+        join_all(project).await.into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,138 @@
+//! The events that fit one transaction.
+
+use std::collections::BTreeSet;
+
+use daybook_decider::{Json, RecordedEvent};
+use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
+use daybook_projection::{Advanced, EventStep, ProjectionModel, Stopped};
+use daybook_table::AggregateKey;
+use daybook_view_store::RowKey;
+use daybook_view_store::keys::shard_of;
+
+/// An aggregate with events that a view does not show yet.
+#[derive(Debug)]
+pub(crate) struct Unfolded {
+    pub(crate) key: AggregateKey,
+    /// The number of the last event that the view shows; `None` without a position.
+    pub(crate) before: Option<u64>,
+    /// The projection's state of the aggregate; `None` before the first event.
+    pub(crate) state: Option<Json>,
+    pub(crate) events: Vec<RecordedEvent>,
+    /// Why an event of it cannot be folded, with the number of the event.
+    pub(crate) cannot_fold: Option<(u64, String)>,
+    /// Whether more events follow.
+    pub(crate) more: bool,
+}
+
+/// The part of an aggregate's events that one transaction folds.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    /// Its position among the aggregates that were planned.
+    pub(crate) index: usize,
+    pub(crate) key: AggregateKey,
+    pub(crate) before: Option<u64>,
+    /// The number of the last event of the part.
+    pub(crate) through: u64,
+    pub(crate) shard: u32,
+    pub(crate) steps: Vec<EventStep>,
+    /// The state after the part.
+    pub(crate) state: Json,
+    /// Why the event after the part cannot be folded.
+    pub(crate) suspended: Option<String>,
+    /// Whether events follow the part.
+    pub(crate) more: bool,
+}
+
+/// The aggregates, and the parts of their events, that one transaction folds.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) aggregates: Vec<Planned>,
+    pub(crate) rows: BTreeSet<RowKey>,
+    /// The aggregates with an event that only a newer release can read.
+    pub(crate) newer: Vec<(AggregateKey, String)>,
+}
+
+impl Plan {
+    /// Plans as many events as fit one transaction, with at most `max_events`.
+    pub(crate) fn of(model: &dyn ProjectionModel, unfolded: &[Unfolded], mut max_events: usize) -> Self {
+        let mut plan = Self::default();
+        for (index, aggregate) in unfolded.iter().enumerate() {
+            if max_events == 0 || plan.items() >= MAX_TRANSACTION_ITEMS {
+                break;
+            }
+            max_events = plan.add(model, index, aggregate, max_events);
+        }
+        plan
+    }
+
+    fn items(&self) -> usize {
+        self.aggregates.len() + self.rows.len()
+    }
+
+    /// Adds the part of an aggregate's events that still fits. Returns how many events may follow.
+    fn add(&mut self, model: &dyn ProjectionModel, index: usize, aggregate: &Unfolded, max_events: usize) -> usize {
+        let Unfolded { key, before, state, events, cannot_fold, more } = aggregate;
+        let readable = cannot_fold.as_ref().map_or(events.as_slice(), |(seq_num, _)| {
+            &events[..events.partition_point(|event| event.seq_num < *seq_num)]
+        });
+        let offered = &readable[..readable.len().min(max_events)];
+        let advance = |events| model.advance(&key.aggregate_type, &key.id, state.as_ref(), events);
+        let advanced = advance(offered);
+        let shard = shard_of(key, model.shards());
+        let fitting = self.fitting(&advanced.steps, shard);
+        let Advanced { steps, state, stopped } =
+            if fitting < advanced.steps.len() { advance(&offered[..fitting]) } else { advanced };
+        let cut = steps.len() < readable.len();
+        let fits_never = fitting == 0 && cut && stopped.is_none() && self.items() == 0;
+        let suspended = match (&stopped, cannot_fold) {
+            _ if fits_never => Some(format!(
+                "event {}: it changes more rows than the {} that a transaction can hold besides the position",
+                offered[0].seq_num,
+                MAX_TRANSACTION_ITEMS - 1
+            )),
+            (Some(stopped), _) if stopped.is_newer() => {
+                self.newer.push((key.clone(), stopped.to_string()));
+                None
+            }
+            (Some(stopped), _) => Some(stopped.to_string()),
+            (None, Some((_, reason))) if !cut => Some(reason.clone()),
+            (None, _) => None,
+        };
+        if steps.is_empty() && suspended.is_none() {
+            return max_events;
+        }
+        let state = state.or_else(|| aggregate.state.clone()).unwrap_or_else(Json::empty_object);
+        let left = max_events - steps.len();
+        let keys = steps.iter().flat_map(|step| &step.changes).map(|(key, _)| RowKey { key: key.clone(), shard });
+        self.rows.extend(keys);
+        let through = steps.last().map_or(before.unwrap_or_default(), |step| step.seq_num);
+        let more = suspended.is_none()
+            && (cut || *more)
+            && stopped.as_ref().is_none_or(|stopped: &Stopped| !stopped.is_newer());
+        self.aggregates.push(Planned {
+            index,
+            key: key.clone(),
+            before: *before,
+            through,
+            shard,
+            steps,
+            state,
+            suspended,
+            more,
+        });
+        left
+    }
+
+    /// The number of events whose rows still fit, together with the position.
+    fn fitting(&self, steps: &[EventStep], shard: u32) -> usize {
+        let mut rows = BTreeSet::new();
+        for (count, step) in steps.iter().enumerate() {
+            let keys = step.changes.iter().map(|(key, _)| RowKey { key: key.clone(), shard });
+            rows.extend(keys.filter(|key| !self.rows.contains(key)));
+            if self.items() + 1 + rows.len() > MAX_TRANSACTION_ITEMS {
+                return count;
+            }
+        }
+        steps.len()
+    }
+}

@@ -1,0 +1,211 @@
+//! The events of some aggregates, for one projection, in as few transactions as possible.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use daybook_event_store::{EventStore, StoreError};
+use daybook_projection::ProjectionModel;
+use daybook_table::AggregateKey;
+use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::time::{Instant, sleep};
+
+use crate::fold::{Inapplicable, fold};
+use crate::plan::{Plan, Unfolded};
+
+/// Maximum aggregates of one transaction. With a row of its own for each aggregate and some that they share, they fit the
+/// 100 items of a transaction.
+const MAX_AGGREGATES: usize = 45;
+
+/// Maximum events of an aggregate that are read at a time.
+const MAX_EVENTS: usize = 200;
+
+/// Maximum aggregates whose events are read concurrently.
+const CONCURRENCY: usize = 16;
+
+/// Maximum of the first pause after a conflict. It doubles with each further conflict, [`MAX_DOUBLINGS`] times.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+const MAX_DOUBLINGS: u32 = 4;
+
+/// An aggregate of an event that cannot be folded, and why: number of the event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspended {
+    /// The aggregate.
+    pub aggregate: AggregateKey,
+    /// Why the next event cannot be folded.
+    pub reason: String,
+}
+
+/// What became of the aggregates.
+#[derive(Debug, Default)]
+pub struct Projected {
+    /// The number of events that were folded.
+    pub events: u64,
+    /// The number of transactions that were written.
+    pub transactions: u64,
+    /// The number of transactions that another writer prevented, or whose result is unknown.
+    pub retries: u64,
+    /// The aggregates that are suspended now.
+    pub suspended: Vec<Suspended>,
+    /// The aggregates whose events were not all folded: the time was up, or a newer release wrote an event.
+    pub unfinished: BTreeSet<AggregateKey>,
+}
+
+/// An error that stops a projection.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectError {
+    /// DynamoDB is not available, or stored data cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// One projection, its view and the sources of its events.
+#[derive(Clone, Copy)]
+pub struct Projecting<'a> {
+    /// The projection.
+    pub model: &'a dyn ProjectionModel,
+    /// Where the events are.
+    pub events: &'a EventStore,
+    /// Where the rows are.
+    pub views: &'a ViewStore,
+}
+
+impl Projecting<'_> {
+    /// Folds all events of the aggregates that the view does not show yet, in the time until `cutoff`.
+    ///
+    /// # Errors
+    ///
+    /// See [`ProjectError`].
+    pub async fn project(self, aggregates: BTreeSet<AggregateKey>, cutoff: Instant) -> Result<Projected, ProjectError> {
+        let view = View::new(self.model.name(), self.model.version());
+        let mut projected = Projected::default();
+        let mut pending: Vec<_> = aggregates.into_iter().collect();
+        while !pending.is_empty() {
+            let rest = pending.split_off(pending.len().min(MAX_AGGREGATES));
+            let group = std::mem::replace(&mut pending, rest).into_iter().collect();
+            let left = self.project_group(&view, group, cutoff, &mut projected).await?;
+            projected.unfinished.extend(left);
+        }
+        Ok(projected)
+    }
+
+    /// Returns the aggregates that are not finished.
+    async fn project_group(
+        &self,
+        view: &View,
+        mut pending: BTreeSet<AggregateKey>,
+        cutoff: Instant,
+        projected: &mut Projected,
+    ) -> Result<BTreeSet<AggregateKey>, ProjectError> {
+        let (mut failures, mut max_events) = (0, usize::MAX);
+        let mut cannot_fold: BTreeMap<AggregateKey, (u64, String)> = BTreeMap::new();
+        let mut newer = BTreeSet::new();
+        while !pending.is_empty() && Instant::now() < cutoff {
+            let mut unfolded = self.unfolded(view, &pending, projected).await?;
+            for aggregate in &mut unfolded {
+                let found = cannot_fold.get(&aggregate.key).cloned();
+                aggregate.cannot_fold = found.into_iter().chain(aggregate.cannot_fold.take()).min();
+            }
+            pending = unfolded.iter().map(|aggregate| aggregate.key.clone()).collect();
+            let plan = Plan::of(self.model, &unfolded, max_events);
+            for (key, reason) in &plan.newer {
+                tracing::warn!(aggregate = %key, projection = self.model.name(), reason, "left to the newer release");
+                newer.insert(key.clone());
+            }
+            if plan.aggregates.is_empty() {
+                let is_partly_visible = |aggregate: &Unfolded| aggregate.events.is_empty() && aggregate.more;
+                if failures == MAX_DOUBLINGS || !unfolded.iter().any(is_partly_visible) {
+                    break;
+                }
+                pause(&mut failures).await;
+                continue;
+            }
+            let rows = self.views.rows(view, &plan.rows).await?;
+            let write = match fold(self.model, &plan, rows) {
+                Ok(write) => write,
+                Err(Inapplicable { index, seq_num, reason }) => {
+                    cannot_fold.insert(unfolded[index].key.clone(), (seq_num, reason));
+                    continue;
+                }
+            };
+            match self.views.write(view, &write).await {
+                Ok(WriteOutcome::Written) => {
+                    (failures, max_events) = (0, usize::MAX);
+                    projected.transactions += 1;
+                    for aggregate in plan.aggregates {
+                        projected.events += aggregate.steps.len() as u64;
+                        if let Some(reason) = aggregate.suspended {
+                            projected.suspended.push(Suspended { aggregate: aggregate.key.clone(), reason });
+                        }
+                        if !aggregate.more {
+                            pending.remove(&aggregate.key);
+                        }
+                    }
+                }
+                Ok(WriteOutcome::Conflict | WriteOutcome::Unknown) => {
+                    projected.retries += 1;
+                    pause(&mut failures).await;
+                }
+                Err(WriteError::TooLarge(error)) => {
+                    let planned: usize = plan.aggregates.iter().map(|aggregate| aggregate.steps.len()).sum();
+                    max_events = planned / 2;
+                    if planned <= 1
+                        && let Some(aggregate) = plan.aggregates.first()
+                    {
+                        let seq_num = aggregate.before.unwrap_or_default() + 1;
+                        cannot_fold.insert(aggregate.key.clone(), (seq_num, format!("event {seq_num}: {error}")));
+                        max_events = usize::MAX;
+                    }
+                }
+                Err(WriteError::Store(error)) => return Err(error.into()),
+            }
+        }
+        pending.extend(newer);
+        Ok(pending)
+    }
+
+    /// The aggregates with events that the view does not show yet. Leaves out those that are suspended.
+    async fn unfolded(
+        &self,
+        view: &View,
+        aggregates: &BTreeSet<AggregateKey>,
+        projected: &mut Projected,
+    ) -> Result<Vec<Unfolded>, StoreError> {
+        let mut positions = self.views.positions(view, aggregates).await?;
+        let mut to_read = Vec::new();
+        for key in aggregates {
+            match positions.remove(key) {
+                Some(position) if position.suspended.is_some() => {
+                    tracing::debug!(aggregate = %key, projection = self.model.name(), "it is suspended");
+                    let reason = position.suspended.unwrap_or_default();
+                    if !projected.suspended.iter().any(|suspended| suspended.aggregate == *key) {
+                        projected.suspended.push(Suspended { aggregate: key.clone(), reason });
+                    }
+                }
+                Some(position) => to_read.push((key.clone(), Some(position.seq_num), Some(position.state))),
+                None => to_read.push((key.clone(), None, None)),
+            }
+        }
+        let unfolded = stream::iter(to_read).map(async |(key, before, state)| {
+            let page = self.events.events(&key, before.unwrap_or_default(), MAX_EVENTS).await?;
+            let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
+            let first = unreadable.min_by_key(|(seq_num, _)| *seq_num);
+            let cannot_fold = first.map(|(seq_num, row)| (seq_num, format!("row {row}: {}", row.reason)));
+            Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more: page.more })
+        });
+        let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
+        // During an append of several events, a query may return the second without the first. The page is then empty, and
+        // more events follow.
+        let has_news =
+            |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
+        Ok(unfolded.into_iter().filter(has_news).collect())
+    }
+}
+
+/// Waits for another writer to finish.
+async fn pause(failures: &mut u32) {
+    let longest = FIRST_PAUSE * 2_u32.pow(*failures);
+    *failures = (*failures + 1).min(MAX_DOUBLINGS);
+    sleep(longest.mul_f64(fastrand::f64())).await;
+}

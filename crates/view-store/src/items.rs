@@ -1,0 +1,66 @@
+//! The items as structs.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_decider::Json;
+use daybook_event_store::StoreError;
+use daybook_table::attributes;
+use serde::{Deserialize, Serialize};
+
+/// Attribute names and values.
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// The primary key of an item.
+pub(crate) fn primary_key(pk: String, sk: String) -> Item {
+    let key = [(attributes::PK, pk), (attributes::SK, sk)];
+    Item::from(key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))))
+}
+
+/// A part of a row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RowItem {
+    pub(crate) pk: String,
+    /// The key of the row.
+    pub(crate) sk: String,
+    /// JSON text.
+    pub(crate) row: String,
+    /// Unique for each write of the row.
+    pub(crate) write_id: String,
+}
+
+/// How far an aggregate's events are folded into a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The number of the last event that is folded.
+    pub seq_num: u64,
+    /// The projection's state of the aggregate after that event.
+    pub state: Json,
+    /// Why the next event cannot be folded, if it cannot.
+    pub suspended: Option<String>,
+}
+
+/// The item of a position.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PositionItem {
+    pub(crate) pk: String,
+    pub(crate) sk: String,
+    pub(crate) seq_num: u64,
+    /// JSON text.
+    pub(crate) state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) suspended: Option<String>,
+}
+
+/// Reads an item as a struct.
+pub(crate) fn read<T: for<'de> Deserialize<'de>>(item: Item) -> Result<T, StoreError> {
+    let name = format!("{:?} {:?}", item.get(attributes::PK), item.get(attributes::SK));
+    serde_dynamo::from_item(item).map_err(|error| StoreError::Corrupt { item: name, source: error.into() })
+}
+
+/// Reads JSON text of the item `name`.
+pub(crate) fn json(name: &str, text: String) -> Result<Json, StoreError> {
+    Json::parse(text).map_err(|error| StoreError::Corrupt { item: name.to_owned(), source: error.into() })
+}

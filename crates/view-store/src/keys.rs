@@ -1,0 +1,64 @@
+//! The keys of the views table.
+
+use std::fmt;
+
+use daybook_table::AggregateKey;
+
+/// The sort key of a position.
+pub(crate) const POSITION: &str = "#POSITION";
+
+/// The rows of one version of a projection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct View {
+    /// The name of the projection.
+    pub name: String,
+    /// Its version.
+    pub version: u32,
+}
+
+/// A part of a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowKey {
+    /// The key, as readers know it.
+    pub key: String,
+    /// The number of the part, counted from 0.
+    pub shard: u32,
+}
+
+impl fmt::Display for View {
+    /// `orders-by-day@1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.version)
+    }
+}
+
+impl View {
+    /// The view of a projection's version.
+    pub fn new(name: impl Into<String>, version: u32) -> Self {
+        Self { name: name.into(), version }
+    }
+
+    /// The partition of the rows with that number.
+    pub(crate) fn rows_pk(&self, shard: u32) -> String {
+        format!("VIEW#{}@{}#{shard}", self.name, self.version)
+    }
+
+    /// The partition of an aggregate's position.
+    pub(crate) fn position_pk(&self, aggregate: &AggregateKey) -> String {
+        format!("POSITION#{}@{}#{}#{}", self.name, self.version, aggregate.aggregate_type, aggregate.id)
+    }
+
+    /// The view and the aggregate of a position's partition.
+    pub(crate) fn of_position(pk: &str) -> Option<(Self, AggregateKey)> {
+        let (view, aggregate) = pk.strip_prefix("POSITION#")?.split_once('#')?;
+        let (name, version) = view.split_once('@')?;
+        let (aggregate_type, id) = aggregate.split_once('#')?;
+        Some((Self::new(name, version.parse().ok()?), AggregateKey::new(aggregate_type, id)))
+    }
+}
+
+/// The number of the part of each row that an aggregate changes. Stored format: it never changes.
+pub fn shard_of(aggregate: &AggregateKey, shards: u32) -> u32 {
+    let hash = daybook_table::keys::stable_hash(&aggregate.to_string()) % u64::from(shards.max(1));
+    u32::try_from(hash).expect("the remainder is smaller than the number of parts")
+}

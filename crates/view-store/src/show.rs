@@ -1,0 +1,159 @@
+//! Rows for readers.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_decider::Json;
+use daybook_event_store::StoreError;
+use daybook_table::{AggregateKey, attributes};
+use futures_util::future::{try_join, try_join_all};
+
+use crate::items::{RowItem, json, primary_key, read};
+use crate::keys::{View, shard_of};
+use crate::store::ViewStore;
+
+/// Maximum bytes of a sort key. Longer texts in requests match no row, and DynamoDB rejects them.
+const MAX_SORT_KEY: usize = 1024;
+
+/// A row with all its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownRow {
+    /// Its key.
+    pub key: String,
+    /// Its parts; at least one.
+    pub parts: Vec<Json>,
+    /// Changes whenever a part changes.
+    pub etag: String,
+}
+
+impl ViewStore {
+    /// The row with this key, if it exists, strongly consistent.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn row(&self, view: &View, shards: u32, key: &str) -> Result<Option<ShownRow>, StoreError> {
+        if key.len() > MAX_SORT_KEY {
+            return Ok(None);
+        }
+        let keys = (0..shards).map(|shard| primary_key(view.rows_pk(shard), key.to_owned())).collect();
+        let items = self.batch_get(keys).await?.into_iter().map(read).collect::<Result<_, _>>()?;
+        Ok(shown(items)?.pop())
+    }
+
+    /// The row with this key, if it exists, with each event of the aggregate that its position already shows.
+    ///
+    /// The items of a transaction become visible one after the other: a read that follows a read of the new position may
+    /// still return the old row. So the part that the aggregate changes is read in a transaction, which fails as long as
+    /// another one is changing the part.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn row_after(
+        &self,
+        view: &View,
+        shards: u32,
+        key: &str,
+        aggregate: &AggregateKey,
+    ) -> Result<Option<ShownRow>, StoreError> {
+        if key.len() > MAX_SORT_KEY {
+            return Ok(None);
+        }
+        let item_key = |shard| primary_key(view.rows_pk(shard), key.to_owned());
+        let own = shard_of(aggregate, shards);
+        let others = (0..shards).filter(|&shard| shard != own).map(item_key).collect();
+        let (own, others) = try_join(self.transact_get(item_key(own)), self.batch_get(others)).await?;
+        let items = own.into_iter().chain(others).map(read).collect::<Result<_, _>>()?;
+        Ok(shown(items)?.pop())
+    }
+
+    /// Up to `limit` rows in the order of their keys: those whose keys begin with `prefix` and come after `after`. Also
+    /// returns whether more follow.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn list(
+        &self,
+        view: &View,
+        shards: u32,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<ShownRow>, bool), StoreError> {
+        let slices = (0..shards).map(|shard| self.list_shard(view.rows_pk(shard), prefix, after, limit + 1));
+        let slices = try_join_all(slices).await?;
+        // After the end of a slice that has more rows, a part of a row may be missing.
+        let ends =
+            slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());
+        let horizon = ends.min();
+        let more = horizon.is_some();
+        let rows = slices.into_iter().flat_map(|(rows, _)| rows);
+        let rows = rows.filter(|row| horizon.as_ref().is_none_or(|horizon| row.sk <= *horizon));
+        let mut rows = shown(rows.collect())?;
+        let more = more || rows.len() > limit;
+        rows.truncate(limit);
+        Ok((rows, more))
+    }
+
+    async fn list_shard(
+        &self,
+        partition: String,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<RowItem>, bool), StoreError> {
+        if prefix.len() > MAX_SORT_KEY {
+            return Ok((Vec::new(), false));
+        }
+        // A longer text sorts between the same keys as its beginning.
+        let after = after.map(|after| &after[..after.floor_char_boundary(MAX_SORT_KEY - 1)]);
+        let mut condition = format!("{} = :pk", attributes::PK);
+        let mut values = vec![(":pk", partition)];
+        match (prefix, after) {
+            ("", None | Some("")) => {}
+            ("", Some(after)) => {
+                condition += &format!(" AND {} > :after", attributes::SK);
+                values.push((":after", after.to_owned()));
+            }
+            (prefix, None | Some("")) => {
+                condition += &format!(" AND begins_with({}, :prefix)", attributes::SK);
+                values.push((":prefix", prefix.to_owned()));
+            }
+            (prefix, Some(after)) => {
+                let first = format!("{after}\0").max(prefix.to_owned());
+                let last = format!("{prefix}{}", char::MAX);
+                // DynamoDB rejects a range whose end is before its beginning.
+                if first > last || last.len() > MAX_SORT_KEY {
+                    return Ok((Vec::new(), false));
+                }
+                condition += &format!(" AND {} BETWEEN :first AND :last", attributes::SK);
+                values.extend([(":first", first), (":last", last)]);
+            }
+        }
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
+        let query = self.client.query().table_name(&self.table_name).consistent_read(true);
+        let query = query.key_condition_expression(condition).set_expression_attribute_values(Some(values));
+        let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let page = query.send().await.map_err(|error| StoreError::of_call("list a view", error))?;
+        let rows = page.items.unwrap_or_default().into_iter().map(read).collect::<Result<_, _>>()?;
+        Ok((rows, page.last_evaluated_key.is_some()))
+    }
+}
+
+/// The rows that these parts belong to, in the order of their keys.
+fn shown(parts: Vec<RowItem>) -> Result<Vec<ShownRow>, StoreError> {
+    let mut rows: BTreeMap<String, Vec<RowItem>> = BTreeMap::new();
+    for part in parts {
+        rows.entry(part.sk.clone()).or_default().push(part);
+    }
+    rows.into_iter()
+        .map(|(key, mut parts)| {
+            parts.sort_by(|one, other| one.pk.cmp(&other.pk));
+            let etag = parts.iter().map(|part| part.write_id.as_str()).collect::<Vec<_>>().join("-");
+            let parts = parts.into_iter().map(|part| json(&key, part.row)).collect::<Result<_, _>>()?;
+            Ok(ShownRow { key, parts, etag })
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! The aggregates that are suspended in a view, because an event of them cannot be folded.
+
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use daybook_event_store::StoreError;
+use daybook_table::AggregateKey;
+
+use crate::items::{PositionItem, primary_key, read};
+use crate::keys::{POSITION, View};
+use crate::store::ViewStore;
+
+/// The attribute of a position that contains the reason.
+const SUSPENDED: &str = "suspended";
+
+/// An aggregate that is suspended in a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuspendedAggregate {
+    /// The view.
+    pub view: View,
+    /// The aggregate.
+    pub aggregate: AggregateKey,
+    /// The number of the last event that the view shows.
+    pub seq_num: u64,
+    /// Why the next event cannot be folded.
+    pub reason: String,
+}
+
+impl ViewStore {
+    /// All suspended aggregates, in any order. Reads the whole table.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn suspended(&self) -> Result<Vec<SuspendedAggregate>, StoreError> {
+        let scan = self.client.scan().table_name(&self.table_name).consistent_read(true);
+        let scan = scan.filter_expression(format!("attribute_exists({SUSPENDED})"));
+        let mut items = scan.into_paginator().items().send();
+        let mut found = Vec::new();
+        while let Some(item) = items.next().await {
+            let item = item.map_err(|error| StoreError::of_call("list suspended aggregates", error))?;
+            let PositionItem { pk, seq_num, suspended, .. } = read(item)?;
+            if let (Some((view, aggregate)), Some(reason)) = (View::of_position(&pk), suspended) {
+                found.push(SuspendedAggregate { view, aggregate, seq_num, reason });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ends the suspension of an aggregate. Returns whether it was suspended. Its events are folded once it is projected
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn resume(&self, view: &View, aggregate: &AggregateKey) -> Result<bool, StoreError> {
+        let update = self.client.update_item().table_name(&self.table_name);
+        let update = update.set_key(Some(primary_key(view.position_pk(aggregate), POSITION.to_owned())));
+        let update = update.update_expression(format!("REMOVE {SUSPENDED}"));
+        match update.condition_expression(format!("attribute_exists({SUSPENDED})")).send().await {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+            Err(error) => Err(StoreError::of_call("resume an aggregate", error)),
+        }
+    }
+}

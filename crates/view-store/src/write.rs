@@ -1,0 +1,201 @@
+//! The transaction that writes rows and positions.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::Config;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
+use daybook_decider::Json;
+use daybook_event_store::StoreError;
+use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, item_size};
+use daybook_table::{AggregateKey, attributes};
+use tokio::time::timeout;
+
+use crate::items::{Item, Position, PositionItem, RowItem, primary_key};
+use crate::keys::{POSITION, RowKey, View};
+use crate::store::ViewStore;
+
+/// Time limit of the call. DynamoDB responds in milliseconds; whether a call was applied shows in the positions.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The attribute that changes with each write of a row.
+const WRITE_ID: &str = "writeId";
+
+/// The attribute of a position that grows with each write.
+const SEQ_NUM: &str = "seqNum";
+
+/// What the events of some aggregates change.
+#[derive(Clone, Debug, Default)]
+pub struct ViewWrite {
+    /// The aggregates whose events are folded.
+    pub positions: BTreeMap<AggregateKey, PositionWrite>,
+    /// The rows that they change.
+    pub rows: BTreeMap<RowKey, RowWrite>,
+}
+
+/// The change of a position.
+#[derive(Clone, Debug)]
+pub struct PositionWrite {
+    /// The number of the last event that was folded before; `None` without a position.
+    pub before: Option<u64>,
+    /// The new position.
+    pub after: Position,
+}
+
+/// The change of a part of a row.
+#[derive(Clone, Debug)]
+pub struct RowWrite {
+    /// The write that stored it; `None` if it did not exist.
+    pub before: Option<String>,
+    /// Its new contents; `None` if it does not exist any more.
+    pub after: Option<Json>,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// Everything was written.
+    Written,
+    /// A row or a position has changed since it was read, or is being changed. Nothing was written.
+    Conflict,
+    /// Unknown, for example because the response was lost. The positions show it.
+    Unknown,
+}
+
+/// A write that DynamoDB would reject because of its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteTooLarge {
+    /// It has too many rows and positions.
+    #[error("it changes {items} rows and positions, a transaction holds {MAX_TRANSACTION_ITEMS}")]
+    Items {
+        /// Their number.
+        items: usize,
+    },
+    /// A row or a position is too large.
+    #[error("a row or a position would take {bytes} bytes, an item holds {MAX_ITEM}")]
+    Item {
+        /// Its size.
+        bytes: usize,
+    },
+    /// All of them are too large together.
+    #[error("the rows and positions would take {bytes} bytes, a transaction holds {MAX_TRANSACTION}")]
+    Transaction {
+        /// Their size.
+        bytes: usize,
+    },
+}
+
+/// An error of [`ViewStore::write`].
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// It is too large.
+    #[error(transparent)]
+    TooLarge(#[from] WriteTooLarge),
+    /// DynamoDB rejects it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ViewStore {
+    /// Writes rows and positions, all or nothing, if all of them are as they were read.
+    ///
+    /// # Errors
+    ///
+    /// When the write is too large, or DynamoDB rejects it.
+    pub async fn write(&self, view: &View, write: &ViewWrite) -> Result<WriteOutcome, WriteError> {
+        let items = self.items(view, write)?;
+        let once = Config::builder().retry_config(RetryConfig::disabled());
+        let call = self.client.transact_write_items().set_transact_items(Some(items));
+        let error = match timeout(CALL_TIMEOUT, call.customize().config_override(once).send()).await {
+            Ok(Ok(_)) => return Ok(WriteOutcome::Written),
+            Ok(Err(error)) => error,
+            Err(_elapsed) => return Ok(WriteOutcome::Unknown),
+        };
+        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() {
+            let mut codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
+            if codes.any(|code| matches!(code, "ConditionalCheckFailed" | "TransactionConflict")) {
+                return Ok(WriteOutcome::Conflict);
+            }
+        }
+        match StoreError::of_call("write a view", error) {
+            StoreError::Unavailable { .. } => Ok(WriteOutcome::Unknown),
+            error => Err(error.into()),
+        }
+    }
+
+    fn items(&self, view: &View, write: &ViewWrite) -> Result<Vec<TransactWriteItem>, WriteTooLarge> {
+        let count = write.positions.len() + write.rows.len();
+        if count > MAX_TRANSACTION_ITEMS {
+            return Err(WriteTooLarge::Items { items: count });
+        }
+        let (mut items, mut total) = (Vec::with_capacity(count), 0);
+        let mut add = |(item, bytes): (TransactWriteItem, usize)| {
+            total += bytes;
+            items.push(item);
+            if bytes > MAX_ITEM { Err(WriteTooLarge::Item { bytes }) } else { Ok(()) }
+        };
+        for (aggregate, position) in &write.positions {
+            add(self.position_item(view, aggregate, position))?;
+        }
+        for (key, row) in &write.rows {
+            add(self.row_item(view, key, row))?;
+        }
+        if total > MAX_TRANSACTION { Err(WriteTooLarge::Transaction { bytes: total }) } else { Ok(items) }
+    }
+
+    fn position_item(
+        &self,
+        view: &View,
+        aggregate: &AggregateKey,
+        write: &PositionWrite,
+    ) -> (TransactWriteItem, usize) {
+        let Position { seq_num, state, suspended } = write.after.clone();
+        let (pk, sk) = (view.position_pk(aggregate), POSITION.to_owned());
+        let item = PositionItem { pk, sk, seq_num, state: state.text().to_owned(), suspended };
+        let before = write.before.map(|before| AttributeValue::N(before.to_string()));
+        self.put(serde_dynamo::to_item(item).expect("a position has an item"), is_unchanged(SEQ_NUM, before))
+    }
+
+    fn row_item(&self, view: &View, key: &RowKey, write: &RowWrite) -> (TransactWriteItem, usize) {
+        let (pk, sk) = (view.rows_pk(key.shard), key.key.clone());
+        let (condition, values) = is_unchanged(WRITE_ID, write.before.clone().map(AttributeValue::S));
+        if let Some(row) = &write.after {
+            let write_id = format!("{:016x}", fastrand::u64(..));
+            let item = RowItem { pk, sk, row: row.text().to_owned(), write_id };
+            return self.put(serde_dynamo::to_item(item).expect("a row has an item"), (condition, values));
+        }
+        let key = primary_key(pk, sk);
+        let bytes = item_size(&key);
+        let builder = TransactWriteItem::builder();
+        let item = if write.before.is_some() {
+            let delete = Delete::builder().table_name(&self.table_name).set_key(Some(key));
+            let delete = delete.condition_expression(condition).set_expression_attribute_values(values).build();
+            builder.delete(delete.expect("table and key are set"))
+        } else {
+            let check = ConditionCheck::builder().table_name(&self.table_name).set_key(Some(key));
+            let check = check.condition_expression(condition).build();
+            builder.condition_check(check.expect("table, key and condition are set"))
+        };
+        (item.build(), bytes)
+    }
+
+    fn put(&self, item: Item, (condition, values): Condition) -> (TransactWriteItem, usize) {
+        let bytes = item_size(&item);
+        let put = Put::builder().table_name(&self.table_name).set_item(Some(item));
+        let put = put.condition_expression(condition).set_expression_attribute_values(values).build();
+        (TransactWriteItem::builder().put(put.expect("table and item are set")).build(), bytes)
+    }
+}
+
+/// A condition and its values.
+type Condition = (String, Option<Item>);
+
+/// The condition that an item still has this value, or still does not exist.
+fn is_unchanged(attribute: &str, before: Option<AttributeValue>) -> Condition {
+    match before {
+        None => (format!("attribute_not_exists({})", attributes::PK), None),
+        Some(value) => (format!("{attribute} = :before"), Some(Item::from([(":before".to_owned(), value)]))),
+    }
+}
