@@ -313,7 +313,7 @@ pub(super) async fn table_denies_commands() -> Observed {
 
 /// Requests with less time than in Lambda.
 pub(super) async fn table_hangs() -> Observed {
-    const TIME: Duration = Duration::from_secs(2);
+    const TIME: Duration = Duration::from_secs(5);
     let signals = Signals::start();
     let instance = Instance::start().await;
     (0..200).for_each(|_| instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::Hang));
