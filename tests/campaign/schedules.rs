@@ -23,7 +23,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 85] = [
+const REQUIRED_KINDS: [&str; 86] = [
     "aggregate goes on in another shard",
     "append NotStored",
     "append Stored",
@@ -106,6 +106,7 @@ const REQUIRED_KINDS: [&str; 85] = [
     "shard followed by one",
     "shard split in two",
     "snapshots while writers go on",
+    "snapshotter cannot reach an aggregate",
     "snapshotter crash",
     "stream out of order",
     "writer crash",
