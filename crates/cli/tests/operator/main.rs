@@ -15,6 +15,7 @@ mod load;
 mod moving;
 mod projection;
 mod reads;
+mod rebuild;
 mod relay_status;
 mod republish;
 mod shards;

@@ -79,8 +79,8 @@ impl Setup {
     }
 }
 
-fn message(keys: &[AggregateKey]) -> QueueBatch {
-    let changed: ChangedAggregates = keys.iter().cloned().collect();
+fn message(key: &AggregateKey) -> QueueBatch {
+    let changed = ChangedAggregates::from_iter([key.clone()]);
     QueueBatch { records: vec![QueueRecord { message_id: "1".into(), body: serde_json::to_string(&changed).unwrap() }] }
 }
 
@@ -97,12 +97,12 @@ async fn version_that_is_being_filled_comes_after_the_version_that_is_read() {
     let setup = Setup::new(versions_1_and_2()).await;
     let key = setup.account("a", &[1, 2]).await;
     let projector = setup.projector(versions_1_and_2());
-    let mut run = Box::pin(projector.handle(message(&[key.clone()]), soon()));
+    let mut run = Box::pin(projector.handle(message(&key), soon()));
     setup.table.proxy.hold(&mut run, |calls| transactions(calls) == 1).await;
     // It ends between the two.
     drop(run);
     assert_eq!((setup.reached(1, &key).await, setup.reached(2, &key).await), (Some(3), None));
-    assert_eq!(projector.handle(message(&[key.clone()]), soon()).await, QueueResponse::default());
+    assert_eq!(projector.handle(message(&key), soon()).await, QueueResponse::default());
     assert_eq!(setup.reached(2, &key).await, Some(3));
 }
 
@@ -112,14 +112,14 @@ async fn version_that_leads_shows_each_event_before_the_version_that_is_read() {
     let views = setup.direct_views();
     let projector = setup.projector(versions_1_and_2());
     let key = setup.account("a", &[1, 2]).await;
-    projector.handle(message(&[key.clone()]), soon()).await;
+    projector.handle(message(&key), soon()).await;
     views.lead(&view(2), Timestamp::now()).await.unwrap();
 
     for (read, leading) in [(1, 2), (2, 1)] {
         let before = setup.reached(read, &key).await.unwrap();
         setup.transactions(&key, &[5]).await;
         setup.table.proxy.take_calls();
-        let mut run = Box::pin(projector.handle(message(&[key.clone()]), soon()));
+        let mut run = Box::pin(projector.handle(message(&key), soon()));
         setup.table.proxy.hold(&mut run, |calls| transactions(calls) == 1).await;
         let reached = (setup.reached(leading, &key).await, setup.reached(read, &key).await);
         assert_eq!(reached, (Some(before + 1), Some(before)), "version {read} is read");
@@ -128,7 +128,7 @@ async fn version_that_leads_shows_each_event_before_the_version_that_is_read() {
         assert_eq!(run.await, QueueResponse::default());
         let reached = (setup.reached(leading, &key).await, setup.reached(read, &key).await);
         assert_eq!(reached, (Some(before + 1), Some(before + 1)), "version {read} is read");
-        projector.handle(message(&[key.clone()]), soon()).await;
+        projector.handle(message(&key), soon()).await;
         assert_eq!(setup.reached(read, &key).await, Some(before + 2));
         if read == 1 {
             let pointer = views.pointer("counted").await.unwrap();
@@ -151,15 +151,15 @@ async fn aggregate_that_is_unfinished_in_a_leading_version_waits_and_a_suspended
             daybook_test_support::fault_proxy::InjectedFault::Refuse { status: 400, code: "AccessDeniedException" };
         setup.table.proxy.fail_next("TransactWriteItems", throttled);
     }
-    let response = projector.handle(message(&[key.clone()]), soon()).await;
+    let response = projector.handle(message(&key), soon()).await;
     assert_eq!(response.batch_item_failures.len(), 1);
     assert_eq!((setup.reached(1, &key).await, setup.reached(3, &key).await), (None, None));
     setup.table.proxy.take_faults();
-    projector.handle(message(&[key.clone()]), soon()).await;
+    projector.handle(message(&key), soon()).await;
     assert_eq!((setup.reached(1, &key).await, setup.reached(3, &key).await), (Some(2), Some(2)));
 
     setup.transactions(&key, &[13, 5]).await;
-    assert_eq!(projector.handle(message(&[key.clone()]), soon()).await, QueueResponse::default());
+    assert_eq!(projector.handle(message(&key), soon()).await, QueueResponse::default());
     assert_eq!((setup.reached(1, &key).await, setup.reached(3, &key).await), (Some(4), Some(2)));
 }
 
@@ -171,9 +171,9 @@ async fn projection_with_one_version_makes_no_call_for_a_pointer() {
     let mut counts = BTreeMap::new();
     for (versions, projections) in [(1, one()), (2, versions_1_and_2())] {
         let projector = setup.projector(projections);
-        projector.handle(message(&[key.clone()]), soon()).await;
+        projector.handle(message(&key), soon()).await;
         setup.table.proxy.take_calls();
-        projector.handle(message(&[key.clone()]), soon()).await;
+        projector.handle(message(&key), soon()).await;
         let calls = setup.table.proxy.take_calls();
         let of_pointer = |call: &&RecordedCall| call.request.to_string().contains("PROJECTION#counted");
         counts.insert(versions, (calls.len(), calls.iter().filter(of_pointer).count()));
@@ -190,7 +190,7 @@ async fn pointer_to_a_version_that_the_code_does_not_have_leads_to_the_version_b
     views.lead(&view(2), Timestamp::now()).await.unwrap();
     let key = setup.account("a", &[1]).await;
     let projector = setup.projector(versions_1_and_2());
-    let mut run = pin!(projector.handle(message(&[key.clone()]), soon()));
+    let mut run = pin!(projector.handle(message(&key), soon()));
     setup.table.proxy.hold(&mut run, |calls| transactions(calls) == 1).await;
     assert_eq!((setup.reached(1, &key).await, setup.reached(2, &key).await), (Some(2), None));
     run.await;
