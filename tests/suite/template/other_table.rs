@@ -60,7 +60,7 @@ fn stack_with_another_table_uses_the_table_of_the_given_stream() {
     let of_read_models = &all["ReadModelsStack"]["Properties"]["Parameters"];
     assert_eq!((&of_read_models["Table"], &of_read_models["TableArn"]), (&name(), &arn()));
     assert_eq!(template["Outputs"]["TableName"]["Value"], name());
-    assert_eq!(template["Outputs"]["OperatorEnvironment"]["Value"][1], json!({"UsedTable": name()}));
+    assert_eq!(template["Outputs"]["OperatorEnvironment"]["Value"][1]["UsedTable"], name());
 
     // The roles have the same actions on it as on a table of the stack.
     let (mut on_table, mut on_index, mut on_stream) = (0, 0, 0);
