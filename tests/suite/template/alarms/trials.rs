@@ -61,11 +61,8 @@ fn impatient(template: &str) -> String {
 // Mappings.
 
 async fn disabled(mapping: &str) -> Bench {
-    let position = "StartingPosition: TRIM_HORIZON";
-    Bench::with_template(|template| {
-        with_mapping(template, mapping, position, &format!("Enabled: false\n            {position}"))
-    })
-    .await
+    Bench::with_template(|template| with_mapping(template, mapping, "Enabled: !Ref MappingsEnabled", "Enabled: false"))
+        .await
 }
 
 pub(super) async fn relay_is_disabled() -> Observed {
