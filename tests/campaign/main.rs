@@ -41,6 +41,8 @@
 //!   messages of its time window, and while writers go on, all that were committed before it began. Both send the
 //!   messages of an aggregate in their order, and each with the bytes of its row.
 //!
+//! - Read models: [`read_models`] has a schedule of its own for some of the seeds, with its guarantees.
+//!
 //! In reading order:
 //! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
 //! - [`writers`] send [`requests`] to a [`database`] that loses calls and responses; [`bell`]: an aggregate with many
@@ -77,6 +79,7 @@ mod network;
 mod operator;
 mod outage;
 mod process;
+mod read_models;
 mod requests;
 mod schedule;
 mod schedules;
