@@ -56,7 +56,7 @@
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
-//! - [`contention`]: many writers to one aggregate.
+//! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -79,6 +79,7 @@ mod network;
 mod operator;
 mod outage;
 mod process;
+mod queue_kinds;
 mod read_models;
 mod requests;
 mod schedule;

@@ -30,6 +30,7 @@ mod order;
 mod outages;
 mod panics;
 mod races;
+mod read_model_budgets;
 mod read_your_writes;
 mod readme;
 mod reads;
