@@ -133,7 +133,7 @@ impl Schedule {
 
     async fn run(mut self, dice: &mut Dice) {
         let (writers, requests) = (dice.number(1..=4), dice.size(1..=6));
-        self.write_and_project(writers, requests).await;
+        self.write_and_project(writers, requests, &[]).await;
         self.check().await;
         let mut suspended = self.suspended().await;
         if suspended.is_empty() {
@@ -142,8 +142,7 @@ impl Schedule {
         self.work.log.count("schedule with a suspension");
         self.projectors.deploy_repair();
         for _ in 0..RESUMPTIONS {
-            self.resume(&suspended).await;
-            self.write_and_project(1, dice.size(0..=2)).await;
+            self.write_and_project(1, dice.size(0..=2), &suspended).await;
             suspended = self.suspended().await;
             if suspended.is_empty() {
                 break;
@@ -154,13 +153,15 @@ impl Schedule {
         self.check().await;
     }
 
-    /// Runs writers, and everything else until the queue is empty.
-    async fn write_and_project(&mut self, writers: u64, requests: usize) {
+    /// Runs writers, and everything else until the queue is empty. Meanwhile, an operator resumes these aggregates.
+    async fn write_and_project(&mut self, writers: u64, requests: usize, suspended: &[SuspendedAggregate]) {
         let (written, delivered) = (Arc::new(Notify::new()), Notify::new());
         let stream = LiveStream::new(&self.work, &self.queue, &self.tables, self.until);
         let stream = stream.run(Arc::clone(&self.commits.visible), Arc::clone(&written));
         let (work, until, queue) = (Arc::clone(&self.work), self.until, self.queue.clone());
+        let ledger = Arc::clone(&self.ledger);
         let write = async {
+            resume(&work, &ledger, &queue, suspended).await;
             work.run(writers, requests).await;
             tokio::time::sleep_until(until).await;
             work.database.stop_faults();
@@ -217,20 +218,27 @@ impl Schedule {
         self.store().suspended().await.unwrap()
     }
 
-    /// Resumes aggregates and rings them, as `daybook projection resume` does.
-    async fn resume(&self, suspended: &[SuspendedAggregate]) {
-        let store = self.store();
-        for SuspendedAggregate { view, aggregate, .. } in suspended {
-            self.ledger.resumed(&view.to_string(), aggregate);
-            assert!(store.resume(view, aggregate).await.unwrap());
-            self.work.log.count("aggregate resumed");
-        }
-        self.queue.send(message(suspended.iter().map(|one| one.aggregate.clone()).collect()));
-    }
-
     fn store(&self) -> ViewStore {
         ViewStore::new(&self.work.database.config(Arc::default()), VIEWS_TABLE)
     }
+}
+
+/// Resumes aggregates and rings them, as `daybook projection resume` does. They are rung before, too: until they are resumed,
+/// nothing of them may be folded.
+async fn resume(work: &Work, ledger: &ViewLedger, queue: &ChangesQueue, suspended: &[SuspendedAggregate]) {
+    if suspended.is_empty() {
+        return;
+    }
+    let aggregates: BTreeSet<_> = suspended.iter().map(|one| one.aggregate.clone()).collect();
+    queue.send(message(aggregates.clone()));
+    sleep(Duration::from_secs(10)).await;
+    let store = ViewStore::new(&work.database.config(Arc::default()), VIEWS_TABLE);
+    for SuspendedAggregate { view, aggregate, .. } in suspended {
+        ledger.resumed(&view.to_string(), aggregate);
+        assert!(store.resume(view, aggregate).await.unwrap());
+        work.log.count("aggregate resumed");
+    }
+    queue.send(message(aggregates));
 }
 
 /// Rings aggregates at any time, as an operator may do. Never ends.

@@ -298,7 +298,7 @@ impl Inner {
         let is_bell = operation == "SendMessage";
         let rate = if is_bell { rates.0 } else { rates.1 };
         let fault = (Instant::now() < *until && dice.chance(rate)).then(|| dice.one_of(&FAULTS));
-        if let Some(fault) = fault {
+        if fault.is_some() {
             self.log.count(if is_bell { "ring that fails" } else { "bus that fails beside the ring" });
         }
         let error = fault.and_then(|fault| fault.error(dice));
