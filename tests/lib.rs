@@ -112,13 +112,22 @@ impl Suite {
     ///
     /// When it does not start.
     pub async fn start() -> Self {
+        Self::with_template(workspace().join("template.yaml")).await
+    }
+
+    /// Starts a local stack with another template.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub async fn with_template(template: PathBuf) -> Self {
         let args = DevArgs {
             port: 0,
             dynamodb_port: 0,
             bus_port: 0,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             data: None,
-            template: workspace().join("template.yaml"),
+            template,
         };
         let stack = Stack::start(args).await.expect("the stack starts");
         Self { stack, client: reqwest::Client::new() }

@@ -1,9 +1,10 @@
 //! A test aggregate: a bell that publishes its strokes. An event has several messages or none, and messages can be
 //! large.
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex};
 
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Registry};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Json, Message, Registry};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,18 @@ pub(crate) enum Event {
 #[schemars(rename = "BellMessage")]
 enum BellMessage {
     #[serde(rename = "BellStruck")]
-    Struck { stroke: u64, sound: String },
+    Struck {
+        stroke: u64,
+        #[schemars(with = "String")]
+        sound: Json,
+    },
+}
+
+/// The sound of a stroke as JSON. Each is written once, because a large one takes long.
+fn sound(volume: usize) -> Json {
+    static SOUNDS: Mutex<BTreeMap<usize, Json>> = Mutex::new(BTreeMap::new());
+    let mut sounds = SOUNDS.lock().unwrap();
+    sounds.entry(volume).or_insert_with(|| Json::of(&"ding ".repeat(volume / 5)).unwrap()).clone()
 }
 
 impl Aggregate for Bell {
@@ -85,8 +97,7 @@ impl Aggregate for Bell {
             Event::Hung {} => vec![],
             Event::Rung { strokes, volume } => (1..=*strokes)
                 .map(|stroke| {
-                    let stroke = before.strokes + stroke;
-                    Message::of(&BellMessage::Struck { stroke, sound: "ding ".repeat(volume / 5) })
+                    Message::of(&BellMessage::Struck { stroke: before.strokes + stroke, sound: sound(*volume) })
                 })
                 .collect(),
         }

@@ -96,6 +96,7 @@ impl Decide for Payment<'_> {
             now,
             seed: Ulid::from_parts(milliseconds, fastrand::u128(..)),
             meta: Meta::default(),
+            epoch: 1,
             caller: Caller::anonymous(),
         };
         let commands = std::slice::from_ref(&self.command);

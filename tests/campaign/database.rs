@@ -23,6 +23,9 @@ use crate::writers::CLOCK_ERROR;
 /// The longest usual time of a call.
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 
+/// The time until the table refuses a call.
+const REFUSAL_TIME: Duration = Duration::from_millis(5);
+
 pub(crate) const TABLE: &str = "daybook-campaign";
 
 /// The fault of a call.
@@ -201,6 +204,12 @@ impl Service for Connection {
             let (crashes_before, crashes_after) = process.call();
             if crashes_before {
                 process.crash().await;
+            }
+            if process.is_refused(&call.body) {
+                database.log.line(|| format!("{} is refused", call.operation));
+                sleep(REFUSAL_TIME).await;
+                // An error that the SDK does not retry: retries would use up what all schedules of this process share.
+                return Ok(error_reply(400, "AccessDeniedException", None));
             }
             let fault = database.draw(&call.operation);
             let (request_time, response_time) = database.latency();

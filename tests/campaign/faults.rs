@@ -138,7 +138,7 @@ impl ServiceFault {
     /// The response of `PutEvents` with this fault.
     pub(crate) fn damage_response(self, body: String) -> String {
         match self {
-            Self::Garbage => return body[..body.len() / 2].to_owned(),
+            Self::Garbage => return body[..body.floor_char_boundary(body.len() / 2)].to_owned(),
             Self::WrongCount | Self::MissingResults | Self::EmptyResults => {}
             _ => return body,
         }

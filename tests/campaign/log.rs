@@ -53,7 +53,11 @@ impl Log {
         self.count_times(kind, 1);
     }
 
+    /// Counts this number of occurrences. A kind that occurs zero times does not occur.
     pub(crate) fn count_times(&self, kind: &str, times: u64) {
+        if times == 0 {
+            return;
+        }
         let mut state = self.state.lock().unwrap();
         match state.counts.get_mut(kind) {
             Some(count) => *count += times,
@@ -78,4 +82,14 @@ impl Log {
     pub(crate) fn contents(&self) -> LogContents {
         self.state.lock().unwrap().clone()
     }
+}
+
+#[test]
+fn kind_without_occurrences_is_not_counted() {
+    crate::clock::in_virtual_time(async {
+        let log = Log::new(Clock::start(), false);
+        log.count_times("never", 0);
+        log.count_times("twice", 2);
+        assert_eq!(log.contents().counts, BTreeMap::from([("twice".to_owned(), 2)]));
+    });
 }

@@ -34,6 +34,7 @@
 //!   transiently in several attempts, and the bus accepts others.
 //! - An invocation uses its time: it does not respond early while an unsettled message could be tried. [`ledger`] has the
 //!   exact rule.
+//! - A record that the snapshotter settles has its snapshot in the table.
 //! - Every snapshot equals the fold of its events, and a load from it equals a load from the first event. Unless the
 //!   mapping of the snapshotter discards a record, every aggregate that is due has its snapshot in the end.
 //! - `daybook dlq redrive` deletes a message from the queue only after the bus has accepted it. After the faults, it sends

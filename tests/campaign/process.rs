@@ -26,12 +26,25 @@ pub(crate) struct Process {
 struct State {
     crash: Option<Crash>,
     calls: usize,
+    /// The partition whose calls the table refuses.
+    unreachable: Option<String>,
 }
 
 impl Process {
     /// Starts an invocation or a command, which crashes at this point, if any.
     pub(crate) fn begin(&self, crash: Option<Crash>) {
-        *self.state.lock().unwrap() = State { crash, calls: 0 };
+        *self.state.lock().unwrap() = State { crash, calls: 0, unreachable: None };
+    }
+
+    /// From now on until the next [`begin`](Self::begin), the table refuses the calls of this partition.
+    pub(crate) fn lose_partition(&self, pk: String) {
+        self.state.lock().unwrap().unreachable = Some(pk);
+    }
+
+    /// Whether the table refuses a call with this body.
+    pub(crate) fn is_refused(&self, body: &str) -> bool {
+        let state = self.state.lock().unwrap();
+        state.unreachable.as_ref().is_some_and(|pk| body.contains(&format!("{{\"S\":\"{pk}\"}}")))
     }
 
     /// Counts a call, and returns whether the process crashes before or after it.

@@ -235,7 +235,8 @@ async fn resume(work: &Work, ledger: &ViewLedger, queue: &ChangesQueue, suspende
     let store = ViewStore::new(&work.database.config(Arc::default()), VIEWS_TABLE);
     for SuspendedAggregate { view, aggregate, .. } in suspended {
         ledger.resumed(&view.to_string(), aggregate);
-        assert!(store.resume(view, aggregate).await.unwrap());
+        let was_suspended = store.resume(view, aggregate).await.unwrap();
+        work.log.expect(was_suspended, || format!("{view}: {aggregate} is not suspended any more"));
         work.log.count("aggregate resumed");
     }
     queue.send(message(aggregates));

@@ -152,6 +152,7 @@ impl Decide for Decisions<'_> {
             now,
             seed: Ulid::from_parts(milliseconds, dice.lock().unwrap().bits() >> 1),
             meta: Meta { actor: Some(format!("writer-{writer}")), ..Meta::default() },
+            epoch: 1,
             caller: Caller::anonymous(),
         };
         let mut made = self.made.lock().unwrap();

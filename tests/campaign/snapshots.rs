@@ -1,13 +1,17 @@
 //! The snapshotter as the second reader of the stream: while the writers go on, with any of the records so far, and later
-//! behind a mapping of its own. Its processes crash, and its calls of the table fail.
+//! behind a mapping of its own. Its processes crash, its calls of the table fail, and sometimes the table refuses all calls
+//! of one aggregate in an invocation.
+//!
+//! A record that the function settles has its snapshot: [`check_settled`](SnapshotFunction::check_settled).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use daybook_event_source_mapping::{InvocationOutcome, Record};
 use daybook_event_store::{EventStore, LoadOptions, StoreSettings};
-use daybook_snapshotter::{Snapshotter, StreamBatch};
+use daybook_snapshotter::{BatchResponse, SequenceNumber, Snapshotter, StreamBatch};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -91,6 +95,28 @@ impl SnapshotFunction {
         std::future::pending().await
     }
 
+    /// Checks that each record that a response settles has a snapshot of its event or of a later one.
+    fn check_settled(&self, records: &[Value], response: &BatchResponse) {
+        let Work { database, registry, log, .. } = &*self.0.work;
+        let number = |record: &Value| record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
+        let is_settled =
+            |record: &&Value| response.checkpoint().is_none_or(|first| number(record).as_ref() < Some(first));
+        let mut due_events = BTreeMap::new();
+        for (pk, event) in records.iter().filter(is_settled).filter_map(due) {
+            due_events.entry(pk).and_modify(|last: &mut u64| *last = event.max(*last)).or_insert(event);
+        }
+        for (pk, event) in due_events {
+            let (_, aggregate_type) = pk.split_once('#').unwrap();
+            let model = registry.get(aggregate_type.split('#').next().unwrap()).unwrap();
+            let key = json!({"pk": {"S": pk}, "sk": {"S": "#SNAPSHOT"}});
+            let row = database.call("GetItem", &json!({"TableName": TABLE, "Key": key, "ConsistentRead": true}));
+            let taken = number_of(&row["Item"], "lastSeqNum");
+            log.expect(taken >= Some(event) || model.full_history(), || {
+                format!("{pk}: the record of event {event} is settled, and the snapshot is {taken:?}")
+            });
+        }
+    }
+
     /// Checks that every aggregate has the snapshots that its events made due, and that a load from a snapshot equals a
     /// load from the first event.
     pub(crate) async fn check(&self) {
@@ -98,11 +124,10 @@ impl SnapshotFunction {
         for key in keys {
             let model = registry.get(&key.aggregate_type).unwrap();
             let rows = database.rows(&key.pk());
-            let number = |row: &Value, name: &str| row[name]["N"].as_str().and_then(|text| text.parse::<u64>().ok());
             let due = rows.iter().filter(|row| row["snapshotDue"]["BOOL"] == true);
-            let due = due.filter_map(|row| number(row, "seqNum")).max();
+            let due = due.filter_map(|row| number_of(row, "seqNum")).max();
             let snapshot = rows.iter().find(|row| row["sk"]["S"] == "#SNAPSHOT");
-            let taken = snapshot.and_then(|row| number(row, "lastSeqNum"));
+            let taken = snapshot.and_then(|row| number_of(row, "lastSeqNum"));
             let is_excused = model.full_history() || self.0.discarded.load(Ordering::Relaxed);
             log.expect(taken >= due || is_excused, || {
                 format!("{key}: event {due:?} is due, and the snapshot {taken:?}")
@@ -124,32 +149,53 @@ impl SnapshotFunction {
     }
 }
 
+/// The aggregate and the event of a record that makes a snapshot due.
+fn due(record: &Value) -> Option<(&str, u64)> {
+    let row = &record["dynamodb"]["NewImage"];
+    let is_due = record["eventName"] == "INSERT" && row["snapshotDue"]["BOOL"] == true;
+    is_due.then(|| Some((row["pk"]["S"].as_str()?, number_of(row, "seqNum")?)))?
+}
+
+fn number_of(row: &Value, name: &str) -> Option<u64> {
+    row[name]["N"].as_str().and_then(|text| text.parse().ok())
+}
+
 impl StreamFunction for SnapshotFunction {
     async fn invoke(&self, mut records: Vec<Delivery>) -> InvocationOutcome {
         let log = &self.0.work.log;
-        let (mut crash, mut response_lost) = (None, false);
+        let (mut crash, mut response_lost, mut unreachable) = (None, false, None);
         let instance = {
             let mut state = self.0.state.lock().unwrap();
             let until = *self.0.until.lock().unwrap();
             let State { dice, idle } = &mut *state;
-            if until.is_none_or(|until| Instant::now() < until) && dice.chance(self.0.rate) {
-                match dice.number(0..=4) {
-                    0 => crash = Some(Crash::BeforeCall(dice.size(0..=5))),
-                    1 => crash = Some(Crash::AfterCall(dice.size(0..=5))),
-                    2 => crash = Some(Crash::AtPoll(dice.size(0..=12))),
-                    3 => response_lost = true,
-                    _ => (0..3).for_each(|_| {
-                        let record = dice.one_of(&records);
-                        records.insert(dice.size(0..=records.len()), record);
-                    }),
+            if until.is_none_or(|until| Instant::now() < until) {
+                if dice.chance(self.0.rate) {
+                    match dice.number(0..=4) {
+                        0 => crash = Some(Crash::BeforeCall(dice.size(0..=5))),
+                        1 => crash = Some(Crash::AfterCall(dice.size(0..=5))),
+                        2 => crash = Some(Crash::AtPoll(dice.size(0..=12))),
+                        3 => response_lost = true,
+                        _ => (0..3).for_each(|_| {
+                            let record = dice.one_of(&records);
+                            records.insert(dice.size(0..=records.len()), record);
+                        }),
+                    }
+                }
+                let due: Vec<_> = records.iter().filter_map(|delivery| due(&delivery.json)).collect();
+                if !due.is_empty() && dice.chance(self.0.rate) {
+                    unreachable = Some(dice.one_of(&due).0.to_owned());
                 }
             }
             idle.pop()
         };
         let instance = instance.unwrap_or_else(|| self.0.instance());
         instance.process.begin(crash);
+        if let Some(pk) = unreachable.clone() {
+            log.count("snapshotter cannot reach an aggregate");
+            instance.process.lose_partition(pk);
+        }
         let records: Vec<_> = records.into_iter().map(|delivery| delivery.json).collect();
-        log.line(|| format!("snapshotter with {} records: {crash:?}", records.len()));
+        log.line(|| format!("snapshotter with {} records: {crash:?}, unreachable {unreachable:?}", records.len()));
         let batch: StreamBatch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
         let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
         let deadline = Instant::now() + TIMEOUT;
@@ -164,6 +210,9 @@ impl StreamFunction for SnapshotFunction {
         };
         log.expect(Instant::now() < deadline, || "the snapshotter responds late".to_owned());
         self.0.state.lock().unwrap().idle.push(instance);
+        if let Ok(response) = &response {
+            self.check_settled(&records, response);
+        }
         match response {
             Ok(_) if response_lost => InvocationOutcome::FunctionError,
             Ok(response) => InvocationOutcome::Returned(serde_json::to_string(&response).unwrap()),

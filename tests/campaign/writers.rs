@@ -182,7 +182,7 @@ impl Writer {
 /// A new instance with an empty cache.
 fn new_process(work: &Work, dice: &mut Dice) -> (Arc<Process>, Arc<EventStore>) {
     let process = Arc::new(Process::default());
-    let snapshot_every = dice.one_of(&[2, 5, 100]);
+    let snapshot_every = dice.one_of(&[1, 2, 5, 100]);
     let settings = StoreSettings { snapshot_every, ..StoreSettings::new(TABLE) };
     let store = EventStore::new(&work.database.config(Arc::clone(&process)), settings);
     (process, Arc::new(store))

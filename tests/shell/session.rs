@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 18] = [
+    ".ci/check-api",
     "aws",
     "awscurl",
     "cargo",
+    "cp",
     "curl",
     "daybook",
     "git",

@@ -11,10 +11,13 @@ mod budgets;
 mod bus_failures;
 mod caches;
 mod callers;
+mod canary;
+mod check_api;
 mod connections;
 mod costs;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
+mod epoch;
 mod evolution;
 mod feeds;
 mod fixtures;

@@ -434,6 +434,34 @@ async fn relay_sends_rows_of_older_and_of_newer_releases() {
     assert_eq!(relayed(&older).await, published(&rows));
 }
 
+/// Messages of the first releases have no epoch, which consumers read as 1.
+#[tokio::test]
+async fn message_without_an_epoch_is_sent_unchanged_and_is_no_finding() {
+    let setup = Setup::new().await;
+    let new = setup.instance(New);
+    new.send("1", "Ann").await;
+    for mut row in setup.rows("1", keys::OUTBOX_PREFIX).await {
+        let detail = row["detail"].as_s().unwrap().replace(r#""epoch":1,"#, "");
+        assert!(!detail.contains("epoch") && detail.len() < row["detail"].as_s().unwrap().len());
+        row.insert("detail".into(), aws_sdk_dynamodb::types::AttributeValue::S(detail));
+        row.remove("sum");
+        setup.table.put(row).await;
+    }
+    for mut row in setup.rows("1", keys::EVENT_PREFIX).await {
+        row.remove("sum");
+        setup.table.put(row).await;
+    }
+    new.scan("1", "Bern").await;
+    let rows = setup.rows("1", keys::OUTBOX_PREFIX).await;
+    let with_epoch: Vec<_> = published(&rows).iter().map(|(_, detail)| detail.contains(r#""epoch":1"#)).collect();
+    assert_eq!(with_epoch, [false, true]);
+    assert_eq!(relayed(&rows).await, published(&rows));
+    let registry = New.registry();
+    let (model, now) = (registry.get("parcel").unwrap(), jiff::Timestamp::now());
+    let verified = new.store.admin().verify(model, &key("1"), now).await.unwrap();
+    assert_eq!((verified.messages, verified.findings), (2, vec![]));
+}
+
 #[tokio::test]
 async fn store_reads_rows_of_older_and_of_newer_releases() {
     let setup = Setup::new().await;

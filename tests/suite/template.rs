@@ -3,9 +3,11 @@
 mod access;
 mod alarms;
 mod deployment;
+mod hook;
 mod monitoring;
 mod operations;
 mod operator;
+mod other_table;
 mod roles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,21 +40,32 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models.
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models and with a
+/// table of its own.
 fn plain(text: &str) -> Value {
-    Plain { read_models: false }.of(serde_yaml_ng::from_str(text).unwrap()).unwrap()
+    Plain { read_models: false, own_table: true }.of_text(text)
 }
 
 /// The same with read models.
 fn plain_with_read_models(text: &str) -> Value {
-    Plain { read_models: true }.of(serde_yaml_ng::from_str(text).unwrap()).unwrap()
+    Plain { read_models: true, own_table: true }.of_text(text)
+}
+
+/// The same with read models and another table, whose stream is not read.
+fn plain_with_another_table(text: &str) -> Value {
+    Plain { read_models: true, own_table: false }.of_text(text)
 }
 
 struct Plain {
     read_models: bool,
+    own_table: bool,
 }
 
 impl Plain {
+    fn of_text(&self, text: &str) -> Value {
+        self.of(serde_yaml_ng::from_str(text).unwrap()).unwrap()
+    }
+
     /// `None` for the branch `AWS::NoValue` of a condition on read models.
     fn of(&self, yaml: Yaml) -> Option<Value> {
         match yaml {
@@ -73,8 +86,13 @@ impl Plain {
 
     fn branch(&self, branches: Yaml) -> Option<Value> {
         match branches {
-            Yaml::Sequence(mut branches) if branches[0] == "HasReadModels" => {
-                let branch = branches.swap_remove(if self.read_models { 1 } else { 2 });
+            Yaml::Sequence(mut branches) => {
+                let condition = match branches[0].as_str() {
+                    Some("HasReadModels") => self.read_models,
+                    Some("CreatesTable" | "MappingsRead") => self.own_table,
+                    _ => return self.of(Yaml::Sequence(branches)),
+                };
+                let branch = branches.swap_remove(if condition { 1 } else { 2 });
                 self.of(branch).filter(|value| value != "AWS::NoValue")
             }
             branches => self.of(branches),
@@ -139,6 +157,7 @@ fn mappings_have_the_settings_that_lose_no_record() {
                 (&event["Stream"], &event["StartingPosition"]),
                 (&json!("Table.StreamArn"), &json!("TRIM_HORIZON"))
             );
+            assert_eq!(event["Enabled"], "MappingsEnabled");
             // A queue would receive only the position of the records.
             assert_eq!(event["DestinationConfig"]["OnFailure"]["Type"], "S3");
         }
@@ -223,6 +242,7 @@ const VARIABLES: [(&str, &[&str], &[&str]); 4] = [
         &["TABLE_NAME"],
         &[
             "BASE_PATH",
+            "EPOCH",
             "EVENT_TYPE_SHARDS",
             "FEED_DELAY_MS",
             "IDEMPOTENCY_TTL_HOURS",

@@ -17,12 +17,13 @@
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.
-//! - `operator`: the reads for operator commands.
+//! - `operator`: the reads for operator commands. `canary`: the aggregate that a deployment's hook writes and reads.
 //! - `api`: what the endpoints share; `views`: the read models. [`settings`]: the environment variables. `signals`: metrics,
 //!   and their log lines.
 
 mod api;
 mod base_path;
+mod canary;
 mod endpoints;
 mod etag;
 pub mod gateway;

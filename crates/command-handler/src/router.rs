@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
-use axum::middleware::from_fn;
-use axum::response::Response;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use lambda_http::tower::ServiceExt;
 
 use crate::api::Api;
 use crate::base_path;
+use crate::canary;
 use crate::endpoints;
 use crate::endpoints::document::WriteDocument;
 use crate::endpoints::endpoint::AGGREGATE_PATH;
@@ -19,8 +20,26 @@ use crate::problem::{self, Problem};
 use crate::request::body::MAX_BODY;
 use crate::request::{PathParameters, bounds};
 
-/// The routes of all endpoints, within the bounds of every request.
+/// The routes of all endpoints, within the bounds of every request. Requests of a deployment's hook get the same routes
+/// over the canary.
 pub fn router(api: Api) -> Router {
+    let routes = ServiceExt::<Request>::map_response(routes(api.clone()), without_other_allow);
+    Router::new().fallback_service(routes).layer(from_fn_with_state(api, divert_to_canary))
+}
+
+/// Responds to a request of a deployment's hook. There are a few of them in each deployment, so the routes over the canary
+/// are made for each.
+async fn divert_to_canary(State(api): State<Api>, request: Request, next: Next) -> Response {
+    if !canary::is_from_hook(&request) {
+        return next.run(request).await;
+    }
+    match canary::api(&api) {
+        Ok(api) => routes(api).oneshot(request).await.into_response(),
+        Err(error) => problem::internal(error).into_response(),
+    }
+}
+
+fn routes(api: Api) -> Router {
     let routes = endpoints::served(api.views.is_some())
         .fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.route()));
     let base_path = api.settings.base_path.clone();
@@ -31,8 +50,7 @@ pub fn router(api: Api) -> Router {
         .layer(Extension(openapi::document as WriteDocument))
         .layer(from_fn(bounds::enforce))
         .with_state(api);
-    let routes = base_path::below(&base_path, routes);
-    Router::new().fallback_service(ServiceExt::<Request>::map_response(routes, without_other_allow))
+    base_path::below(&base_path, routes)
 }
 
 /// The response to a method that the resource does not support. The router knows the methods of a path, but not those

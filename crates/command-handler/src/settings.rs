@@ -64,7 +64,8 @@ fn base_path(environment: &Environment) -> Result<String, SettingError> {
 }
 
 /// The store's settings, as far as appending and reading need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100),
-/// `OUTBOX_TTL_DAYS` (2 to 365; 7), `EVENT_TYPE_SHARDS` (1 to 64; 1) and `FEED_DELAY_MS` (0 to 600,000; 10,000).
+/// `OUTBOX_TTL_DAYS` (2 to 365; 7), `EVENT_TYPE_SHARDS` (1 to 64; 1), `EPOCH` (1 to 1,000,000; 1) and `FEED_DELAY_MS` (0 to
+/// 600,000; 10,000).
 ///
 /// # Errors
 ///
@@ -83,6 +84,7 @@ pub fn store_settings(environment: &Environment) -> Result<StoreSettings, Settin
             settings.event_type_shards,
             StoreSettings::EVENT_TYPE_SHARDS,
         )?,
+        epoch: environment.number("EPOCH", settings.epoch, StoreSettings::EPOCH)?,
         feed_delay: feed_delay(environment)?,
         ..settings
     })

@@ -8,7 +8,7 @@ use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Folded};
 use crate::outbox_message::outbox_message;
 use crate::panics::calling;
-use crate::record::{MAX_BYTES, MAX_RECORDS, OutboxMessage, RecordedEvent};
+use crate::record::{MAX_BYTES, MAX_RECORDS, MessageNumber, OutboxMessage, RecordedEvent};
 
 /// The events and messages of a decision in progress.
 pub(crate) struct Draft<'a, A: Aggregate> {
@@ -118,7 +118,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
     }
 
     fn outbox_message(&self, event: &RecordedEvent, index: usize, message: Message) -> Result<OutboxMessage, String> {
-        outbox_message((A::TYPE, self.id), event, (self.message_seq() + 1, index), (self.ids.next(), message))
+        let number = MessageNumber { epoch: self.input.epoch, message_seq: self.message_seq() + 1, index };
+        outbox_message((A::TYPE, self.id), event, number, (self.ids.next(), message))
     }
 
     pub(crate) fn finish(self, rejection: Option<DomainRejection>) -> Decided {

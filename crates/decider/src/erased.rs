@@ -19,7 +19,7 @@ use crate::model::{
 use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
 use crate::reading::{panicked_on, read_command, read_event, tags, unreadable};
-use crate::record::{OutboxMessage, RecordedEvent};
+use crate::record::{MessageNumber, OutboxMessage, RecordedEvent};
 
 /// Why the downcast of a state cannot fail.
 const OWN_STATE: &str = "a state is only passed to the model that folded it";
@@ -135,6 +135,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
         before: &Folded,
         id: &str,
         event: &RecordedEvent,
+        epoch: u32,
     ) -> Result<Vec<OutboxMessage>, UnreadableEvent> {
         let announced = || {
             let mut state = Self::state_of(before).clone();
@@ -146,8 +147,8 @@ impl<A: Aggregate> Model for ModelOf<A> {
                 state.apply(&current);
                 for message in calling("announce", || A::announce(&state_before, &current, &state.state)) {
                     let index = messages.len();
-                    let number = before.message_seq + index as u64 + 1;
-                    let message = outbox_message((A::TYPE, id), event, (number, index), (ids.next(), message));
+                    let number = MessageNumber { epoch, message_seq: before.message_seq + index as u64 + 1, index };
+                    let message = outbox_message((A::TYPE, id), event, number, (ids.next(), message));
                     messages.push(message.map_err(|reason| unreadable(event, UnreadableKind::Corrupt, reason))?);
                 }
             }

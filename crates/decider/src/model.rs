@@ -77,7 +77,7 @@ pub trait Model: Send + Sync {
 
     /// The messages that [`Aggregate::announce`](crate::Aggregate::announce) returns for a stored event, which must
     /// follow `before`. Numbers and ids are those that the decision on the event gave them, if `announce` has not
-    /// changed since: the ids of messages follow the id of their event.
+    /// changed since: the ids of messages follow the id of their event. Their epoch is `epoch`.
     ///
     /// # Errors
     ///
@@ -87,6 +87,7 @@ pub trait Model: Send + Sync {
         before: &Folded,
         id: &str,
         event: &RecordedEvent,
+        epoch: u32,
     ) -> Result<Vec<OutboxMessage>, UnreadableEvent>;
 
     /// The state as JSON.
@@ -161,6 +162,8 @@ pub struct DecisionInput {
     pub seed: Ulid,
     /// The metadata that the events are recorded with.
     pub meta: Meta,
+    /// The epoch of the messages. It is raised after a restore of the table, because numbers are then assigned again.
+    pub epoch: u32,
     /// The sender of the commands.
     pub caller: Caller,
 }

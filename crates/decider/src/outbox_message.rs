@@ -3,9 +3,9 @@
 use ulid::Ulid;
 
 use crate::aggregate::Message;
-use crate::record::{MAX_NAME, OutboxMessage, RecordedEvent};
+use crate::record::{MAX_NAME, MessageNumber, OutboxMessage, RecordedEvent};
 
-/// The message with number `message_seq` of an aggregate and position `index` among those of `event`.
+/// The message with this number.
 ///
 /// # Errors
 ///
@@ -13,13 +13,13 @@ use crate::record::{MAX_NAME, OutboxMessage, RecordedEvent};
 pub(crate) fn outbox_message(
     aggregate: (&str, &str),
     event: &RecordedEvent,
-    (message_seq, index): (u64, usize),
+    number: MessageNumber,
     (message_id, message): (Ulid, Message),
 ) -> Result<OutboxMessage, String> {
     let (message_type, data) = message.0?;
     if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
         return Err(format!("the message name {message_type:?} must have 1 to {MAX_NAME} characters"));
     }
-    let message = OutboxMessage::new(aggregate, event, (message_seq, index), (message_id, message_type, data));
+    let message = OutboxMessage::new(aggregate, event, number, (message_id, message_type, data));
     message.map_err(|error| error.to_string())
 }

@@ -85,6 +85,17 @@ pub struct OutboxMessage {
     pub trace_header: Option<String>,
 }
 
+/// The numbers of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct MessageNumber {
+    /// The epoch in which it is decided.
+    pub(crate) epoch: u32,
+    /// Its number among the aggregate's messages.
+    pub(crate) message_seq: u64,
+    /// Its position among the messages of its event.
+    pub(crate) index: usize,
+}
+
 /// The `Detail` of a message: everything that a consumer needs to deduplicate, order, correlate, trace and read it. It
 /// leaves out the source address of the command, because the bus has more readers than the stream.
 #[derive(Serialize)]
@@ -101,6 +112,7 @@ struct DetailMetadata<'a> {
     aggregate_id: &'a str,
     seq_num: u64,
     message_seq: u64,
+    epoch: u32,
     event_id: String,
     event_version: u32,
     occurred_at: String,
@@ -117,11 +129,11 @@ struct DetailMetadata<'a> {
 }
 
 impl OutboxMessage {
-    /// The message with number `message_seq` of an aggregate and position `index` among those of `event`.
+    /// The message with this number among those of an aggregate.
     pub(crate) fn new(
         (aggregate_type, aggregate_id): (&str, &str),
         event: &RecordedEvent,
-        (message_seq, index): (u64, usize),
+        MessageNumber { epoch, message_seq, index }: MessageNumber,
         (message_id, message_type, data): (Ulid, String, Json),
     ) -> Result<Self, serde_json::Error> {
         let detail = Json::of(&Detail {
@@ -131,6 +143,7 @@ impl OutboxMessage {
                 aggregate_id,
                 seq_num: event.seq_num,
                 message_seq,
+                epoch,
                 event_id: event.event_id.to_string(),
                 event_version: event.event_version,
                 occurred_at: timestamp(event.occurred_at),

@@ -12,6 +12,10 @@ use crate::record::MAX_NAME;
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: [&str; 3] = ["events", "views", "openapi.json"];
 
+/// The beginning of the names of types that the suite reserves for its own checks. The events of such a type are in no
+/// feed and no list.
+pub const RESERVED_PREFIX: &str = "__";
+
 /// The aggregate types that the suite serves. A clone shares them.
 #[derive(Clone, Default)]
 pub struct Registry {
@@ -30,12 +34,24 @@ impl Registry {
     ///
     /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate, or
     /// when its schemas or the `Default` of its state panic.
-    pub fn with<A: Aggregate>(mut self) -> Result<Self, RegistrationError> {
-        let invalid = |reason| RegistrationError { type_name: A::TYPE, reason };
-        let model = ModelOf::<A>::new().map_err(|panic| invalid(panic.to_string()))?;
-        self.check(&model).map_err(invalid)?;
-        self.models.insert(A::TYPE, Arc::new(model));
-        Ok(self)
+    pub fn with<A: Aggregate>(self) -> Result<Self, RegistrationError> {
+        self.with_named::<A>(A::TYPE)
+    }
+
+    /// A registry of one type that is reserved for the suite: its name begins with [`RESERVED_PREFIX`]. It is never
+    /// together with other types, so a request for one of those cannot reach it.
+    ///
+    /// # Errors
+    ///
+    /// When the name does not begin so, and for the reasons of [`with`](Self::with).
+    pub fn reserved<A: Aggregate>() -> Result<Self, RegistrationError> {
+        match A::TYPE.strip_prefix(RESERVED_PREFIX) {
+            Some(name) => Self::new().with_named::<A>(name),
+            None => {
+                let reason = format!("TYPE of a reserved aggregate must begin with {RESERVED_PREFIX}");
+                Err(RegistrationError { type_name: A::TYPE, reason })
+            }
+        }
     }
 
     /// The type of that name.
@@ -53,8 +69,16 @@ impl Registry {
         self.iter().find(|model| model.stored_events().iter().any(|(name, _)| *name == event_type))
     }
 
+    /// Adds the aggregate `A`, of whose type this part of the name must be lower-kebab.
+    fn with_named<A: Aggregate>(mut self, name: &str) -> Result<Self, RegistrationError> {
+        let invalid = |reason| RegistrationError { type_name: A::TYPE, reason };
+        let model = ModelOf::<A>::new().map_err(|panic| invalid(panic.to_string()))?;
+        self.check_type_name(name).and_then(|()| self.check(&model)).map_err(invalid)?;
+        self.models.insert(A::TYPE, Arc::new(model));
+        Ok(self)
+    }
+
     fn check(&self, model: &dyn Model) -> Result<(), String> {
-        self.check_type_name(model.type_name())?;
         let schemas = model.schemas();
         self.check_events(model, tags(&schemas.event, "type"))?;
         check_commands(model.commands(), &tags(&schemas.command, "command"))

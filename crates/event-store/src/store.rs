@@ -73,6 +73,11 @@ impl EventStore {
         self.settings.event_type_shards
     }
 
+    /// The epoch of new messages.
+    pub fn epoch(&self) -> u32 {
+        self.settings.epoch
+    }
+
     /// Resolves credentials and opens a connection, so that the first request does not have to: reads an item that
     /// does not exist, with one attempt. After a failure, the first request tries again.
     ///
@@ -135,6 +140,9 @@ pub struct StoreSettings {
     pub outbox_ttl_days: i64,
     /// The number of index partitions over which the events of one type are spread.
     pub event_type_shards: u32,
+    /// The epoch of new messages: a number that an operator raises after a restore of the table, because numbers of
+    /// events and messages are then assigned again.
+    pub epoch: u32,
     /// The time after its decision for which feeds hold back an event. It must be long enough for the event to become
     /// visible to every reader, including the difference between clocks.
     pub feed_delay: Duration,
@@ -154,6 +162,9 @@ impl StoreSettings {
     /// The allowed values of [`event_type_shards`](Self::event_type_shards).
     pub const EVENT_TYPE_SHARDS: RangeInclusive<u32> = 1..=64;
 
+    /// The allowed values of [`epoch`](Self::epoch).
+    pub const EPOCH: RangeInclusive<u32> = 1..=1_000_000;
+
     /// The allowed values of [`feed_delay`](Self::feed_delay), in milliseconds. With less than the default, a reader
     /// can miss an event, unless one process with one clock writes and reads.
     pub const FEED_DELAY_MS: RangeInclusive<u64> = 0..=600_000;
@@ -162,7 +173,7 @@ impl StoreSettings {
     pub const DEFAULT_FEED_DELAY: Duration = SETTLE_WRITES.saturating_add(CLOCK_DIFFERENCE).saturating_add(INDEX_LAG);
 
     /// The default settings for this table: a snapshot every 100 events, no older ones kept, outbox rows for 7 days,
-    /// one index partition for each event type, feeds that hold back events for 10 seconds.
+    /// one index partition for each event type, epoch 1, feeds that hold back events for 10 seconds.
     pub fn new(table_name: impl Into<String>) -> Self {
         Self {
             table_name: table_name.into(),
@@ -170,6 +181,7 @@ impl StoreSettings {
             snapshot_keep: 0,
             outbox_ttl_days: 7,
             event_type_shards: 1,
+            epoch: 1,
             feed_delay: Self::DEFAULT_FEED_DELAY,
         }
     }

@@ -3,26 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use daybook_decider::Aggregate;
 use daybook_event_store::EventStore;
 use daybook_function_runtime::with_causes;
 use daybook_projection::Projections;
 use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_view_store::ViewStore;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
+use futures_util::{StreamExt, stream};
 use metrics::{Unit, counter, describe_counter};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::project::Projecting;
+use crate::target::{EventTarget, TargetOf, TargetRunner};
 
 /// The time that an invocation leaves for its response.
 const MARGIN: Duration = Duration::from_secs(1);
+
+/// Maximum aggregates whose events are handed to targets concurrently.
+const CONCURRENCY: usize = 8;
 
 /// The projector of one function instance.
 pub struct Projector {
     projections: Projections,
     events: EventStore,
     views: ViewStore,
+    targets: Vec<Box<dyn TargetRunner>>,
 }
 
 /// A batch of messages, as SQS passes it to a function.
@@ -65,7 +72,17 @@ impl Projector {
         for name in ["EventsProjected", "ProjectionRetries", "ProjectionsSuspended", "ProjectionsFailed"] {
             describe_counter!(name, Unit::Count, "");
         }
-        Self { projections, events, views }
+        Self { projections, events, views, targets: Vec::new() }
+    }
+
+    /// Also hands the events of the aggregates of type `A` to a target. The name is for the log.
+    #[must_use]
+    pub fn with_target<A: Aggregate>(mut self, name: &'static str, target: impl EventTarget<A>) -> Self {
+        for name in ["EventsHandedOver", "TargetsFailed"] {
+            describe_counter!(name, Unit::Count, "");
+        }
+        self.targets.push(Box::new(TargetOf::new(name, target)));
+        self
     }
 
     /// Folds the new events of all aggregates that the batch names, in the time until `deadline`.
@@ -84,8 +101,10 @@ impl Projector {
                 }
             }
         }
-        for key in self.unfinished(messages.keys(), cutoff).await {
-            failed.extend(messages[&key].iter().cloned());
+        let (unprojected, unhandled) =
+            join(self.unfinished(messages.keys(), cutoff), self.unhandled(messages.keys(), cutoff)).await;
+        for key in unprojected.union(&unhandled) {
+            failed.extend(messages[key].iter().cloned());
         }
         let failure = |item_identifier| QueueFailure { item_identifier };
         QueueResponse { batch_item_failures: failed.into_iter().map(failure).collect() }
@@ -124,5 +143,33 @@ impl Projector {
             }
         });
         join_all(project).await.into_iter().flatten().collect()
+    }
+
+    /// Hands the events of the aggregates to the targets. Returns those whose events a target does not have yet.
+    async fn unhandled(
+        &self,
+        aggregates: impl Iterator<Item = &AggregateKey>,
+        cutoff: Instant,
+    ) -> BTreeSet<AggregateKey> {
+        let of_type = |key: &AggregateKey| {
+            let key = key.clone();
+            let targets = self.targets.iter().filter(|target| target.aggregate_type() == key.aggregate_type);
+            targets.map(|target| (target, key.clone())).collect::<Vec<_>>()
+        };
+        let runs =
+            stream::iter(aggregates.flat_map(of_type).collect::<Vec<_>>()).map(async |(target, key)| {
+                match target.run(&self.events, &key, cutoff).await {
+                    Ok(handed_over) => {
+                        counter!("EventsHandedOver").increment(handed_over.events);
+                        (!handed_over.finished).then_some(key)
+                    }
+                    Err(error) => {
+                        counter!("TargetsFailed").increment(1);
+                        tracing::error!(aggregate = %key, target = target.name(), %error, "the target failed");
+                        Some(key)
+                    }
+                }
+            });
+        runs.buffer_unordered(CONCURRENCY).filter_map(std::future::ready).collect().await
     }
 }

@@ -11,6 +11,7 @@
 //! - [`handler`]: an invocation.
 //! - [`project`]: the events of some aggregates, for one projection, in as few transactions as possible.
 //! - `plan`: the events that fit one transaction. `fold`: their changes, folded into the rows.
+//! - [`target`]: targets besides the views table, such as an SQL database.
 //! - [`settings`]: the environment variables.
 
 mod fold;
@@ -18,7 +19,9 @@ pub mod handler;
 mod plan;
 pub mod project;
 pub mod settings;
+pub mod target;
 
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
 pub use project::{ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;
+pub use target::{EventTarget, TargetError, TargetEvent};

@@ -24,6 +24,8 @@ const CONCURRENCY: usize = 8;
 pub struct Snapshotter {
     registry: Registry,
     store: EventStore,
+    /// The version of the function that runs it, under which its failures are counted.
+    function_version: Option<String>,
 }
 
 /// The store was not available, and a record to be retried has no sequence number to report.
@@ -37,7 +39,15 @@ impl Snapshotter {
         for name in ["SnapshotsTaken", "SnapshotsTooLarge", "SnapshotsFailed"] {
             describe_counter!(name, Unit::Count, "");
         }
-        Self { registry, store }
+        Self { registry, store, function_version: None }
+    }
+
+    /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
+    /// its deployment.
+    #[must_use]
+    pub fn with_function_version(mut self, version: Option<String>) -> Self {
+        self.function_version = version;
+        self
     }
 
     /// Takes the snapshots for a batch, in the time until `deadline`.
@@ -50,7 +60,7 @@ impl Snapshotter {
         let records = batch.records.len();
         let Due { aggregates, unreadable } = Due::read(&batch.records);
         for (number, error) in unreadable {
-            skip(None, number.as_ref(), &format!("the record cannot be read: {error}"));
+            self.skip(None, number.as_ref(), &format!("the record cannot be read: {error}"));
         }
         // In the order of the stream, so that the aggregates of a retry are the first ones of the next invocation.
         let mut due: Vec<_> = aggregates.into_iter().collect();
@@ -66,7 +76,7 @@ impl Snapshotter {
                     // This aggregate had the whole time of the invocation, and a retry would have no more time. The
                     // others are retried without it.
                     Err(_) if position < CONCURRENCY => {
-                        skip(Some(&key), first.as_ref(), "the time was up before it was folded");
+                        self.skip(Some(&key), first.as_ref(), "the time was up before it was folded");
                         true
                     }
                     Err(_) => false,
@@ -103,7 +113,7 @@ impl Snapshotter {
                 tracing::warn!(aggregate = %key, error = with_causes(&error), "left to the newer release");
             }
             Err(error @ (StoreError::Corrupt { .. } | StoreError::Panicked { .. })) => {
-                skip(Some(key), first, &with_causes(&error));
+                self.skip(Some(key), first, &with_causes(&error));
             }
             Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => {
                 tracing::warn!(aggregate = %key, error = with_causes(&error), "snapshot will be tried again");
@@ -112,12 +122,15 @@ impl Snapshotter {
         }
         Ok(())
     }
-}
 
-/// Logs and counts a snapshot that cannot be taken and is not retried.
-fn skip(key: Option<&AggregateKey>, first: Option<&SequenceNumber>, error: &str) {
-    let aggregate = key.map(AggregateKey::to_string);
-    let sequence_number = first.map(SequenceNumber::as_str);
-    counter!("SnapshotsFailed").increment(1);
-    tracing::error!(aggregate, sequence_number, error, "no snapshot can be taken");
+    /// Logs and counts a snapshot that cannot be taken and is not retried.
+    fn skip(&self, key: Option<&AggregateKey>, first: Option<&SequenceNumber>, error: &str) {
+        let aggregate = key.map(AggregateKey::to_string);
+        let sequence_number = first.map(SequenceNumber::as_str);
+        counter!("SnapshotsFailed").increment(1);
+        if let Some(version) = &self.function_version {
+            counter!("SnapshotsFailed", "FunctionVersion" => version.clone()).increment(1);
+        }
+        tracing::error!(aggregate, sequence_number, error, "no snapshot can be taken");
+    }
 }

@@ -19,5 +19,6 @@ async fn run() -> Result<(), Error> {
     let store = EventStore::new(&aws_config_in_lambda(&environment).await?, settings);
     log_failed_warm_up(store.warm().await);
     let snapshotter = Snapshotter::new(aggregates::registry()?, store);
+    let snapshotter = snapshotter.with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));
     handle_invocations(metrics, async |batch: StreamBatch, deadline| snapshotter.handle(batch, deadline).await).await
 }

@@ -18,7 +18,8 @@ async fn run() -> Result<(), Error> {
     let config = aws_config_in_lambda(&environment).await?;
     let bus = clients::eventbridge(&config);
     clients::warm(&bus, &settings).await?;
-    let mut relay = Relay::new(bus, clients::sqs(&config), settings);
+    let mut relay = Relay::new(bus, clients::sqs(&config), settings)
+        .with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));
     if let Some(queue) = changes_queue(&environment) {
         relay = relay.ringing(clients::sqs(&config), queue);
     }

@@ -93,10 +93,11 @@ fn seconds_since_1970(seconds: f64) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
 }
 
-/// The aggregate whose metadata the record is about, unless the metadata were deleted.
+/// The aggregate whose metadata the record is about, unless the metadata were deleted. No view has events of a reserved type.
 fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
     let is_metadata = key(record, attributes::SK) == Some(keys::METADATA) && record["eventName"] != "REMOVE";
-    if is_metadata { AggregateKey::from_pk(key(record, attributes::PK)?) } else { None }
+    let aggregate = if is_metadata { AggregateKey::from_pk(key(record, attributes::PK)?) } else { None };
+    aggregate.filter(|aggregate| !aggregate.is_reserved())
 }
 
 /// Whether the record is certainly not a new outbox row.
@@ -212,6 +213,9 @@ mod tests {
         let mut deleted = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
         deleted["eventName"] = json!("REMOVE");
         assert!(matches!(read(&deleted).1, Content::SomethingElse));
+        let mut canary = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
+        canary["dynamodb"]["Keys"]["pk"]["S"] = json!("AGGREGATE#__canary#deployments");
+        assert!(matches!(read(&canary).1, Content::SomethingElse), "no view has events of a reserved type");
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Relay {
     /// The queue of the projector, if there are read models.
     doorbell: Option<Doorbell>,
     settings: RelaySettings,
+    /// The version of the function that runs it, under which its failures are counted.
+    function_version: Option<String>,
 }
 
 /// An error that fails the whole invocation.
@@ -46,7 +48,7 @@ impl Relay {
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
         let publisher =
             Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock: WallClock::default() };
-        Self { publisher, doorbell: None, settings }
+        Self { publisher, doorbell: None, settings, function_version: None }
     }
 
     /// The relay that also tells the queue with this URL which aggregates have new events.
@@ -54,6 +56,14 @@ impl Relay {
     pub fn ringing(self, queue: aws_sdk_sqs::Client, url: String) -> Self {
         let doorbell = Some(Doorbell { client: queue, url, retry: self.settings.retry });
         Self { doorbell, ..self }
+    }
+
+    /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
+    /// its deployment.
+    #[must_use]
+    pub fn with_function_version(mut self, version: Option<String>) -> Self {
+        self.function_version = version;
+        self
     }
 
     /// Replaces the system's clock, which decides on the age of messages, for a simulation with a time of its own.
@@ -81,7 +91,7 @@ impl Relay {
             }
         };
         let (published, rung) = tokio::join!(self.publisher.publish(messages, &mut limits, pending()), ring);
-        signals::report(records, &published, &rung);
+        signals::report(records, &published, &rung, self.function_version.as_deref());
         response(&published, &rung)
     }
 }

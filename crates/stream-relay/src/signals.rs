@@ -23,6 +23,7 @@ pub(crate) fn describe() {
         "MessagesRetried",
         "MessagesDeadLettered",
         "MessagesUnsettled",
+        "MessagesFailed",
         "BreakerOpened",
         "TlsFailures",
         "AggregatesRung",
@@ -33,8 +34,8 @@ pub(crate) fn describe() {
     describe_histogram!("Lag", Unit::Milliseconds, "");
 }
 
-/// Logs and counts the result of an invocation.
-pub(crate) fn report(records: usize, published: &Published, rung: &Rung) {
+/// Logs and counts the result of an invocation by this version of the function, if it is known.
+pub(crate) fn report(records: usize, published: &Published, rung: &Rung, function_version: Option<&str>) {
     let Published { messages, unsettled, .. } = published;
     let ids = |indices: &BTreeSet<usize>| {
         let ids: Vec<_> = indices.iter().take(IDS_LOGGED).map(|&index| messages[index].id()).collect();
@@ -75,6 +76,11 @@ pub(crate) fn report(records: usize, published: &Published, rung: &Rung) {
         ("AggregatesUnrung", rung.unsettled.len()),
     ] {
         counter!(name).increment(count as u64);
+    }
+    // A metric of its own, because every value of a dimension is billed: most versions have none.
+    let failed = dead_lettered + left + rung.unsettled.len();
+    if let Some(version) = function_version.filter(|_| failed > 0) {
+        counter!("MessagesFailed", "FunctionVersion" => version.to_owned()).increment(failed as u64);
     }
     for lag in sample(&published.lags) {
         histogram!("Lag").record(lag.as_secs_f64() * 1000.0);

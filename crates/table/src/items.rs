@@ -51,7 +51,8 @@ pub struct EventItem {
     /// The number of messages up to and including this event. With it, a load can number the next message without
     /// reading the metadata.
     pub message_seq: u64,
-    /// The event type, and its shard.
+    /// The event type, and its shard. An event of a reserved type has none, so it is not in the index.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gsi1pk: String,
     /// The event id.
     pub gsi1sk: String,
@@ -68,6 +69,10 @@ pub struct EventItem {
 impl EventItem {
     /// The item of an event.
     pub fn new(aggregate: &AggregateKey, event: &RecordedEvent, shards: u32, snapshot_due: bool) -> Self {
+        let gsi1pk = match aggregate.is_reserved() {
+            true => String::new(),
+            false => keys::gsi1pk(&event.event_type, &aggregate.id, shards),
+        };
         Self {
             pk: aggregate.pk(),
             sk: keys::event_sk(event.seq_num),
@@ -79,7 +84,7 @@ impl EventItem {
             meta: event.meta.clone(),
             occurred_at: timestamp(event.occurred_at),
             message_seq: event.message_seq,
-            gsi1pk: keys::gsi1pk(&event.event_type, &aggregate.id, shards),
+            gsi1pk,
             gsi1sk: keys::gsi1sk(event.event_id),
             append_end: None,
             snapshot_due: snapshot_due.then_some(true),

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use daybook_decider::registry::RESERVED_PREFIX;
 use ulid::Ulid;
 
 /// The sort key of the metadata.
@@ -46,6 +47,11 @@ impl AggregateKey {
     /// The partition key.
     pub fn pk(&self) -> String {
         format!("{AGGREGATE_PREFIX}{}#{}", self.aggregate_type, self.id)
+    }
+
+    /// Whether the suite reserves the aggregate's type for its own checks. Its events are not in the index.
+    pub fn is_reserved(&self) -> bool {
+        self.aggregate_type.starts_with(RESERVED_PREFIX)
     }
 
     /// The aggregate of a partition key; `None` when the key is not that of an aggregate.
@@ -155,6 +161,12 @@ pub fn stable_hash(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_of_the_suite_are_reserved() {
+        assert!(AggregateKey::new("__canary", "1").is_reserved());
+        assert!(!AggregateKey::new("canary", "__1").is_reserved());
+    }
 
     #[test]
     fn text_order_is_number_order() {

@@ -1,19 +1,25 @@
 //! The alarms ring after failures, and only then: the templates' alarms are evaluated in virtual time, over the metrics that
 //! move in a failure.
 //!
-//! In reading order: the tests, then `failures` (the metrics of each failure), `evaluation` (when CloudWatch sets an alarm's
-//! state) and `expression` (metric math).
+//! In reading order: the tests, then `failures` (the metrics of each failure), `trials` (a test causes the failure and observes
+//! the metrics), `evaluation` (when CloudWatch sets an alarm's state) and `expression` (metric math).
 
 mod evaluation;
 mod expression;
 mod failures;
+mod names;
+mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
 use self::evaluation::{Alarm, Series};
-use self::failures::{BEGIN, END, FAILURES, healthy, idle};
+use self::failures::{BEGIN, END, FAILURES, Failure, Moves, Tried, healthy, idle};
+use self::trials::{Observed, Trial};
 use super::monitoring::{all_templates, templates};
 use super::{plain, read, resources, text};
 
@@ -63,6 +69,62 @@ fn each_failure_rings_the_alarms_in_the_runbook_after_the_minutes_there() {
     assert!(missing.is_empty(), "docs/runbook.md lacks\n{}", missing.join("\n"));
     let never: Vec<_> = alarms.keys().filter(|section| !rung.contains(*section)).collect();
     assert!(never.is_empty(), "no failure rings {never:?}");
+}
+
+/// Whether a trial observed the value that a failure assumes.
+fn is_as_assumed(failure: &Failure, metric: &str, observed: Option<f64>) -> bool {
+    let is_time = ["Age", "Duration", "Latency"].iter().any(|word| metric.contains(word));
+    let moves = failure.moves.iter().find(|(name, _)| *name == metric).map(|(_, moves)| moves);
+    match (moves, failure.without().value(metric, BEGIN + 1), observed) {
+        (Some(Moves::Stops), _, observed) => observed.is_none(),
+        (Some(Moves::Ages | Moves::AgesInSeconds), _, observed) => observed.is_some_and(|age| age > 0.0),
+        (Some(Moves::To(value) | Moves::AtFirst(value)), _, observed) => observed.is_some_and(|it| it >= *value),
+        (None, None, observed) => observed.is_none(),
+        (None, Some(usual), Some(observed)) if is_time => observed <= usual,
+        (None, Some(0.0), Some(observed)) => observed == 0.0,
+        (None, Some(usual), Some(observed)) => observed >= usual,
+        (None, Some(_), None) => false,
+    }
+}
+
+/// What a trial observed, and the failure does not assume.
+fn misfits(failure: &Failure, observed: &Observed) -> Vec<String> {
+    let unobserved = failure.moves.iter().filter(|(metric, _)| !observed.contains_key(metric));
+    let unobserved = unobserved.map(|(metric, _)| format!("{}: {metric} is not observed", failure.name));
+    let others = observed.iter().filter(|(metric, value)| !is_as_assumed(failure, metric, **value));
+    unobserved.chain(others.map(|(metric, value)| format!("{}: {metric} is {value:?}", failure.name))).collect()
+}
+
+#[test]
+fn each_failure_that_a_test_can_cause_moves_the_metrics_that_are_assumed() {
+    let trials: Vec<(&Failure, &Trial)> = FAILURES
+        .iter()
+        .flat_map(|failure| match failure.tried {
+            Tried::By(trials) => trials.iter().map(|trial| (failure, trial)).collect(),
+            Tried::Not(reason) => {
+                assert!(reason.len() > 30, "{}: {reason}", failure.name);
+                vec![]
+            }
+        })
+        .collect();
+    assert!(trials.len() > 20, "{}", trials.len());
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    // Counters and log lines are those of a thread, and each thread runs one trial at a time.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some((failure, trial)) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    let observed = catch_unwind(AssertUnwindSafe(|| runtime.block_on(trial())));
+                    let panics = |_| vec![format!("{}: the trial panics", failure.name)];
+                    let misfits = observed.map_or_else(panics, |observed| misfits(failure, &observed));
+                    found.lock().unwrap().extend(misfits);
+                }
+            });
+        }
+    });
+    let found = found.into_inner().unwrap();
+    assert!(found.is_empty(), "not as assumed:\n{}", found.join("\n"));
 }
 
 #[test]

@@ -89,6 +89,32 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
 }
 
 #[test]
+fn new_version_of_a_stream_function_is_rolled_back_by_failures_that_do_not_crash_it() {
+    let template = plain(&text());
+    for (name, metric) in [("StreamRelay", "MessagesFailed"), ("Snapshotter", "SnapshotsFailed")] {
+        let function = &template["Resources"][name];
+        let of_version = format!("{name}NewVersionFailures");
+        assert!(watching(function).contains(&of_version), "{name}");
+        let alarm = &template["Resources"][&of_version]["Properties"];
+        assert_eq!(alarm["MetricName"], metric);
+        // The failures of the old version must not count.
+        let version = format!("{name}.Version.Version");
+        assert_eq!(alarm["Dimensions"], json!([{"Name": "FunctionVersion", "Value": version}]));
+        assert!(alarm["AlarmName"].as_str().unwrap().ends_with(&format!("-${{{version}}}")), "{of_version}");
+        assert_eq!(alarm["Namespace"], function["Properties"]["Environment"]["Variables"]["METRICS_NAMESPACE"]);
+        assert_eq!((&alarm["Statistic"], &alarm["Threshold"]), (&json!("Sum"), &json!(0)));
+        assert_eq!((&alarm["Period"], &alarm["EvaluationPeriods"]), (&json!(60), &json!(1)));
+        // `main` passes the version, which Lambda sets.
+        let code =
+            read(&format!("crates/{}/src/main.rs", if name == "StreamRelay" { "stream-relay" } else { "snapshotter" }));
+        assert!(
+            code.contains("with_function_version(environment.optional(\"AWS_LAMBDA_FUNCTION_VERSION\"))"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn resources_with_irreplaceable_data_outlive_the_stack() {
     let template = plain(&text());
     // RetainExceptOnCreate: a first deployment that fails leaves nothing behind. An archive replays to its own bus only.

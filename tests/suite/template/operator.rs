@@ -21,11 +21,14 @@ const OTHER_RESOURCES: [(&str, &str); 3] = [
 
 /// The assignments of the output, by name; their values contain names of the template.
 fn assignments(template: &Value) -> BTreeMap<String, String> {
-    let value = template["Outputs"]["OperatorEnvironment"]["Value"].as_str().unwrap();
+    let [value, variables] = &template["Outputs"]["OperatorEnvironment"]["Value"].as_array().unwrap()[..] else {
+        panic!("the output has no variables")
+    };
+    let value = value.as_str().unwrap();
     let assignment = |text: &str| {
         let (name, value) = text.split_once('=').unwrap();
         let value = value.strip_prefix("${").unwrap().strip_suffix('}').unwrap();
-        (name.to_owned(), value.to_owned())
+        (name.to_owned(), variables[value].as_str().unwrap_or(value).to_owned())
     };
     value.split_whitespace().map(assignment).collect()
 }

@@ -17,7 +17,7 @@ use super::{plain, plain_with_read_models, read, text};
 use crate::fixtures;
 
 /// The permissions of each function's role: actions, resource and condition.
-const GRANTS: [(&str, &[&str]); 3] = [
+const GRANTS: [(&str, &[&str]); 4] = [
     (
         "CommandHandler",
         &[
@@ -65,6 +65,18 @@ const GRANTS: [(&str, &[&str]); 3] = [
             "s3:ListBucket on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
             "s3:PutObject on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
             "sqs:SendMessage on DeadLetterQueue.Arn",
+            "xray:PutTelemetryRecords on *",
+            "xray:PutTraceSegments on *",
+        ],
+    ),
+    (
+        "DeploymentHook",
+        &[
+            "codedeploy:PutLifecycleEventHookExecutionStatus on \
+             arn:${AWS::Partition}:codedeploy:${AWS::Region}:${AWS::AccountId}:deploymentgroup:${ServerlessDeploymentApplication}/*",
+            "lambda:InvokeFunction on ${CommandHandler.Arn}:*",
+            "logs:CreateLogStream on DeploymentHookLogs.Arn",
+            "logs:PutLogEvents on DeploymentHookLogs.Arn",
             "xray:PutTelemetryRecords on *",
             "xray:PutTraceSegments on *",
         ],

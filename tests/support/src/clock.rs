@@ -40,7 +40,13 @@ impl TestClock {
     pub fn next_input(&self) -> DecisionInput {
         let milliseconds = self.tick();
         let seed = Ulid::from_parts(milliseconds, fastrand::u128(..));
-        DecisionInput { now: timestamp(milliseconds), seed, meta: Meta::default(), caller: Caller::anonymous() }
+        DecisionInput {
+            now: timestamp(milliseconds),
+            seed,
+            meta: Meta::default(),
+            epoch: 1,
+            caller: Caller::anonymous(),
+        }
     }
 
     fn tick(&self) -> u64 {

@@ -29,6 +29,13 @@ impl Write for ThreadLines {
 /// The lines of a crate, from `INFO` up, since this was last called on the thread. The first call only starts the capture.
 /// `target` is the crate's name as Rust spells it: `daybook_event_store`.
 pub fn take(target: &str) -> Vec<Value> {
+    let mut lines = take_all();
+    lines.retain(|line| line["target"].as_str().unwrap().split("::").next() == Some(target));
+    lines
+}
+
+/// The lines of all crates, like [`take`].
+pub fn take_all() -> Vec<Value> {
     static CAPTURE: Once = Once::new();
     CAPTURE.call_once(|| {
         let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::INFO);
@@ -38,7 +45,5 @@ pub fn take(target: &str) -> Vec<Value> {
     });
     let written = LINES.replace(Some(Vec::new())).unwrap_or_default();
     let written = String::from_utf8(written).unwrap();
-    let mut lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    lines.retain(|line| line["target"].as_str().unwrap().split("::").next() == Some(target));
-    lines
+    written.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -113,6 +113,7 @@ fn play(model: &dyn Model, commands: &[Command]) -> Vec<Step> {
             now: Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap(),
             seed: Ulid::from_parts(milliseconds, 0),
             meta: Meta::default(),
+            epoch: 1,
             caller: Caller::anonymous(),
         };
         if let Ok(decided) = model.decide(&before, ID, &[request], &input) {

@@ -13,7 +13,7 @@ use crate::operator::checkpoint::{Checkpoint, CheckpointArgs};
 use crate::operator::listing::{ListedAggregate, Listing};
 use crate::operator::pacing::Pacer;
 use crate::operator::selection::{AggregateName, SelectionArgs};
-use crate::operator::target::{SETTINGS_TO_FIND, STACK_HELP, TableArgs};
+use crate::operator::target::{SETTINGS_TO_VERIFY, STACK_HELP, TableArgs};
 use crate::operator::walk::{AggregateWalk, WalkProgress};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -80,7 +80,7 @@ struct VerifyCounts {
 ///
 /// When the table cannot be read.
 pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let store = args.table.connect(&context.environment, SETTINGS_TO_FIND).await?;
+    let store = args.table.connect(&context.environment, SETTINGS_TO_VERIFY).await?;
     let options = json!({"types": args.selection.types, "eventTypes": args.selection.event_types, "scan": args.scan});
     let owner = args.table.checkpoint_owner(&context.environment, &store, "verify", options).await;
     let (checkpoint, progress) = Checkpoint::open::<WalkProgress<VerifyCounts>>(&args.checkpoint, owner)?;

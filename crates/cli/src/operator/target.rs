@@ -102,6 +102,9 @@ pub type SettingNames = &'static [&'static str];
 /// The settings that decide which aggregates and messages a command finds.
 pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 
+/// The settings that decide which aggregates `verify` finds, and which epochs their messages may have.
+pub const SETTINGS_TO_VERIFY: SettingNames = &["EVENT_TYPE_SHARDS", "EPOCH"];
+
 /// The settings that decide which events a command finds, and which part of a time window is settled.
 pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DELAY_MS"];
 
@@ -109,11 +112,12 @@ pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DEL
 /// stay.
 pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
 
-/// The settings that decide how imported events are stored.
-pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY"];
+/// The settings that decide how imported events are stored and verified.
+pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH"];
 
 /// The settings that decide how imported events and their messages are stored.
-pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "OUTBOX_TTL_DAYS"];
+pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames =
+    &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH", "OUTBOX_TTL_DAYS"];
 
 /// An option, the name of its variable, and its value; clap also fills the value from the variable.
 struct TargetOption<'a> {
@@ -302,8 +306,8 @@ fn read_settings<T>(
     read: impl FnOnce(&Environment) -> Result<T, SettingError>,
 ) -> Result<T, OperatorError> {
     let given = options.iter().map(|option| (option.name, option.value.clone()));
-    let all =
-        given.chain(["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "OUTBOX_TTL_DAYS", "FEED_DELAY_MS"].map(|name| (name, None)));
+    let others = ["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "OUTBOX_TTL_DAYS", "EPOCH", "FEED_DELAY_MS"];
+    let all = given.chain(others.map(|name| (name, None)));
     let all = all.filter_map(|(name, value)| Some((name, value.or_else(|| environment.optional(name))?)));
     read(&all.collect()).map_err(|error| setting_error(environment, options, error))
 }

@@ -66,6 +66,7 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
     let import = ["import", "/dev/null", "--publish"];
     for (words, missing, option) in [
         (["verify"].as_slice(), "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["verify"], "EPOCH", ""),
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "FEED_DELAY_MS", ""),
         (&["feed"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
@@ -74,6 +75,8 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
         (&["export", "-"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&import, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&import, "SNAPSHOT_EVERY", ""),
+        (&import, "EPOCH", ""),
+        (&["import", "/dev/null", "--no-publish"], "EPOCH", ""),
         (&import, "OUTBOX_TTL_DAYS", ""),
         (&rebuild, "SNAPSHOT_EVERY", ""),
         (&rebuild, "SNAPSHOT_KEEP", ""),
@@ -82,6 +85,7 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
             ("TABLE_NAME", "daybook"),
             ("EVENT_TYPE_SHARDS", "4"),
             ("FEED_DELAY_MS", "10000"),
+            ("EPOCH", "2"),
             ("SNAPSHOT_EVERY", "9"),
             ("SNAPSHOT_KEEP", "3"),
             ("OUTBOX_TTL_DAYS", "7"),
@@ -106,6 +110,7 @@ fn commands_without_region_or_credentials_end_before_any_call() {
     let stack = [
         ("TABLE_NAME", "daybook"),
         ("EVENT_TYPE_SHARDS", "4"),
+        ("EPOCH", "1"),
         ("EVENT_BUS_NAME", "main"),
         ("EVENT_SOURCE", "daybook"),
         ("DLQ_URL", "https://sqs.invalid/000000000000/dlq"),

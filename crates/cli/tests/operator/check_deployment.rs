@@ -84,6 +84,7 @@ async fn local_stack_passes_each_check_that_it_models_and_nothing_is_left() {
     for expected in [
         "not-modelled alarms",
         "not-modelled event-source-mappings",
+        "not-modelled table-settings",
         "as-expected cancellation-codes",
         "as-expected cancelled-item",
         "not-modelled transaction-conflict",
@@ -102,7 +103,7 @@ async fn local_stack_passes_each_check_that_it_models_and_nothing_is_left() {
     let summary = lines.last().unwrap();
     assert_eq!(
         summary,
-        "10 checks as expected, 0 different, 0 could not be checked, 3 not modelled by the local stack"
+        "10 checks as expected, 0 different, 0 could not be checked, 4 not modelled by the local stack"
     );
     assert_eq!((left_rows(&stack).await, stack.bus().queued().len()), (0, 0));
     stack.stop().await;
@@ -114,7 +115,7 @@ async fn without_yes_the_checks_and_their_permissions_are_listed_and_nothing_is_
     let lines = check(&stack, &[], "--json --skip alarms").await.expect(Exit::Clean);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let checks: Vec<_> = lines.iter().filter(|line| line["check"].is_string()).collect();
-    assert_eq!(checks.len(), 12);
+    assert_eq!(checks.len(), 13);
     for check in checks {
         assert!(check["reliesOn"].is_string() && check["documented"].is_string(), "{check}");
         assert!(!check["permissions"].as_array().unwrap().is_empty(), "{check}");
@@ -224,6 +225,46 @@ async fn conflict_of_transactions_is_as_expected_when_dynamodb_reports_it() {
     let line =
         line_of(&stack, &[("AWS_ENDPOINT_URL_DYNAMODB", proxy.url())], "transaction-conflict", Exit::Clean).await;
     assert_eq!(line, "as-expected transaction-conflict: None, TransactionConflict");
+    stack.stop().await;
+}
+
+/// The backups of a table, which the local stack does not have.
+fn add_backups(operation: &str, passing: Passing<'_>) {
+    if let (Passing::Response(status, body), "DescribeContinuousBackups") = (passing, operation) {
+        *status = 200;
+        *body = json!({"ContinuousBackupsDescription": {
+            "ContinuousBackupsStatus": "ENABLED",
+            "PointInTimeRecoveryDescription": {"PointInTimeRecoveryStatus": "ENABLED", "RecoveryPeriodInDays": 35},
+        }});
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn table_with_the_settings_of_a_restored_one_is_reported() {
+    let stack = local_stack().await;
+    let line = async |change: Change, exit: Exit| {
+        let proxy = changed(stack.dynamodb_url(), change).await;
+        line_of(&stack, &[("AWS_ENDPOINT_URL_DYNAMODB", proxy.url())], "table-settings", exit).await
+    };
+    let complete = line(add_backups, Exit::Clean).await;
+    let expected = "stream with new images yes, index of all attributes yes, TTL yes, point-in-time recovery yes";
+    assert_eq!(complete, format!("as-expected table-settings: {expected}"));
+    let restored: Change = |operation, passing| match (operation, passing) {
+        ("DescribeTable", Passing::Response(_, body)) => {
+            body["Table"].as_object_mut().unwrap().remove("StreamSpecification");
+        }
+        ("DescribeTimeToLive", Passing::Response(_, body)) => {
+            *body = json!({"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}});
+        }
+        ("DescribeContinuousBackups", Passing::Response(status, body)) => {
+            *status = 200;
+            *body = json!({"ContinuousBackupsDescription": {"ContinuousBackupsStatus": "ENABLED"}});
+        }
+        _ => {}
+    };
+    let seen = "stream with new images no, index of all attributes yes, TTL no, point-in-time recovery no";
+    let line = line(restored, Exit::Findings).await;
+    assert!(line.starts_with(&format!("differs table-settings: expected {expected}; seen {seen}; ")), "{line}");
     stack.stop().await;
 }
 

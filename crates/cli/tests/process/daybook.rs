@@ -18,6 +18,7 @@ pub(crate) struct Daybook {
     pub(crate) api: String,
     pub(crate) dynamodb: String,
     pub(crate) bus: String,
+    epoch: Option<String>,
     output: Option<Lines<BufReader<ChildStdout>>>,
     printed: Arc<AtomicUsize>,
 }
@@ -34,7 +35,12 @@ impl Daybook {
     }
 
     pub(crate) fn start(data: Option<&Path>, template: &Path) -> Self {
-        let mut stack = Self::start_unread(data, template);
+        Self::start_in_epoch(data, template, None)
+    }
+
+    /// A stack with this setting `EPOCH`.
+    pub(crate) fn start_in_epoch(data: Option<&Path>, template: &Path, epoch: Option<&str>) -> Self {
+        let mut stack = Self::spawn(data, template, epoch);
         let (output, printed) = (stack.output.take().unwrap(), stack.printed.clone());
         std::thread::spawn(move || {
             for _ in output {
@@ -46,12 +52,16 @@ impl Daybook {
 
     /// A stack whose messages on standard output nobody reads.
     pub(crate) fn start_unread(data: Option<&Path>, template: &Path) -> Self {
+        Self::spawn(data, template, None)
+    }
+
+    fn spawn(data: Option<&Path>, template: &Path, epoch: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template"]).arg(template);
         if let Some(data) = data {
             command.arg("--data").arg(data);
         }
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.envs(epoch.map(|epoch| ("EPOCH", epoch))).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut url = |name: &str| loop {
             let line = lines.next().unwrap().unwrap();
@@ -60,7 +70,8 @@ impl Daybook {
             }
         };
         let (api, dynamodb, bus) = (url("API"), url("DynamoDB"), url("Bus, DLQ"));
-        Self { process, api, dynamodb, bus, output: Some(lines), printed: Arc::default() }
+        let epoch = epoch.map(str::to_owned);
+        Self { process, api, dynamodb, bus, epoch, output: Some(lines), printed: Arc::default() }
     }
 
     /// The number of messages that the stack has printed: those that reached the bus since its start.
@@ -137,7 +148,7 @@ impl Daybook {
     /// Runs an operator command on the stack.
     pub(crate) fn operate(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-        command.args(words).env_clear();
+        command.args(words).env_clear().envs(self.epoch.as_ref().map(|epoch| ("EPOCH", epoch)));
         command.env("AWS_ENDPOINT_URL_DYNAMODB", &self.dynamodb).env("TABLE_NAME", "daybook-dev");
         command.env("AWS_ENDPOINT_URL_EVENTBRIDGE", &self.bus).env("EVENT_BUS_NAME", "daybook");
         command.env("AWS_ENDPOINT_URL_SQS", &self.bus).env("EVENT_SOURCE", "daybook");

@@ -6,4 +6,5 @@ mod daybook;
 mod growth;
 mod kill;
 mod restart;
+mod restore;
 mod stop;

@@ -95,6 +95,7 @@ pub(super) async fn execute(
         key: &key,
         commands: &commands,
         meta: &request.meta,
+        epoch: api.store.epoch(),
         caller: &request.caller,
         lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
         messages: AtomicU64::default(),
@@ -116,6 +117,7 @@ struct RequestedWrite<'a> {
     key: &'a AggregateKey,
     commands: &'a RequestedCommands,
     meta: &'a Meta,
+    epoch: u32,
     caller: &'a Caller,
     /// Whether the deployment requires `If-Match`, and the request has none.
     lacks_if_match: bool,
@@ -198,6 +200,6 @@ impl RequestedWrite<'_> {
         let seed = Ulid::generate();
         let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
-        DecisionInput { now, seed, meta: self.meta.clone(), caller: self.caller.clone() }
+        DecisionInput { now, seed, meta: self.meta.clone(), epoch: self.epoch, caller: self.caller.clone() }
     }
 }

@@ -181,9 +181,8 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<E
     // The random half of a ULID: the same at every run, and different before and after the creation.
     let seed = ulid((1 + u128::from(before.version())) << 64);
     let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
-    let decided = model
-        .decide(before, ID, &commands, &DecisionInput { now: NOW, seed, meta, caller: Caller::anonymous() })
-        .ok()?;
+    let input = DecisionInput { now: NOW, seed, meta, epoch: 1, caller: Caller::anonymous() };
+    let decided = model.decide(before, ID, &commands, &input).ok()?;
     if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }

@@ -213,6 +213,7 @@ fn command_error(registry: &Registry, command: fn(&dyn Model) -> &'static str, d
             now: Timestamp::UNIX_EPOCH,
             seed: Ulid::nil(),
             meta: Meta::default(),
+            epoch: 1,
             caller: Caller::anonymous(),
         };
         model.decide(&model.before_first_event(), "123", &commands, &input).err()

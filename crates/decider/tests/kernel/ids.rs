@@ -139,7 +139,7 @@ fn messages_of_stored_events_are_those_of_their_decision() {
     let mut before = counter.unborn();
     let mut announced = Vec::new();
     for event in &decided.events {
-        announced.extend(counter.model().announced(&before, ID, event).unwrap());
+        announced.extend(counter.model().announced(&before, ID, event, 1).unwrap());
         before = counter.model().fold(before, std::slice::from_ref(event)).unwrap();
     }
     assert!(decided.messages.len() > 3, "{}", decided.messages.len());

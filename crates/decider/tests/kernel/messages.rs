@@ -122,7 +122,7 @@ fn detail_contains_every_member_in_order() {
         traceparent: Some("00-1-2-01".into()),
         trace_header: Some("Root=1-2-3".into()),
     };
-    let input = DecisionInput { meta, ..decision_input() };
+    let input = DecisionInput { meta, epoch: 2, ..decision_input() };
     let counter = Subject::of::<Counter>();
     let before = counter.after(&[("Start", json!({"at": 1}))]);
     let decided = counter.decide_under(&input, &before, &[("Add", json!({"amounts": [0, 2]}))]).unwrap();
@@ -131,7 +131,9 @@ fn detail_contains_every_member_in_order() {
     assert_eq!(
         message.detail.text(),
         format!(r#"{{"metadata":{{"messageId":"{message_id}","aggregateType":"counter","aggregateId":"7","seqNum":3,"#)
-            + &format!(r#""messageSeq":3,"eventId":"{event_id}","eventVersion":4,"occurredAt":"{NOW_TEXT}","#)
+            + &format!(
+                r#""messageSeq":3,"epoch":2,"eventId":"{event_id}","eventVersion":4,"occurredAt":"{NOW_TEXT}","#
+            )
             + r#""correlationId":"cor-1","causationId":"cau-1","actor":"arn:aws:iam::1:user/\"alice\"","#
             + r#""traceparent":"00-1-2-01","traceHeader":"Root=1-2-3"},"#
             + r#""data":{"from":1,"to":3}}"#
@@ -150,7 +152,7 @@ fn detail_omits_absent_metadata() {
         json!({
             "metadata": {
                 "messageId": message_id.to_string(), "aggregateType": "counter", "aggregateId": "7", "seqNum": 1,
-                "messageSeq": 1, "eventId": event_id.to_string(), "eventVersion": 1, "occurredAt": NOW_TEXT
+                "messageSeq": 1, "epoch": 1, "eventId": event_id.to_string(), "eventVersion": 1, "occurredAt": NOW_TEXT
             },
             "data": {"at": 1}
         })

@@ -139,6 +139,28 @@ fn a_type_that_is_a_route_of_its_own_cannot_be_registered() {
     }
 }
 
+struct OfTheSuite;
+impl Names for OfTheSuite {
+    const TYPE: &'static str = "__shell";
+}
+
+struct OddOfTheSuite;
+impl Names for OddOfTheSuite {
+    const TYPE: &'static str = "__she_ll";
+}
+
+#[test]
+fn reserved_type_is_registered_alone_and_never_with_other_types() {
+    let registry = Registry::reserved::<Shell<OfTheSuite>>().unwrap();
+    assert_eq!(registry.iter().map(daybook_decider::Model::type_name).collect::<Vec<_>>(), ["__shell"]);
+    assert!(registry.get("__shell").is_some() && registry.get("shell").is_none());
+    let error = registration_error::<Shell<OfTheSuite>>();
+    assert!(error.reason.starts_with("TYPE must be lower-kebab"), "{error}");
+    for error in [Registry::reserved::<Shell<Good>>(), Registry::reserved::<Shell<OddOfTheSuite>>()] {
+        assert!(error.err().unwrap().reason.starts_with("TYPE "));
+    }
+}
+
 struct Kebab;
 impl Names for Kebab {
     const TYPE: &'static str = "a1-2b-c";

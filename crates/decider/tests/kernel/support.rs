@@ -22,6 +22,7 @@ pub(crate) fn at(milliseconds: u64, random: u128) -> DecisionInput {
         now,
         seed: Ulid::from_parts(milliseconds, random),
         meta: Meta::default(),
+        epoch: 1,
         caller: Caller::anonymous(),
     }
 }

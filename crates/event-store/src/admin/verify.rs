@@ -53,6 +53,7 @@ impl Admin<'_> {
     ///   `OUTBOX_TTL_DAYS`. Events that were imported without their messages have no rows.
     ///   A message that is not the one that this code publishes for its event is a warning, because another release may have
     ///   written it.
+    ///   Its epoch is not lower than that of an earlier message, nor higher than that of the settings.
     /// - **Checksums** of events and outbox rows, if they have one: the row is as it was written.
     /// - **Stored responses** that have not expired: readable.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
@@ -88,7 +89,7 @@ impl Admin<'_> {
             has_metadata: false,
             metadata: None,
             events: Events::new(model, self.store.settings.event_type_shards, now),
-            messages: Messages::new(now),
+            messages: Messages::new(now, self.store.settings.epoch),
             snapshots: Snapshots::new(model),
         };
         // The kept snapshots are read first, although they sort last, so that each can be compared when the fold

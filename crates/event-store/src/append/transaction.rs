@@ -76,7 +76,8 @@ impl EventStream<'_> {
     /// The row of an event whose append ends at event `end`.
     pub(crate) fn event_row(&self, event: &RecordedEvent, end: u64) -> EventItem {
         let settings = &self.store.settings;
-        let due = !self.model.full_history() && event.seq_num.is_multiple_of(settings.snapshot_every);
+        let has_snapshots = !self.model.full_history() && !self.key.is_reserved();
+        let due = has_snapshots && event.seq_num.is_multiple_of(settings.snapshot_every);
         EventItem {
             append_end: (event.seq_num < end).then_some(end),
             ..EventItem::new(self.key, event, settings.event_type_shards, due)

@@ -66,6 +66,7 @@ async fn appended_rows_match_the_specified_table_format() {
             traceparent: Some("00-1-2-01".into()),
             trace_header: Some("Root=1-2-3".into()),
         },
+        epoch: 1,
         caller: Caller::anonymous(),
     };
     let place = json!({"customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500});
@@ -143,7 +144,7 @@ async fn appended_rows_match_the_specified_table_format() {
         json!({
             "metadata": {
                 "messageId": message_id, "aggregateType": "order", "aggregateId": "o-1", "seqNum": 1, "messageSeq": 1,
-                "eventId": event_id, "eventVersion": 3, "occurredAt": "2026-03-04T05:06:07.089Z",
+                "epoch": 1, "eventId": event_id, "eventVersion": 3, "occurredAt": "2026-03-04T05:06:07.089Z",
                 "correlationId": "c-1", "causationId": "c-0", "actor": "arn:aws:iam::1:user/alice",
                 "traceparent": "00-1-2-01", "traceHeader": "Root=1-2-3",
             },
@@ -425,6 +426,7 @@ async fn times_and_ids_never_run_backwards_with_different_clocks() {
         now: Timestamp::from_millisecond(milliseconds).unwrap(),
         seed: Ulid::from_parts(u64::try_from(milliseconds).unwrap(), fastrand::u128(..)),
         meta: Meta::default(),
+        epoch: 1,
         caller: Caller::anonymous(),
     };
     let create = ("CreateTodo", json!({"title": "first", "message": ""}));

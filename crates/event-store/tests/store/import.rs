@@ -38,7 +38,7 @@ async fn import(
     let mut folded = model.before_first_event();
     let mut ends = Vec::new();
     for event in events {
-        let announced = model.announced(&folded, &subject.key.id, event).unwrap();
+        let announced = model.announced(&folded, &subject.key.id, event, 1).unwrap();
         let messages = if options.publish { announced } else { Vec::new() };
         if !batch.add(event, &messages)? {
             batch.send(&folded).await?;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_decider::DecisionInput;
 use daybook_event_store::admin::{Finding, Verified};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::{attributes, keys};
-use daybook_test_support::clock::now;
+use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::fault_proxy::RecordedCall;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::{Item, text};
@@ -312,6 +313,63 @@ async fn messages_that_differ_from_their_events_are_reported() {
     let repeated = "repeated: messageId * belongs to OUTBOX#000000000004#0 already";
     let repeated: Vec<_> = repeated.split('*').collect();
     assert_eq!(found.iter().filter(|line| repeated.iter().all(|part| line.contains(part))).count(), 2);
+}
+
+#[tokio::test]
+async fn epoch_that_falls_or_is_above_the_setting_is_reported() {
+    let table = TestTable::new().await;
+    let todo = Subject::shipped("todo", "1");
+    let with_epoch = |epoch| table.store_with(StoreSettings { epoch, ..settings() });
+    let append = async |epoch, command: &str| {
+        let store = with_epoch(epoch);
+        let (before, input) = (todo.load(&store).await.folded, DecisionInput { epoch, ..next_input() });
+        let data = json!({"title": "A", "message": before.version().to_string()});
+        let decided = todo.decide_under(&input, &before, &[(command, data)]);
+        todo.append(&store, &before, &decided).await.unwrap();
+    };
+    for (epoch, command) in [(1, "CreateTodo"), (2, "UpdateTodo"), (2, "UpdateTodo")] {
+        append(epoch, command).await;
+    }
+    // Messages from before a restore have a lower epoch.
+    for epoch in [2, 3] {
+        assert_eq!(lines(&verify(&with_epoch(epoch), &todo).await), [""; 0]);
+    }
+    let differs =
+        |seq_num, rest: &str| format!("{} differs: detail/metadata/epoch is {rest}", keys::outbox_sk(seq_num, 0));
+    let above = "2, expected at most 1, the setting EPOCH";
+    assert_eq!(lines(&verify(&with_epoch(1), &todo).await), [differs(2, above), differs(3, above)]);
+    // The function was deployed with the epoch from before the restore: consumers ignore its messages.
+    append(1, "UpdateTodo").await;
+    let fallen = differs(4, "1, expected at least 2, the epoch of an earlier message");
+    assert_eq!(lines(&verify(&with_epoch(2), &todo).await), [fallen]);
+}
+
+/// The repair of docs/restore.md for a table that was restored with only some rows of an append.
+#[tokio::test]
+async fn aggregate_cut_after_its_last_complete_append_has_no_findings_and_continues() {
+    let table = TestTable::new().await;
+    let (_, notebook) = notebook(&table).await;
+    let store = table.store_with(keeping());
+    table.delete(&notebook.key, &keys::event_sk(4)).await;
+    let found = lines(&verify(&store, &notebook).await);
+    assert!(found.contains(&format!("{} missing: event 4 is missing", keys::event_sk(4))), "{found:?}");
+
+    for sk in [keys::event_sk(5), keys::outbox_sk(4, 0), keys::outbox_sk(5, 0)] {
+        table.delete(&notebook.key, &sk).await;
+    }
+    let last = table.row(&notebook.key, &keys::event_sk(3)).await.unwrap();
+    assert!(!last.contains_key("appendEnd"));
+    let attributes = [
+        ("currentSeqNum", n(3)),
+        ("messageSeq", last["messageSeq"].clone()),
+        ("updatedAt", last["occurredAt"].clone()),
+    ];
+    table.tamper(&notebook.key, keys::METADATA, attributes).await;
+    store.admin().rebuild_snapshot(notebook.model(), &notebook.key, now()).await.unwrap();
+    assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
+    let after = notebook.command(&store, "Write", json!({"lines": ["!again"]})).await;
+    assert_eq!(after.version(), 4);
+    assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
 }
 
 /// The warnings without the aggregate.

@@ -5,4 +5,5 @@
 mod exactly_once;
 mod setup;
 mod suspension;
+mod targets;
 mod transactions;

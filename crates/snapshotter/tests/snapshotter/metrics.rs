@@ -43,4 +43,16 @@ async fn batch_counts_taken_too_large_and_failed_snapshots() {
     assert_eq!(counted(metrics), None);
     assert_eq!(checkpoint(handle(&snapshotter, &[due(6, &large)]).await), None);
     assert_eq!(counted(metrics), Some([json!(null), json!(1), json!(null)]));
+
+    // A failure is also counted under the version of the function.
+    let snapshotter = setup.snapshotter().with_function_version(Some("7".to_owned()));
+    assert_eq!(checkpoint(handle(&snapshotter, &[due(7, &torn)]).await), None);
+    let mut written = Vec::new();
+    metrics.write_to(&mut written);
+    let lines: Vec<Value> = String::from_utf8(written).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    let of_version = |line: &&Value| line["FunctionVersion"] == "7";
+    let failed = lines.iter().map(|line| line["SnapshotsFailed"].clone()).collect::<Vec<_>>();
+    assert_eq!((failed, lines.iter().filter(of_version).count()), (vec![json!(1), json!(1)], 1), "{lines:?}");
+    let of_version = lines.iter().find(of_version).unwrap();
+    assert_eq!(of_version["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["FunctionVersion"]]));
 }

@@ -96,4 +96,29 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     );
     let written = lines(metrics);
     assert_eq!((written[0].get("AggregatesRung"), &written[0]["AggregatesUnrung"]), (None, &json!(3)));
+
+    // The failures of a version are a metric of their own, which exists only if there are any.
+    let of_version = |setup: &support::Setup| setup.relay.clone().with_function_version(Some("7".to_owned()));
+    let setup = support::setup(json!({"entries": [{"containing": "a-1", "code": "AccessDeniedException"}]})).await;
+    let batch = |records: &[Value]| serde_json::from_value(json!({"Records": records})).unwrap();
+    let deadline = || Instant::now() + Duration::from_secs(30);
+    of_version(&setup).handle(batch(&[insert(1, "a", 1), insert(2, "a", 2)]), deadline()).await.unwrap();
+    assert_eq!(failed_by_version(&lines(metrics)), [json!(["7", 2])]);
+    let setup = support::setup(json!({"entries": [{"containing": "c-1", "code": "MalformedDetail"}]})).await;
+    of_version(&setup).handle(batch(&[insert(1, "a", 1), insert(3, "c", 1)]), deadline()).await.unwrap();
+    assert_eq!(failed_by_version(&lines(metrics)), [json!(["7", 1])]);
+    of_version(&setup).handle(batch(&[insert(4, "d", 1)]), deadline()).await.unwrap();
+    assert_eq!(failed_by_version(&lines(metrics)), Vec::<Value>::new());
+}
+
+/// The versions of the function with failed messages, and the number of these.
+fn failed_by_version(lines: &[Value]) -> Vec<Value> {
+    let of_version = lines.iter().filter(|line| line.get("MessagesFailed").is_some());
+    let version_and_count = |line: &Value| {
+        let directive = &line["_aws"]["CloudWatchMetrics"][0];
+        assert_eq!(directive["Dimensions"], json!([["FunctionVersion"]]));
+        assert_eq!(directive["Metrics"], json!([{"Name": "MessagesFailed", "Unit": "Count"}]));
+        json!([line["FunctionVersion"], line["MessagesFailed"]])
+    };
+    of_version.map(version_and_count).collect()
 }

@@ -22,7 +22,7 @@ const MAX_MESSAGE_AGE: Duration = Duration::from_secs(15 * 60);
 
 pub(crate) struct Setup {
     pub(crate) bus: Bus,
-    relay: Relay,
+    pub(crate) relay: Relay,
     server: Server,
 }
 

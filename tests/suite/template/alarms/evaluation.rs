@@ -30,7 +30,8 @@ impl Series {
         self.set(metric, move |minute| if minutes.contains(&minute) { value(minute) } else { before(minute) });
     }
 
-    fn value(&self, metric: &str, minute: i64) -> Option<f64> {
+    /// The value of a metric in a minute.
+    pub(super) fn value(&self, metric: &str, minute: i64) -> Option<f64> {
         self.0.get(metric).unwrap_or_else(|| panic!("{metric} is missing in `healthy`"))(minute)
     }
 }

@@ -1,6 +1,15 @@
-//! The metrics of each failure, minute by minute.
+//! The metrics of each failure, minute by minute, and the trials that cause it.
+
+use futures_util::FutureExt;
 
 use super::evaluation::Series;
+use super::names::{
+    API_TIME, APPENDED, BREAKER, CHANGES_UNREAD, CONFLICTS, DEAD_LETTERED, DISCARDED, FAILED, FORBIDDEN, HANDLER_TIME,
+    INDEX_THROTTLED, LOGGED, POLLED, PROJECTOR_BEHIND, PROJECTOR_ERRORS, QUEUED, RELAY_AGE, RELAY_TIME, REQUESTS, SENT,
+    SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, SYSTEM_ERRORS, TABLE_THROTTLED,
+    TOO_LARGE, UNREADABLE,
+};
+use super::trials::{self, Trial};
 
 /// The minute in which each failure begins, after as much normal operation as the longest alarm evaluates.
 pub(super) const BEGIN: i64 = 30;
@@ -10,26 +19,56 @@ pub(super) const END: i64 = BEGIN + 90;
 /// The value of a metric during a failure.
 pub(super) enum Moves {
     To(f64),
+    /// A value in the first minute only.
+    AtFirst(f64),
     /// Minutes since the beginning, in milliseconds: the age of a record that is not settled.
     Ages,
     /// Minutes since the beginning, in seconds: the age of a message that is not deleted.
     AgesInSeconds,
     Stops,
 }
-use Moves::{Ages, AgesInSeconds, Stops, To};
+use Moves::{Ages, AgesInSeconds, AtFirst, Stops, To};
 
 pub(super) struct Failure {
     /// Its name in the table of the runbook.
     pub(super) name: &'static str,
-    moves: &'static [(&'static str, Moves)],
+    pub(super) moves: &'static [(&'static str, Moves)],
+    /// How many requests the API gets meanwhile.
+    load: Load,
+    pub(super) tried: Tried,
 }
 
+#[derive(Clone, Copy)]
+enum Load {
+    Normal,
+    NoRequests,
+}
+use Load::{NoRequests, Normal};
+
+/// Whether a test causes the failure.
+pub(super) enum Tried {
+    /// Each trial causes it, and observes the metrics.
+    By(&'static [Trial]),
+    /// No test can cause it, for this reason.
+    Not(&'static str),
+}
+use Tried::{By, Not};
+
 impl Failure {
+    /// The metrics without the failure.
+    pub(super) fn without(&self) -> Series {
+        match self.load {
+            Normal => healthy(),
+            NoRequests => idle(),
+        }
+    }
+
     pub(super) fn series(&self) -> Series {
-        let mut series = healthy();
+        let mut series = self.without();
         for (metric, moves) in self.moves {
             match *moves {
                 To(value) => series.replace(metric, BEGIN..END, move |_| Some(value)),
+                AtFirst(value) => series.replace(metric, BEGIN..BEGIN + 1, move |_| Some(value)),
                 #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
                 Ages => series.replace(metric, BEGIN..END, |minute| Some((minute + 1 - BEGIN) as f64 * 60_000.0)),
                 #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
@@ -41,19 +80,13 @@ impl Failure {
     }
 }
 
-const SENT: &str = "MetricsNamespace MessagesSent";
-const APPENDED: &str = "MetricsNamespace MessagesAppended";
-const LOGGED: &str = "MetricsNamespace ErrorsLogged";
-const FAILED: &str = "AWS/Lambda FailedInvokeEventCount StreamRelayOutboxRows";
-const RELAY_AGE: &str = "AWS/Lambda IteratorAge StreamRelay";
-const RELAY_TIME: &str = "AWS/Lambda Duration StreamRelay";
-const POLLED: [&str; 2] =
-    ["AWS/Lambda PolledEventCount StreamRelayOutboxRows", "AWS/Lambda PolledEventCount SnapshotterDueEvents"];
+/// The milliseconds of an invocation of the relay that retries until its time is up: 30 seconds, less one for its response, and
+/// less the time until a retry that would come too late, which is up to five.
+const RELAY_WAITS: f64 = 24_500.0;
 
-const PROJECTOR_BEHIND: &str = "AWS/SQS ApproximateAgeOfOldestMessage Changes.QueueName";
-const CHANGES_UNREAD: &str = "AWS/SQS ApproximateNumberOfMessagesVisible UnreadChanges.QueueName";
-const PROJECTOR_ERRORS: &str = "AWS/Lambda Errors Projector";
-const SUSPENDED: &str = "Daybook/${MainStack} ProjectionsSuspended";
+/// The milliseconds of a request that waits for the table until its time is up: 28 seconds, less the time for the response and
+/// for an attempt that would end too late.
+const HANDLER_WAITS: f64 = 25_000.0;
 
 /// Metrics that have values with and without load.
 const ALWAYS: [(&str, f64); 7] = [
@@ -61,39 +94,39 @@ const ALWAYS: [(&str, f64); 7] = [
     (CHANGES_UNREAD, 0.0),
     (POLLED[0], 60.0),
     (POLLED[1], 60.0),
-    ("AWS/SQS ApproximateNumberOfMessagesVisible DeadLetterQueue", 0.0),
-    ("AWS/SQS NumberOfMessagesSent DeadLetterQueue", 0.0),
+    (QUEUED, 0.0),
+    (SENT_TO_QUEUE, 0.0),
     ("AWS/Lambda ConcurrentExecutions", 5.0),
 ];
 
 /// Metrics that have values only with load.
 const WITH_LOAD: [(&str, f64); 27] = [
     (PROJECTOR_ERRORS, 0.0),
-    ("AWS/ApiGateway Count HttpApi", 100.0),
-    ("AWS/ApiGateway 5xx HttpApi", 0.0),
-    ("AWS/ApiGateway Latency HttpApi", 50.0),
+    (REQUESTS, 100.0),
+    (SERVER_ERRORS, 0.0),
+    (API_TIME, 50.0),
     ("AWS/Lambda Errors CommandHandler", 0.0),
     ("AWS/Lambda Errors StreamRelay", 0.0),
     ("AWS/Lambda Errors Snapshotter", 0.0),
     ("AWS/Lambda Throttles CommandHandler", 0.0),
     ("AWS/Lambda Throttles StreamRelay", 0.0),
     ("AWS/Lambda Throttles Snapshotter", 0.0),
-    ("AWS/Lambda Duration CommandHandler", 200.0),
+    (HANDLER_TIME, 200.0),
     (RELAY_TIME, 200.0),
     ("AWS/Lambda Duration Snapshotter", 200.0),
     (RELAY_AGE, 100.0),
-    ("AWS/Lambda IteratorAge Snapshotter", 1_000.0),
+    (SNAPSHOTTER_AGE, 1_000.0),
     (FAILED, 0.0),
-    ("AWS/Lambda FailedInvokeEventCount SnapshotterDueEvents", 0.0),
+    (SNAPSHOTTER_FAILED, 0.0),
     ("AWS/Lambda DroppedEventCount StreamRelayOutboxRows", 0.0),
     ("AWS/Lambda DroppedEventCount SnapshotterDueEvents", 0.0),
-    ("AWS/Lambda OnFailureDestinationDeliveredEventCount StreamRelayOutboxRows", 0.0),
+    (DISCARDED, 0.0),
     ("AWS/Lambda OnFailureDestinationDeliveredEventCount SnapshotterDueEvents", 0.0),
-    (APPENDED, 60.0),
-    (SENT, 60.0),
+    (APPENDED, 12.0),
+    (SENT, 12.0),
     ("MetricsNamespace Responses401", 0.0),
-    ("MetricsNamespace Responses403", 0.0),
-    ("MetricsNamespace Responses409", 3.0),
+    (FORBIDDEN, 0.0),
+    (CONFLICTS, 3.0),
     ("MetricsNamespace Responses429", 0.0),
 ];
 
@@ -101,27 +134,27 @@ const WITH_LOAD: [(&str, f64); 27] = [
 const IN_FAILURES: [&str; 14] = [
     SUSPENDED,
     LOGGED,
-    "MetricsNamespace MessagesDeadLettered",
-    "MetricsNamespace BreakerOpened",
-    "MetricsNamespace SnapshotsTooLarge",
-    "MetricsNamespace RowsUnreadable",
+    DEAD_LETTERED,
+    BREAKER,
+    TOO_LARGE,
+    UNREADABLE,
     "AWS/DynamoDB ReadThrottleEvents Table",
-    "AWS/DynamoDB WriteThrottleEvents Table",
+    TABLE_THROTTLED,
     "AWS/DynamoDB ReadThrottleEvents Table gsi1",
-    "AWS/DynamoDB WriteThrottleEvents Table gsi1",
-    "AWS/DynamoDB SystemErrors Table TransactWriteItems",
+    INDEX_THROTTLED,
+    SYSTEM_ERRORS,
     "AWS/DynamoDB SystemErrors Table Query",
     "AWS/DynamoDB SystemErrors Table GetItem",
     "AWS/DynamoDB SystemErrors Table PutItem",
 ];
 
-/// Normal operation, a message each second. A message can be sent in the minute after it was appended.
+/// Normal operation, a message every five seconds. A message can be sent in the minute after it was appended.
 pub(super) fn healthy() -> Series {
     let mut series = idle();
     for (metric, value) in WITH_LOAD {
         series.set(metric, move |_| Some(value));
     }
-    series.set(SENT, |minute| Some(if minute % 30 == 0 { 40.0 } else { 60.0 }));
+    series.set(SENT, |minute| Some(if minute % 30 == 0 { 8.0 } else { 12.0 }));
     series
 }
 
@@ -142,108 +175,227 @@ pub(super) const FAILURES: &[Failure] = &[
     Failure {
         name: "the relay's event source mapping is disabled or deleted, or its role may not read the stream",
         moves: &[(POLLED[0], Stops), (SENT, Stops), (RELAY_AGE, Stops), (FAILED, Stops), (RELAY_TIME, Stops)],
+        load: Normal,
+        tried: By(&[|| trials::relay_is_disabled().boxed_local()]),
     },
     Failure {
         name: "the same without load",
-        moves: &[(POLLED[0], Stops), (SENT, Stops), (APPENDED, Stops), (RELAY_AGE, Stops)],
+        moves: &[(POLLED[0], Stops)],
+        load: NoRequests,
+        tried: By(&[|| trials::relay_is_disabled_without_load().boxed_local()]),
     },
     Failure {
         name: "the snapshotter's event source mapping is disabled or deleted, or its role may not read the stream",
-        moves: &[(POLLED[1], Stops), ("AWS/Lambda IteratorAge Snapshotter", Stops)],
+        moves: &[(POLLED[1], Stops), (SNAPSHOTTER_AGE, Stops)],
+        load: Normal,
+        tried: By(&[|| trials::snapshotter_is_disabled().boxed_local()]),
     },
     Failure {
         name: "the filter of the relay's mapping passes nothing, or the relay may not write its log",
-        moves: &[(SENT, Stops), (RELAY_AGE, Stops)],
+        moves: &[(SENT, Stops), (RELAY_AGE, Stops), (FAILED, Stops), (RELAY_TIME, Stops)],
+        load: Normal,
+        tried: By(&[|| trials::filter_passes_nothing().boxed_local()]),
     },
-    Failure { name: "the relay is not invoked for one of four shards", moves: &[(SENT, To(45.0))] },
+    Failure {
+        name: "the relay is not invoked for one of four shards",
+        moves: &[(SENT, To(9.0))],
+        load: Normal,
+        tried: Not("the stream of the local table has one shard"),
+    },
     Failure {
         name: "the relay may not send to the bus",
-        moves: &[(SENT, Stops), (LOGGED, To(1.0)), (FAILED, To(60.0)), (RELAY_AGE, Ages)],
+        moves: &[(SENT, Stops), (LOGGED, To(1.0)), (FAILED, To(12.0)), (RELAY_AGE, Ages)],
+        load: Normal,
+        tried: By(&[|| trials::bus_denies_requests().boxed_local(), || trials::bus_denies_entries().boxed_local()]),
     },
     Failure {
+        // The first two rejected messages could be bad messages.
         name: "the bus rejects every message",
         moves: &[
             (SENT, Stops),
             (LOGGED, To(1.0)),
-            (FAILED, To(60.0)),
+            (FAILED, To(12.0)),
             (RELAY_AGE, Ages),
-            ("MetricsNamespace BreakerOpened", To(1.0)),
+            (BREAKER, To(1.0)),
+            (DEAD_LETTERED, AtFirst(2.0)),
+            (SENT_TO_QUEUE, AtFirst(2.0)),
+            (QUEUED, To(2.0)),
         ],
+        load: Normal,
+        tried: By(&[|| trials::bus_rejects_everything().boxed_local()]),
     },
     Failure {
-        name: "the bus does not respond",
-        moves: &[(SENT, Stops), (LOGGED, To(1.0)), (FAILED, To(60.0)), (RELAY_AGE, Ages), (RELAY_TIME, To(29_000.0))],
-    },
-    Failure {
-        name: "the bus rejects single messages",
+        name: "the bus does not respond, throttles or fails",
         moves: &[
-            ("MetricsNamespace MessagesDeadLettered", To(1.0)),
-            ("AWS/SQS NumberOfMessagesSent DeadLetterQueue", To(1.0)),
-            ("AWS/SQS ApproximateNumberOfMessagesVisible DeadLetterQueue", To(1.0)),
+            (SENT, Stops),
+            (LOGGED, To(1.0)),
+            (FAILED, To(12.0)),
+            (RELAY_AGE, Ages),
+            (RELAY_TIME, To(RELAY_WAITS)),
         ],
+        load: Normal,
+        tried: By(&[
+            || trials::bus_hangs().boxed_local(),
+            || trials::bus_throttles().boxed_local(),
+            || trials::bus_fails().boxed_local(),
+        ]),
+    },
+    Failure {
+        name: "the bus fails one message, which blocks its shard",
+        moves: &[(SENT, Stops), (LOGGED, To(1.0)), (FAILED, To(1.0)), (RELAY_AGE, Ages), (RELAY_TIME, To(RELAY_WAITS))],
+        load: Normal,
+        tried: By(&[|| trials::bus_fails_one_message().boxed_local()]),
+    },
+    Failure {
+        name: "the bus rejects single messages, or the relay cannot read a row",
+        moves: &[(DEAD_LETTERED, To(1.0)), (SENT_TO_QUEUE, To(1.0)), (QUEUED, To(1.0))],
+        load: Normal,
+        tried: By(&[
+            || trials::bus_rejects_one_message().boxed_local(),
+            || trials::row_is_unreadable_to_the_relay().boxed_local(),
+        ]),
+    },
+    Failure {
+        name: "the dead-letter queue does not accept a message, which blocks its shard",
+        moves: &[(SENT, Stops), (LOGGED, To(1.0)), (FAILED, To(1.0)), (RELAY_AGE, Ages)],
+        load: Normal,
+        tried: By(&[|| trials::queue_rejects_messages().boxed_local()]),
     },
     Failure {
         name: "a mapping discards records after 23 hours",
-        moves: &[("AWS/Lambda OnFailureDestinationDeliveredEventCount StreamRelayOutboxRows", To(10.0))],
+        moves: &[(DISCARDED, To(10.0))],
+        load: Normal,
+        tried: By(&[|| trials::records_are_discarded().boxed_local()]),
     },
     Failure {
         name: "a mapping discards records, and the bucket does not accept them",
         moves: &[("AWS/Lambda DroppedEventCount StreamRelayOutboxRows", To(10.0))],
+        load: Normal,
+        tried: Not("Lambda counts the records that it drops; the local bucket accepts all records"),
     },
     Failure {
         name: "the relay crashes",
-        moves: &[("AWS/Lambda Errors StreamRelay", To(5.0)), (SENT, Stops), (FAILED, To(60.0)), (RELAY_AGE, Ages)],
+        moves: &[("AWS/Lambda Errors StreamRelay", To(5.0)), (SENT, Stops), (FAILED, To(12.0)), (RELAY_AGE, Ages)],
+        load: Normal,
+        tried: Not("Lambda counts errors; no input is known that crashes the relay"),
     },
     Failure {
         name: "the snapshotter crashes",
-        moves: &[
-            ("AWS/Lambda Errors Snapshotter", To(5.0)),
-            ("AWS/Lambda FailedInvokeEventCount SnapshotterDueEvents", To(5.0)),
-            ("AWS/Lambda IteratorAge Snapshotter", Ages),
-        ],
+        moves: &[("AWS/Lambda Errors Snapshotter", To(5.0)), (SNAPSHOTTER_FAILED, To(5.0)), (SNAPSHOTTER_AGE, Ages)],
+        load: Normal,
+        tried: Not("Lambda counts errors; no aggregate of the local stack crashes the snapshotter"),
     },
     Failure {
         name: "the command handler crashes",
         moves: &[
             ("AWS/Lambda Errors CommandHandler", To(100.0)),
-            ("AWS/ApiGateway 5xx HttpApi", To(100.0)),
+            (SERVER_ERRORS, To(100.0)),
             (APPENDED, Stops),
             (SENT, Stops),
         ],
+        load: Normal,
+        tried: Not("Lambda counts errors; no request is known that crashes the command handler"),
+    },
+    Failure {
+        name: "the snapshotter may not read or write the table",
+        moves: &[(SNAPSHOTTER_FAILED, To(1.0)), (SNAPSHOTTER_AGE, Ages)],
+        load: Normal,
+        tried: By(&[|| trials::table_denies_snapshots().boxed_local()]),
+    },
+    Failure {
+        name: "the command handler may not read or write the table",
+        moves: &[(SERVER_ERRORS, To(12.0)), (LOGGED, To(12.0)), (APPENDED, Stops), (SENT, Stops)],
+        load: Normal,
+        tried: By(&[|| trials::table_denies_commands().boxed_local()]),
     },
     Failure {
         name: "requests wait for the table until their time is up",
-        moves: &[
-            ("AWS/Lambda Duration CommandHandler", To(27_000.0)),
-            ("AWS/ApiGateway Latency HttpApi", To(27_000.0)),
-            ("AWS/ApiGateway 5xx HttpApi", To(50.0)),
-            (LOGGED, To(50.0)),
-        ],
+        moves: &[(HANDLER_TIME, To(HANDLER_WAITS)), (API_TIME, To(HANDLER_WAITS)), (SERVER_ERRORS, To(50.0))],
+        load: Normal,
+        tried: By(&[|| trials::table_hangs().boxed_local()]),
     },
     Failure {
         name: "the account's concurrency is used up",
         moves: &[("AWS/Lambda ConcurrentExecutions", To(1_000.0)), ("AWS/Lambda Throttles CommandHandler", To(10.0))],
+        load: Normal,
+        tried: Not("Lambda limits and counts concurrent executions"),
     },
-    Failure { name: "the tokens of callers are rejected", moves: &[("MetricsNamespace Responses401", To(50.0))] },
-    Failure { name: "callers are not allowed", moves: &[("MetricsNamespace Responses403", To(50.0))] },
-    Failure { name: "callers use outdated versions", moves: &[("MetricsNamespace Responses409", To(50.0))] },
-    Failure { name: "callers exceed the rate", moves: &[("MetricsNamespace Responses429", To(50.0))] },
-    Failure { name: "the table throttles", moves: &[("AWS/DynamoDB WriteThrottleEvents Table", To(10.0))] },
-    Failure { name: "the index throttles", moves: &[("AWS/DynamoDB WriteThrottleEvents Table gsi1", To(10.0))] },
+    Failure {
+        name: "the tokens of callers are rejected",
+        moves: &[("MetricsNamespace Responses401", To(50.0))],
+        load: Normal,
+        tried: Not("API Gateway rejects tokens, and writes the log that the metric is read from"),
+    },
+    Failure {
+        name: "callers are not allowed",
+        moves: &[(FORBIDDEN, To(50.0))],
+        load: Normal,
+        tried: By(&[|| trials::callers_are_forbidden().boxed_local()]),
+    },
+    Failure {
+        name: "callers use outdated versions",
+        moves: &[(CONFLICTS, To(50.0))],
+        load: Normal,
+        tried: By(&[|| trials::versions_are_outdated().boxed_local()]),
+    },
+    Failure {
+        name: "callers exceed the rate",
+        moves: &[("MetricsNamespace Responses429", To(50.0))],
+        load: Normal,
+        tried: Not("API Gateway limits the rate, and writes the log that the metric is read from"),
+    },
+    Failure {
+        name: "the table throttles",
+        moves: &[(TABLE_THROTTLED, To(10.0))],
+        load: Normal,
+        tried: By(&[|| trials::table_throttles().boxed_local()]),
+    },
+    Failure {
+        name: "the index throttles",
+        moves: &[(INDEX_THROTTLED, To(10.0))],
+        load: Normal,
+        tried: By(&[|| trials::index_throttles().boxed_local()]),
+    },
     Failure {
         name: "DynamoDB has internal errors",
-        moves: &[("AWS/DynamoDB SystemErrors Table TransactWriteItems", To(1.0))],
+        moves: &[(SYSTEM_ERRORS, To(1.0))],
+        load: Normal,
+        tried: By(&[|| trials::dynamodb_fails().boxed_local()]),
     },
-    Failure { name: "a stored row cannot be read", moves: &[("MetricsNamespace RowsUnreadable", To(1.0))] },
-    Failure { name: "an aggregate's state exceeds an item", moves: &[("MetricsNamespace SnapshotsTooLarge", To(1.0))] },
+    Failure {
+        name: "a stored row cannot be read",
+        moves: &[(UNREADABLE, To(1.0))],
+        load: Normal,
+        tried: By(&[|| trials::stored_event_is_unreadable().boxed_local()]),
+    },
+    Failure {
+        name: "an aggregate's state exceeds an item",
+        moves: &[(TOO_LARGE, To(1.0))],
+        load: Normal,
+        tried: By(&[|| trials::state_is_too_large().boxed_local()]),
+    },
     Failure {
         name: "the projector's event source mapping is disabled or deleted, or its role may not use the tables",
         moves: &[(PROJECTOR_BEHIND, AgesInSeconds)],
+        load: Normal,
+        tried: Not("SQS counts the age of its messages; the local queue does not"),
     },
     Failure {
         name: "the projector crashes or times out",
         moves: &[(PROJECTOR_ERRORS, To(10.0)), (PROJECTOR_BEHIND, AgesInSeconds)],
+        load: Normal,
+        tried: Not("Lambda counts errors; no event is known that crashes the projector"),
     },
-    Failure { name: "an event cannot be folded into a view", moves: &[(SUSPENDED, To(1.0))] },
-    Failure { name: "the projector fails a hundred times on a message", moves: &[(CHANGES_UNREAD, To(1.0))] },
+    Failure {
+        name: "an event cannot be folded into a view",
+        moves: &[(SUSPENDED, To(1.0))],
+        load: Normal,
+        tried: By(&[|| trials::event_cannot_be_folded().boxed_local()]),
+    },
+    Failure {
+        name: "the projector fails a hundred times on a message",
+        moves: &[(CHANGES_UNREAD, To(1.0))],
+        load: Normal,
+        tried: Not("SQS moves the message to another queue; the local queue does not"),
+    },
 ];

@@ -1,7 +1,7 @@
 //! The assumptions about AWS that no check covers.
 
 /// What the code relies on, and no check of this command sees.
-pub(super) const NOT_SEEN: [&str; 9] = [
+pub(super) const NOT_SEEN: [&str; 10] = [
     "an event source mapping retries a batch from its lowest failed sequence number",
     "an event source mapping discards a record at the maximum age (23 hours), and writes it whole to the bucket",
     "a stream stores its records for 24 hours, and the parent of a split shard is read before its children",
@@ -9,6 +9,7 @@ pub(super) const NOT_SEEN: [&str; 9] = [
     "a call whose response is lost was executed at most once",
     "DynamoDB deletes rows whose ttl has passed, as a REMOVE of its own service",
     "EventBridge returns InternalFailure or ThrottlingException for single entries of a request",
+    "CodeDeploy invokes the deployment hook before it moves requests, and rolls back when the hook reports Failed",
     "CodeDeploy rolls a deployment back when an alarm of the new version goes into ALARM state",
     "point-in-time recovery restores the table, and the archive replays messages",
 ];

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{Folded, LastEvent, Model, OutboxMessage, RecordedEvent};
+use daybook_event_store::admin::ImportOptions;
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_table::AggregateKey;
 use jiff::{SignedDuration, Timestamp};
@@ -26,8 +27,9 @@ const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct Replay<'a> {
     model: &'a dyn Model,
     key: &'a AggregateKey,
-    publish: bool,
-    now: Timestamp,
+    options: ImportOptions,
+    /// The epoch of the messages.
+    epoch: u32,
     folded: Folded,
     /// The ids of the events so far and of their messages.
     ids: HashSet<Ulid>,
@@ -35,8 +37,8 @@ pub(super) struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     /// The aggregate before its first event.
-    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, publish: bool, now: Timestamp) -> Self {
-        Self { model, key, publish, now, folded: model.before_first_event(), ids: HashSet::new() }
+    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, options: ImportOptions, epoch: u32) -> Self {
+        Self { model, key, options, epoch, folded: model.before_first_event(), ids: HashSet::new() }
     }
 
     /// The aggregate after the events so far.
@@ -95,8 +97,9 @@ impl<'a> Replay<'a> {
             occurred_at,
             message_seq: self.folded.message_seq(),
         };
-        let messages = if self.publish {
-            self.model.announced(&self.folded, &self.key.id, &event).map_err(|error| error.to_string())?
+        let messages = if self.options.publish {
+            let announced = self.model.announced(&self.folded, &self.key.id, &event, self.epoch);
+            announced.map_err(|error| error.to_string())?
         } else {
             Vec::new()
         };
@@ -153,7 +156,7 @@ impl<'a> Replay<'a> {
     ) -> Result<(Timestamp, Ulid), String> {
         let last_time = last.map(|last| last.occurred_at);
         let known = line.occurred_at.or(stored.map(|stored| stored.occurred_at)).or(last_time);
-        let milliseconds = known.unwrap_or(self.now).as_millisecond();
+        let milliseconds = known.unwrap_or(self.options.now).as_millisecond();
         let of_id = u64::try_from(milliseconds).map_err(|_| "occurredAt is before 1970".to_owned())?;
         let occurred_at = Timestamp::from_millisecond(milliseconds).map_err(|error| error.to_string())?;
         if let Some(last) = last_time.filter(|last| *last > occurred_at) {
@@ -163,7 +166,7 @@ impl<'a> Replay<'a> {
                  leave occurredAt out"
             ));
         }
-        if occurred_at > self.now + CLOCK_DIFFERENCE {
+        if occurred_at > self.options.now + CLOCK_DIFFERENCE {
             return Err(format!("occurredAt {} is in the future", timestamp(occurred_at)));
         }
         let event_id = match last.filter(|last| last.event_id.timestamp_ms() == of_id) {
@@ -187,7 +190,7 @@ impl<'a> Replay<'a> {
     /// Checks the count of messages up to the event against those before it, and against those that are published.
     fn check_messages(&self, found: u64, announced: u64) -> Result<(), String> {
         let before = self.folded.message_seq();
-        if self.publish && found != announced {
+        if self.options.publish && found != announced {
             return Err(format!(
                 "messageSeq is {found}, so the event published {} messages, but this code publishes {}: import with \
                  --no-publish, or remove messageSeq from all lines of the aggregate",

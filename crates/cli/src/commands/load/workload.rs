@@ -171,7 +171,7 @@ fn after(model: &dyn Model, before: &Folded, command: &Value) -> Option<Folded> 
         data: Json::of(command.get("data").unwrap_or(&json!({}))).ok()?,
     };
     let (now, seed) = (Timestamp::now(), Ulid::generate());
-    let input = DecisionInput { now, seed, meta: Meta::default(), caller: Caller::anonymous() };
+    let input = DecisionInput { now, seed, meta: Meta::default(), epoch: 1, caller: Caller::anonymous() };
     let decided = model.decide(before, "load", &[request], &input).ok()?;
     decided.rejection.is_none().then_some(decided.after)
 }

@@ -257,7 +257,7 @@ impl<'a> Events<'a> {
         if event.occurred_at < self.rows_since || event.message_seq == before.message_seq() {
             return None;
         }
-        let messages = self.model.announced(before, id, event).ok()?;
+        let messages = self.model.announced(before, id, event, 1).ok()?;
         let hash = |message: OutboxMessage| Some(MessageHash::of(&message.message_type, &message.data.read().ok()?));
         messages.into_iter().map(hash).collect()
     }

@@ -21,6 +21,9 @@ use crate::store::StoreSettings;
 /// The minimum time for which outbox rows are stored: `OUTBOX_TTL_DAYS` is 2 or more.
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
 
+/// The epoch of a table that was never restored.
+const FIRST_EPOCH: u64 = 1;
+
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
 /// The outbox rows that exist.
@@ -32,12 +35,16 @@ pub(super) struct Messages {
     ids: HashMap<Ulid, String>,
     /// The event and index of each row whose event is after `since`.
     recent: HashSet<(u64, usize)>,
+    /// The epoch of the store's settings, and the highest of the rows so far.
+    epoch: u32,
+    highest_epoch: u64,
 }
 
 impl Messages {
-    pub(super) fn new(now: Timestamp) -> Self {
+    pub(super) fn new(now: Timestamp, epoch: u32) -> Self {
         let since = now.checked_sub(LEAST_TTL).unwrap_or(Timestamp::MIN);
-        Self { since, not_published_up_to: 0, ids: HashMap::new(), recent: HashSet::new() }
+        let (ids, recent) = (HashMap::new(), HashSet::new());
+        Self { since, not_published_up_to: 0, ids, recent, epoch, highest_epoch: FIRST_EPOCH }
     }
 
     /// Sets the last event that was imported without its messages.
@@ -91,6 +98,7 @@ impl Messages {
         if checksum == Checksum::Absent {
             check_ttl(&sk, &item, report);
         }
+        self.check_epoch(&sk, &detail["epoch"], report);
         if let Some(event) = events.fact(seq_num) {
             if !is_changed {
                 warn_of_other_message(&sk, (seq_num, index), (&item.message_type, &data), event, report);
@@ -113,6 +121,25 @@ impl Messages {
             if found != expected {
                 report.add(&sk, Discrepancy::differs(attribute, found, expected));
             }
+        }
+    }
+
+    /// Checks that epochs never fall within an aggregate, and are not above that of the settings: consumers ignore a message
+    /// with a lower epoch than that of an earlier one.
+    fn check_epoch(&mut self, sk: &str, found: &Value, report: &mut Report<'_>) {
+        // Rows of earlier releases have none.
+        let epoch = if found.is_null() { Some(FIRST_EPOCH) } else { found.as_u64() };
+        let expected = match epoch {
+            None => "a number, at least 1".to_owned(),
+            Some(epoch) if epoch < self.highest_epoch => {
+                format!("at least {}, the epoch of an earlier message", self.highest_epoch)
+            }
+            Some(epoch) if epoch > u64::from(self.epoch) => format!("at most {}, the setting EPOCH", self.epoch),
+            Some(_) => String::new(),
+        };
+        self.highest_epoch = self.highest_epoch.max(epoch.unwrap_or(FIRST_EPOCH));
+        if !expected.is_empty() {
+            report.add(sk, Discrepancy::differs("detail/metadata/epoch", found.clone(), expected));
         }
     }
 

@@ -1,0 +1,150 @@
+//! Targets besides the views table, such as an SQL database or a search index: they get the events themselves, and store
+//! how far they are.
+
+use std::error::Error;
+use std::marker::PhantomData;
+
+use daybook_decider::{Aggregate, Meta, RecordedEvent, UnreadableKind, read_stored};
+use daybook_event_store::EventStore;
+use daybook_table::AggregateKey;
+use futures_util::future::{BoxFuture, FutureExt};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+/// Maximum events of an aggregate that are read at a time.
+const MAX_EVENTS: usize = 100;
+
+/// The error of a target. It is logged, and the event is handed over again.
+pub type TargetError = Box<dyn Error + Send + Sync>;
+
+/// A target of the events of the aggregates of type `A`.
+///
+/// The events of an aggregate arrive in order, one at a time. An event may arrive again, and two instances may hand over
+/// the same event at the same time. So the target must store the effect of an event and its number in one transaction
+/// that fails if the stored number is not [`position`](Self::position) any more. Then each event counts exactly once.
+pub trait EventTarget<A: Aggregate>: Send + Sync + 'static {
+    /// The number of the last event of this aggregate that the target has; 0 for none.
+    fn position(&self, aggregate_id: &str) -> impl Future<Output = Result<u64, TargetError>> + Send;
+
+    /// Stores the effect of an event, and its number as the position of its aggregate, if the position still is
+    /// `position`.
+    fn handle(
+        &self,
+        event: TargetEvent<'_, A::Event>,
+        position: u64,
+    ) -> impl Future<Output = Result<(), TargetError>> + Send;
+}
+
+/// A stored event with its origin.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetEvent<'a, E> {
+    /// The id of the aggregate.
+    pub aggregate_id: &'a str,
+    /// The number of the event in the aggregate's stream.
+    pub seq_num: u64,
+    /// When it was decided.
+    pub occurred_at: Timestamp,
+    /// The origin of its command.
+    pub meta: &'a Meta,
+    /// The event in the form that the aggregate's code writes today: one, unless `upcast` reads it as several or none.
+    pub events: &'a [E],
+}
+
+/// A target without its Rust types.
+pub(crate) trait TargetRunner: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    fn aggregate_type(&self) -> &'static str;
+
+    /// Hands over the events that the target does not have, in the time until `cutoff`.
+    fn run<'a>(
+        &'a self,
+        events: &'a EventStore,
+        key: &'a AggregateKey,
+        cutoff: Instant,
+    ) -> BoxFuture<'a, Result<HandedOver, TargetError>>;
+}
+
+/// What became of an aggregate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HandedOver {
+    /// The number of events.
+    pub(crate) events: u64,
+    /// Whether the target has all events.
+    pub(crate) finished: bool,
+}
+
+pub(crate) struct TargetOf<A, T> {
+    name: &'static str,
+    target: T,
+    aggregate: PhantomData<fn() -> A>,
+}
+
+impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
+    pub(crate) fn new(name: &'static str, target: T) -> Self {
+        Self { name, target, aggregate: PhantomData }
+    }
+
+    async fn hand_over(
+        &self,
+        store: &EventStore,
+        key: &AggregateKey,
+        cutoff: Instant,
+    ) -> Result<HandedOver, TargetError> {
+        let mut handed_over = HandedOver::default();
+        let mut position = self.target.position(&key.id).await?;
+        while Instant::now() < cutoff {
+            let page = store.events(key, position, MAX_EVENTS).await?;
+            let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
+            let unreadable = unreadable.min_by_key(|(seq_num, _)| *seq_num);
+            let is_before = |seq_num| unreadable.is_none_or(|(first, _)| seq_num < first);
+            for recorded in page.items.iter().take_while(|recorded| is_before(recorded.seq_num)) {
+                if Instant::now() >= cutoff {
+                    return Ok(handed_over);
+                }
+                let events = match read_stored::<A>(recorded) {
+                    Ok(events) => events,
+                    Err(error) if error.kind == UnreadableKind::Newer => {
+                        tracing::warn!(aggregate = %key, target = self.name, %error, "left to the newer release");
+                        return Ok(handed_over);
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                let RecordedEvent { seq_num, occurred_at, ref meta, .. } = *recorded;
+                let event = TargetEvent { aggregate_id: &key.id, seq_num, occurred_at, meta, events: &events };
+                self.target.handle(event, position).await?;
+                position = seq_num;
+                handed_over.events += 1;
+            }
+            if let Some((seq_num, row)) = unreadable {
+                return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
+            }
+            // During an append, a query may return the second event without the first. The page is then empty, and more
+            // events follow.
+            if page.items.is_empty() || !page.more {
+                handed_over.finished = !page.more;
+                return Ok(handed_over);
+            }
+        }
+        Ok(handed_over)
+    }
+}
+
+impl<A: Aggregate, T: EventTarget<A>> TargetRunner for TargetOf<A, T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn aggregate_type(&self) -> &'static str {
+        A::TYPE
+    }
+
+    fn run<'a>(
+        &'a self,
+        events: &'a EventStore,
+        key: &'a AggregateKey,
+        cutoff: Instant,
+    ) -> BoxFuture<'a, Result<HandedOver, TargetError>> {
+        self.hand_over(events, key, cutoff).boxed()
+    }
+}

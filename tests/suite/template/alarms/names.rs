@@ -1,0 +1,32 @@
+//! The names of metrics: namespace, metric and dimensions, as in the templates.
+
+pub(super) const SENT: &str = "MetricsNamespace MessagesSent";
+pub(super) const APPENDED: &str = "MetricsNamespace MessagesAppended";
+pub(super) const LOGGED: &str = "MetricsNamespace ErrorsLogged";
+pub(super) const DEAD_LETTERED: &str = "MetricsNamespace MessagesDeadLettered";
+pub(super) const BREAKER: &str = "MetricsNamespace BreakerOpened";
+pub(super) const TOO_LARGE: &str = "MetricsNamespace SnapshotsTooLarge";
+pub(super) const UNREADABLE: &str = "MetricsNamespace RowsUnreadable";
+pub(super) const FAILED: &str = "AWS/Lambda FailedInvokeEventCount StreamRelayOutboxRows";
+pub(super) const DISCARDED: &str = "AWS/Lambda OnFailureDestinationDeliveredEventCount StreamRelayOutboxRows";
+pub(super) const RELAY_AGE: &str = "AWS/Lambda IteratorAge StreamRelay";
+pub(super) const RELAY_TIME: &str = "AWS/Lambda Duration StreamRelay";
+pub(super) const SNAPSHOTTER_AGE: &str = "AWS/Lambda IteratorAge Snapshotter";
+pub(super) const SNAPSHOTTER_FAILED: &str = "AWS/Lambda FailedInvokeEventCount SnapshotterDueEvents";
+pub(super) const HANDLER_TIME: &str = "AWS/Lambda Duration CommandHandler";
+pub(super) const POLLED: [&str; 2] =
+    ["AWS/Lambda PolledEventCount StreamRelayOutboxRows", "AWS/Lambda PolledEventCount SnapshotterDueEvents"];
+pub(super) const REQUESTS: &str = "AWS/ApiGateway Count HttpApi";
+pub(super) const SERVER_ERRORS: &str = "AWS/ApiGateway 5xx HttpApi";
+pub(super) const API_TIME: &str = "AWS/ApiGateway Latency HttpApi";
+pub(super) const SENT_TO_QUEUE: &str = "AWS/SQS NumberOfMessagesSent DeadLetterQueue";
+pub(super) const QUEUED: &str = "AWS/SQS ApproximateNumberOfMessagesVisible DeadLetterQueue";
+pub(super) const TABLE_THROTTLED: &str = "AWS/DynamoDB WriteThrottleEvents Table";
+pub(super) const INDEX_THROTTLED: &str = "AWS/DynamoDB WriteThrottleEvents Table gsi1";
+pub(super) const SYSTEM_ERRORS: &str = "AWS/DynamoDB SystemErrors Table TransactWriteItems";
+pub(super) const FORBIDDEN: &str = "MetricsNamespace Responses403";
+pub(super) const CONFLICTS: &str = "MetricsNamespace Responses409";
+pub(super) const PROJECTOR_BEHIND: &str = "AWS/SQS ApproximateAgeOfOldestMessage Changes.QueueName";
+pub(super) const CHANGES_UNREAD: &str = "AWS/SQS ApproximateNumberOfMessagesVisible UnreadChanges.QueueName";
+pub(super) const PROJECTOR_ERRORS: &str = "AWS/Lambda Errors Projector";
+pub(super) const SUSPENDED: &str = "Daybook/${MainStack} ProjectionsSuspended";
