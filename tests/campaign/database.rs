@@ -1,6 +1,6 @@
 //! The table, in this process, behind a simulated network that loses calls and responses.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use daybook_event_store::{ARRIVAL_TIME, CALL_TIMEOUT, SETTLE_WRITES};
@@ -17,6 +17,7 @@ use crate::dice::Dice;
 use crate::log::Log;
 use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
 use crate::process::Process;
+use crate::read_models::torn::TornTables;
 use crate::writers::CLOCK_ERROR;
 
 /// The longest usual time of a call.
@@ -85,6 +86,8 @@ struct Inner {
     clock: Clock,
     log: Arc<Log>,
     state: Mutex<State>,
+    /// The transactions in progress, if they take time.
+    torn: OnceLock<Arc<TornTables>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +104,12 @@ impl Database {
     pub(crate) fn new(seed: u64, clock: Clock, log: Arc<Log>) -> Self {
         let engine = Engine::in_memory(move || clock.now()).unwrap();
         let state = State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0 };
-        Self(Arc::new(Inner { engine, clock, log, state: Mutex::new(state) }))
+        Self(Arc::new(Inner { engine, clock, log, state: Mutex::new(state), torn: OnceLock::new() }))
+    }
+
+    /// From now on, transactions take time.
+    pub(crate) fn tear(&self, tables: Arc<TornTables>) {
+        self.0.torn.set(tables).expect("it was not set before");
     }
 
     /// From now on, some calls have some of the faults.
@@ -153,22 +161,32 @@ impl Database {
 
     /// All records of the stream, as `GetRecords` returns them.
     pub(crate) fn stream(&self) -> Vec<Value> {
+        self.stream_from(&mut None)
+    }
+
+    /// The records from an iterator on, from the first without one. Leaves the iterator for the next records.
+    pub(crate) fn stream_from(&self, iterator: &mut Option<Value>) -> Vec<Value> {
+        let mut next = iterator.take().unwrap_or_else(|| self.first_iterator());
+        let mut records = Vec::new();
+        loop {
+            let mut page = self.call("GetRecords", &json!({"ShardIterator": next}));
+            let found = page["Records"].as_array().unwrap();
+            if found.is_empty() {
+                *iterator = Some(next);
+                return records;
+            }
+            records.extend(found.iter().cloned());
+            next = page["NextShardIterator"].take();
+        }
+    }
+
+    fn first_iterator(&self) -> Value {
         let streams = self.call("ListStreams", &json!({"TableName": TABLE}));
         let arn = &streams["Streams"][0]["StreamArn"];
         let stream = self.call("DescribeStream", &json!({"StreamArn": arn}));
         let shard = &stream["StreamDescription"]["Shards"][0]["ShardId"];
         let start = json!({"StreamArn": arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});
-        let mut iterator = self.call("GetShardIterator", &start)["ShardIterator"].take();
-        let mut records = Vec::new();
-        loop {
-            let mut page = self.call("GetRecords", &json!({"ShardIterator": iterator}));
-            let found = page["Records"].as_array().unwrap();
-            if found.is_empty() {
-                return records;
-            }
-            records.extend(found.iter().cloned());
-            iterator = page["NextShardIterator"].take();
-        }
+        self.call("GetShardIterator", &start)["ShardIterator"].take()
     }
 }
 
@@ -221,8 +239,11 @@ impl Service for Connection {
             let service = Arc::clone(&database);
             let effect = tokio::spawn(async move {
                 sleep(arrives).await;
-                let response = service.engine.call(&call.operation, &call.body);
-                if response.status == 200 && arrives <= CALL_TIMEOUT + ARRIVAL_TIME {
+                let response = match service.torn.get() {
+                    Some(tables) => tables.execute(&service.engine, &call).await,
+                    None => service.engine.call(&call.operation, &call.body),
+                };
+                if response.status == 200 && service.torn.get().is_none() && arrives <= CALL_TIMEOUT + ARRIVAL_TIME {
                     service.check_visibility(&call);
                 }
                 service.log.line(|| format!("{} done: {}", call.operation, response.status));

@@ -24,6 +24,17 @@ pub(crate) struct LogContents {
     pub(crate) lines: Vec<String>,
 }
 
+impl LogContents {
+    /// Adds what happened afterwards.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.violations.extend(later.violations);
+        self.lines.extend(later.lines);
+        for (kind, times) in later.counts {
+            *self.counts.entry(kind).or_default() += times;
+        }
+    }
+}
+
 impl Log {
     pub(crate) fn new(clock: Clock, verbose: bool) -> Self {
         Self { clock, verbose, state: Mutex::default() }

@@ -42,6 +42,8 @@
 //!   messages of its time window, and while writers go on, all that were committed before it began. Both send the
 //!   messages of an aggregate in their order, and each with the bytes of its row.
 //!
+//! - Read models: [`read_models`] has a schedule of its own for some of the seeds, with its guarantees.
+//!
 //! In reading order:
 //! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
 //! - [`writers`] send [`requests`] to a [`database`] that loses calls and responses; [`bell`]: an aggregate with many
@@ -55,7 +57,7 @@
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
-//! - [`contention`]: many writers to one aggregate.
+//! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -78,6 +80,8 @@ mod network;
 mod operator;
 mod outage;
 mod process;
+mod queue_kinds;
+mod read_models;
 mod requests;
 mod schedule;
 mod schedules;

@@ -6,10 +6,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log::LogContents;
-use crate::schedule;
+use crate::{read_models, schedule};
 
 /// The number of schedules in a normal run.
 const SCHEDULES: u64 = 1_000;
+
+/// Every how many seeds there is a schedule of read models.
+const READ_MODELS_EVERY: u64 = 2;
 
 /// The number of schedules from which the share of each required kind is checked.
 const MANY_SCHEDULES: u64 = 10_000;
@@ -23,8 +26,10 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 86] = [
+const REQUIRED_KINDS: [&str; 103] = [
     "aggregate goes on in another shard",
+    "aggregate resumed",
+    "aggregate suspended",
     "append NotStored",
     "append Stored",
     "append Unknown",
@@ -49,6 +54,10 @@ const REQUIRED_KINDS: [&str; 86] = [
     "bus Throttled",
     "bus UnknownCode",
     "bus WrongCount",
+    "change queued twice",
+    "change received again",
+    "change redriven",
+    "change returned to the queue",
     "damaged row Unreadable",
     "damaged row Unsendable",
     "database Conflict",
@@ -61,10 +70,13 @@ const REQUIRED_KINDS: [&str; 86] = [
     "database Slow",
     "dead-lettered for its age",
     "deadline pressure",
+    "deletion of a change lost",
     "discarded for RecordAgeExceeded",
     "discarded for RetryAttemptsExhausted",
     "function throttled",
     "invocation abandoned",
+    "items visible one after the other",
+    "keys unprocessed",
     "large messages",
     "load from a snapshot",
     "many aggregates",
@@ -74,6 +86,7 @@ const REQUIRED_KINDS: [&str; 86] = [
     "message redriven",
     "message republished",
     "message that fails for a while",
+    "needless ring",
     "noise: a row that TTL deletes",
     "noise: a row that changes",
     "noise: a snapshot",
@@ -85,9 +98,11 @@ const REQUIRED_KINDS: [&str; 86] = [
     "poison: a row without an image",
     "poison: a row without attributes",
     "poison: keys of another table",
+    "projector crash",
     "queue Denied",
     "queue HangsAfter",
     "queue LostAfter",
+    "read beside a transaction",
     "record without a number",
     "records repeated in a batch",
     "records shuffled in a batch",
@@ -102,13 +117,18 @@ const REQUIRED_KINDS: [&str; 86] = [
     "request sent twice at the same time",
     "response lost",
     "response replayed",
+    "ring that fails",
+    "ringing relay crash",
     "row expired",
+    "row read",
+    "row read after a position",
     "shard followed by one",
     "shard split in two",
     "snapshots while writers go on",
     "snapshotter cannot reach an aggregate",
     "snapshotter crash",
     "stream out of order",
+    "transaction overlaps another",
     "writer crash",
 ];
 
@@ -130,7 +150,7 @@ fn schedules_keep_every_promise() {
                 return;
             }
             let seed = first + number;
-            let contents = catch_unwind(AssertUnwindSafe(|| schedule::run(seed, false)));
+            let contents = catch_unwind(AssertUnwindSafe(|| run(seed, false)));
             let contents = contents
                 .unwrap_or_else(|_| LogContents { violations: vec!["it panics".to_owned()], ..LogContents::default() });
             let mut occurrences = occurrences.lock().unwrap();
@@ -181,7 +201,7 @@ struct Occurrences {
 #[test]
 fn repeated_seed_produces_the_same_log() {
     for seed in 0..12 {
-        let (first, second) = (schedule::run(seed, true), schedule::run(seed, true));
+        let (first, second) = (run(seed, true), run(seed, true));
         for (first, second) in first.lines.iter().zip(&second.lines) {
             assert_eq!(first, second, "seed {seed}");
         }
@@ -189,8 +209,17 @@ fn repeated_seed_produces_the_same_log() {
     }
 }
 
+/// Runs the schedule of a seed, and for some seeds that of read models after it.
+fn run(seed: u64, verbose: bool) -> LogContents {
+    let mut contents = schedule::run(seed, verbose);
+    if seed.is_multiple_of(READ_MODELS_EVERY) {
+        contents.append(read_models::run(seed, verbose));
+    }
+    contents
+}
+
 fn replay(seed: u64) {
-    let contents = schedule::run(seed, true);
+    let contents = run(seed, true);
     contents.lines.iter().for_each(|line| eprintln!("{line:.500}"));
     assert!(contents.violations.is_empty(), "seed {seed}: {:#?}", contents.violations);
 }

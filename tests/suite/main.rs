@@ -33,6 +33,8 @@ mod order;
 mod outages;
 mod panics;
 mod races;
+mod read_model_budgets;
+mod read_your_writes;
 mod readme;
 mod reads;
 mod rolling;

@@ -45,6 +45,7 @@ impl Engine {
             "UpdateItem" => run(request, |request| database.update_item(request)),
             "DeleteItem" => run(request, |request| database.delete_item(request)),
             "Query" => run(request, |request| database.query(request)),
+            "TransactGetItems" => run(request, |request| database.transact_get_items(request)),
             "TransactWriteItems" => run(request, |request| database.transact_write_items(request)),
             "ListStreams" => run(request, |request| database.list_streams(request)),
             "DescribeStream" => run(request, |request| database.describe_stream(request)),

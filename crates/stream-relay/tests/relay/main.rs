@@ -11,7 +11,7 @@ use std::time::Duration;
 use daybook_stream_relay::{RelayError, RetryPolicy};
 use daybook_test_support::stream_record::STREAM_ARN;
 use serde_json::{Value, json};
-use support::{detail, insert, insert_detail, message_id, setup, setup_with_retries, take_log};
+use support::{detail, insert, insert_detail, message_id, moved, setup, setup_with_retries, take_log};
 
 #[tokio::test]
 async fn row_is_sent_to_the_bus_unchanged() {
@@ -372,6 +372,19 @@ async fn an_unsettled_record_without_a_number_fails_the_batch() {
     let mut settled = insert(3, "c", 1);
     settled["dynamodb"].as_object_mut().unwrap().remove("SequenceNumber");
     assert_eq!(setup.checkpoint(&[settled]).await, None);
+}
+
+#[tokio::test]
+async fn change_of_an_aggregate_is_unsettled_until_the_queue_accepts_it() {
+    let denied = json!({"sendMessage": [{"http": 403, "code": "AccessDenied", "forever": true}]});
+    let setup = setup(denied).await.ringing();
+    let records = [insert(1, "a", 1), moved(2, "a"), insert(3, "b", 1), moved(4, "b"), moved(5, "a")];
+    let response = setup.relay_within(Duration::from_millis(200), &records).await.unwrap();
+    assert_eq!(response.checkpoint().map(|number| number.as_str()), Some("2"));
+    setup.fail(json!({}));
+    assert_eq!(setup.checkpoint(&records[1..]).await, None);
+    let queued: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
+    assert_eq!(queued, [r#"{"changed":[["todo","a"],["todo","b"]]}"#]);
 }
 
 #[tokio::test]

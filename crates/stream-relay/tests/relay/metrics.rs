@@ -10,7 +10,7 @@ use daybook_function_runtime::Metrics;
 use daybook_settings::Environment;
 use daybook_stream_relay::RetryPolicy;
 use serde_json::{Value, json};
-use support::{insert, setup};
+use support::{insert, moved, setup};
 use tokio::time::{Duration, Instant};
 
 #[tokio::test]
@@ -69,6 +69,33 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     let unit = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().iter();
     let unit = unit.filter(|metric| metric["Name"] == "MessagesUnsettled").map(|metric| &metric["Unit"]);
     assert_eq!((&line["MessagesUnsettled"], unit.collect::<Vec<_>>()), (&json!(2), vec![&json!("Count")]));
+
+    // Changes of aggregates: nothing without read models, whatever the records.
+    let names = |line: &Value| -> Vec<String> {
+        let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().iter();
+        metrics.map(|metric| metric["Name"].as_str().unwrap().to_owned()).collect()
+    };
+    let about_aggregates = |line: &Value| names(line).iter().any(|name| name.starts_with("Aggregates"));
+    let records = [moved(1, "a"), insert(2, "a", 1), moved(3, "b"), moved(4, "b")];
+    let setup = support::setup(json!({})).await;
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let written = lines(metrics);
+    assert!(!about_aggregates(&written[0]), "{written:?}");
+    let setup = support::setup(json!({})).await.ringing();
+    assert_eq!(setup.checkpoint(&records[1..2]).await, None);
+    let written = lines(metrics);
+    assert!(!about_aggregates(&written[0]), "{written:?}");
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let written = lines(metrics);
+    assert_eq!((&written[0]["AggregatesRung"], written[0].get("AggregatesUnrung")), (&json!(2), None));
+    let denied = json!({"sendMessage": [{"http": 403, "code": "AccessDenied", "forever": true}]});
+    let setup = support::setup(denied).await.ringing();
+    assert_eq!(
+        setup.relay_within(Duration::from_millis(200), &records).await.unwrap().checkpoint().unwrap().as_str(),
+        "1"
+    );
+    let written = lines(metrics);
+    assert_eq!((written[0].get("AggregatesRung"), &written[0]["AggregatesUnrung"]), (None, &json!(3)));
 
     // The failures of a version are a metric of their own, which exists only if there are any.
     let of_version = |setup: &support::Setup| setup.relay.clone().with_function_version(Some("7".to_owned()));

@@ -74,6 +74,14 @@ pub(crate) fn relay_with(config: &SdkConfig, retry: RetryPolicy) -> Relay {
 }
 
 impl Setup {
+    /// The relay of a suite with read models, whose queue is `changes`.
+    pub(crate) fn ringing(self) -> Self {
+        self.bus.create_work_queue("changes");
+        let queue = clients::sqs(&daybook_function_runtime::aws_config_at(self.url()));
+        let relay = self.relay.clone().ringing(queue, "http://localhost/1/changes".to_owned());
+        Self { relay, ..self }
+    }
+
     /// Relays the records with a deadline that no test reaches.
     pub(crate) async fn relay(&self, records: &[Value]) -> Result<BatchResponse, RelayError> {
         self.relay_within(TIME, records).await
@@ -128,6 +136,16 @@ pub(crate) fn insert_detail(sequence_number: u64, id: &str, seq: u64, detail: &s
         "ttl": {"N": "1800000000"},
     });
     written(stream_record::insert(sequence_number, image), 0)
+}
+
+/// The stream record of new events of the to-do `id`.
+pub(crate) fn moved(sequence_number: u64, id: &str) -> Value {
+    let image = json!({
+        "pk": {"S": format!("AGGREGATE#todo#{id}")}, "sk": {"S": "#METADATA"}, "currentSeqNum": {"N": "7"},
+    });
+    let mut record = stream_record::insert(sequence_number, image);
+    record["eventName"] = "MODIFY".into();
+    record
 }
 
 /// The record of a row that was written `minutes_ago` minutes ago.

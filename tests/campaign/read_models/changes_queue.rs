@@ -1,0 +1,307 @@
+//! SQS as the projector's queue: at least once, late, in any order. A message is invisible for a while after it was
+//! received, and comes again if it was not deleted by then. After too many receptions it goes to the dead-letter queue.
+//! The bus of the relay is here too, and accepts everything when no call fails.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use daybook_table::{AggregateKey, ChangedAggregates};
+use futures_util::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::dice::Dice;
+use crate::faults::{ServiceFault, error_reply, latency};
+use crate::log::Log;
+use crate::network::{AwsCall, ConnectionLost, Reply, Service};
+use crate::process::Process;
+
+/// The URL of the queue.
+pub(crate) const URL: &str = "http://in.process/1/changes";
+
+/// The time for which a received message is invisible after the end of the faults: longer than any invocation.
+const LONG_VISIBILITY: Duration = Duration::from_secs(180);
+
+/// The faults of the relay's calls.
+const FAULTS: [ServiceFault; 9] = [
+    ServiceFault::Throttled,
+    ServiceFault::FailedBefore,
+    ServiceFault::FailedAfter,
+    ServiceFault::LostBefore,
+    ServiceFault::LostAfter,
+    ServiceFault::HangsBefore,
+    ServiceFault::HangsAfter,
+    ServiceFault::Late,
+    ServiceFault::Slow,
+];
+
+/// The queue, its dead-letter queue, and the bus.
+#[derive(Clone, Debug)]
+pub(crate) struct ChangesQueue(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    log: Arc<Log>,
+    state: Mutex<State>,
+    sent: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    dice: Dice,
+    /// The time until which calls fail, and the share of those that do.
+    until: Instant,
+    rates: (f64, f64),
+    /// Milliseconds for which a message may be late.
+    lateness: u64,
+    visibility: Duration,
+    max_receives: u32,
+    /// Maximum messages of a batch.
+    batch_size: usize,
+    next_id: u64,
+    messages: BTreeMap<u64, Message>,
+    dead: Vec<Message>,
+    /// The last time at which the queue accepted each aggregate from the relay.
+    accepted: BTreeMap<AggregateKey, Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    body: String,
+    visible_at: Instant,
+    receives: u32,
+}
+
+/// A message that was received.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) id: u64,
+    pub(crate) body: String,
+}
+
+impl ChangesQueue {
+    /// A queue whose faults end at a time.
+    pub(crate) fn new(seed: u64, log: Arc<Log>, until: Instant) -> Self {
+        let mut dice = Dice::new(seed, "changes queue");
+        let mut rate = || dice.one_of(&[0.0, 0.1, 0.5, 0.9]);
+        let rates = (rate(), rate());
+        let lateness = dice.one_of(&[0, 10, 500, 5_000]);
+        // Shorter than an invocation, or as AWS advises.
+        let visibility = Duration::from_millis(dice.one_of(&[20, 200, 3_000, 60_000]));
+        let max_receives = dice.one_of(&[1, 3, 10, 100]);
+        let batch_size = dice.one_of(&[1, 3, 10]);
+        let state = State {
+            dice,
+            until,
+            rates,
+            lateness,
+            visibility,
+            max_receives,
+            batch_size,
+            next_id: 0,
+            messages: BTreeMap::new(),
+            dead: Vec::new(),
+            accepted: BTreeMap::new(),
+        };
+        Self(Arc::new(Inner { log, state: Mutex::new(state), sent: Notify::new() }))
+    }
+
+    /// The connection of a relay.
+    pub(crate) fn connection(&self, process: Arc<Process>) -> impl Service {
+        Connection { queue: self.clone(), process }
+    }
+
+    /// Accepts a message.
+    pub(crate) fn send(&self, body: String) {
+        let mut state = self.0.state.lock().unwrap();
+        let State { dice, lateness, until, .. } = &mut *state;
+        let copies = if dice.chance(0.1) && Instant::now() < *until { 2 } else { 1 };
+        if copies > 1 {
+            self.0.log.count("change queued twice");
+        }
+        let visible_at: Vec<_> = (0..copies).map(|_| Instant::now() + dice.milliseconds(0..=*lateness)).collect();
+        for visible_at in visible_at {
+            state.next_id += 1;
+            let (id, body) = (state.next_id, body.clone());
+            state.messages.insert(id, Message { body, visible_at, receives: 0 });
+        }
+        drop(state);
+        self.0.sent.notify_one();
+    }
+
+    /// When the queue last accepted an aggregate from the relay.
+    pub(crate) fn accepted(&self, key: &AggregateKey) -> Option<Instant> {
+        self.0.state.lock().unwrap().accepted.get(key).copied()
+    }
+
+    /// Some of the visible messages, in any order.
+    pub(crate) fn receive(&self) -> Vec<Received> {
+        let mut state = self.0.state.lock().unwrap();
+        let now = Instant::now();
+        let mut ids: Vec<_> =
+            state.messages.iter().filter(|(_, message)| message.visible_at <= now).map(|(id, _)| *id).collect();
+        let State { dice, until, messages, dead, visibility, max_receives, batch_size, .. } = &mut *state;
+        let visibility = if now < *until { *visibility } else { LONG_VISIBILITY };
+        dice.shuffle(&mut ids);
+        ids.truncate(dice.size(1..=*batch_size));
+        let mut received = Vec::new();
+        for id in ids {
+            let message = messages.get_mut(&id).unwrap();
+            if message.receives >= *max_receives {
+                self.0.log.count("change sent to the dead-letter queue");
+                dead.extend(messages.remove(&id));
+                continue;
+            }
+            if message.receives > 0 {
+                self.0.log.count("change received again");
+            }
+            message.receives += 1;
+            message.visible_at = now + visibility;
+            received.push(Received { id, body: message.body.clone() });
+        }
+        received
+    }
+
+    /// Deletes a message, except that a call may be lost.
+    pub(crate) fn delete(&self, id: u64) {
+        let mut state = self.0.state.lock().unwrap();
+        if Instant::now() < state.until && state.dice.chance(0.1) {
+            self.0.log.count("deletion of a change lost");
+            return;
+        }
+        state.messages.remove(&id);
+    }
+
+    /// Makes a message visible that the function has reported.
+    pub(crate) fn give_back(&self, id: u64) {
+        let mut state = self.0.state.lock().unwrap();
+        let at_once = state.dice.chance(0.5);
+        if let Some(message) = state.messages.get_mut(&id)
+            && at_once
+        {
+            message.visible_at = Instant::now();
+        }
+    }
+
+    /// Moves all messages of the dead-letter queue back.
+    pub(crate) fn redrive(&self) {
+        let mut state = self.0.state.lock().unwrap();
+        let dead = std::mem::take(&mut state.dead);
+        self.0.log.count_times("change redriven", dead.len() as u64);
+        for message in dead {
+            state.next_id += 1;
+            let id = state.next_id;
+            state.messages.insert(id, Message { visible_at: Instant::now(), receives: 0, ..message });
+        }
+        drop(state);
+        self.0.sent.notify_one();
+    }
+
+    /// The number of messages, and of those in the dead-letter queue.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = self.0.state.lock().unwrap();
+        (state.messages.len(), state.dead.len())
+    }
+
+    /// Waits until a message may be visible.
+    pub(crate) async fn wait(&self) {
+        let next = self.0.state.lock().unwrap().messages.values().map(|message| message.visible_at).min();
+        let later = Instant::now() + Duration::from_secs(3_600);
+        tokio::select! {
+            biased;
+            () = self.0.sent.notified() => {}
+            () = tokio::time::sleep_until(next.unwrap_or(later)) => {}
+        }
+    }
+}
+
+/// The connection of a function instance.
+#[derive(Debug)]
+struct Connection {
+    queue: ChangesQueue,
+    process: Arc<Process>,
+}
+
+impl Service for Connection {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
+        let (queue, process) = (self.queue.clone(), Arc::clone(&self.process));
+        async move {
+            let (crashes_before, crashes_after) = process.call();
+            if crashes_before {
+                process.crash().await;
+            }
+            let (fault, error, (request_time, response_time)) = queue.0.draw(&call.operation);
+            queue.0.log.line(|| format!("{} {fault:?}", call.operation));
+            if let Some(error) = error {
+                sleep(request_time).await;
+                return Ok(error);
+            }
+            match fault {
+                Some(ServiceFault::LostBefore) => return Err(ConnectionLost),
+                Some(ServiceFault::HangsBefore) => return std::future::pending().await,
+                _ => {}
+            }
+            let service = queue.clone();
+            // A call that was sent arrives even if its sender crashes.
+            let effect = tokio::spawn(async move {
+                sleep(request_time).await;
+                service.respond(&call)
+            });
+            if fault == Some(ServiceFault::Late) {
+                return std::future::pending().await;
+            }
+            let reply = effect.await.map_err(|_| ConnectionLost)?;
+            if crashes_after {
+                process.crash().await;
+            }
+            sleep(response_time).await;
+            match fault {
+                Some(ServiceFault::FailedAfter) => Ok(error_reply(500, "InternalFailure")),
+                Some(ServiceFault::LostAfter) => Err(ConnectionLost),
+                Some(ServiceFault::HangsAfter) => std::future::pending().await,
+                _ => Ok(reply),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl ChangesQueue {
+    fn respond(&self, call: &AwsCall) -> Reply {
+        let request: Value = serde_json::from_str(&call.body).unwrap();
+        let body = match call.operation.as_str() {
+            "PutEvents" => {
+                let results = request["Entries"].as_array().unwrap().iter().map(|_| json!({"EventId": "e"}));
+                json!({"FailedEntryCount": 0, "Entries": results.collect::<Vec<_>>()})
+            }
+            "SendMessage" if request["QueueUrl"] == URL => {
+                let body = request["MessageBody"].as_str().unwrap();
+                let changed: ChangedAggregates = serde_json::from_str(body).unwrap();
+                let accepted = changed.keys().map(|key| (key, Instant::now()));
+                self.0.state.lock().unwrap().accepted.extend(accepted);
+                self.send(body.to_owned());
+                json!({"MessageId": "m"})
+            }
+            other => panic!("the relay calls {other}"),
+        };
+        Reply { status: 200, body: body.to_string() }
+    }
+}
+
+impl Inner {
+    /// The fault of a call, its error if it is not executed, and the times of request and response.
+    fn draw(&self, operation: &str) -> (Option<ServiceFault>, Option<Reply>, (Duration, Duration)) {
+        let mut state = self.state.lock().unwrap();
+        let State { dice, until, rates, .. } = &mut *state;
+        let is_bell = operation == "SendMessage";
+        let rate = if is_bell { rates.0 } else { rates.1 };
+        let fault = (Instant::now() < *until && dice.chance(rate)).then(|| dice.one_of(&FAULTS));
+        if fault.is_some() {
+            self.log.count(if is_bell { "ring that fails" } else { "bus that fails beside the ring" });
+        }
+        let error = fault.and_then(|fault| fault.error(dice));
+        (fault, error, latency(fault, dice))
+    }
+}

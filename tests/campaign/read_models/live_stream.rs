@@ -1,0 +1,251 @@
+//! The table's stream while the writers go on, and the relay behind its mapping. Records of different items arrive in any
+//! order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, MappingSettings, Record, RecordFilter, Step};
+use daybook_stream_relay::{BatchResponse, Relay, RelaySettings, RetryPolicy, SequenceNumber, StreamBatch, clients};
+use daybook_table::AggregateKey;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::database::TABLE;
+use crate::dice::Dice;
+use crate::ledger::{MARGIN, MAX_MESSAGE_AGE};
+use crate::network;
+use crate::process::{Crash, Process, until_poll};
+use crate::read_models::changes_queue::{ChangesQueue, URL};
+use crate::read_models::torn::TornTables;
+use crate::stream::STREAM;
+use crate::writers::Work;
+
+/// The filters of the template.
+const FILTERS: [&str; 2] = [
+    r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#,
+    r##"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"sk":{"S":["#METADATA"]}}}}"##,
+];
+
+/// The stream.
+pub(crate) struct LiveStream {
+    work: Arc<Work>,
+    queue: ChangesQueue,
+    /// The time at which the faults end.
+    until: Instant,
+    dice: Dice,
+    settings: MappingSettings,
+    /// Milliseconds for which a record may be late.
+    lateness: u64,
+    /// The share of invocations with a fault.
+    rate: f64,
+    timeout: Duration,
+    tables: Arc<TornTables>,
+    /// Where the stream goes on, and the number of records before.
+    iterator: Option<Value>,
+    taken: usize,
+    /// Whether there may be new records.
+    has_more: bool,
+    /// By the time of their arrival.
+    arriving: BTreeMap<(Duration, usize), Value>,
+    /// The last time of arrival for each item.
+    latest: BTreeMap<String, Duration>,
+    relays: Arc<Mutex<Vec<Instance>>>,
+    /// Aggregates whose records the mapping has discarded.
+    discarded: BTreeSet<AggregateKey>,
+}
+
+/// A process with a relay.
+struct Instance {
+    process: Arc<Process>,
+    relay: Relay,
+}
+
+type Running = FuturesUnordered<BoxFuture<'static, (usize, Batch, InvocationOutcome)>>;
+
+impl LiveStream {
+    pub(crate) fn new(work: &Arc<Work>, queue: &ChangesQueue, tables: &Arc<TornTables>, until: Instant) -> Self {
+        let mut dice = Dice::new(work.seed, "live stream");
+        let mut filter = RecordFilter::default();
+        let filters = if dice.chance(0.5) { &FILTERS[..] } else { &FILTERS[1..] };
+        filters.iter().for_each(|pattern| filter.add(pattern).unwrap());
+        let settings = MappingSettings {
+            batch_size: dice.one_of(&[1, 1, 3, 10, 100]),
+            bisect_batch_on_function_error: dice.chance(0.5),
+            maximum_retry_attempts: if dice.chance(0.85) { None } else { Some(1) },
+            report_batch_item_failures: true,
+            filter,
+            ..MappingSettings::default()
+        };
+        Self {
+            lateness: dice.one_of(&[0, 5, 50, 1_000]),
+            rate: dice.one_of(&[0.0, 0.2, 0.5]),
+            timeout: Duration::from_millis(dice.one_of(&[1_500, 1_500, 10_000, 60_000])),
+            work: Arc::clone(work),
+            queue: queue.clone(),
+            until,
+            dice,
+            settings,
+            tables: Arc::clone(tables),
+            iterator: None,
+            taken: 0,
+            has_more: true,
+            arriving: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            relays: Arc::default(),
+            discarded: BTreeSet::new(),
+        }
+    }
+
+    /// Delivers the records until `written` says that there are no more, and all are settled. `committed` is notified of
+    /// new ones. Returns the aggregates whose records were discarded.
+    pub(crate) async fn run(mut self, committed: Arc<Notify>, written: Arc<Notify>) -> BTreeSet<AggregateKey> {
+        let clock = self.work.clock;
+        let mut mappings: Vec<_> = (0..self.dice.size(1..=2)).map(|_| Mapping::new(self.settings.clone())).collect();
+        let (mut running, mut ends, mut number) = (Running::new(), false, 0_u64);
+        loop {
+            self.take_records();
+            let now = clock.now();
+            while let Some(first) = self.arriving.first_entry().filter(|entry| entry.key().0 <= now) {
+                number += 1;
+                let mut record = first.remove();
+                record["dynamodb"]["SequenceNumber"] = number.to_string().into();
+                record["eventID"] = format!("live-{number}").into();
+                let pk = record["dynamodb"]["Keys"]["pk"]["S"].as_str().unwrap();
+                let shard = pk.bytes().map(usize::from).sum::<usize>() % mappings.len();
+                mappings[shard].push(Record::from_stream(record, STREAM).unwrap(), now).unwrap();
+            }
+            let mut wake = self.arriving.first_key_value().map(|((at, _), _)| *at);
+            for (shard, mapping) in mappings.iter_mut().enumerate() {
+                let until = loop {
+                    match mapping.poll(now) {
+                        Step::Invoke(batch) => running.push(self.invoke(shard, batch)),
+                        Step::Discard(discarded) => {
+                            let moved = discarded.records.iter().filter_map(|record| moved_aggregate(record.json()));
+                            self.discarded.extend(moved);
+                            self.work.log.count("change discarded by the mapping");
+                        }
+                        Step::Wait { until } => break until,
+                    }
+                };
+                wake = [wake, until].into_iter().flatten().min();
+            }
+            let is_idle = running.is_empty() && mappings.iter().all(|mapping| mapping.outstanding().0 == 0);
+            if ends && is_idle && self.arriving.is_empty() {
+                return self.discarded;
+            }
+            let wake = wake.map_or(Instant::now() + Duration::from_secs(60), |wake| clock.instant(wake));
+            tokio::select! {
+                biased;
+                Some((shard, batch, outcome)) = running.next(), if !running.is_empty() => {
+                    mappings[shard].settle(batch, outcome, clock.now());
+                }
+                () = committed.notified() => self.has_more = true,
+                () = written.notified(), if !ends => ends = true,
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Takes the new records, once all items of their transactions are visible. Each arrives after the earlier ones of its
+    /// item.
+    fn take_records(&mut self) {
+        if !self.has_more || self.tables.hides_items_of(TABLE) {
+            return;
+        }
+        self.has_more = false;
+        let now = self.work.clock.now();
+        for record in self.work.database.stream_from(&mut self.iterator) {
+            self.taken += 1;
+            if !self.settings.filter.matches(&record) {
+                continue;
+            }
+            let item = self.latest.entry(record["dynamodb"]["Keys"].to_string()).or_default();
+            *item = (*item).max(now + self.dice.milliseconds(0..=self.lateness));
+            self.arriving.insert((*item, self.taken), record);
+        }
+    }
+
+    fn invoke(&mut self, shard: usize, batch: Batch) -> BoxFuture<'static, (usize, Batch, InvocationOutcome)> {
+        let is_faulty = Instant::now() < self.until && self.dice.chance(self.rate);
+        let (mut crash, mut response_lost) = (None, false);
+        let mut records: Vec<_> = batch.records().iter().map(|record| record.json().clone()).collect();
+        if is_faulty {
+            match self.dice.number(0..=5) {
+                0 => crash = Some(Crash::BeforeCall(self.dice.size(0..=3))),
+                1 => crash = Some(Crash::AfterCall(self.dice.size(0..=3))),
+                2 => crash = Some(Crash::AtPoll(self.dice.size(0..=8))),
+                3 => response_lost = true,
+                4 => self.dice.shuffle(&mut records),
+                _ => records.insert(self.dice.size(0..=records.len()), self.dice.one_of(&records)),
+            }
+        }
+        let instance = self.relays.lock().unwrap().pop().unwrap_or_else(|| self.instance());
+        let (work, queue) = (Arc::clone(&self.work), self.queue.clone());
+        let (relays, timeout) = (Arc::clone(&self.relays), self.timeout);
+        async move {
+            instance.process.begin(crash);
+            let began = Instant::now();
+            let payload = json!({ "Records": records }).to_string();
+            let payload: StreamBatch = serde_json::from_str(&payload).unwrap();
+            let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
+            let response = tokio::select! {
+                biased;
+                response = until_poll(instance.relay.handle(payload, began + timeout), polls) => response,
+                () = instance.process.crashed() => None,
+                () = sleep(timeout) => None,
+            };
+            let outcome = match response {
+                Some(Ok(response)) => {
+                    check_settled(&work, &queue, &records, &response, began);
+                    relays.lock().unwrap().push(instance);
+                    match response_lost {
+                        true => InvocationOutcome::FunctionError,
+                        false => InvocationOutcome::Returned(serde_json::to_string(&response).unwrap()),
+                    }
+                }
+                Some(Err(_)) => InvocationOutcome::FunctionError,
+                None => {
+                    work.log.count("ringing relay crash");
+                    InvocationOutcome::FunctionError
+                }
+            };
+            work.log.line(|| format!("relay with {} records: {outcome:?}", records.len()));
+            (shard, batch, outcome)
+        }
+        .boxed()
+    }
+
+    fn instance(&self) -> Instance {
+        let process = Arc::new(Process::default());
+        let config = network::config(self.queue.connection(Arc::clone(&process)));
+        let settings = RelaySettings {
+            event_bus_name: "main".into(),
+            event_source: "daybook".into(),
+            dlq_url: "http://in.process/1/dlq".into(),
+            max_message_age: MAX_MESSAGE_AGE,
+            retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
+        };
+        let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
+        Instance { process, relay: relay.ringing(clients::sqs(&config), URL.to_owned()) }
+    }
+}
+
+/// Checks that the queue has accepted the aggregate of each record that a response settles.
+fn check_settled(work: &Work, queue: &ChangesQueue, records: &[Value], response: &BatchResponse, began: Instant) {
+    let number = |record: &Value| record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
+    let is_settled = |record: &&Value| response.checkpoint().is_none_or(|first| number(record).as_ref() < Some(first));
+    for key in records.iter().filter(is_settled).filter_map(moved_aggregate) {
+        let is_queued = queue.accepted(&key).is_some_and(|at| at >= began);
+        work.log.expect(is_queued, || format!("the change of {key} is settled, and the queue has not accepted it"));
+    }
+}
+
+/// The aggregate whose metadata a record is about.
+fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
+    let keys = &record["dynamodb"]["Keys"];
+    (keys["sk"]["S"] == "#METADATA").then(|| AggregateKey::from_pk(keys["pk"]["S"].as_str()?))?
+}
