@@ -26,7 +26,7 @@ pub(crate) async fn read_views(work: Arc<Work>, ledger: Arc<ViewLedger>, number:
             continue;
         }
         let (name, key) = dice.one_of(&rows);
-        let model = projections.get(name.split('@').next().unwrap()).unwrap();
+        let model = projections.read_version(name.split('@').next().unwrap(), None).unwrap();
         let view = View::new(model.name(), model.version());
         if dice.chance(0.5) {
             work.log.count("row read");

@@ -121,7 +121,7 @@ impl ViewLedger {
         let (view, aggregate_type, id) = (names.next().unwrap(), names.next().unwrap(), names.next().unwrap());
         let key = AggregateKey::new(aggregate_type, id);
         let name = view.split('@').next().unwrap();
-        let model = self.projections.get(name).unwrap();
+        let model = self.projections.read_version(name, None).unwrap();
         let before = state.positions.get(&(view.to_owned(), key.clone())).cloned().unwrap_or_default();
         let seq_num: u64 = item["seqNum"]["N"].as_str().unwrap().parse().unwrap();
         let is_suspended = item["suspended"].is_object();
@@ -167,7 +167,7 @@ impl ViewLedger {
 
     /// Whether the projection with its defect cannot fold an event.
     fn fails(&self, name: &str, key: &AggregateKey, state: Option<&Json>, event: &RecordedEvent) -> bool {
-        let model = self.defective.get(name).unwrap();
+        let model = self.defective.read_version(name, None).unwrap();
         let advanced = model.advance(&key.aggregate_type, &key.id, state, std::slice::from_ref(event));
         let changes = advanced.steps.iter().flat_map(|step| &step.changes);
         advanced.stopped.is_some() || changes.into_iter().any(|(_, change)| model.apply(None, &[change]).is_err())
@@ -259,7 +259,7 @@ impl ViewLedger {
     /// Checks that a row shows an event: its part is at least the one that the event's transaction left.
     pub(crate) fn check_seen(&self, view: &str, key: &str, write_ids: &[&str], seen: (&AggregateKey, u64)) {
         let (aggregate, seq_num) = seen;
-        let model = self.projections.get(view.split('@').next().unwrap()).unwrap();
+        let model = self.projections.read_version(view.split('@').next().unwrap(), None).unwrap();
         let part = (view.to_owned(), part_of(aggregate, model.shards()), key.to_owned());
         let state = self.state.lock().unwrap();
         let Some(versions) = state.parts.get(&part) else { return };
