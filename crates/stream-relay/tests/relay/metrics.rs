@@ -13,6 +13,13 @@ use serde_json::{Value, json};
 use support::{insert, moved, setup};
 use tokio::time::{Duration, Instant};
 
+/// The lines that were written since this was last called.
+fn lines(metrics: Metrics) -> Vec<Value> {
+    let mut written = Vec::new();
+    metrics.write_to(&mut written);
+    String::from_utf8(written).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 #[tokio::test]
 async fn an_invocation_is_one_line_of_embedded_metrics() {
     let metrics = Metrics::collect(&Environment::from_iter([("METRICS_NAMESPACE", "Daybook/test")]));
@@ -26,12 +33,7 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "c", 1), unreadable];
     assert_eq!(setup.checkpoint(&records).await, None);
 
-    let lines = |metrics: Metrics| {
-        let mut written = Vec::new();
-        metrics.write_to(&mut written);
-        String::from_utf8(written).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    let written: Vec<Value> = lines(metrics);
+    let written = lines(metrics);
     let [line] = written.as_slice() else { panic!("{written:?}") };
     let directive = &line["_aws"]["CloudWatchMetrics"][0];
     assert_eq!((&directive["Namespace"], &directive["Dimensions"]), (&json!("Daybook/test"), &json!([[]])));
@@ -70,32 +72,7 @@ async fn an_invocation_is_one_line_of_embedded_metrics() {
     let unit = unit.filter(|metric| metric["Name"] == "MessagesUnsettled").map(|metric| &metric["Unit"]);
     assert_eq!((&line["MessagesUnsettled"], unit.collect::<Vec<_>>()), (&json!(2), vec![&json!("Count")]));
 
-    // Changes of aggregates: nothing without read models, whatever the records.
-    let names = |line: &Value| -> Vec<String> {
-        let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().iter();
-        metrics.map(|metric| metric["Name"].as_str().unwrap().to_owned()).collect()
-    };
-    let about_aggregates = |line: &Value| names(line).iter().any(|name| name.starts_with("Aggregates"));
-    let records = [moved(1, "a"), insert(2, "a", 1), moved(3, "b"), moved(4, "b")];
-    let setup = support::setup(json!({})).await;
-    assert_eq!(setup.checkpoint(&records).await, None);
-    let written = lines(metrics);
-    assert!(!about_aggregates(&written[0]), "{written:?}");
-    let setup = support::setup(json!({})).await.ringing();
-    assert_eq!(setup.checkpoint(&records[1..2]).await, None);
-    let written = lines(metrics);
-    assert!(!about_aggregates(&written[0]), "{written:?}");
-    assert_eq!(setup.checkpoint(&records).await, None);
-    let written = lines(metrics);
-    assert_eq!((&written[0]["AggregatesRung"], written[0].get("AggregatesUnrung")), (&json!(2), None));
-    let denied = json!({"sendMessage": [{"http": 403, "code": "AccessDenied", "forever": true}]});
-    let setup = support::setup(denied).await.ringing();
-    assert_eq!(
-        setup.relay_within(Duration::from_millis(200), &records).await.unwrap().checkpoint().unwrap().as_str(),
-        "1"
-    );
-    let written = lines(metrics);
-    assert_eq!((written[0].get("AggregatesRung"), &written[0]["AggregatesUnrung"]), (None, &json!(3)));
+    assert_changes_of_aggregates_are_counted(metrics).await;
 
     // The failures of a version are a metric of their own, which exists only if there are any.
     let of_version = |setup: &support::Setup| setup.relay.clone().with_function_version(Some("7".to_owned()));
@@ -121,4 +98,33 @@ fn failed_by_version(lines: &[Value]) -> Vec<Value> {
         json!([line["FunctionVersion"], line["MessagesFailed"]])
     };
     of_version.map(version_and_count).collect()
+}
+
+/// Without read models, changes of aggregates are no metric, whatever the records.
+async fn assert_changes_of_aggregates_are_counted(metrics: Metrics) {
+    let names = |line: &Value| -> Vec<String> {
+        let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().iter();
+        metrics.map(|metric| metric["Name"].as_str().unwrap().to_owned()).collect()
+    };
+    let about_aggregates = |line: &Value| names(line).iter().any(|name| name.starts_with("Aggregates"));
+    let records = [moved(1, "a"), insert(2, "a", 1), moved(3, "b"), moved(4, "b")];
+    let setup = support::setup(json!({})).await;
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let written = lines(metrics);
+    assert!(!about_aggregates(&written[0]), "{written:?}");
+    let setup = support::setup(json!({})).await.ringing();
+    assert_eq!(setup.checkpoint(&records[1..2]).await, None);
+    let written = lines(metrics);
+    assert!(!about_aggregates(&written[0]), "{written:?}");
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let written = lines(metrics);
+    assert_eq!((&written[0]["AggregatesRung"], written[0].get("AggregatesUnrung")), (&json!(2), None));
+    let denied = json!({"sendMessage": [{"http": 403, "code": "AccessDenied", "forever": true}]});
+    let setup = support::setup(denied).await.ringing();
+    assert_eq!(
+        setup.relay_within(Duration::from_millis(200), &records).await.unwrap().checkpoint().unwrap().as_str(),
+        "1"
+    );
+    let written = lines(metrics);
+    assert_eq!((written[0].get("AggregatesRung"), &written[0]["AggregatesUnrung"]), (None, &json!(3)));
 }
