@@ -26,9 +26,9 @@ pub trait ProjectionModel: Send + Sync {
     /// The JSON Schema of a row.
     fn row_schema(&self) -> Schema;
 
-    /// The changes that events of an aggregate cause. `state` is the state before the first of `events`; `None` before
-    /// the first event of the aggregate. The events follow the event of `state` without a gap. Stops before an event
-    /// that cannot be followed.
+    /// The changes that `events` of an aggregate cause. The events have no gap, and follow directly on the event after
+    /// which the aggregate had `state`. `state` is `None` before the first event of the aggregate. Stops before an
+    /// event that cannot be followed.
     fn advance(&self, aggregate_type: &str, id: &str, state: Option<&Json>, events: &[RecordedEvent]) -> Advanced;
 
     /// The row after these changes, applied in this order. `row` and the result are `None` when there is no such row.
@@ -42,7 +42,7 @@ pub trait ProjectionModel: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When a part is not a row of this version.
+    /// When the projection's code panics, or a part is not a row of this version.
     fn merge(&self, parts: &[Json]) -> Result<Option<Json>, RowError>;
 
     /// [`Projection::authorize`](crate::Projection::authorize).
@@ -59,7 +59,7 @@ pub trait ProjectionModel: Send + Sync {
 pub struct Advanced {
     /// The events that were followed, in order.
     pub steps: Vec<EventStep>,
-    /// The state after them; `None` when the state before them cannot be read.
+    /// The state after these events; `None` when the state before them cannot be read, or this one cannot be written.
     pub state: Option<Json>,
     /// Why the next event cannot be followed; `None` if all were followed.
     pub stopped: Option<Stopped>,

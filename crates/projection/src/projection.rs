@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::shards::Shards;
 use crate::stopped::Stopped;
 
-/// A read model: a view whose rows are folded from the events of many aggregates.
+/// The code of a read model: it folds the events of many aggregates into the rows of a view.
 ///
 /// A projection also implements [`Follows`] for each aggregate type that it follows. All functions are synchronous and
 /// pure. When another writer changed a row first, changes are applied again to the newer row, so
@@ -79,7 +79,7 @@ pub(crate) type FollowFn<P> = fn(&str, Option<&Json>, &[RecordedEvent]) -> Follo
 /// The changes of each event, and the state after the last of them.
 pub(crate) struct FollowedChanges<P: Projection> {
     pub(crate) events: Vec<(u64, KeyedChanges<P>)>,
-    /// `None` when the state cannot be read.
+    /// `None` when the state cannot be read or written.
     pub(crate) state: Option<Json>,
     pub(crate) stopped: Option<Stopped>,
 }

@@ -30,8 +30,8 @@ impl Projections {
     ///
     /// # Errors
     ///
-    /// When its name is not valid in keys and URLs, another projection has its name and version, or it follows no
-    /// aggregate type or one of them twice.
+    /// When its name is not valid in keys and URLs, another projection has its name and version, its version is 0, the
+    /// number of parts of its rows is not 1 to 64, or it follows no aggregate type or one of them twice.
     pub fn with<P: Projection>(mut self) -> Result<Self, ProjectionRegistrationError> {
         let model = ProjectionModelOf::<P>::new(P::sources());
         self.check(&model).map_err(|reason| ProjectionRegistrationError { name: P::NAME, reason })?;

@@ -2,7 +2,7 @@
 //!
 //! A message of its queue contains only the keys of aggregates that have new events. The projector reads the events
 //! from the table: for each aggregate and each projection, those after the stored position. Late, repeated, reordered
-//! and needless messages therefore do no harm.
+//! and needless messages therefore do no harm. To *project* an aggregate is to fold these events into the views.
 //!
 //! Invariants:
 //! - An event is folded into a view exactly once, because the rows and the position are written in one transaction.

@@ -1,10 +1,10 @@
 //! The order of the versions of a projection. It ensures that a switch of readers to another version is no step back.
 //!
-//! Readers get one version, the version that is read. A version *leads* if readers may be switched to it, because it is
-//! filled, or because it was read before. The projector folds an event into the leading versions first, then into the
-//! version that is read, and last into the versions that are still being filled, so that readers do not wait for these.
-//! The version that is read therefore shows no event that a leading version does not show, even if the invocation ends
-//! between the two.
+//! Readers get one version, the version that is read. A version *leads* (`leads_since` in its mark) if readers may be
+//! switched to it, because a rebuild has filled it, or because it was read before. The projector folds an event into
+//! the leading versions first, then into the version that is read, and last into the versions that are still being
+//! filled, so that readers do not wait for these. The version that is read therefore shows no event that a leading
+//! version does not show, even if the invocation ends between the two.
 
 use std::collections::{BTreeMap, BTreeSet};
 

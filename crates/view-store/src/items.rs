@@ -26,7 +26,7 @@ pub(crate) struct RowItem {
     pub(crate) sk: String,
     /// JSON text.
     pub(crate) row: String,
-    /// Unique for each write of the row.
+    /// The id of the write, unique for each write of the part.
     pub(crate) write_id: String,
 }
 

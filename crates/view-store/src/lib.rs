@@ -9,7 +9,7 @@
 //!   consistently.
 //!
 //! In reading order:
-//! - [`keys`]: the keys of rows and positions.
+//! - [`keys`]: the keys of rows, positions, pointers and marks.
 //! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
 //! - [`pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes

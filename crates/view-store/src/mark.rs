@@ -29,7 +29,7 @@ pub struct VersionMark {
     /// read. If `None`, this version comes last, so that readers do not wait until it is filled.
     #[serde(default, with = "times")]
     pub leads_since: Option<Timestamp>,
-    /// The progress of the rebuild that is under way: JSON text that only the rebuild reads.
+    /// The progress of the rebuild that is under way: JSON text that only operator commands read.
     #[serde(default)]
     pub progress: Option<String>,
     /// When the progress was written.

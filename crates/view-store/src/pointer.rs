@@ -17,7 +17,7 @@ use crate::store::ViewStore;
 /// The version that readers get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// The version.
+    /// The number of the version.
     pub version: u32,
     /// When readers were switched to it.
     pub switched_at: Timestamp,

@@ -17,7 +17,7 @@ const MAX_CALLS: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 impl ViewStore {
-    /// The item with this key, if it exists. Waits until no transaction is changing it.
+    /// The item with this key, if it exists. Waits until no transaction is changing it, for up to [`MAX_CALLS`] calls.
     pub(crate) async fn transact_get(&self, key: Item) -> Result<Option<Item>, StoreError> {
         const DOING: &str = "read a row that is changing";
         let get = Get::builder().table_name(&self.table_name).set_key(Some(key)).build();

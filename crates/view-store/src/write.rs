@@ -21,10 +21,10 @@ use crate::store::ViewStore;
 /// applied.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The attribute that changes with each write of a row.
+/// The attribute of a part of a row that changes with each write of the part.
 const WRITE_ID: &str = "writeId";
 
-/// The attribute of a position that grows with each write.
+/// The attribute of a position that contains the number of the last folded event. Each fold of an event raises it.
 const SEQ_NUM: &str = "seqNum";
 
 /// The rows and positions that the events of some aggregates change.
@@ -61,7 +61,7 @@ pub enum WriteOutcome {
     Written,
     /// A row or a position has changed since it was read, or is being changed. Nothing was written.
     Conflict,
-    /// Unknown, for example because the response was lost. The positions show it.
+    /// Unknown, for example because the response was lost. The positions show whether everything was written.
     Unknown,
 }
 
