@@ -14,7 +14,7 @@ use crate::projection::{FollowFn, Projection, Source, ViewAccess};
 /// Why the downcast of a change cannot fail.
 const OWN_CHANGE: &str = "a change is only passed to the projection that made it";
 
-/// The model of the projection `P`.
+/// The [`ProjectionModel`] of the projection `P`.
 pub(crate) struct ProjectionModelOf<P: Projection> {
     follows: Vec<&'static str>,
     sources: BTreeMap<&'static str, FollowFn<P>>,

@@ -1,4 +1,4 @@
-//! Given/shows: tests of a projection as a pure function.
+//! Tests of a projection as a pure function: given these events, the view shows these rows.
 //!
 //! ```text
 //! given::<OrdersByStatus>()
@@ -27,7 +27,7 @@ pub struct GivenView<P: Projection> {
 }
 
 impl<P: Projection> GivenView<P> {
-    /// Sets the time of the events that follow: 1970 otherwise.
+    /// Sets the time of the events that later calls add. Without it, the time is the beginning of 1970.
     #[must_use]
     pub fn at(self, time: Timestamp) -> Self {
         Self { time, ..self }
@@ -57,7 +57,7 @@ impl<P: Projection> GivenView<P> {
     ///
     /// # Panics
     ///
-    /// When it has one.
+    /// When the view has such a row.
     #[track_caller]
     pub fn shows_nothing_at(self, key: &str) -> Self {
         assert!(!self.rows.contains_key(key), "there is a row {key:?}");
@@ -69,11 +69,11 @@ impl<P: Projection> GivenView<P>
 where
     P::Row: Debug + PartialEq,
 {
-    /// Expects this row.
+    /// Expects that the view has this row.
     ///
     /// # Panics
     ///
-    /// When it differs or is missing.
+    /// When the row differs or is missing.
     #[track_caller]
     pub fn shows(self, key: &str, row: P::Row) -> Self {
         let keys: Vec<_> = self.rows.keys().collect();

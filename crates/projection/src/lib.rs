@@ -1,16 +1,18 @@
 //! The pure kernel of read models: a projection folds the events of many aggregates into the rows of a view.
 //!
-//! Invariant: nothing here performs I/O, waits or reads a clock. The same events and rows always have the same result,
-//! so an event that is delivered again is recognized by its number alone.
+//! Invariant: nothing here performs I/O, waits or reads a clock. The same events and rows always lead to the same
+//! result, so the stored number of the last event suffices to recognize an event that is delivered again.
 //!
 //! In reading order:
 //! - [`projection`]: the [`Projection`] and [`Follows`] traits, which are all that a new projection implements.
-//! - [`shards`]: a row in several parts, for rows that many aggregates change.
-//! - [`model`]: a projection with its Rust types erased, so that the functions can hold many in [`Projections`].
-//!   `erased` implements it for every projection, `source` reads the events of one followed aggregate type, `stopped`
-//!   says where it stops. `key`: the limits of a row's key.
+//! - [`shards`]: rows in several parts, for rows that many aggregates change.
+//! - [`model`]: a projection with its Rust types erased, so that [`Projections`] can hold several.
+//!   - `erased`: the implementation of the model for every projection.
+//!   - `source`: reads the events of one followed aggregate type and computes their changes.
+//!   - `stopped`: why a projection stops at an event.
+//!   - `key`: the limits of a row's key.
 //! - [`registry`]: the registration of projections by hand, and its checks.
-//! - [`given`]: given/shows for the tests beside a projection.
+//! - [`given`]: tests of a projection, in the file of the projection.
 
 mod erased;
 pub mod given;

@@ -1,4 +1,4 @@
-//! A projection with its Rust types erased, so that the functions serve every registered projection through one path.
+//! A projection with its Rust types erased, so that the same code serves every registered projection.
 
 use std::any::Any;
 
@@ -20,47 +20,48 @@ pub trait ProjectionModel: Send + Sync {
     /// The number of parts of each row.
     fn shards(&self) -> u32;
 
-    /// The aggregate types that it follows.
+    /// The aggregate types that the projection follows.
     fn follows(&self) -> &[&'static str];
 
     /// The JSON Schema of a row.
     fn row_schema(&self) -> Schema;
 
-    /// The changes of the events of an aggregate, which follow the event of `state` without a gap. `state` is `None`
-    /// before the first event. Stops before an event that cannot be followed.
+    /// The changes that `events` of an aggregate cause. The events have no gap, and follow directly on the event after
+    /// which the aggregate had `state`. `state` is `None` before the first event of the aggregate. Stops before an
+    /// event that cannot be followed.
     fn advance(&self, aggregate_type: &str, id: &str, state: Option<&Json>, events: &[RecordedEvent]) -> Advanced;
 
-    /// The row after changes, in this order; `None` when there is no such row.
+    /// The row after these changes, applied in this order. `row` and the result are `None` when there is no such row.
     ///
     /// # Errors
     ///
     /// When a change cannot be applied.
     fn apply(&self, row: Option<&Json>, changes: &[&Change]) -> Result<Option<Json>, ApplyError>;
 
-    /// The row that its parts show together; `None` when there is none.
+    /// The row that is merged from its parts; `None` when there is no part.
     ///
     /// # Errors
     ///
-    /// When a part is not a row of this version.
+    /// When the projection's code panics, or a part is not a row of this version.
     fn merge(&self, parts: &[Json]) -> Result<Option<Json>, RowError>;
 
     /// [`Projection::authorize`](crate::Projection::authorize).
     ///
     /// # Errors
     ///
-    /// When it panics, or the row is not a row of this version.
+    /// When the projection's code panics, or the row is not a row of this version.
     fn authorize(&self, caller: &Caller, access: ViewAccess<'_>, row: Option<&Json>)
     -> Result<Authorization, RowError>;
 }
 
-/// How far an aggregate's events could be followed.
+/// The result of following an aggregate's events.
 #[derive(Debug)]
 pub struct Advanced {
     /// The events that were followed, in order.
     pub steps: Vec<EventStep>,
-    /// The state after them; `None` when the state before them cannot be read.
+    /// The state after these events; `None` when the state before them cannot be read, or this one cannot be written.
     pub state: Option<Json>,
-    /// Why the next event cannot be followed.
+    /// Why the next event cannot be followed; `None` if all were followed.
     pub stopped: Option<Stopped>,
 }
 
@@ -86,7 +87,7 @@ impl std::fmt::Debug for Change {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ApplyError {
-    /// Its position among the changes, counted from 0.
+    /// The index of the change, counted from 0.
     pub index: usize,
     /// What is wrong.
     #[source]
@@ -96,7 +97,7 @@ pub struct ApplyError {
 /// A row that cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
-    /// It does not fit, or has no JSON form.
+    /// The JSON does not fit the row's type, or the row has no JSON form.
     #[error("the row cannot be read or written: {0}; was it changed without a new VERSION?")]
     Json(String),
     /// The projection's code panicked.

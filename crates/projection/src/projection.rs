@@ -10,37 +10,39 @@ use serde::de::DeserializeOwned;
 use crate::shards::Shards;
 use crate::stopped::Stopped;
 
-/// A read model: a view whose rows are folded from the events of many aggregates.
+/// The code of a read model: it folds the events of many aggregates into the rows of a view.
 ///
-/// A projection also implements [`Follows`] for each aggregate type that it follows. Everything is synchronous and
+/// A projection also implements [`Follows`] for each aggregate type that it follows. All functions are synchronous and
 /// pure. When another writer changed a row first, changes are applied again to the newer row, so
 /// [`apply`](Self::apply) may run several times for one change.
 pub trait Projection: Sized + Send + Sync + 'static {
     /// The name of the view in keys and URLs, lower-kebab. Stored format: never change it.
     const NAME: &'static str;
 
-    /// Must be raised when the rows change meaning. Rows of different versions are stored apart: register the new version
-    /// beside the one before, fill it, and then let readers use it.
+    /// The version of the rows, from 1 on. Raise it when the meaning of rows, changes or states changes. Rows of
+    /// different versions are stored separately: register the new version beside the previous one, fill it, and then
+    /// switch the readers to it.
     const VERSION: u32;
 
     /// The number of parts of each row. A row that very many aggregates change, such as a total over all of them, is
     /// spread over several parts, which a read merges.
     const SHARDS: Shards<Self::Row> = Shards::one();
 
-    /// A row, as readers get it.
+    /// A row, in the form that readers get.
     type Row: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
     /// A change of one row.
     type Change: Send + Sync + 'static;
 
-    /// The aggregate types that it follows: `vec![Source::of::<Order>()]`.
+    /// The aggregate types that the projection follows: `vec![Source::of::<Order>()]`.
     fn sources() -> Vec<Source<Self>>;
 
-    /// The row after a change; `None` when there is no such row. Total: the change is a fact, so it cannot fail.
+    /// The row after a change. `row` and the result are `None` when there is no such row. A change is a fact, so this
+    /// function must accept every change.
     fn apply(row: Option<Self::Row>, change: &Self::Change) -> Option<Self::Row>;
 
-    /// Whether the caller may do this: by default everybody whom the API's authorizer admits. `row` is `None` for a
-    /// list, and for a row that does not exist.
+    /// Whether the caller may read this row or list these rows. By default, every caller that the API's authorizer
+    /// admits may. `row` is `None` for a list, and for a row that does not exist.
     fn authorize(_caller: &Caller, _access: ViewAccess<'_>, _row: Option<&Self::Row>) -> Authorization {
         Authorization::Unrestricted
     }
@@ -48,16 +50,16 @@ pub trait Projection: Sized + Send + Sync + 'static {
 
 /// How a projection follows the events of the aggregates of one type.
 pub trait Follows<A: Aggregate>: Projection {
-    /// What the projection must know of an aggregate from its earlier events. An `OrderShipped` event holds neither the
-    /// total of the order nor its status before; this state does. It should be small: it is stored for every
-    /// aggregate. `Default` is the state before the first event.
+    /// What the projection must know of an aggregate from its earlier events. For example, an `OrderShipped` event
+    /// holds neither the total of the order nor its previous status; this state does. It should be small, because it is
+    /// stored for every aggregate. `Default` is the state before the first event.
     type State: Default + Clone + Serialize + DeserializeOwned + Send + Sync + 'static;
 
     /// The state after one more event.
     fn advance(state: Self::State, event: &FollowedEvent<'_, A::Event>) -> Self::State;
 
-    /// The rows that one event changes, by key, and the changes. A key has 1 to 512 characters in up to 1,020
-    /// bytes.
+    /// The changes that one event causes, each with the key of its row. `before` and `after` are the states before and
+    /// after the event. A key has 1 to 512 characters in up to 1,020 bytes.
     fn changes(
         before: &Self::State,
         event: &FollowedEvent<'_, A::Event>,
@@ -71,18 +73,18 @@ pub struct Source<P: Projection> {
     pub(crate) follow: FollowFn<P>,
 }
 
-/// Follows the events of one aggregate after a state.
+/// Computes the changes of events from the id of their aggregate, the state before them, and the events.
 pub(crate) type FollowFn<P> = fn(&str, Option<&Json>, &[RecordedEvent]) -> FollowedChanges<P>;
 
 /// The changes of each event, and the state after the last of them.
 pub(crate) struct FollowedChanges<P: Projection> {
     pub(crate) events: Vec<(u64, KeyedChanges<P>)>,
-    /// `None` when the state cannot be read.
+    /// `None` when the state cannot be read or written.
     pub(crate) state: Option<Json>,
     pub(crate) stopped: Option<Stopped>,
 }
 
-/// The changes of one event, by the key of their row.
+/// The changes of one event, each with the key of its row.
 pub(crate) type KeyedChanges<P> = Vec<(String, <P as Projection>::Change)>;
 
 /// An event, in the form that the aggregate's code writes today, with its origin.
@@ -92,9 +94,9 @@ pub struct FollowedEvent<'a, E> {
     pub aggregate_id: &'a str,
     /// The number of the event in the aggregate's stream.
     pub seq_num: u64,
-    /// When it was decided.
+    /// When the event was decided.
     pub occurred_at: Timestamp,
-    /// The origin of its command.
+    /// The origin of the command that caused the event.
     pub meta: &'a Meta,
     /// The event.
     pub event: &'a E,

@@ -9,11 +9,11 @@ use crate::projection::Projection;
 /// Maximum characters of a name.
 const MAX_NAME: usize = 64;
 
-/// Maximum parts of a row: a read asks for all of them.
+/// Maximum parts of a row. A read of a row reads all of its parts.
 const MAX_SHARDS: u32 = 64;
 
-/// The projections that the suite serves. A name may be registered with several versions, so that the view of the next
-/// version can be filled while the one before is read.
+/// The projections that the functions serve. A name may be registered with several versions, so that the view of the
+/// next version can be filled while readers get the previous one.
 #[derive(Default)]
 pub struct Projections {
     /// By name and version.
@@ -30,8 +30,8 @@ impl Projections {
     ///
     /// # Errors
     ///
-    /// When its name is not valid in keys and URLs, another projection has its name and version, or it follows no aggregate
-    /// type or one of them twice.
+    /// When its name is not valid in keys and URLs, another projection has its name and version, its version is 0, the
+    /// number of parts of its rows is not 1 to 64, or it follows no aggregate type or one of them twice.
     pub fn with<P: Projection>(mut self) -> Result<Self, ProjectionRegistrationError> {
         let model = ProjectionModelOf::<P>::new(P::sources());
         self.check(&model).map_err(|reason| ProjectionRegistrationError { name: P::NAME, reason })?;
@@ -54,21 +54,22 @@ impl Projections {
         self.models.keys().copied()
     }
 
-    /// The versions of the projection of that name, from the lowest on; none if there is no such projection.
+    /// The versions of the projection of that name, in ascending order; none if there is no such projection.
     pub fn versions(&self, name: &str) -> Vec<&dyn ProjectionModel> {
         self.models.get(name).into_iter().flat_map(BTreeMap::values).map(AsRef::as_ref).collect()
     }
 
-    /// The version that readers get when the view's pointer names the version `pointer`. Without a pointer, it is the lowest
-    /// version, so that a release that adds a version changes nothing for readers. During a deployment, an instance may not
-    /// have the version of the pointer: it reads the highest version below that, or else its lowest.
+    /// The version that readers get when the view's pointer names the version `pointer`. Without a pointer, it is the
+    /// lowest version, so that a release that adds a version changes nothing for readers. During a deployment, an
+    /// instance may not have the version of the pointer. Its readers get the highest version below that, or else its
+    /// lowest.
     pub fn read_version(&self, name: &str, pointer: Option<u32>) -> Option<&dyn ProjectionModel> {
         let versions = self.models.get(name)?;
         let named = pointer.and_then(|pointer| versions.range(..=pointer).next_back());
         named.or_else(|| versions.first_key_value()).map(|(_, model)| model.as_ref())
     }
 
-    /// The projections that follow aggregates of a type.
+    /// All versions of the projections that follow aggregates of a type.
     pub fn following(&self, aggregate_type: &str) -> impl Iterator<Item = &dyn ProjectionModel> {
         self.iter().filter(move |model| model.follows().contains(&aggregate_type))
     }
@@ -105,7 +106,7 @@ impl Projections {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("projection {name:?}: {reason}")]
 pub struct ProjectionRegistrationError {
-    /// Its name.
+    /// The name of the projection.
     pub name: &'static str,
     /// What to change.
     pub reason: String,

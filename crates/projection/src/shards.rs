@@ -14,7 +14,7 @@ impl<R> Shards<R> {
     }
 
     /// Each row has up to `count` parts. The changes of one aggregate always go to the same part of a row. `merge`
-    /// returns what two parts show together, whatever their order.
+    /// combines two parts. Its result must not depend on their order.
     pub const fn merged(count: u32, merge: fn(R, R) -> R) -> Self {
         Self { count, merge: Some(merge) }
     }

@@ -8,7 +8,7 @@ use crate::projection::{FollowedChanges, FollowedEvent, Follows, KeyedChanges, P
 use crate::stopped::Stopped;
 
 impl<P: Projection> Source<P> {
-    /// The aggregates of type `A`.
+    /// The source that follows the aggregates of type `A`.
     pub fn of<A: Aggregate>() -> Self
     where
         P: Follows<A>,
@@ -50,8 +50,8 @@ fn follow<P: Follows<A>, A: Aggregate>(
     followed
 }
 
-/// The state after a stored event, and the changes that it causes. An event whose stored form has changed may be read as
-/// several.
+/// The state after a stored event, and the changes that the event causes. An event in an old stored form may be read as
+/// several events or none.
 fn follow_event<P: Follows<A>, A: Aggregate>(
     aggregate_id: &str,
     mut state: <P as Follows<A>>::State,

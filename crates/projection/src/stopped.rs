@@ -30,7 +30,7 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// Whether a newer release wrote the event, which that release can read.
+    /// Whether only a newer release can read the event.
     pub fn is_newer(&self) -> bool {
         matches!(self, Self::Unreadable(event) if event.kind == UnreadableKind::Newer)
     }

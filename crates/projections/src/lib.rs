@@ -1,4 +1,4 @@
-//! Your read models: one file for each projection, always in the same order: row, change, what it follows.
+//! Your read models. Each projection has one file, always in the same order: row, change, followed aggregate types.
 //!
 //! The three projections that ship are examples to read first. [`orders_by_day`] is the smallest. [`orders_by_status`]
 //! moves an order from one row to another. [`account_balances`] has a row for each account, and one that all accounts
@@ -19,7 +19,8 @@ pub use orders_by_status::OrdersByStatus;
 ///
 /// # Errors
 ///
-/// Returns an error if a projection contradicts itself or another one; the test below fails before you deploy.
+/// When a projection cannot be registered as it is, or contradicts another one. The test below then fails before you
+/// deploy.
 pub fn projections() -> Result<Projections, ProjectionRegistrationError> {
     Projections::new().with::<AccountBalances>()?.with::<OrdersByDay>()?.with::<OrdersByStatus>()
 }

@@ -20,14 +20,15 @@ pub struct Row {
     pub total: i64,
 }
 
-/// What an order adds to a row, or takes from it.
+/// What an order adds to a row, or takes from it with negative numbers.
 #[derive(Debug)]
 pub struct Change {
     orders: i64,
     total: i64,
 }
 
-/// What an order counts as after its last event: an `OrderShipped` event holds neither its price nor its status before.
+/// The status and the price with which an order is counted after its last event. For example, an `OrderShipped` event
+/// holds neither the price of the order nor its previous status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counted {
     status: Option<Status>,
@@ -73,7 +74,7 @@ impl Follows<Order> for OrdersByStatus {
     }
 }
 
-/// The key of a status is its name in the API.
+/// The key of the row of a status, which is the name of the status in the API.
 fn key(status: Status) -> String {
     let name = match status {
         Status::Placed => "placed",

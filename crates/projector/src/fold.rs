@@ -1,4 +1,4 @@
-//! The changes of a plan, folded into the rows.
+//! Applies the changes of a plan to the rows.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::plan::Plan;
 /// A change that cannot be applied to its row.
 #[derive(Debug)]
 pub(crate) struct Inapplicable {
-    /// The position of its aggregate among those that were planned.
+    /// The index of its aggregate in the list from which the plan was made.
     pub(crate) index: usize,
     /// The number of its event.
     pub(crate) seq_num: u64,
     pub(crate) reason: String,
 }
 
-/// The rows and positions after the plan.
+/// The write that carries out the plan: its rows and positions, before and after.
 pub(crate) fn fold(
     model: &dyn ProjectionModel,
     plan: &Plan,

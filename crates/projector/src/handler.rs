@@ -1,4 +1,4 @@
-//! An invocation: the projections of the aggregates that a batch of messages names.
+//! One invocation: projects the aggregates whose keys a batch of messages contains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Maximum aggregates whose events are handed to targets concurrently.
 const CONCURRENCY: usize = 8;
 
-/// The projector of one function instance.
+/// The projector of one instance of the function.
 pub struct Projector {
     projections: Projections,
     events: EventStore,
@@ -43,9 +43,9 @@ pub struct QueueBatch {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueRecord {
-    /// Its id.
+    /// The id of the message.
     pub message_id: String,
-    /// Its body: [`ChangedAggregates`] as JSON.
+    /// The body of the message: [`ChangedAggregates`] as JSON.
     pub body: String,
 }
 
@@ -53,7 +53,7 @@ pub struct QueueRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueResponse {
-    /// One for each of them.
+    /// One element for each of these messages.
     pub batch_item_failures: Vec<QueueFailure>,
 }
 
@@ -61,12 +61,12 @@ pub struct QueueResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueFailure {
-    /// Its id.
+    /// The id of the message.
     pub item_identifier: String,
 }
 
 impl Projector {
-    /// A projector of these projections, from this event store to this view store.
+    /// A projector of these projections, which reads from this event store and writes to this view store.
     pub fn new(projections: Projections, events: EventStore, views: ViewStore) -> Self {
         for name in ["EventsProjected", "ProjectionRetries", "ProjectionsSuspended", "ProjectionsFailed"] {
             describe_counter!(name, Unit::Count, "");
@@ -74,7 +74,7 @@ impl Projector {
         Self { projections, events, views, targets: Vec::new() }
     }
 
-    /// Also hands the events of the aggregates of type `A` to a target. The name is for the log.
+    /// Adds a target, which gets the events of the aggregates of type `A`. The log contains the name.
     #[must_use]
     pub fn with_target<A: Aggregate>(mut self, name: &'static str, target: impl EventTarget<A>) -> Self {
         for name in ["EventsHandedOver", "TargetsFailed"] {
@@ -84,7 +84,7 @@ impl Projector {
         self
     }
 
-    /// Folds the new events of all aggregates that the batch names, in the time until `deadline`.
+    /// Folds the new events of all aggregates whose keys the batch contains, in the time until `deadline`.
     pub async fn handle(&self, batch: QueueBatch, deadline: Instant) -> QueueResponse {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         let mut failed = BTreeSet::new();
@@ -124,7 +124,8 @@ impl Projector {
         join_all(project).await.into_iter().flatten().collect()
     }
 
-    /// Hands the events of the aggregates to the targets. Returns those whose events a target does not have yet.
+    /// Hands the events of the aggregates to the targets. Returns the aggregates of which a target does not have all
+    /// events yet.
     async fn unhandled(
         &self,
         aggregates: impl Iterator<Item = &AggregateKey>,

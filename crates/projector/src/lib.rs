@@ -1,17 +1,19 @@
 //! Lambda 4: folds the events of aggregates into the rows of views.
 //!
-//! A message of its queue only says that aggregates have new events. The events are read from the table, after the
-//! position of each aggregate in each projection. Late, repeated, reordered and needless messages therefore do no harm.
+//! A message of its queue contains only the keys of aggregates that have new events. The projector reads the events
+//! from the table: for each aggregate and each projection, those after the stored position. Late, repeated, reordered
+//! and needless messages therefore do no harm. To *project* an aggregate is to fold these events into the views.
 //!
 //! Invariants:
-//! - An event is folded into a view exactly once: the rows and the position are written in one transaction.
+//! - An event is folded into a view exactly once, because the rows and the position are written in one transaction.
 //! - An event that cannot be folded suspends its aggregate in that projection, and stops nothing else.
-//! - No view that is read shows an event before the views that readers may be switched to.
+//! - The version of a view that readers get shows an event only after all versions to which they may be switched
+//!   show it.
 //!
 //! In reading order:
-//! - [`handler`]: an invocation. `versions`: the order of a projection's versions.
-//! - [`project`]: the events of some aggregates, for one projection, in as few transactions as possible.
-//! - `plan`: the events that fit one transaction. `fold`: their changes, folded into the rows.
+//! - [`handler`]: one invocation. `versions`: the order of a projection's versions.
+//! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
+//! - `plan`: selects the events that fit into one transaction. `fold`: applies their changes to the rows.
 //! - [`target`]: targets besides the views table, such as an SQL database.
 //! - [`settings`]: the environment variables.
 

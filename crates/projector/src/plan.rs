@@ -1,4 +1,4 @@
-//! The events that fit one transaction.
+//! Selects the events that fit into one transaction.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ pub(crate) struct Unfolded {
     /// The projection's state of the aggregate; `None` before the first event.
     pub(crate) state: Option<Json>,
     pub(crate) events: Vec<RecordedEvent>,
-    /// Why an event of it cannot be folded, with the number of the event.
+    /// The number of the first event that cannot be folded, and why.
     pub(crate) cannot_fold: Option<(u64, String)>,
-    /// Whether more events follow.
+    /// Whether more events follow `events`.
     pub(crate) more: bool,
 }
 
 /// The part of an aggregate's events that one transaction folds.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// Its position among the aggregates that were planned.
+    /// The index of the aggregate in the list from which the plan was made.
     pub(crate) index: usize,
     pub(crate) key: AggregateKey,
     pub(crate) before: Option<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Plans as many events as fit one transaction, with at most `max_events`.
+    /// Plans as many events as fit into one transaction, up to `max_events`.
     pub(crate) fn of(model: &dyn ProjectionModel, unfolded: &[Unfolded], mut max_events: usize) -> Self {
         let mut plan = Self::default();
         for (index, aggregate) in unfolded.iter().enumerate() {

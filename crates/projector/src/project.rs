@@ -1,4 +1,4 @@
-//! The events of some aggregates, for one projection, in as few transactions as possible.
+//! Folds the events of some aggregates into one view, in as few transactions as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep};
 use crate::fold::{Inapplicable, fold};
 use crate::plan::{Plan, Unfolded};
 
-/// Maximum aggregates of one transaction. With a row of its own for each aggregate and some that they share, they fit the
-/// 100 items of a transaction.
+/// Maximum aggregates of one transaction. With a row of its own for each aggregate and some that they share, they fit
+/// the 100 items of a transaction.
 const MAX_AGGREGATES: usize = 45;
 
 /// Maximum events of an aggregate that are read at a time.
@@ -23,12 +23,12 @@ const MAX_EVENTS: usize = 200;
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
 
-/// Maximum of the first pause after a conflict. It doubles with each further conflict, [`MAX_DOUBLINGS`] times.
+/// Maximum length of the first pause after a conflict. It doubles with each further conflict, [`MAX_DOUBLINGS`] times.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 const MAX_DOUBLINGS: u32 = 4;
 
-/// An aggregate of an event that cannot be folded, and why: number of the event.
+/// A suspended aggregate: its next event cannot be folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspended {
     /// The aggregate.
@@ -37,7 +37,7 @@ pub struct Suspended {
     pub reason: String,
 }
 
-/// What became of the aggregates.
+/// The result of projecting some aggregates.
 #[derive(Debug, Default)]
 pub struct Projected {
     /// The number of events that were folded.
@@ -48,7 +48,8 @@ pub struct Projected {
     pub retries: u64,
     /// The aggregates that are suspended now.
     pub suspended: Vec<Suspended>,
-    /// The aggregates whose events were not all folded: the time was up, or a newer release wrote an event.
+    /// The aggregates whose events were not all folded, because the time was up, or because only a newer release can
+    /// read an event.
     pub unfinished: BTreeSet<AggregateKey>,
     /// The number of the last event that the view shows, for each aggregate that is not suspended.
     pub reached: BTreeMap<AggregateKey, u64>,
@@ -62,14 +63,14 @@ pub enum ProjectError {
     Store(#[from] StoreError),
 }
 
-/// One projection, its view and the sources of its events.
+/// One projection, the store of its events and the store of its view.
 #[derive(Clone, Copy)]
 pub struct Projecting<'a> {
     /// The projection.
     pub model: &'a dyn ProjectionModel,
-    /// Where the events are.
+    /// The store of the events.
     pub events: &'a EventStore,
-    /// Where the rows are.
+    /// The store of the rows and positions.
     pub views: &'a ViewStore,
 }
 
@@ -83,7 +84,7 @@ impl Projecting<'_> {
         self.project_through(aggregates.into_iter().map(|key| (key, u64::MAX)).collect(), cutoff).await
     }
 
-    /// Does the same with the events up to a number, which is given for each aggregate.
+    /// Folds the same events as [`project`](Self::project), but for each aggregate only up to the given number.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl Projecting<'_> {
         Ok(projected)
     }
 
-    /// Returns the aggregates that are not finished.
+    /// Folds the events of up to [`MAX_AGGREGATES`] aggregates. Returns the aggregates that are not finished.
     async fn project_group(
         &self,
         view: &View,
@@ -183,7 +184,7 @@ impl Projecting<'_> {
         Ok(pending)
     }
 
-    /// The aggregates with events that the view does not show yet. Leaves out those that are suspended.
+    /// The aggregates with events that the view does not show yet, without those that are suspended.
     async fn unfolded(
         &self,
         view: &View,
@@ -228,8 +229,8 @@ impl Projecting<'_> {
             Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more })
         });
         let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
-        // During an append of several events, a query may return the second without the first. The page is then empty, and
-        // more events follow.
+        // During an append of several events, a query may return the second without the first. The page is then empty,
+        // and more events follow.
         let has_news =
             |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
         Ok(unfolded.into_iter().filter(has_news).collect())

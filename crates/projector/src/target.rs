@@ -1,5 +1,5 @@
-//! Targets besides the views table, such as an SQL database or a search index: they get the events themselves, and store
-//! how far they are.
+//! Targets besides the views table, such as an SQL database or a search index. A target gets the events, and stores its
+//! own position for each aggregate.
 
 use std::error::Error;
 use std::marker::PhantomData;
@@ -19,11 +19,12 @@ pub type TargetError = Box<dyn Error + Send + Sync>;
 
 /// A target of the events of the aggregates of type `A`.
 ///
-/// The events of an aggregate arrive in order, one at a time. An event may arrive again, and two instances may hand over
-/// the same event at the same time. So the target must store the effect of an event and its number in one transaction
-/// that fails if the stored number is not [`position`](Self::position) any more. Then each event counts exactly once.
+/// The events of an aggregate arrive in order, one at a time. An event may arrive again, and two instances may hand
+/// over the same event at the same time. So the target must store the effect of an event and its number in one
+/// transaction that fails if the stored number is not [`position`](Self::position) any more. Then each event counts
+/// exactly once.
 pub trait EventTarget<A: Aggregate>: Send + Sync + 'static {
-    /// The number of the last event of this aggregate that the target has; 0 for none.
+    /// The number of the last event of this aggregate that the target has stored; 0 for none.
     fn position(&self, aggregate_id: &str) -> impl Future<Output = Result<u64, TargetError>> + Send;
 
     /// Stores the effect of an event, and its number as the position of its aggregate, if the position still is
@@ -42,15 +43,15 @@ pub struct TargetEvent<'a, E> {
     pub aggregate_id: &'a str,
     /// The number of the event in the aggregate's stream.
     pub seq_num: u64,
-    /// When it was decided.
+    /// When the event was decided.
     pub occurred_at: Timestamp,
-    /// The origin of its command.
+    /// The origin of the command that caused the event.
     pub meta: &'a Meta,
     /// The event in the form that the aggregate's code writes today: one, unless `upcast` reads it as several or none.
     pub events: &'a [E],
 }
 
-/// A target without its Rust types.
+/// A target with its Rust types erased.
 pub(crate) trait TargetRunner: Send + Sync {
     fn name(&self) -> &'static str;
 
@@ -65,10 +66,10 @@ pub(crate) trait TargetRunner: Send + Sync {
     ) -> BoxFuture<'a, Result<HandedOver, TargetError>>;
 }
 
-/// What became of an aggregate.
+/// The result of handing over the events of an aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HandedOver {
-    /// The number of events.
+    /// The number of events that were handed over.
     pub(crate) events: u64,
     /// Whether the target has all events.
     pub(crate) finished: bool,

@@ -1,9 +1,10 @@
-//! The versions of a projection, in the order that lets readers be switched from one to another without a step back.
+//! The order of the versions of a projection. It ensures that a switch of readers to another version is no step back.
 //!
-//! Readers get one version. Every version to which they may be switched, because it is filled, or because it was read
-//! before, comes first: it *leads*. The version that is read then shows no event that a leading version does not show, even
-//! if the invocation ends between the two. A version that is still being filled comes last, so that readers do not wait for
-//! it.
+//! Readers get one version, the version that is read. A version *leads* (`leads_since` in its mark) if readers may be
+//! switched to it, because a rebuild has filled it, or because it was read before. The projector folds an event into
+//! the leading versions first, then into the version that is read, and last into the versions that are still being
+//! filled, so that readers do not wait for these. The version that is read therefore shows no event that a leading
+//! version does not show, even if the invocation ends between the two.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::project::{Projected, Projecting};
 
-/// The versions of one projection, their views, and the sources of their events.
+/// The versions of one projection, the store of their events and the store of their views.
 #[derive(Clone, Copy)]
 pub(crate) struct VersionsProjecting<'a> {
     pub(crate) projections: &'a Projections,
@@ -36,8 +37,8 @@ struct Order<'a> {
 }
 
 impl<'a> VersionsProjecting<'a> {
-    /// Projects those of the aggregates that the projection follows. Returns those whose events could not all be folded into
-    /// all versions.
+    /// Projects the aggregates whose types the projection follows. Returns those whose events could not all be folded
+    /// into all versions.
     pub(crate) async fn unfinished(self, aggregates: &BTreeSet<AggregateKey>) -> BTreeSet<AggregateKey> {
         let versions = self.projections.versions(self.name);
         let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, u64> {
@@ -58,8 +59,8 @@ impl<'a> VersionsProjecting<'a> {
         let mut unfinished = BTreeSet::new();
         let mut through = followed(read);
         for led in join_all(leading.iter().map(|model| self.project(*model, followed(*model)))).await {
-            // What a leading version does not show yet must wait. Events that arrive in the meantime have messages of their
-            // own.
+            // Events that a leading version does not show yet must wait. Events that are appended in the meantime have
+            // messages of their own.
             through.retain(|key, _| !led.unfinished.contains(key));
             for (key, reached) in led.reached {
                 through.entry(key).and_modify(|last| *last = reached.min(*last));
@@ -72,7 +73,7 @@ impl<'a> VersionsProjecting<'a> {
         unfinished
     }
 
-    /// Reads the pointer and the marks, unless there is only one version.
+    /// The order of the versions. Reads the pointer and the marks, unless there is only one version.
     async fn order(&self, versions: &[&'a dyn ProjectionModel]) -> Result<Order<'a>, StoreError> {
         if let [only] = versions {
             return Ok(Order { leading: Vec::new(), read: *only, filling: Vec::new() });
@@ -91,7 +92,7 @@ impl<'a> VersionsProjecting<'a> {
         Ok(Order { leading, read, filling })
     }
 
-    /// Projects the aggregates into one version, and reports what became of them.
+    /// Projects the aggregates into one version, and reports the result as metrics and log lines.
     async fn project(&self, model: &dyn ProjectionModel, aggregates: BTreeMap<AggregateKey, u64>) -> Projected {
         if aggregates.is_empty() {
             return Projected::default();

@@ -31,8 +31,8 @@ pub struct DroppedItems {
 }
 
 impl ViewStore {
-    /// A page of the rows and positions of a version, in one of `segments` segments of the table, after the key `after`.
-    /// Reads the whole table, page by page.
+    /// A page of the rows and positions of a version, in one of `segments` segments of the table, after the key
+    /// `after`. Reads the whole table, page by page.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl ViewStore {
         Ok(DroppedItems { keys: page.items.unwrap_or_default(), next: page.last_evaluated_key })
     }
 
-    /// Deletes the items with these keys: one call for 25 of them.
+    /// Deletes the items with these keys, with one call for each 25 of them.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl ViewStore {
         Ok(())
     }
 
-    /// Deletes the mark of a version, after its rows and positions.
+    /// Deletes the mark of a version. Call it after the rows and positions are deleted.
     ///
     /// # Errors
     ///

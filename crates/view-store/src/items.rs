@@ -8,7 +8,7 @@ use daybook_event_store::StoreError;
 use daybook_table::attributes;
 use serde::{Deserialize, Serialize};
 
-/// Attribute names and values.
+/// An item: attribute names and values.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// The primary key of an item.
@@ -26,18 +26,18 @@ pub(crate) struct RowItem {
     pub(crate) sk: String,
     /// JSON text.
     pub(crate) row: String,
-    /// Unique for each write of the row.
+    /// The id of the write, unique for each write of the part.
     pub(crate) write_id: String,
 }
 
-/// How far an aggregate's events are folded into a view.
+/// The position of an aggregate in a view: how far its events are folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The number of the last event that is folded.
     pub seq_num: u64,
     /// The projection's state of the aggregate after that event.
     pub state: Json,
-    /// Why the next event cannot be folded, if it cannot.
+    /// Why the next event cannot be folded; `None` if the aggregate is not suspended.
     pub suspended: Option<String>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn mark_sk(version: u32) -> String {
     format!("{MARK}{version}")
 }
 
-/// The rows of one version of a projection.
+/// The name of the rows of one version of a projection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct View {
     /// The name of the projection.
@@ -32,10 +32,10 @@ pub struct View {
     pub version: u32,
 }
 
-/// A part of a row.
+/// The key of a part of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
-    /// The key, as readers know it.
+    /// The key that readers use.
     pub key: String,
     /// The number of the part, counted from 0.
     pub shard: u32,
@@ -54,7 +54,7 @@ impl View {
         Self { name: name.into(), version }
     }
 
-    /// The partition of the rows with that number.
+    /// The partition of the parts with that number.
     pub(crate) fn rows_pk(&self, shard: u32) -> String {
         format!("{}{shard}", self.rows_prefix())
     }
@@ -83,7 +83,7 @@ impl View {
     }
 }
 
-/// The number of the part of each row that an aggregate changes. Stored format: it never changes.
+/// The number of the part that an aggregate changes, in each row. Stored format: the function never changes.
 pub fn shard_of(aggregate: &AggregateKey, shards: u32) -> u32 {
     let hash = daybook_table::keys::stable_hash(&aggregate.to_string()) % u64::from(shards.max(1));
     u32::try_from(hash).expect("the remainder is smaller than the number of parts")

@@ -1,20 +1,22 @@
-//! The views over one DynamoDB table: the rows of each projection, and how far each aggregate's events are folded into
-//! them.
+//! The store of the views, in one DynamoDB table. It holds the rows of each version of a projection, and the position
+//! of each aggregate: the number of the last event that is folded into these rows.
 //!
 //! Invariants:
-//! - Rows and positions are written in one transaction, on condition that all of them are as they were read. An event is
-//!   therefore folded exactly once, however often its aggregate is projected, and by however many processes.
+//! - Rows and positions are written in one transaction, on condition that all of them are as they were read. An event
+//!   is therefore folded exactly once, however often its aggregate is projected, and by however many processes.
 //! - The rows of one version of a projection never mix with those of another.
-//! - The pointer of a projection is never cached: each reader reads it, strongly consistently, for each request.
+//! - The pointer of a projection is never cached: each request or invocation that needs it reads it, strongly
+//!   consistently.
 //!
 //! In reading order:
-//! - [`keys`]: the keys of rows and positions.
+//! - [`keys`]: the keys of rows, positions, pointers and marks.
 //! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
-//! - [`pointer`]: which version of a projection is read. [`mark`]: how far a version is filled. `drop`: deletes a version.
-//! - `suspended`: the aggregates whose events cannot be folded.
-//! - `batch_get`, `transact_get`: reads of many items, and of one that is changing. `items`: the items. `table`: the
-//!   creation of the table.
+//! - [`pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes
+//!   a version.
+//! - `suspended`: the aggregates of which an event cannot be folded.
+//! - `batch_get`: reads many items. `transact_get`: reads one item that a transaction may be changing. `items`: the
+//!   items. `table`: creates the table.
 
 mod batch_get;
 mod drop;

@@ -1,4 +1,5 @@
-//! How far a version of a projection is filled. Operator commands write it; the projector and `status` read it.
+//! The mark of a version: how far a version of a projection is filled. Operator commands write and read it; the
+//! projector reads it.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use crate::items::{Item, primary_key, read, times};
 use crate::keys::{View, mark_sk, projection_pk};
 use crate::store::ViewStore;
 
-/// The mark of a version.
+/// The mark of a version: what the table contains about how far the version is filled, and whether it leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionMark {
@@ -21,14 +22,14 @@ pub struct VersionMark {
     /// When the last rebuild ended with every aggregate in the view. `None` while another rebuild is under way.
     #[serde(default, with = "times")]
     pub filled_at: Option<Timestamp>,
-    /// Until when readers got this version, if they get another one now.
+    /// When readers were last switched from this version to another one.
     #[serde(default, with = "times")]
     pub read_until: Option<Timestamp>,
-    /// From when on the projector folds events into this version before it folds them into the version that is read. Before
-    /// that, this version comes last, so that readers do not wait until it is filled.
+    /// Since when this version leads: the projector folds events into it before it folds them into the version that is
+    /// read. If `None`, this version comes last, so that readers do not wait until it is filled.
     #[serde(default, with = "times")]
     pub leads_since: Option<Timestamp>,
-    /// The progress of the rebuild that is under way: JSON text that only the rebuild reads.
+    /// The progress of the rebuild that is under way: JSON text that only operator commands read.
     #[serde(default)]
     pub progress: Option<String>,
     /// When the progress was written.
@@ -49,7 +50,8 @@ impl ViewStore {
         output.item.map(read).transpose()
     }
 
-    /// Begins a rebuild: until it ends, the version is not filled, does not lead, and is not one that readers got before.
+    /// Begins a rebuild. From now on, the version does not count as filled, as leading, or as one that readers got
+    /// before.
     ///
     /// # Errors
     ///
@@ -68,7 +70,7 @@ impl ViewStore {
         self.update_mark(view, &[("progress", progress.to_owned()), ("progressAt", now.to_string())], &[]).await
     }
 
-    /// Lets the projector fold events into this version before the version that is read.
+    /// Lets the version lead: from now on, the projector folds events into it before the version that is read.
     ///
     /// # Errors
     ///
@@ -77,7 +79,8 @@ impl ViewStore {
         self.update_mark(view, &[("leadsSince", now.to_string())], &[]).await
     }
 
-    /// Ends a rebuild. If every aggregate is in the view, the version is filled.
+    /// Ends a rebuild. `filled_at` is the time from which on the version counts as filled; `None` if the view does not
+    /// show every aggregate.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Which version of a projection is read.
+//! The pointer of a projection: the version that readers get.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,25 @@ use crate::keys::{MARK, POINTER, View, projection_pk};
 use crate::mark::{VersionMark, changes, mark_key};
 use crate::store::ViewStore;
 
-/// The version that is read.
+/// The version that readers get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// The version.
+    /// The number of the version.
     pub version: u32,
-    /// Since when.
+    /// When readers were switched to it.
     pub switched_at: Timestamp,
 }
 
 /// What the table contains about the versions of a projection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectionVersions {
-    /// Which one is read; `None` if none was ever chosen.
+    /// The version that readers get; `None` if they were never switched.
     pub pointer: Option<Pointer>,
-    /// Their marks.
+    /// The marks, by version.
     pub marks: BTreeMap<u32, VersionMark>,
 }
 
-/// What became of a switch.
+/// The result of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchOutcome {
     /// Readers get the version from now on.
@@ -87,8 +87,8 @@ impl ViewStore {
         Ok(versions)
     }
 
-    /// Lets readers use the version of `to`, if the pointer is still `before`. `from` is the version that readers get until
-    /// then: the projector folds events into it first from now on, so that readers can go back to it.
+    /// Switches readers to the version of `to`, if the pointer is still `before`. `from` is the version that readers
+    /// get until then. It leads from now on, so that readers can be switched back to it.
     ///
     /// # Errors
     ///

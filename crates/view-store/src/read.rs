@@ -1,4 +1,4 @@
-//! Positions and rows as they are now, for folding events into them.
+//! Reads positions and rows, for folding events into them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::store::ViewStore;
 pub struct StoredRow {
     /// Its contents.
     pub row: Json,
-    /// The write that stored it.
+    /// The id of the write that stored it.
     pub write_id: String,
 }
 
@@ -43,7 +43,7 @@ impl ViewStore {
         Ok(positions)
     }
 
-    /// Those of these parts of rows that exist.
+    /// The parts of rows with these keys, without those that do not exist.
     ///
     /// # Errors
     ///

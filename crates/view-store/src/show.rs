@@ -1,4 +1,4 @@
-//! Rows for readers.
+//! Reads rows for readers.
 
 use std::collections::BTreeMap;
 
@@ -41,11 +41,11 @@ impl ViewStore {
         Ok(shown(items)?.pop())
     }
 
-    /// The row with this key, if it exists, with each event of the aggregate that its position already shows.
+    /// The row with this key, if it exists. It shows each event of the aggregate up to a position that was read before.
     ///
-    /// The items of a transaction become visible one after the other: a read that follows a read of the new position may
-    /// still return the old row. So the part that the aggregate changes is read in a transaction, which fails as long as
-    /// another one is changing the part.
+    /// The items of a transaction become visible one after the other. After a read of the new position, a read of the
+    /// row may still return the old row. So the part that the aggregate changes is read in a transaction, which fails
+    /// as long as another transaction is changing the part.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl ViewStore {
     ) -> Result<(Vec<ShownRow>, bool), StoreError> {
         let slices = (0..shards).map(|shard| self.list_shard(view.rows_pk(shard), prefix, after, limit + 1));
         let slices = try_join_all(slices).await?;
-        // After the end of a slice that has more rows, a part of a row may be missing.
+        // After the last row of a slice that has more rows, a part of a row may be missing.
         let ends =
             slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());
         let horizon = ends.min();

@@ -1,4 +1,4 @@
-//! The store itself.
+//! The [`ViewStore`] and its client.
 
 use aws_sdk_dynamodb::Client;
 use aws_types::SdkConfig;
@@ -11,7 +11,7 @@ pub struct ViewStore {
 }
 
 impl ViewStore {
-    /// The views in this table, at the endpoint that `aws` names.
+    /// The views in this table, at the endpoint of `aws`.
     pub fn new(aws: &SdkConfig, table_name: impl Into<String>) -> Self {
         Self { client: daybook_event_store::dynamodb_client(aws), table_name: table_name.into() }
     }

@@ -1,4 +1,4 @@
-//! The aggregates that are suspended in a view, because an event of them cannot be folded.
+//! The aggregates that are suspended in a view, because their next event cannot be folded.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use daybook_event_store::StoreError;
@@ -45,8 +45,8 @@ impl ViewStore {
         Ok(found)
     }
 
-    /// Ends the suspension of an aggregate. Returns whether it was suspended. Its events are folded once it is projected
-    /// again.
+    /// Ends the suspension of an aggregate. Returns whether the aggregate was suspended. Its events are folded when it
+    /// is projected again.
     ///
     /// # Errors
     ///

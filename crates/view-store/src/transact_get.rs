@@ -1,4 +1,4 @@
-//! A read of one item that waits for the transaction that is changing it.
+//! Reads one item, after waiting for a transaction that is changing it.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::store::ViewStore;
 /// Maximum calls for an item, each of which may meet another transaction that is changing it.
 const MAX_CALLS: u32 = 10;
 
-/// Maximum of the first pause before another call. It doubles with each further call, up to 16 times.
+/// Maximum length of the first pause before another call. It doubles with each further call, up to 16 times the length.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 impl ViewStore {
-    /// The item with this key, if it exists, when no transaction is changing it.
+    /// The item with this key, if it exists. Waits until no transaction is changing it, for up to [`MAX_CALLS`] calls.
     pub(crate) async fn transact_get(&self, key: Item) -> Result<Option<Item>, StoreError> {
         const DOING: &str = "read a row that is changing";
         let get = Get::builder().table_name(&self.table_name).set_key(Some(key)).build();

@@ -17,28 +17,29 @@ use crate::items::{Item, Position, PositionItem, RowItem, primary_key};
 use crate::keys::{POSITION, RowKey, View};
 use crate::store::ViewStore;
 
-/// Time limit of the call. DynamoDB responds in milliseconds; whether a call was applied shows in the positions.
+/// Time limit of the call. DynamoDB responds in milliseconds. After a time-out, the positions show whether the call was
+/// applied.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The attribute that changes with each write of a row.
+/// The attribute of a part of a row that changes with each write of the part.
 const WRITE_ID: &str = "writeId";
 
-/// The attribute of a position that grows with each write.
+/// The attribute of a position that contains the number of the last folded event. Each fold of an event raises it.
 const SEQ_NUM: &str = "seqNum";
 
-/// What the events of some aggregates change.
+/// The rows and positions that the events of some aggregates change.
 #[derive(Clone, Debug, Default)]
 pub struct ViewWrite {
     /// The aggregates whose events are folded.
     pub positions: BTreeMap<AggregateKey, PositionWrite>,
-    /// The rows that they change.
+    /// The parts of rows that these events change.
     pub rows: BTreeMap<RowKey, RowWrite>,
 }
 
 /// The change of a position.
 #[derive(Clone, Debug)]
 pub struct PositionWrite {
-    /// The number of the last event that was folded before; `None` without a position.
+    /// The number of the last event that was folded before; `None` if there was no position.
     pub before: Option<u64>,
     /// The new position.
     pub after: Position,
@@ -47,27 +48,27 @@ pub struct PositionWrite {
 /// The change of a part of a row.
 #[derive(Clone, Debug)]
 pub struct RowWrite {
-    /// The write that stored it; `None` if it did not exist.
+    /// The id of the write that stored the part; `None` if the part did not exist.
     pub before: Option<String>,
-    /// Its new contents; `None` if it does not exist any more.
+    /// The new contents of the part; `None` if it does not exist after the write.
     pub after: Option<Json>,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// Everything was written.
     Written,
     /// A row or a position has changed since it was read, or is being changed. Nothing was written.
     Conflict,
-    /// Unknown, for example because the response was lost. The positions show it.
+    /// Unknown, for example because the response was lost. The positions show whether everything was written.
     Unknown,
 }
 
 /// A write that DynamoDB would reject because of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteTooLarge {
-    /// It has too many rows and positions.
+    /// There are too many rows and positions.
     #[error("it changes {items} rows and positions, a transaction holds {MAX_TRANSACTION_ITEMS}")]
     Items {
         /// Their number.
@@ -79,7 +80,7 @@ pub enum WriteTooLarge {
         /// Its size.
         bytes: usize,
     },
-    /// All of them are too large together.
+    /// The rows and positions are too large together.
     #[error("the rows and positions would take {bytes} bytes, a transaction holds {MAX_TRANSACTION}")]
     Transaction {
         /// Their size.
@@ -90,16 +91,16 @@ pub enum WriteTooLarge {
 /// An error of [`ViewStore::write`].
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// It is too large.
+    /// The write is too large.
     #[error(transparent)]
     TooLarge(#[from] WriteTooLarge),
-    /// DynamoDB rejects it.
+    /// DynamoDB rejects the write.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl ViewStore {
-    /// Writes rows and positions, all or nothing, if all of them are as they were read.
+    /// Writes rows and positions, all or nothing, if none of them has changed since it was read.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Several versions of a projection: the version that is read shows nothing that a version to which readers may be switched
-//! does not show.
+//! Several versions of a projection: the version that is read shows an event only after all versions to which readers
+//! may be switched show it.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
