@@ -1,6 +1,6 @@
 //! Lambda 4: folds the events of aggregates into the rows of views.
 //!
-//! A message of its queue only says that aggregates have new events. The events are read from the table, after the
+//! A message of its queue contains no event, only which aggregates have events up to which number. The events are read from the table, after the
 //! position of each aggregate in each projection. Late, repeated, reordered and needless messages therefore do no harm.
 //!
 //! Invariants:
@@ -24,6 +24,6 @@ pub mod target;
 mod versions;
 
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
-pub use project::{ProjectError, Projected, Projecting, Suspended};
+pub use project::{Extent, ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;
 pub use target::{EventTarget, TargetError, TargetEvent};
