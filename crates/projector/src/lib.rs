@@ -1,7 +1,8 @@
 //! Lambda 4: folds the events of aggregates into the rows of views.
 //!
-//! A message of its queue contains no event, only which aggregates have events up to which number. The events are read from the table, after the
-//! position of each aggregate in each projection. Late, repeated, reordered and needless messages therefore do no harm.
+//! A message of its queue contains no event, only which aggregates have events up to which number. The events are read from
+//! the table, after the position of each aggregate in each projection. Late, repeated, reordered and needless messages
+//! therefore do no harm.
 //!
 //! Invariants:
 //! - An event is folded into a view exactly once: the rows and the position are written in one transaction.
