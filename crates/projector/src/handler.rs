@@ -89,10 +89,14 @@ impl Projector {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         let mut failed = BTreeSet::new();
         let mut messages: BTreeMap<AggregateKey, Vec<String>> = BTreeMap::new();
+        let mut changed: BTreeMap<AggregateKey, u64> = BTreeMap::new();
         for QueueRecord { message_id, body } in batch.records {
             match serde_json::from_str::<ChangedAggregates>(&body) {
-                Ok(changed) => {
-                    changed.keys().for_each(|key| messages.entry(key).or_default().push(message_id.clone()));
+                Ok(of_message) => {
+                    for (key, last) in of_message.with_last_events() {
+                        changed.entry(key.clone()).and_modify(|known| *known = last.max(*known)).or_insert(last);
+                        messages.entry(key).or_default().push(message_id.clone());
+                    }
                 }
                 Err(error) => {
                     tracing::error!(message_id, %error, "the message cannot be read");
@@ -100,8 +104,7 @@ impl Projector {
                 }
             }
         }
-        let (unprojected, unhandled) =
-            join(self.unfinished(messages.keys(), cutoff), self.unhandled(messages.keys(), cutoff)).await;
+        let (unprojected, unhandled) = join(self.unfinished(&changed, cutoff), self.unhandled(&changed, cutoff)).await;
         for key in unprojected.union(&unhandled) {
             failed.extend(messages[key].iter().cloned());
         }
@@ -109,40 +112,39 @@ impl Projector {
         QueueResponse { batch_item_failures: failed.into_iter().map(failure).collect() }
     }
 
-    /// Projects the aggregates. Returns those whose events could not all be folded into all views.
-    async fn unfinished(
-        &self,
-        aggregates: impl Iterator<Item = &AggregateKey>,
-        cutoff: Instant,
-    ) -> BTreeSet<AggregateKey> {
-        let aggregates: BTreeSet<_> = aggregates.cloned().collect();
+    /// Projects the aggregates, which have events up to these numbers. Returns those whose events could not all be folded
+    /// into all views.
+    async fn unfinished(&self, changed: &BTreeMap<AggregateKey, u64>, cutoff: Instant) -> BTreeSet<AggregateKey> {
         let (events, views) = (&self.events, &self.views);
         let project = self.projections.names().map(|name| {
             let projecting = VersionsProjecting { projections: &self.projections, name, events, views, cutoff };
-            projecting.unfinished(&aggregates)
+            projecting.unfinished(changed)
         });
         join_all(project).await.into_iter().flatten().collect()
     }
 
     /// Hands the events of the aggregates to the targets. Returns the aggregates of which a target does not have all
     /// events yet.
-    async fn unhandled(
-        &self,
-        aggregates: impl Iterator<Item = &AggregateKey>,
-        cutoff: Instant,
-    ) -> BTreeSet<AggregateKey> {
-        let of_type = |key: &AggregateKey| {
-            let key = key.clone();
+    async fn unhandled(&self, changed: &BTreeMap<AggregateKey, u64>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+        let of_aggregate = |(key, last): (&AggregateKey, &u64)| {
+            let (key, last) = (key.clone(), *last);
             let targets = self.targets.iter().filter(|target| target.aggregate_type() == key.aggregate_type);
-            targets.map(|target| self.hand_over(target.as_ref(), key.clone(), cutoff)).collect::<Vec<_>>()
+            targets.map(|target| self.hand_over(target.as_ref(), key.clone(), last, cutoff)).collect::<Vec<_>>()
         };
-        let runs: Vec<_> = aggregates.flat_map(of_type).collect();
+        let runs: Vec<_> = changed.iter().flat_map(of_aggregate).collect();
         stream::iter(runs).buffer_unordered(CONCURRENCY).filter_map(std::future::ready).collect().await
     }
 
-    /// Hands the events of an aggregate to a target. Returns the aggregate if the target does not have all events yet.
-    async fn hand_over(&self, target: &dyn TargetRunner, key: AggregateKey, cutoff: Instant) -> Option<AggregateKey> {
-        match target.run(&self.events, &key, cutoff).await {
+    /// Hands the events of an aggregate to a target, up to at least number `last`. Returns the aggregate if the target does
+    /// not have all events yet.
+    async fn hand_over(
+        &self,
+        target: &dyn TargetRunner,
+        key: AggregateKey,
+        last: u64,
+        cutoff: Instant,
+    ) -> Option<AggregateKey> {
+        match target.run(&self.events, &key, last, cutoff).await {
             Ok(handed_over) => {
                 counter!("EventsHandedOver").increment(handed_over.events);
                 (!handed_over.finished).then_some(key)

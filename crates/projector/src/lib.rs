@@ -1,8 +1,9 @@
 //! Lambda 4: folds the events of aggregates into the rows of views.
 //!
-//! A message of its queue contains only the keys of aggregates that have new events. The projector reads the events
-//! from the table: for each aggregate and each projection, those after the stored position. Late, repeated, reordered
-//! and needless messages therefore do no harm. To *project* an aggregate is to fold these events into the views.
+//! A message of its queue contains no events, only the keys of aggregates that have new events and the numbers of their
+//! last events. The projector reads the events from the table: for each aggregate and each projection, those after the
+//! stored position. Late, repeated, reordered and needless messages therefore do no harm. To *project* an aggregate is to
+//! fold these events into the views.
 //!
 //! Invariants:
 //! - An event is folded into a view exactly once, because the rows and the position are written in one transaction.
@@ -26,6 +27,6 @@ pub mod target;
 mod versions;
 
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
-pub use project::{ProjectError, Projected, Projecting, Suspended};
+pub use project::{Extent, ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;
 pub use target::{EventTarget, TargetError, TargetEvent};

@@ -37,6 +37,22 @@ pub struct Suspended {
     pub reason: String,
 }
 
+/// The events of an aggregate that are to be folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Events up to this number exist. Those that are not visible yet are waited for.
+    pub known: u64,
+    /// No event after this number is folded.
+    pub through: u64,
+}
+
+impl Default for Extent {
+    /// All events that are visible.
+    fn default() -> Self {
+        Self { known: 0, through: u64::MAX }
+    }
+}
+
 /// The result of projecting some aggregates.
 #[derive(Debug, Default)]
 pub struct Projected {
@@ -81,17 +97,17 @@ impl Projecting<'_> {
     ///
     /// See [`ProjectError`].
     pub async fn project(self, aggregates: BTreeSet<AggregateKey>, cutoff: Instant) -> Result<Projected, ProjectError> {
-        self.project_through(aggregates.into_iter().map(|key| (key, u64::MAX)).collect(), cutoff).await
+        self.project_extents(aggregates.into_iter().map(|key| (key, Extent::default())).collect(), cutoff).await
     }
 
-    /// Folds the same events as [`project`](Self::project), but for each aggregate only up to the given number.
+    /// Folds the same events as [`project`](Self::project), but for each aggregate only those of its extent.
     ///
     /// # Errors
     ///
     /// See [`ProjectError`].
-    pub async fn project_through(
+    pub async fn project_extents(
         self,
-        aggregates: BTreeMap<AggregateKey, u64>,
+        aggregates: BTreeMap<AggregateKey, Extent>,
         cutoff: Instant,
     ) -> Result<Projected, ProjectError> {
         let view = View::new(self.model.name(), self.model.version());
@@ -111,7 +127,7 @@ impl Projecting<'_> {
         &self,
         view: &View,
         mut pending: BTreeSet<AggregateKey>,
-        through: &BTreeMap<AggregateKey, u64>,
+        extents: &BTreeMap<AggregateKey, Extent>,
         cutoff: Instant,
         projected: &mut Projected,
     ) -> Result<BTreeSet<AggregateKey>, ProjectError> {
@@ -119,7 +135,7 @@ impl Projecting<'_> {
         let mut cannot_fold: BTreeMap<AggregateKey, (u64, String)> = BTreeMap::new();
         let mut newer = BTreeSet::new();
         while !pending.is_empty() && Instant::now() < cutoff {
-            let mut unfolded = self.unfolded(view, &pending, through, projected).await?;
+            let mut unfolded = self.unfolded(view, &pending, extents, projected).await?;
             for aggregate in &mut unfolded {
                 let found = cannot_fold.get(&aggregate.key).cloned();
                 aggregate.cannot_fold = found.into_iter().chain(aggregate.cannot_fold.take()).min();
@@ -189,7 +205,7 @@ impl Projecting<'_> {
         &self,
         view: &View,
         aggregates: &BTreeSet<AggregateKey>,
-        through: &BTreeMap<AggregateKey, u64>,
+        extents: &BTreeMap<AggregateKey, Extent>,
         projected: &mut Projected,
     ) -> Result<Vec<Unfolded>, StoreError> {
         let mut positions = self.views.positions(view, aggregates).await?;
@@ -215,22 +231,22 @@ impl Projecting<'_> {
             }
         }
         let unfolded = stream::iter(to_read).map(async |(key, before, state)| {
-            let last = through.get(&key).copied().unwrap_or(u64::MAX);
-            if before.unwrap_or_default() >= last {
+            let Extent { known, through } = extents.get(&key).copied().unwrap_or_default();
+            if before.unwrap_or_default() >= through {
                 return Ok(Unfolded { key, before, state, events: Vec::new(), cannot_fold: None, more: false });
             }
             let mut page = self.events.events(&key, before.unwrap_or_default(), MAX_EVENTS).await?;
-            let has_later = page.items.last().is_some_and(|event| event.seq_num >= last);
-            page.items.retain(|event| event.seq_num <= last);
+            let has_later = page.items.last().is_some_and(|event| event.seq_num >= through);
+            page.items.retain(|event| event.seq_num <= through);
             let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
-            let first = unreadable.filter(|(seq_num, _)| *seq_num <= last).min_by_key(|(seq_num, _)| *seq_num);
+            let first = unreadable.filter(|(seq_num, _)| *seq_num <= through).min_by_key(|(seq_num, _)| *seq_num);
             let cannot_fold = first.map(|(seq_num, row)| (seq_num, format!("row {row}: {}", row.reason)));
-            let more = page.more && !has_later;
+            // During an append, a query may return the second event without the first, or none of them. The page is then
+            // empty although more events follow.
+            let more = !has_later && (page.more || page.cursor < known.min(through));
             Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more })
         });
         let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
-        // During an append of several events, a query may return the second without the first. The page is then empty,
-        // and more events follow.
         let has_news =
             |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
         Ok(unfolded.into_iter().filter(has_news).collect())

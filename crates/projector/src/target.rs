@@ -57,11 +57,12 @@ pub(crate) trait TargetRunner: Send + Sync {
 
     fn aggregate_type(&self) -> &'static str;
 
-    /// Hands over the events that the target does not have, in the time until `cutoff`.
+    /// Hands over the events that the target does not have, up to at least number `last`, in the time until `cutoff`.
     fn run<'a>(
         &'a self,
         events: &'a EventStore,
         key: &'a AggregateKey,
+        last: u64,
         cutoff: Instant,
     ) -> BoxFuture<'a, Result<HandedOver, TargetError>>;
 }
@@ -90,6 +91,7 @@ impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
         &self,
         store: &EventStore,
         key: &AggregateKey,
+        last: u64,
         cutoff: Instant,
     ) -> Result<HandedOver, TargetError> {
         let mut handed_over = HandedOver::default();
@@ -120,10 +122,10 @@ impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
             if let Some((seq_num, row)) = unreadable {
                 return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
             }
-            // During an append, a query may return the second event without the first. The page is then empty, and more
-            // events follow.
+            // During an append, a query may return the second event without the first, or none of them. The page is then
+            // empty although more events follow.
             if page.items.is_empty() || !page.more {
-                handed_over.finished = !page.more;
+                handed_over.finished = !page.more && position >= last;
                 return Ok(handed_over);
             }
         }
@@ -144,8 +146,9 @@ impl<A: Aggregate, T: EventTarget<A>> TargetRunner for TargetOf<A, T> {
         &'a self,
         events: &'a EventStore,
         key: &'a AggregateKey,
+        last: u64,
         cutoff: Instant,
     ) -> BoxFuture<'a, Result<HandedOver, TargetError>> {
-        self.hand_over(events, key, cutoff).boxed()
+        self.hand_over(events, key, last, cutoff).boxed()
     }
 }

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use metrics::counter;
 use tokio::time::Instant;
 
-use crate::project::{Projected, Projecting};
+use crate::project::{Extent, Projected, Projecting};
 
 /// The versions of one projection, the store of their events and the store of their views.
 #[derive(Clone, Copy)]
@@ -37,13 +37,13 @@ struct Order<'a> {
 }
 
 impl<'a> VersionsProjecting<'a> {
-    /// Projects the aggregates whose types the projection follows. Returns those whose events could not all be folded
-    /// into all versions.
-    pub(crate) async fn unfinished(self, aggregates: &BTreeSet<AggregateKey>) -> BTreeSet<AggregateKey> {
+    /// Projects the aggregates whose types the projection follows, each with the number of its last known event. Returns
+    /// those whose events could not all be folded into all versions.
+    pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, u64>) -> BTreeSet<AggregateKey> {
         let versions = self.projections.versions(self.name);
-        let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, u64> {
-            let followed = aggregates.iter().filter(|key| model.follows().contains(&key.aggregate_type.as_str()));
-            followed.map(|key| (key.clone(), u64::MAX)).collect()
+        let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, Extent> {
+            let followed = changed.iter().filter(|(key, _)| model.follows().contains(&key.aggregate_type.as_str()));
+            followed.map(|(key, &known)| (key.clone(), Extent { known, ..Extent::default() })).collect()
         };
         if versions.iter().all(|model| followed(*model).is_empty()) {
             return BTreeSet::new();
@@ -57,17 +57,17 @@ impl<'a> VersionsProjecting<'a> {
             }
         };
         let mut unfinished = BTreeSet::new();
-        let mut through = followed(read);
+        let mut to_read = followed(read);
         for led in join_all(leading.iter().map(|model| self.project(*model, followed(*model)))).await {
             // Events that a leading version does not show yet must wait. Events that are appended in the meantime have
             // messages of their own.
-            through.retain(|key, _| !led.unfinished.contains(key));
+            to_read.retain(|key, _| !led.unfinished.contains(key));
             for (key, reached) in led.reached {
-                through.entry(key).and_modify(|last| *last = reached.min(*last));
+                to_read.entry(key).and_modify(|extent| extent.through = reached.min(extent.through));
             }
             unfinished.extend(led.unfinished);
         }
-        unfinished.extend(self.project(read, through).await.unfinished);
+        unfinished.extend(self.project(read, to_read).await.unfinished);
         let filled = join_all(filling.iter().map(|model| self.project(*model, followed(*model)))).await;
         unfinished.extend(filled.into_iter().flat_map(|projected| projected.unfinished));
         unfinished
@@ -93,13 +93,13 @@ impl<'a> VersionsProjecting<'a> {
     }
 
     /// Projects the aggregates into one version, and reports the result as metrics and log lines.
-    async fn project(&self, model: &dyn ProjectionModel, aggregates: BTreeMap<AggregateKey, u64>) -> Projected {
+    async fn project(&self, model: &dyn ProjectionModel, aggregates: BTreeMap<AggregateKey, Extent>) -> Projected {
         if aggregates.is_empty() {
             return Projected::default();
         }
         let (projection, version) = (model.name(), model.version());
         let projecting = Projecting { model, events: self.events, views: self.views };
-        match projecting.project_through(aggregates.clone(), self.cutoff).await {
+        match projecting.project_extents(aggregates.clone(), self.cutoff).await {
             Ok(projected) => {
                 counter!("EventsProjected").increment(projected.events);
                 counter!("ProjectionRetries").increment(projected.retries);

@@ -31,7 +31,7 @@ impl BatchRows {
                         this.rows.push(item);
                     }
                 }
-                Content::Moved(_) | Content::SomethingElse => this.others += 1,
+                Content::Moved(..) | Content::SomethingElse => this.others += 1,
                 Content::Unreadable(unreadable) => this.unreadable.push(unreadable.reason),
             }
         }

@@ -7,6 +7,7 @@ use daybook_table::{AggregateKey, ChangedAggregates};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
+use crate::message::Moved;
 use crate::record::Coordinates;
 use crate::settings::RetryPolicy;
 
@@ -34,7 +35,7 @@ pub(crate) struct Rung {
 
 impl Doorbell {
     /// Sends the aggregates to the queue. Tries again until `cutoff`.
-    pub(crate) async fn ring(&self, moved: BTreeMap<AggregateKey, Vec<Coordinates>>, cutoff: Instant) -> Rung {
+    pub(crate) async fn ring(&self, moved: BTreeMap<AggregateKey, Moved>, cutoff: Instant) -> Rung {
         let moved: Vec<_> = moved.into_iter().collect();
         let sent = join_all(moved.chunks(MAX_AGGREGATES).map(|chunk| self.send(chunk, cutoff))).await;
         let mut rung = Rung::default();
@@ -42,14 +43,14 @@ impl Doorbell {
             if sent {
                 rung.aggregates += chunk.len();
             } else {
-                rung.unsettled.extend(chunk.iter().flat_map(|(_, records)| records.clone()));
+                rung.unsettled.extend(chunk.iter().flat_map(|(_, moved)| moved.records.clone()));
             }
         }
         rung
     }
 
-    async fn send(&self, chunk: &[(AggregateKey, Vec<Coordinates>)], cutoff: Instant) -> bool {
-        let changed: ChangedAggregates = chunk.iter().map(|(key, _)| key.clone()).collect();
+    async fn send(&self, chunk: &[(AggregateKey, Moved)], cutoff: Instant) -> bool {
+        let changed: ChangedAggregates = chunk.iter().map(|(key, moved)| (key.clone(), moved.last)).collect();
         let body = serde_json::to_string(&changed).expect("texts have a JSON form");
         let mut attempts = 1;
         while Instant::now() < cutoff {

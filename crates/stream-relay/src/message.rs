@@ -73,20 +73,33 @@ impl fmt::Display for EntryError {
 pub(crate) struct Gathered {
     /// The messages, each once, in the order in which they came.
     pub(crate) messages: Vec<PendingMessage>,
-    /// The aggregates with new events, each with the records that say so.
-    pub(crate) moved: BTreeMap<AggregateKey, Vec<Coordinates>>,
+    /// The aggregates with new events.
+    pub(crate) moved: BTreeMap<AggregateKey, Moved>,
+}
+
+/// An aggregate with new events.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// The number of the last of them.
+    pub(crate) last: u64,
+    /// The records that say so.
+    pub(crate) records: Vec<Coordinates>,
 }
 
 /// Reads the records.
 pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Gathered {
-    let mut moved: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut moved: BTreeMap<AggregateKey, Moved> = BTreeMap::new();
     let mut messages: Vec<PendingMessage> = Vec::new();
     let mut known: HashMap<[String; 3], usize> = HashMap::new();
     for raw in records {
         let (coordinates, content) = record::read(&raw);
         match content {
             Content::SomethingElse => {}
-            Content::Moved(aggregate) => moved.entry(aggregate).or_default().push(coordinates),
+            Content::Moved(aggregate, last) => {
+                let moved = moved.entry(aggregate).or_default();
+                moved.last = moved.last.max(last);
+                moved.records.push(coordinates);
+            }
             Content::Unreadable(Unreadable { pk, reason }) => {
                 let error = EntryError::new("UnreadableRecord", reason);
                 messages.push(PendingMessage::new(Body::Record { raw, pk }, vec![coordinates], Some(error)));

@@ -31,8 +31,8 @@ pub(crate) struct Coordinates {
 pub(crate) enum Content {
     /// A new outbox row.
     Outbox(Box<OutboxRow>),
-    /// New events of an aggregate: its metadata moved.
-    Moved(AggregateKey),
+    /// New events of an aggregate, up to this number: its metadata moved.
+    Moved(AggregateKey, u64),
     /// Another item, or a row that was changed or deleted, for example by its TTL.
     SomethingElse,
     /// A record that cannot be read and may be a new outbox row.
@@ -66,7 +66,8 @@ pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
     };
     let coordinates = coordinates(&record);
     let content = if let Some(aggregate) = moved_aggregate(&record) {
-        Content::Moved(aggregate)
+        let last = record["dynamodb"]["NewImage"][attributes::CURRENT_SEQ_NUM]["N"].as_str();
+        Content::Moved(aggregate, last.and_then(|last| last.parse().ok()).unwrap_or_default())
     } else if is_something_else(&record) {
         Content::SomethingElse
     } else {
@@ -207,8 +208,13 @@ mod tests {
         for name in ["INSERT", "MODIFY"] {
             let mut record = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
             record["eventName"] = json!(name);
-            let Content::Moved(aggregate) = read(&record).1 else { panic!("{record}") };
-            assert_eq!(aggregate.to_string(), "todo/1");
+            let moved = |record: &Value| match read(record).1 {
+                Content::Moved(aggregate, last) => (aggregate.to_string(), last),
+                other => panic!("{other:?} of {record}"),
+            };
+            assert_eq!(moved(&record), ("todo/1".to_owned(), 0));
+            record["dynamodb"]["NewImage"]["currentSeqNum"] = json!({"N": "7"});
+            assert_eq!(moved(&record), ("todo/1".to_owned(), 7));
         }
         let mut deleted = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
         deleted["eventName"] = json!("REMOVE");

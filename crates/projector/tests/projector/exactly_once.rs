@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::slice;
 
-use daybook_projector::Projecting;
+use daybook_projector::{Extent, Projecting};
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
 use fastrand::Rng;
@@ -164,4 +164,25 @@ async fn second_event_of_an_append_that_is_visible_before_the_first_is_not_folde
     let projected = setup.project("account-balances", slice::from_ref(&key)).await;
     assert_eq!((projected.unfinished.len(), projected.events), (0, 2));
     assert_eq!(setup.rows("account-balances").await["total"], json!({"accounts": 1, "balance": 12}));
+}
+
+#[tokio::test]
+async fn message_that_arrives_before_the_rows_of_its_append_waits_for_them() {
+    let setup = Setup::new(projections::projections().unwrap()).await;
+    let key = setup.account("1", &[]).await;
+    setup.project("account-balances", slice::from_ref(&key)).await;
+    setup.transactions(&key, &[5]).await;
+    let event = setup.table.row(&key, "EVENT#000000000002").await.unwrap();
+    setup.table.delete(&key, "EVENT#000000000002").await;
+    let (events, views) = (setup.table.store(), setup.views());
+    let project = async |known| {
+        let projecting = Projecting { model: setup.model("account-balances"), events: &events, views: &views };
+        let extent = Extent { known, ..Extent::default() };
+        projecting.project_extents([(key.clone(), extent)].into(), soon()).await.unwrap()
+    };
+    assert_eq!(project(1).await.unfinished.len(), 0);
+    assert_eq!(project(2).await.unfinished.len(), 1);
+    setup.table.put(event).await;
+    let projected = project(2).await;
+    assert_eq!((projected.unfinished.len(), projected.events), (0, 1));
 }

@@ -72,7 +72,13 @@ fn projector(setup: &Setup, ledger: &Ledger) -> Projector {
 }
 
 fn batch(keys: &[AggregateKey]) -> QueueBatch {
-    let message = |key: &AggregateKey| json!({"messageId": key.id, "body": json!({"changed": [["account", key.id]]}).to_string()});
+    batch_of_events(keys, 0)
+}
+
+/// The messages that these aggregates have events up to number `last`.
+fn batch_of_events(keys: &[AggregateKey], last: u64) -> QueueBatch {
+    let body = |key: &AggregateKey| json!({"changed": [["account", key.id, last]]}).to_string();
+    let message = |key: &AggregateKey| json!({"messageId": key.id, "body": body(key)});
     let records: Vec<_> = keys.iter().map(message).collect();
     serde_json::from_value(json!({ "Records": records })).unwrap()
 }
@@ -113,8 +119,10 @@ async fn target_waits_for_an_event_that_is_not_visible_yet() {
     let response = projector.handle(batch(std::slice::from_ref(&key)), soon()).await;
     assert_eq!((response.batch_item_failures.len(), ledger.stored("a").position), (1, 2));
     setup.table.put(hidden).await;
-    let response = projector.handle(batch(std::slice::from_ref(&key)), soon()).await;
+    let response = projector.handle(batch_of_events(std::slice::from_ref(&key), 4), soon()).await;
     assert_eq!((response.batch_item_failures.len(), ledger.stored("a").amounts), (0, vec![1, 2, 3]));
+    let response = projector.handle(batch_of_events(std::slice::from_ref(&key), 5), soon()).await;
+    assert_eq!(response.batch_item_failures.len(), 1);
 }
 
 #[tokio::test]

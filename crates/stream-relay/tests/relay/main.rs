@@ -384,7 +384,7 @@ async fn change_of_an_aggregate_is_unsettled_until_the_queue_accepts_it() {
     setup.fail(json!({}));
     assert_eq!(setup.checkpoint(&records[1..]).await, None);
     let queued: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
-    assert_eq!(queued, [r#"{"changed":[["todo","a"],["todo","b"]]}"#]);
+    assert_eq!(queued, [r#"{"changed":[["todo","a",7],["todo","b",7]]}"#]);
 }
 
 #[tokio::test]
