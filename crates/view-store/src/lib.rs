@@ -12,7 +12,7 @@
 //! - [`keys`]: the keys of rows, positions, pointers and marks.
 //! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
-//! - [`pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes
+//! - [`mod@pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes
 //!   a version.
 //! - `suspended`: the aggregates of which an event cannot be folded.
 //! - `batch_get`: reads many items. `transact_get`: reads one item that a transaction may be changing. `items`: the
