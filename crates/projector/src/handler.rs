@@ -14,6 +14,7 @@ use metrics::{Unit, counter, describe_counter};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::failures::FailureCounter;
 use crate::target::{EventTarget, TargetOf, TargetRunner};
 use crate::versions::VersionsProjecting;
 
@@ -29,6 +30,7 @@ pub struct Projector {
     events: EventStore,
     views: ViewStore,
     targets: Vec<Box<dyn TargetRunner>>,
+    failures: FailureCounter,
 }
 
 /// A batch of messages, as SQS passes it to a function.
@@ -68,18 +70,24 @@ pub struct QueueFailure {
 impl Projector {
     /// A projector of these projections, which reads from this event store and writes to this view store.
     pub fn new(projections: Projections, events: EventStore, views: ViewStore) -> Self {
-        for name in ["EventsProjected", "ProjectionRetries", "ProjectionsSuspended", "ProjectionsFailed"] {
+        for name in ["EventsProjected", "ProjectionRetries"] {
             describe_counter!(name, Unit::Count, "");
         }
-        Self { projections, events, views, targets: Vec::new() }
+        FailureCounter::describe();
+        Self { projections, events, views, targets: Vec::new(), failures: FailureCounter::default() }
+    }
+
+    /// Also counts failures under this version of the function, by which a deployment is rolled back.
+    #[must_use]
+    pub fn with_function_version(mut self, version: Option<String>) -> Self {
+        self.failures = FailureCounter::of_version(version);
+        self
     }
 
     /// Adds a target, which gets the events of the aggregates of type `A`. The log contains the name.
     #[must_use]
     pub fn with_target<A: Aggregate>(mut self, name: &'static str, target: impl EventTarget<A>) -> Self {
-        for name in ["EventsHandedOver", "TargetsFailed"] {
-            describe_counter!(name, Unit::Count, "");
-        }
+        describe_counter!("EventsHandedOver", Unit::Count, "");
         self.targets.push(Box::new(TargetOf::new(name, target)));
         self
     }
@@ -99,6 +107,7 @@ impl Projector {
                     }
                 }
                 Err(error) => {
+                    self.failures.count_of_version();
                     tracing::error!(message_id, %error, "the message cannot be read");
                     failed.insert(message_id);
                 }
@@ -115,9 +124,10 @@ impl Projector {
     /// Projects the aggregates, which have events up to these numbers. Returns those whose events could not all be folded
     /// into all views.
     async fn unfinished(&self, changed: &BTreeMap<AggregateKey, u64>, cutoff: Instant) -> BTreeSet<AggregateKey> {
-        let (events, views) = (&self.events, &self.views);
+        let (events, views, failures) = (&self.events, &self.views, &self.failures);
         let project = self.projections.names().map(|name| {
-            let projecting = VersionsProjecting { projections: &self.projections, name, events, views, cutoff };
+            let projecting =
+                VersionsProjecting { projections: &self.projections, name, events, views, failures, cutoff };
             projecting.unfinished(changed)
         });
         join_all(project).await.into_iter().flatten().collect()
@@ -150,7 +160,7 @@ impl Projector {
                 (!handed_over.finished).then_some(key)
             }
             Err(error) => {
-                counter!("TargetsFailed").increment(1);
+                self.failures.target_failed();
                 tracing::error!(aggregate = %key, target = target.name(), %error, "the target failed");
                 Some(key)
             }

@@ -15,9 +15,10 @@
 //! - [`handler`]: one invocation. `versions`: the order of a projection's versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `plan`: selects the events that fit into one transaction. `fold`: applies their changes to the rows.
-//! - [`target`]: targets besides the views table, such as an SQL database.
+//! - [`target`]: targets besides the views table, such as an SQL database. `failures`: the metrics of failures.
 //! - [`settings`]: the environment variables.
 
+mod failures;
 mod fold;
 pub mod handler;
 mod plan;

@@ -17,6 +17,7 @@ use futures_util::future::join_all;
 use metrics::counter;
 use tokio::time::Instant;
 
+use crate::failures::FailureCounter;
 use crate::project::{Extent, Projected, Projecting};
 
 /// The versions of one projection, the store of their events and the store of their views.
@@ -26,6 +27,7 @@ pub(crate) struct VersionsProjecting<'a> {
     pub(crate) name: &'static str,
     pub(crate) events: &'a EventStore,
     pub(crate) views: &'a ViewStore,
+    pub(crate) failures: &'a FailureCounter,
     pub(crate) cutoff: Instant,
 }
 
@@ -51,7 +53,7 @@ impl<'a> VersionsProjecting<'a> {
         let Order { leading, read, filling } = match self.order(&versions).await {
             Ok(order) => order,
             Err(error) => {
-                counter!("ProjectionsFailed").increment(1);
+                self.failures.projection_failed();
                 tracing::error!(projection = self.name, error = with_causes(&error), "the projection failed");
                 return versions.iter().flat_map(|model| followed(*model).into_keys()).collect();
             }
@@ -104,14 +106,14 @@ impl<'a> VersionsProjecting<'a> {
                 counter!("EventsProjected").increment(projected.events);
                 counter!("ProjectionRetries").increment(projected.retries);
                 for suspended in &projected.suspended {
-                    counter!("ProjectionsSuspended").increment(1);
+                    self.failures.aggregate_suspended();
                     let (aggregate, reason) = (&suspended.aggregate, &suspended.reason);
                     tracing::error!(%aggregate, projection, version, reason, "suspended");
                 }
                 projected
             }
             Err(error) => {
-                counter!("ProjectionsFailed").increment(1);
+                self.failures.projection_failed();
                 tracing::error!(projection, version, error = with_causes(&error), "the projection failed");
                 Projected { unfinished: aggregates.into_keys().collect(), ..Projected::default() }
             }

@@ -183,8 +183,8 @@ fn each_alarm_is_documented_shown_and_notifies() {
     // A chapter's heading ends its last section.
     let chapters = runbook.split("\n# ").flat_map(|chapter| chapter.split("\n## ").skip(1));
     let sections: BTreeMap<_, _> = chapters.filter_map(|section| section.split_once('\n')).collect();
-    let dashboard = nested["Resources"]["Dashboard"]["Properties"]["DashboardBody"].as_str().unwrap();
-    let of_deployments = deployment_alarms(&outer);
+    let dashboard = nested_text(&outer);
+    let of_deployments: BTreeSet<_> = [&outer, &read_models].into_iter().flat_map(deployment_alarms).collect();
     let mut missing = BTreeSet::new();
     for (prefix, (name, alarm)) in &alarms {
         let properties = &alarm["Properties"];
@@ -239,8 +239,13 @@ fn each_monitored_metric_is_emitted() {
         .chain(alarmed.map(|metric| metric["MetricName"].as_str().unwrap().to_owned()))
         .filter(|name| name != "Maximum")
         .collect();
-    let emitting =
-        ["command-handler/src/signals", "stream-relay/src/signals", "snapshotter/src/handler", "projector/src/handler"];
+    let emitting = [
+        "command-handler/src/signals",
+        "stream-relay/src/signals",
+        "snapshotter/src/handler",
+        "projector/src/versions",
+        "projector/src/failures",
+    ];
     let code = emitting.map(|file| format!("{file}.rs")).map(|file| read(&format!("crates/{file}"))).concat();
     let filters = resources(&nested, "AWS::Logs::MetricFilter").into_values();
     let filtered: Vec<_> =
