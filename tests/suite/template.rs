@@ -2,6 +2,7 @@
 
 mod access;
 mod alarms;
+mod dashboard;
 mod deployment;
 mod hook;
 mod monitoring;

@@ -5,7 +5,7 @@
 //! the metrics), `evaluation` (when CloudWatch sets an alarm's state) and `expression` (metric math).
 
 mod evaluation;
-mod expression;
+pub(super) mod expression;
 mod failures;
 mod names;
 mod trials;

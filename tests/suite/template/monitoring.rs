@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::operations::deployment_alarms;
-use super::{plain, read, resources, text};
+use super::{plain, plain_with_read_models, read, resources, text};
 
 const ALARM: &str = "AWS::CloudWatch::Alarm";
 
@@ -60,6 +60,12 @@ fn nested_stack_gets_each_parameter_that_it_declares() {
         match name {
             "MainStack" | "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
             "TableArn" => assert_eq!(value, "Table.Arn"),
+            // Without read models, these are empty.
+            "ChangesQueueName" | "ProjectorName" | "UnreadChangesName" | "ViewsTableName" => {
+                let with = plain_with_read_models(&text());
+                let value = &with["Resources"]["Monitoring"]["Properties"]["Parameters"][name];
+                assert_eq!(*value, format!("ReadModelsStack.Outputs.{name}"));
+            }
             "MetricsNamespace" => assert_eq!(namespaces, [value, value, value]),
             // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
@@ -202,7 +208,10 @@ fn each_alarm_is_documented_shown_and_notifies() {
             assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
             assert_eq!(alarm_name, section, "{name}");
             if *prefix == "${MainStack}-" {
-                // The dashboard is that of a stack without read models too.
+                assert!(
+                    dashboard.contains(&format!(":alarm:${{MonitoredStack}}-{section}\"")),
+                    "{name} is not on the dashboard"
+                );
                 continue;
             }
             let arn = format!("{name}.Arn");
