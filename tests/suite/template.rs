@@ -4,6 +4,7 @@ mod access;
 mod alarms;
 mod dashboard;
 mod deployment;
+mod expression;
 mod hook;
 mod monitoring;
 mod operations;

@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::alarms::expression;
-use super::{plain, plain_with_read_models, read, text};
+use super::{expression, plain, plain_with_read_models, read, text};
 
 const HOUR: i64 = 60;
 const DAY: i64 = 24 * HOUR;

@@ -1,7 +1,7 @@
 //! Metric math, as far as the alarms and the dashboard use it. A missing value stays missing, except in `FILL`.
 
 /// The value of an expression in one period; `metric` returns the value of a metric there.
-pub(in super::super) fn value(expression: &str, metric: &dyn Fn(&str) -> Option<f64>) -> Option<f64> {
+pub(super) fn value(expression: &str, metric: &dyn Fn(&str) -> Option<f64>) -> Option<f64> {
     let mut parser = Parser { tokens: tokens(expression), next: 0, metric };
     let values = parser.comparison();
     assert_eq!(parser.next, parser.tokens.len(), "{expression}");
