@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::target::{EventTarget, TargetOf, TargetRunner};
-use crate::versions::VersionsProjecting;
+use crate::versions::{MarkChecks, VersionsProjecting};
 
 /// The time that an invocation leaves for its response.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -29,6 +29,7 @@ pub struct Projector {
     events: EventStore,
     views: ViewStore,
     targets: Vec<Box<dyn TargetRunner>>,
+    checks: MarkChecks,
 }
 
 /// A batch of messages, as SQS passes it to a function.
@@ -71,7 +72,7 @@ impl Projector {
         for name in ["EventsProjected", "ProjectionRetries", "ProjectionsSuspended", "ProjectionsFailed"] {
             describe_counter!(name, Unit::Count, "");
         }
-        Self { projections, events, views, targets: Vec::new() }
+        Self { projections, events, views, targets: Vec::new(), checks: MarkChecks::default() }
     }
 
     /// Adds a target, which gets the events of the aggregates of type `A`. The log contains the name.
@@ -115,9 +116,9 @@ impl Projector {
     /// Projects the aggregates, which have events up to these numbers. Returns those whose events could not all be folded
     /// into all views.
     async fn unfinished(&self, changed: &BTreeMap<AggregateKey, u64>, cutoff: Instant) -> BTreeSet<AggregateKey> {
-        let (events, views) = (&self.events, &self.views);
-        let project = self.projections.names().map(|name| {
-            let projecting = VersionsProjecting { projections: &self.projections, name, events, views, cutoff };
+        let Self { projections, events, views, checks, .. } = self;
+        let project = projections.names().map(|name| {
+            let projecting = VersionsProjecting { projections, name, events, views, checks, cutoff };
             projecting.unfinished(changed)
         });
         join_all(project).await.into_iter().flatten().collect()

@@ -3,7 +3,8 @@
 //! Two passes over all aggregates that the projection follows. The first sends each aggregate that the view does not show
 //! completely to the projector, and waits until the view shows it. Then the version begins to lead (see `versions.rs` of
 //! the projector), and the second pass finds what the first could not see: aggregates whose messages an instance of the
-//! previous release took, which does not know the version.
+//! previous release took, which does not know the version. If such an instance runs later, it removes the version's mark as
+//! leading, and the rebuild does not end.
 //!
 //! The progress is in the views table. It passes an aggregate only when the view shows it, so a killed rebuild goes on and
 //! leaves none out.
@@ -116,7 +117,7 @@ enum Pass {
     Check,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RebuildCounts {
     /// Aggregates of the first pass that are done.
@@ -197,8 +198,10 @@ pub(super) async fn run(
     };
     let types: Vec<_> = model.follows().iter().map(ToString::to_string).collect();
     loop {
-        if progress.pass == Pass::Check && projections.versions(&args.name).len() > 1 {
-            rebuild.lead(SignedDuration::from_secs(args.wait_for_projector.into())).await.map_err(&error)?;
+        if progress.pass == Pass::Check {
+            let is_only = projections.versions(&args.name).len() == 1;
+            let wait = if is_only { 0 } else { args.wait_for_projector };
+            rebuild.lead(&mut progress, SignedDuration::from_secs(wait.into())).await.map_err(&error)?;
         }
         let selection = SelectionArgs { types: types.clone(), ..SelectionArgs::default() };
         let listing = selection.list(&store, &context.registry, &[], &progress.position).await;
@@ -223,9 +226,10 @@ pub(super) async fn run(
         }
     }
     let is_filled = progress.counts.suspended + progress.counts.unreadable == 0;
-    views.end_rebuild(&view, is_filled.then(Timestamp::now)).await.map_err(&error)?;
+    let is_ended = views.end_rebuild(&view, is_filled.then(Timestamp::now)).await.map_err(&error)?;
     progress.usage += meter.take();
-    end(&args, &view, context, &progress, None)
+    let next = "run it again after all instances of the release without this version have ended";
+    end(&args, &view, context, &progress, (!is_ended).then_some(next))
 }
 
 /// The progress of the run that is continued, or of a new one.
@@ -278,19 +282,23 @@ fn end(
     });
     context.print_summary(args.json, &text, &summary, how_to_go_on)?;
     Ok(match how_to_go_on {
-        Some(_) => Exit::Interrupted,
+        Some(_) if context.interrupt.is_set() => Exit::Interrupted,
         None if is_filled => Exit::Clean,
-        None => Exit::Findings,
+        _ => Exit::Findings,
     })
 }
 
 impl Rebuild<'_> {
-    /// Lets the version lead, and waits until no invocation of the projector is running that began before.
-    async fn lead(&self, wait: SignedDuration) -> Result<(), StoreError> {
+    /// Lets the version lead, and waits until no invocation of the projector is running that began before. The second
+    /// pass begins anew if the version did not lead until now: then the aggregates that an earlier run checked may have
+    /// events that the version lacks.
+    async fn lead(&self, progress: &mut RebuildProgress, wait: SignedDuration) -> Result<(), StoreError> {
         let since = self.views.mark(self.view).await?.and_then(|mark| mark.leads_since);
         let since = match since {
             Some(since) => since,
             None => {
+                progress.position = Position::default();
+                progress.counts = RebuildCounts { checked: 0, suspended: 0, unreadable: 0, ..progress.counts };
                 let now = Timestamp::now();
                 self.views.lead(self.view, now).await?;
                 now

@@ -115,6 +115,7 @@ impl VersionStatus {
         let json = json!({
             "projection": name, "version": version, "registered": is_registered, "read": is_read,
             "filledAt": times(mark.filled_at), "startedAt": times(mark.started_at), "readUntil": times(mark.read_until),
+            "missedSince": times(mark.missed_since),
             "rebuilding": progress.as_ref().map(|progress| json!({
                 "progress": progress, "at": times(mark.progress_at),
             })),
@@ -131,6 +132,9 @@ impl VersionStatus {
             text += &format!(", was read until {until:.0}");
         } else {
             text += ", not filled";
+        }
+        if let Some(since) = mark.missed_since {
+            text += &format!(", may lack events since {since:.0}");
         }
         if let Some(progress) = progress {
             let doing = progress.map_or_else(|| "progress of another release".to_owned(), |progress| progress.text());
