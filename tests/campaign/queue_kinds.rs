@@ -191,10 +191,14 @@ fn measure(kind: Kind) -> Counted {
 fn sent(kind: Kind, changed: &[AggregateKey], late: Duration) -> Vec<Message> {
     let at = Instant::now() + late;
     match kind {
-        Kind::Standard => vec![Message { at, aggregates: changed.iter().cloned().collect(), group: None }],
+        Kind::Standard => vec![Message {
+            at,
+            aggregates: ChangedAggregates::messages(&changed.iter().map(|key| (key.clone(), 0)).collect()).remove(0),
+            group: None,
+        }],
         Kind::Fifo => changed
             .iter()
-            .map(|key| Message { at, aggregates: [key.clone()].into_iter().collect(), group: Some(key.clone()) })
+            .map(|key| Message { at, aggregates: ChangedAggregates::one(key.clone(), 0), group: Some(key.clone()) })
             .collect(),
     }
 }
@@ -242,10 +246,7 @@ async fn deliver(messages: Vec<Message>, tables: &CountedTables) -> usize {
 async fn project(config: &daybook_function_runtime::SdkConfig, batch: Vec<Message>) {
     let events = EventStore::new(config, StoreSettings::new(TABLE));
     let projector = Projector::new(projections::projections().unwrap(), events, ViewStore::new(config, VIEWS_TABLE));
-    let record = |message: Message| QueueRecord {
-        message_id: "m".to_owned(),
-        body: serde_json::to_string(&message.aggregates).unwrap(),
-    };
+    let record = |message: Message| QueueRecord { message_id: "m".to_owned(), body: message.aggregates.to_body() };
     let batch = QueueBatch { records: batch.into_iter().map(record).collect() };
     let response = projector.handle(batch, Instant::now() + Duration::from_secs(30)).await;
     assert_eq!(response, QueueResponse::default());

@@ -255,5 +255,5 @@ async fn ring_needlessly(work: &Work, queue: &ChangesQueue) {
 }
 
 fn message(aggregates: BTreeSet<AggregateKey>) -> String {
-    serde_json::to_string(&aggregates.into_iter().collect::<ChangedAggregates>()).unwrap()
+    ChangedAggregates::messages(&aggregates.into_iter().map(|key| (key, 0)).collect())[0].to_body()
 }

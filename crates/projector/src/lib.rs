@@ -12,12 +12,13 @@
 //!   show it.
 //!
 //! In reading order:
-//! - [`handler`]: one invocation. `versions`: the order of a projection's versions.
+//! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `plan`: selects the events that fit into one transaction. `fold`: applies their changes to the rows.
 //! - [`target`]: targets besides the views table, such as an SQL database.
 //! - [`settings`]: the environment variables.
 
+mod changed;
 mod fold;
 pub mod handler;
 mod plan;

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use metrics::counter;
 use tokio::time::Instant;
 
+use crate::changed::Changed;
 use crate::project::{Extent, Projected, Projecting};
 
 /// The time between two reads of the marks by an instance whose code registers one version of a projection. An invocation
@@ -69,11 +70,11 @@ struct Order<'a> {
 impl<'a> VersionsProjecting<'a> {
     /// Projects the aggregates whose types the projection follows, each with the number of its last known event. Returns
     /// those whose events could not all be folded into all versions.
-    pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, u64>) -> BTreeSet<AggregateKey> {
+    pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, Changed>) -> BTreeSet<AggregateKey> {
         let versions = self.projections.versions(self.name);
         let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, Extent> {
             let followed = changed.iter().filter(|(key, _)| model.follows().contains(&key.aggregate_type.as_str()));
-            followed.map(|(key, &known)| (key.clone(), Extent { known, ..Extent::default() })).collect()
+            followed.map(|(key, changed)| (key.clone(), Extent { known: changed.last, ..Extent::default() })).collect()
         };
         if versions.iter().all(|model| followed(*model).is_empty()) {
             return BTreeSet::new();

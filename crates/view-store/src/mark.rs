@@ -78,13 +78,15 @@ impl ViewStore {
         self.update_mark(view, &[("progress", progress.to_owned()), ("progressAt", now.to_string())], &[]).await
     }
 
-    /// Lets the version lead: from now on, the projector folds events into it before the version that is read.
+    /// Lets the version lead: from now on, the projector folds events into it before the version that is read. Also
+    /// stores the progress of the rebuild, which must compare all aggregates from now on.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn lead(&self, view: &View, now: Timestamp) -> Result<(), StoreError> {
-        self.update_mark(view, &[("leadsSince", now.to_string())], &["missedSince"]).await
+    pub async fn lead(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
+        let set = [("leadsSince", now.to_string()), ("progress", progress.to_owned()), ("progressAt", now.to_string())];
+        self.update_mark(view, &set, &["missedSince"]).await
     }
 
     /// Records that a release which does not register the version folds events. The version may lack these events, so it

@@ -1,6 +1,7 @@
 //! The aggregates that are suspended in a view, because their next event cannot be folded.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::types::ReturnValue;
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
 
@@ -45,19 +46,23 @@ impl ViewStore {
         Ok(found)
     }
 
-    /// Ends the suspension of an aggregate. Returns whether the aggregate was suspended. Its events are folded when it
-    /// is projected again.
+    /// Ends the suspension of an aggregate. Returns the number of the event that could not be folded, or `None` if the
+    /// aggregate was not suspended. Its events are folded when it is projected again.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn resume(&self, view: &View, aggregate: &AggregateKey) -> Result<bool, StoreError> {
+    pub async fn resume(&self, view: &View, aggregate: &AggregateKey) -> Result<Option<u64>, StoreError> {
         let update = self.client.update_item().table_name(&self.table_name);
         let update = update.set_key(Some(primary_key(view.position_pk(aggregate), POSITION.to_owned())));
         let update = update.update_expression(format!("REMOVE {SUSPENDED}"));
-        match update.condition_expression(format!("attribute_exists({SUSPENDED})")).send().await {
-            Ok(_) => Ok(true),
-            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        let update = update.condition_expression(format!("attribute_exists({SUSPENDED})"));
+        match update.return_values(ReturnValue::AllNew).send().await {
+            Ok(output) => {
+                let position: PositionItem = read(output.attributes.unwrap_or_default())?;
+                Ok(Some(position.seq_num + 1))
+            }
+            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(None),
             Err(error) => Err(StoreError::of_call("resume an aggregate", error)),
         }
     }

@@ -225,7 +225,7 @@ async fn start_stream_functions(
     if let Some(queue) = changes_queue(&environment) {
         services.bus.create_work_queue(&queue);
         workers.spawn(projector(template, services, queue.clone(), stop).await?.run());
-        relay_function = relay_function.ringing(clients::sqs(&services.sqs), queue);
+        relay_function = relay_function.with_changes_queue(clients::sqs(&services.sqs), queue);
     }
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use daybook_cli::operator::Exit;
-use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_test_support::commands::execute;
 use daybook_test_support::fault_proxy::{FaultProxy, InjectedFault};
 use daybook_test_support::row::Item;
@@ -80,16 +79,9 @@ async fn open_accounts(setup: &Setup, count: usize) {
 /// What the views must show of the accounts that have writers: their events, and their balances.
 type Expected = BTreeMap<String, (i64, i64)>;
 
-/// Tells the projector about an aggregate, as the relay does.
-async fn ring(sqs: &aws_sdk_sqs::Client, url: &str, key: AggregateKey) {
-    let body = serde_json::to_string(&ChangedAggregates::from_iter([key])).unwrap();
-    sqs.send_message().queue_url(url).message_body(body).send().await.unwrap();
-}
-
 /// Appends to some accounts until it is told to stop. Returns what it appended.
 async fn write(setup: Arc<Setup>, accounts: Vec<String>, stop: Arc<AtomicBool>) -> Expected {
     let (registry, store) = (aggregates::registry().unwrap(), setup.table.direct_store());
-    let (sqs, url) = (setup.sqs(), setup.changes_url());
     let mut written: Expected = accounts.iter().map(|id| (id.clone(), (1, 0))).collect();
     let mut rng = Rng::new();
     while !stop.load(Relaxed) {
@@ -100,7 +92,7 @@ async fn write(setup: Arc<Setup>, accounts: Vec<String>, stop: Arc<AtomicBool>) 
         execute(&store, registry.get("account").unwrap(), &key, &[command]).await.unwrap();
         let (events, balance) = written.get_mut(id).unwrap();
         (*events, *balance) = (*events + 1, *balance + amount);
-        ring(&sqs, &url, key).await;
+        setup.notify_projector(id).await;
         sleep(PAUSE).await;
     }
     written

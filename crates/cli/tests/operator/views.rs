@@ -164,7 +164,7 @@ impl Setup {
 
     /// Sends an account to the projector, as the relay does.
     pub(crate) async fn notify_projector(&self, id: &str) {
-        let body = serde_json::to_string(&ChangedAggregates::from_iter([AggregateKey::new("account", id)])).unwrap();
+        let body = ChangedAggregates::one(AggregateKey::new("account", id), 0).to_body();
         self.sqs().send_message().queue_url(self.changes_url()).message_body(body).send().await.unwrap();
     }
 

@@ -80,8 +80,9 @@ impl Setup {
 }
 
 fn message(key: &AggregateKey) -> QueueBatch {
-    let changed = ChangedAggregates::from_iter([key.clone()]);
-    QueueBatch { records: vec![QueueRecord { message_id: "1".into(), body: serde_json::to_string(&changed).unwrap() }] }
+    QueueBatch {
+        records: vec![QueueRecord { message_id: "1".into(), body: ChangedAggregates::one(key.clone(), 0).to_body() }],
+    }
 }
 
 fn soon() -> Instant {
@@ -113,7 +114,7 @@ async fn version_that_leads_shows_each_event_before_the_version_that_is_read() {
     let projector = setup.projector(versions_1_and_2());
     let key = setup.account("a", &[1, 2]).await;
     projector.handle(message(&key), soon()).await;
-    views.lead(&view(2), Timestamp::now()).await.unwrap();
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
 
     for (read, leading) in [(1, 2), (2, 1)] {
         let before = setup.reached(read, &key).await.unwrap();
@@ -144,7 +145,7 @@ async fn version_that_leads_shows_each_event_before_the_version_that_is_read() {
 async fn aggregate_that_is_unfinished_in_a_leading_version_waits_and_a_suspended_one_does_not() {
     let with = || Projections::new().with::<Counted<1>>().unwrap().with::<Counted<3>>().unwrap();
     let setup = Setup::new(with()).await;
-    setup.direct_views().lead(&view(3), Timestamp::now()).await.unwrap();
+    setup.direct_views().lead(&view(3), "{}", Timestamp::now()).await.unwrap();
     let projector = setup.projector(with());
     let key = setup.account("a", &[1]).await;
     for _ in 0..3 {
@@ -174,7 +175,7 @@ async fn version_that_a_release_does_not_have_leads_no_longer() {
     let mark = async || views.mark(&view(2)).await.unwrap().unwrap();
 
     views.begin_rebuild(&view(2), "{}", Timestamp::now()).await.unwrap();
-    views.lead(&view(2), Timestamp::now()).await.unwrap();
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
     assert!(views.end_rebuild(&view(2), Some(Timestamp::now())).await.unwrap());
     setup.projector(versions_1_and_2()).handle(message(&key), soon()).await;
     assert!(mark().await.leads_since.is_some() && mark().await.missed_since.is_none());
@@ -190,7 +191,7 @@ async fn version_that_a_release_does_not_have_leads_no_longer() {
     assert_eq!((setup.reached(1, &key).await, setup.reached(2, &key).await), (Some(3), Some(2)));
 
     // A rebuild that is under way cannot end.
-    views.lead(&view(2), Timestamp::now()).await.unwrap();
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
     assert_eq!(mark().await.missed_since, None);
     let later = setup.projector(Projections::new().with::<Counted<1>>().unwrap());
     later.handle(message(&key), soon()).await;
@@ -223,7 +224,7 @@ async fn pointer_to_a_version_that_the_code_does_not_have_leads_to_the_version_b
     let setup = Setup::new(versions_1_and_2()).await;
     let views = setup.direct_views();
     views.switch(&view(1), &view(9), &ProjectionVersions::default(), Timestamp::now()).await.unwrap();
-    views.lead(&view(2), Timestamp::now()).await.unwrap();
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
     let key = setup.account("a", &[1]).await;
     let projector = setup.projector(versions_1_and_2());
     let mut run = pin!(projector.handle(message(&key), soon()));

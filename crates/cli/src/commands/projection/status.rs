@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::named::{versions, views_error};
-use super::rebuild::RebuildProgress;
+use super::rebuild::progress::RebuildProgress;
 use crate::operator::call_usage::CallMeter;
 use crate::operator::target::{ChangesArgs, STACK_HELP, ViewsArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
