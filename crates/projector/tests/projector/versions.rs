@@ -182,6 +182,7 @@ async fn version_that_a_release_does_not_have_leads_no_longer() {
 
     setup.transactions(&key, &[5]).await;
     let previous = setup.projector(Projections::new().with::<Counted<1>>().unwrap());
+    setup.table.proxy.take_calls();
     let mut run = Box::pin(previous.handle(message(&key), soon()));
     setup.table.proxy.hold(&mut run, |calls| transactions(calls) == 1).await;
     // It is recorded before the first event is folded.

@@ -11,7 +11,7 @@ use crate::operator::listing::Position;
 /// How far a rebuild is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::commands::projection) struct RebuildProgress {
+pub(crate) struct RebuildProgress {
     pub(super) pass: Pass,
     /// Up to where the aggregates of the pass are done.
     pub(super) position: Position,
@@ -45,7 +45,7 @@ pub(super) struct RebuildCounts {
 
 impl RebuildProgress {
     /// The progress as a text for an operator.
-    pub(in crate::commands::projection) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self.pass {
             Pass::Fill => format!("{} aggregates filled", self.counts.filled),
             Pass::Check => format!("{} of {} aggregates checked", self.counts.checked, self.counts.filled),
