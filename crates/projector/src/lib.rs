@@ -14,6 +14,7 @@
 //! In reading order:
 //! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
+//! - `pause`: the pauses between two attempts.
 //! - `plan`: selects the events that fit into one transaction. `fold`: applies their changes to the rows.
 //! - [`target`]: targets besides the views table, such as an SQL database.
 //! - [`settings`]: the environment variables.
@@ -21,6 +22,7 @@
 mod changed;
 mod fold;
 pub mod handler;
+mod pause;
 mod plan;
 pub mod project;
 pub mod settings;

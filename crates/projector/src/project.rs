@@ -1,16 +1,16 @@
 //! Folds the events of some aggregates into one view, in as few transactions as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use daybook_event_store::{EventStore, StoreError};
 use daybook_projection::ProjectionModel;
 use daybook_table::AggregateKey;
 use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::fold::{Inapplicable, fold};
+use crate::pause::{MAX_DOUBLINGS, pause};
 use crate::plan::{Plan, Unfolded};
 
 /// Maximum aggregates of one transaction. With a row of its own for each aggregate and some that they share, they fit
@@ -22,11 +22,6 @@ const MAX_EVENTS: usize = 200;
 
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
-
-/// Maximum length of the first pause after a conflict. It doubles with each further conflict, [`MAX_DOUBLINGS`] times.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-
-const MAX_DOUBLINGS: u32 = 4;
 
 /// A suspended aggregate: its next event cannot be folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,11 +246,4 @@ impl Projecting<'_> {
             |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
         Ok(unfolded.into_iter().filter(has_news).collect())
     }
-}
-
-/// Waits for another writer to finish.
-async fn pause(failures: &mut u32) {
-    let longest = FIRST_PAUSE * 2_u32.pow(*failures);
-    *failures = (*failures + 1).min(MAX_DOUBLINGS);
-    sleep(longest.mul_f64(fastrand::f64())).await;
 }
