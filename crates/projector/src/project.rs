@@ -217,20 +217,21 @@ impl Projecting<'_> {
                 }
                 Some(position) => {
                     projected.reached.insert(key.clone(), position.seq_num);
-                    to_read.push((key.clone(), Some(position.seq_num), Some(position.state)));
+                    to_read.push(Unfolded::after(key.clone(), Some(position)));
                 }
                 None => {
                     projected.reached.insert(key.clone(), 0);
-                    to_read.push((key.clone(), None, None));
+                    to_read.push(Unfolded::after(key.clone(), None));
                 }
             }
         }
-        let unfolded = stream::iter(to_read).map(async |(key, before, state)| {
-            let Extent { known, through } = extents.get(&key).copied().unwrap_or_default();
-            if before.unwrap_or_default() >= through {
-                return Ok(Unfolded { key, before, state, events: Vec::new(), cannot_fold: None, more: false });
+        let unfolded = stream::iter(to_read).map(async |unfolded| {
+            let Extent { known, through } = extents.get(&unfolded.key).copied().unwrap_or_default();
+            let after = unfolded.before.unwrap_or_default();
+            if after >= through {
+                return Ok(unfolded);
             }
-            let mut page = self.events.events(&key, before.unwrap_or_default(), MAX_EVENTS).await?;
+            let mut page = self.events.events(&unfolded.key, after, MAX_EVENTS).await?;
             let has_later = page.items.last().is_some_and(|event| event.seq_num >= through);
             page.items.retain(|event| event.seq_num <= through);
             let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
@@ -239,7 +240,7 @@ impl Projecting<'_> {
             // During an append, a query may return the second event without the first, or none of them. The page is then
             // empty although more events follow.
             let more = !has_later && (page.more || page.cursor < known.min(through));
-            Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more })
+            Ok::<_, StoreError>(Unfolded { events: page.items, cannot_fold, more, ..unfolded })
         });
         let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
         let has_news =

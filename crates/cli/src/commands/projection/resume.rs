@@ -6,6 +6,7 @@ use std::io::Write;
 use clap::Args;
 use daybook_projection::Projections;
 use daybook_view_store::View;
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::named::views_error;
@@ -62,7 +63,8 @@ pub(super) async fn run(
         if context.interrupt.is_set() {
             break;
         }
-        let failed_event = views.resume(&view, &aggregate).await.map_err(views_error("resume an aggregate"))?;
+        let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await;
+        let failed_event = failed_event.map_err(views_error("resume an aggregate"))?;
         let Some(failed_event) = failed_event else { continue };
         // Without the message, the aggregate would wait for its next event, so it is sent before the next one is resumed.
         queue.send(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
