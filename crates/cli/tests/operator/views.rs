@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use aggregates::Account;
@@ -180,8 +181,10 @@ impl Setup {
         let projector = Projector::new(projections, events, ViewStore::new(&config, VIEWS_TABLE));
         let (sqs, url) = (self.sqs(), self.changes_url());
         let (stop, mut stopped) = watch::channel(false);
+        let receives = self.receives.clone();
         let running = tokio::spawn(async move {
             loop {
+                receives.fetch_add(1, Relaxed);
                 let receive = sqs.receive_message().queue_url(&url).max_number_of_messages(2);
                 let receive = receive.wait_time_seconds(1).visibility_timeout(HIDDEN_SECONDS).send();
                 let received = tokio::select! {
