@@ -71,7 +71,8 @@ pub struct ProjectionRebuildArgs {
     /// Send an aggregate again if the view does not show it after this time; the time doubles, up to a minute.
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub send_again_after: NonZeroU32,
-    /// The wait between the two passes, if the code registers several versions: longer than an invocation of the projector.
+    /// The wait between the two passes, if the code registers several versions: longer than 25 seconds, in which an instance of
+    /// the projector reads the marks again, and one invocation.
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub wait_for_projector: u32,
     /// Print JSON, one object per line.
