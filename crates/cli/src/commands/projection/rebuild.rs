@@ -9,7 +9,7 @@
 //! The progress is in the views table. It passes an aggregate only when the view shows it, so a killed rebuild goes on and
 //! leaves none out.
 
-pub(super) mod progress;
+pub(crate) mod progress;
 mod visit;
 
 use std::io::Write;
