@@ -335,7 +335,8 @@ fn template_sets_the_variables_that_the_functions_read() {
 #[test]
 fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
     let local: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&fixtures::read("env.json")).unwrap();
-    let functions = template().functions;
+    let mut functions = template().functions;
+    functions.extend(template_with_read_models().functions.remove_entry("Projector"));
     assert_eq!(local.keys().collect::<Vec<_>>(), functions.keys().collect::<Vec<_>>());
     for (id, function) in functions {
         let unresolved = function.environment.iter().filter(|(_, setting)| matches!(setting, Setting::Unresolved(_)));
