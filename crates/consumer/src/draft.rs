@@ -22,6 +22,9 @@ use crate::write::{Condition, MAX_ITEM, MAX_ITEMS, MAX_TRANSACTION, Write};
 /// those that wait, and the stored message.
 pub const MAX_ROWS: usize = MAX_ITEMS - 3;
 
+/// Maximum characters of an error that are stored.
+const MAX_ERROR: usize = 1_000;
+
 /// The changes of one transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft<'a> {
@@ -96,7 +99,7 @@ impl<'a> Draft<'a> {
     /// Records that this number of attempts at the next message failed.
     pub(crate) fn fail(&mut self, attempts: u32, error: &HandleError) {
         self.position.attempts = attempts;
-        self.position.error = Some(error.to_string());
+        self.position.error = Some(error.to_string().chars().take(MAX_ERROR).collect());
     }
 
     /// Skips all messages up to a number.
