@@ -271,13 +271,7 @@ fn functions_have_the_same_json_features_as_the_tests() {
         all.lines().find(|line| line.starts_with("serde_json v")).unwrap().replace(" (*)", "")
     };
     let in_tests = of(&["--workspace"]);
-    for function in [
-        "daybook-command-handler",
-        "daybook-order-mails",
-        "daybook-projector",
-        "daybook-snapshotter",
-        "daybook-stream-relay",
-    ] {
+    for function in ["daybook-command-handler", "daybook-projector", "daybook-snapshotter", "daybook-stream-relay"] {
         assert_eq!(of(&["--package", function, "--edges", "normal"]), in_tests, "{function}");
     }
 }
