@@ -64,6 +64,23 @@ fn rust_of_the_page_is_that_of_the_example() {
     }
 }
 
+#[test]
+fn each_error_in_the_log_is_on_the_page() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut lines = Vec::new();
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let code = std::fs::read_to_string(path).unwrap();
+        // The message is the last argument of the macro.
+        let calls = code.split("tracing::error!(").skip(1).map(|rest| rest.split(");").next().unwrap());
+        lines.extend(calls.map(|call| call.rsplit('"').nth(1).unwrap().to_owned()));
+    }
+    assert_eq!(lines.len(), 6, "{lines:?}");
+    for line in lines {
+        let known = PAGE.lines().filter_map(|row| row.strip_prefix("| `")?.split_once("` | "));
+        assert!(known.clone().any(|(known, _)| line.starts_with(known)), "no row for {line:?}");
+    }
+}
+
 /// Three aggregates; the table of the second is restored to the time after message 2. The last message arrives once more at
 /// the end, so that the message that failed is attempted again.
 fn case(rng: &mut Rng) -> Value {
