@@ -8,3 +8,4 @@ mod kill;
 mod restart;
 mod restore;
 mod stop;
+mod traces;
