@@ -18,7 +18,7 @@
 //! - `changes_queue`: the changes queue, from which the projector learns which aggregates have new events.
 //! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
-//! - `published`: the result of publishing. `signals`: its logs and metrics.
+//! - `published`: the result of publishing. `signals`: its logs and metrics. `spans`: its traces.
 //! - [`clients`], [`settings`]: configuration. `clock`: the wall clock.
 
 mod batch_rows;
@@ -39,6 +39,7 @@ pub mod relay;
 pub mod resend;
 pub mod settings;
 mod signals;
+mod spans;
 
 pub use batch_rows::BatchRows;
 pub use bus_check::{BusCheck, NoSuchBus, check_bus};

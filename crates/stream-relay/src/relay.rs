@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::breaker::BusMemory;
 use crate::changes_queue::{ChangesQueue, SentChanges};
@@ -15,7 +16,7 @@ use crate::message::{Gathered, gather};
 use crate::published::Published;
 use crate::publisher::Publisher;
 use crate::settings::RelaySettings;
-use crate::signals;
+use crate::{signals, spans};
 
 /// The relay of one function instance. A clone is the same relay: it shares the evidence about the bus.
 #[derive(Clone, Debug)]
@@ -90,7 +91,9 @@ impl Relay {
                 _ => SentChanges::default(),
             }
         };
-        let (published, changes) = tokio::join!(self.publisher.publish(messages, &mut limits, pending()), send_changes);
+        let span = spans::batch(messages.iter().map(|message| &message.span));
+        let published = self.publisher.publish(messages, &mut limits, pending()).instrument(span);
+        let (published, changes) = tokio::join!(published, send_changes);
         signals::report(records, &published, &changes, self.function_version.as_deref());
         response(&published, &changes)
     }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod clock;
+pub mod collector;
 pub mod commands;
 pub mod engine;
 pub mod fault_proxy;

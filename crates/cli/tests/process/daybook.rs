@@ -40,27 +40,36 @@ impl Daybook {
 
     /// A stack with this setting `EPOCH`.
     pub(crate) fn start_in_epoch(data: Option<&Path>, template: &Path, epoch: Option<&str>) -> Self {
-        let mut stack = Self::spawn(data, template, epoch);
-        let (output, printed) = (stack.output.take().unwrap(), stack.printed.clone());
+        Self::spawn(data, template, epoch, &[]).with_reader()
+    }
+
+    /// A stack with the table in memory that sends its traces to this collector.
+    pub(crate) fn traced(collector: &str) -> Self {
+        Self::spawn(None, &template(), None, &["--otlp", collector]).with_reader()
+    }
+
+    fn with_reader(mut self) -> Self {
+        let (output, printed) = (self.output.take().unwrap(), self.printed.clone());
         std::thread::spawn(move || {
             for _ in output {
                 printed.fetch_add(1, Ordering::Relaxed);
             }
         });
-        stack
+        self
     }
 
     /// A stack whose messages on standard output nobody reads.
     pub(crate) fn start_unread(data: Option<&Path>, template: &Path) -> Self {
-        Self::spawn(data, template, None)
+        Self::spawn(data, template, None, &[])
     }
 
-    fn spawn(data: Option<&Path>, template: &Path, epoch: Option<&str>) -> Self {
+    fn spawn(data: Option<&Path>, template: &Path, epoch: Option<&str>, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template"]).arg(template);
         if let Some(data) = data {
             command.arg("--data").arg(data);
         }
+        command.args(options);
         let mut process = command.envs(epoch.map(|epoch| ("EPOCH", epoch))).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut url = |name: &str| loop {

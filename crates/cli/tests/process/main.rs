@@ -9,3 +9,4 @@ mod projection;
 mod restart;
 mod restore;
 mod stop;
+mod traces;
