@@ -2,7 +2,9 @@
 
 mod access;
 mod alarms;
+mod dashboard;
 mod deployment;
+mod expression;
 mod hook;
 mod monitoring;
 mod operations;
@@ -366,7 +368,8 @@ fn traces_are_off_by_default_and_the_headers_of_the_collector_are_not_shown() {
 #[test]
 fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
     let local: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&fixtures::read("env.json")).unwrap();
-    let functions = template().functions;
+    let mut functions = template().functions;
+    functions.extend(template_with_read_models().functions.remove_entry("Projector"));
     assert_eq!(local.keys().collect::<Vec<_>>(), functions.keys().collect::<Vec<_>>());
     for (id, function) in functions {
         let unresolved = function.environment.iter().filter(|(_, setting)| matches!(setting, Setting::Unresolved(_)));

@@ -10,6 +10,7 @@ pub mod engine;
 pub mod fault_proxy;
 pub mod fragile;
 pub mod log;
+pub mod network;
 pub mod notebook;
 pub mod row;
 pub mod stream_record;

@@ -154,8 +154,13 @@ impl Daybook {
         }
     }
 
-    /// Runs an operator command on the stack.
+    /// Runs an operator command on the stack. Returns its output.
     pub(crate) fn operate(&self, words: &[&str]) -> String {
+        self.operate_to_end(words).1
+    }
+
+    /// Runs an operator command on the stack. Returns its exit status and its output.
+    pub(crate) fn operate_to_end(&self, words: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(words).env_clear().envs(self.epoch.as_ref().map(|epoch| ("EPOCH", epoch)));
         command.env("AWS_ENDPOINT_URL_DYNAMODB", &self.dynamodb).env("TABLE_NAME", "daybook-dev");
@@ -163,8 +168,11 @@ impl Daybook {
         command.env("AWS_ENDPOINT_URL_SQS", &self.bus).env("EVENT_SOURCE", "daybook");
         command.env("DLQ_URL", format!("{}/000000000000/daybook-dlq", self.bus));
         command.env("AWS_ENDPOINT_URL_S3", &self.bus).env("DISCARDED_RECORDS_BUCKET", "daybook-discarded");
+        command.env("VIEWS_TABLE_NAME", "daybook-dev-views");
+        command.env("CHANGES_QUEUE_URL", format!("{}/000000000000/daybook-changes", self.bus));
         let output = command.output().unwrap();
-        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+        let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), printed)
     }
 }
 

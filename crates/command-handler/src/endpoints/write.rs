@@ -23,7 +23,7 @@ use crate::etag::IfMatch;
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::{WriteQuery, WriteRequest};
 use crate::response::{EventJson, WriteResponse, json_text, write_response};
-use crate::signals::count_appended;
+use crate::signals::count_write;
 
 /// The query of every write.
 pub(super) const WRITE_QUERY: Option<fn() -> Schema> = Some(|| schema_for!(WriteQuery));
@@ -112,7 +112,7 @@ pub(super) async fn execute(
     match api.store.transact(model, &key, &write, &options).instrument(span).await {
         Ok(transacted) => {
             if matches!(transacted, Transacted::Decided(_)) {
-                count_appended(write.messages.into_inner());
+                count_write(commands.as_slice().len(), write.messages.into_inner());
             }
             write_response(transacted, &key)
         }
