@@ -20,7 +20,7 @@ pub fn start(collector: Option<&str>) -> Result<Option<SpanExporter>, SettingErr
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error,aws_config=error"));
     let headers = Environment::of_process().optional(SpanExporter::HEADERS);
     let variables = [(SpanExporter::ENDPOINT, collector.map(str::to_owned)), (SpanExporter::HEADERS, headers)];
-    let environment = variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let environment: Environment = variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     let exporter = SpanExporter::read(&environment, "daybook-dev")?;
     match &exporter {
         None => fmt().with_env_filter(filter).with_writer(io::stderr).init(),
