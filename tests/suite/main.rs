@@ -28,6 +28,7 @@ mod idempotency;
 mod identity;
 mod instance;
 mod large_states;
+mod message_schemas;
 mod openapi;
 mod order;
 mod outages;
