@@ -39,6 +39,7 @@ mod read_your_writes;
 mod readme;
 mod reads;
 mod rolling;
+mod rules;
 mod snapshots;
 mod template;
 mod todo;

@@ -1,5 +1,5 @@
 //! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, the discarded
-//! records, the event source mappings, the usage, and injected faults.
+//! records, the event source mappings, the rules, the usage, and injected faults.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,15 +12,23 @@ use serde_json::value::RawValue;
 use super::discarded::DiscardedRecords;
 use super::mapping_states::MappingStates;
 use super::mapping_worker::now;
+use super::rules::RuleStates;
 use super::usage::{Usage, UsageMeter};
 
 /// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
-pub(super) fn router(bus: Bus, discarded: DiscardedRecords, states: MappingStates, meter: UsageMeter) -> Router {
+pub(super) fn router(
+    bus: Bus,
+    discarded: DiscardedRecords,
+    states: MappingStates,
+    rules: RuleStates,
+    meter: UsageMeter,
+) -> Router {
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
         .route("/_dev/mappings", get(async move || Json(states.all(now()))))
+        .route("/_dev/rules", get(async move || Json(rules.all())))
         .route("/_dev/usage", get(async move |State(bus): State<Bus>| Json(usage(&bus, &meter))))
         .route("/_dev/faults", put(set_faults))
         .with_state(bus)
