@@ -3,6 +3,7 @@
 mod access;
 mod alarms;
 mod deployment;
+mod fan_out;
 mod hook;
 mod monitoring;
 mod operations;
