@@ -3,7 +3,8 @@
 //! An invocation uses its time. It may respond with unsettled messages before its cutoff, which is the deadline minus the
 //! relay's margin, only if
 //! - the bus has rejected the deployment;
-//! - the breaker is open: the bus has accepted no message in this invocation and has rejected several;
+//! - the breaker is open, because the bus has accepted no message in this invocation and has rejected several, and it has
+//!   sent each message once that can be sent, or [`MAX_PROBES`];
 //! - no unsettled message can still be tried: the first of each aggregate is one that the dead-letter queue refused in
 //!   all attempts; or
 //! - the rest of the time is shorter than the longest wait before a retry: [`RetryPolicy`] limits that wait by the number
@@ -31,6 +32,9 @@ pub(crate) const MARGIN: Duration = Duration::from_secs(1);
 /// The age from which a message that fails transiently while others succeed is dead-lettered. The relay also counts
 /// rejections of earlier invocations for this time.
 pub(crate) const MAX_MESSAGE_AGE: Duration = Duration::from_secs(60);
+
+/// Maximum requests of the relay while the breaker is open.
+const MAX_PROBES: usize = 100;
 
 /// Maximum attempts of the relay for a message that fails with an undocumented code.
 const MAX_UNKNOWN_FAILURES: usize = 5;
@@ -381,7 +385,8 @@ impl Ledger {
         // Failures without a response are not in the evidence.
         let given_up = || self.pending.iter().any(|item| !item.settled && self.is_given_up(item));
         let is_breaker_open = !self.has_accepted && (self.evidence.is_against_the_bus() || given_up());
-        if self.stopped.is_some() || is_breaker_open {
+        let has_probed = || self.pending.iter().map(|item| item.sent).sum::<usize>() >= MAX_PROBES;
+        if self.stopped.is_some() || (is_breaker_open && has_probed()) {
             return;
         }
         let refused = |item: &Pending| {
@@ -397,8 +402,10 @@ impl Ledger {
                     || other.aggregate.is_some() && other.aggregate == item.aggregate && other.order <= item.order
             })
         };
-        let Some(item) = self.pending.iter().find(|item| !item.settled && self.is_first(item) && !is_blocked(item))
-        else {
+        let may_be_tried = |item: &&Pending| {
+            !item.settled && self.is_first(item) && !is_blocked(item) && !(is_breaker_open && item.sent > 0)
+        };
+        let Some(item) = self.pending.iter().find(may_be_tried) else {
             return;
         };
         let attempts = self.pending.iter().map(|item| item.sent).max().unwrap_or_default().max(1);

@@ -8,11 +8,13 @@
 //!    [`SEVERAL`] messages with the same code count as single messages and go to the dead-letter queue. So a batch that
 //!    contains only a poison message does not wait. Codes that are certainly about the message ([`ABOUT_THE_MESSAGE`])
 //!    are counted within the invocation. Other codes can also mean a wrong setting, with which the bus rejects every
-//!    message. They are counted across the process, for `MAX_MESSAGE_AGE_MINUTES` or until the bus accepts a message,
-//!    because one invocation may see too few messages: a mapping splits failing batches down to single records, and a
-//!    stack without load has batches of one.
-//! 3. With [`SEVERAL`] or more such messages, the breaker is open: no new request starts, and all messages stay
-//!    unsettled. The breaker closes if the bus still accepts a message of a request in flight.
+//!    message, and one invocation may see too few messages: a mapping splits failing batches down to single records,
+//!    and a stack without load has batches of one. For these codes, the messages count too that went to the dead-letter
+//!    queue without evidence, in all invocations of this process, for `MAX_MESSAGE_AGE_MINUTES` or until the bus
+//!    accepts a message. So a wrong setting costs a few messages in that time, and a shard whose first messages are
+//!    all rejected still moves.
+//! 3. With [`SEVERAL`] or more such messages, the breaker is open: all rejected messages stay unsettled. Requests start
+//!    one after the other, because the bus may accept a message further back in the batch, which closes the breaker.
 //! 4. A transient failure is retried for the whole invocation. It counts as a rejection if the message is older than
 //!    `MAX_MESSAGE_AGE_MINUTES`, failed [`MIN_ATTEMPTS`] times in this invocation, few others have the same code, and
 //!    the bus accepts others: in this invocation, or in an earlier one of this process, because the mapping may
@@ -23,7 +25,7 @@
 //! The evidence of earlier invocations is lost when Lambda replaces the process. Then a message that is delivered alone
 //! is retried until the mapping discards it, and the alarms on late messages and retried records stay on.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,9 +46,9 @@ pub(crate) struct BusMemory(Arc<Mutex<Memory>>);
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// The ids of the messages that the bus rejected since it last accepted one, by code, with the time of their first
-    /// rejection.
-    rejected: HashMap<String, HashMap<String, Instant>>,
+    /// The ids of the messages that went to the dead-letter queue without evidence since the bus last accepted one, by
+    /// code, with the time of that decision.
+    presumed: HashMap<String, HashMap<String, Instant>>,
     /// The ids of messages that failed while the bus accepted others.
     failed_alone: HashSet<String>,
 }
@@ -59,8 +61,8 @@ pub(crate) struct Breaker {
     accepted: usize,
     /// The messages that failed, by code.
     failed: HashMap<String, BTreeSet<usize>>,
-    /// Those of them that were rejected.
-    rejected: HashMap<String, BTreeSet<usize>>,
+    /// Those of them that were rejected, with their ids.
+    rejected: HashMap<String, BTreeMap<usize, String>>,
 }
 
 impl Breaker {
@@ -72,7 +74,7 @@ impl Breaker {
     pub(crate) fn accepted(&mut self, id: &str) {
         self.accepted += 1;
         let mut memory = self.memory();
-        memory.rejected.clear();
+        memory.presumed.clear();
         memory.failed_alone.remove(id);
     }
 
@@ -90,12 +92,22 @@ impl Breaker {
 
     /// Records that a message was rejected.
     pub(crate) fn rejected(&mut self, index: usize, id: &str, code: &str, now: Instant) {
-        self.rejected.entry(code.to_owned()).or_default().insert(index);
+        self.rejected.entry(code.to_owned()).or_default().insert(index, id.to_owned());
         let max_age = self.max_message_age;
+        if let Some(presumed) = self.memory().presumed.get_mut(code) {
+            presumed.retain(|_, since| now.duration_since(*since) < max_age);
+        }
+    }
+
+    /// Records that the rejected messages count as single messages although the bus has accepted nothing.
+    pub(crate) fn presume_single(&self, now: Instant) {
         let mut memory = self.memory();
-        let rejected = memory.rejected.entry(code.to_owned()).or_default();
-        rejected.retain(|_, since| now.duration_since(*since) < max_age);
-        rejected.entry(id.to_owned()).or_insert(now);
+        for (code, rejected) in &self.rejected {
+            let presumed = memory.presumed.entry(code.clone()).or_default();
+            for id in rejected.values() {
+                presumed.entry(id.clone()).or_insert(now);
+            }
+        }
     }
 
     /// Whether the bus has accepted a message in this invocation.
@@ -112,7 +124,7 @@ impl Breaker {
     pub(crate) fn rejected_by_the_bus(&self) -> Option<usize> {
         let mut rejected = self.rejected.iter().filter(|_| self.accepted == 0);
         let (_, here) = rejected.find(|(code, here)| self.count(code, here) >= SEVERAL)?;
-        here.first().copied()
+        here.keys().next().copied()
     }
 
     /// Remembers a message that is unsettled after a transient failure, if the bus accepted others.
@@ -126,12 +138,11 @@ impl Breaker {
         }
     }
 
-    fn count(&self, code: &str, in_this_invocation: &BTreeSet<usize>) -> usize {
-        if ABOUT_THE_MESSAGE.contains(&code) {
-            return in_this_invocation.len();
-        }
-        let in_this_process = self.memory().rejected.get(code).map_or(0, HashMap::len);
-        in_this_process.max(in_this_invocation.len())
+    fn count(&self, code: &str, rejected: &BTreeMap<usize, String>) -> usize {
+        let memory = self.memory();
+        let presumed = memory.presumed.get(code).filter(|_| !ABOUT_THE_MESSAGE.contains(&code));
+        let Some(presumed) = presumed else { return rejected.len() };
+        presumed.len() + rejected.values().filter(|id| !presumed.contains_key(*id)).count()
     }
 
     /// Whether few messages of this invocation failed with a code, compared with those that the bus accepted:
@@ -182,22 +193,37 @@ mod tests {
         assert!(!breaker.is_open());
     }
 
+    /// Whether the breaker is open after this message was rejected alone in an invocation. If not, the message goes to
+    /// the dead-letter queue.
+    fn is_open_after(memory: &Breaker, id: &str, code: &str, now: Instant) -> bool {
+        let mut breaker = next(memory);
+        breaker.rejected(0, id, code, now);
+        if !breaker.is_open() {
+            breaker.presume_single(now);
+        }
+        breaker.is_open()
+    }
+
     #[test]
-    fn rejections_of_earlier_invocations_count_for_codes_that_may_mean_a_setting() {
+    fn dead_lettered_messages_of_earlier_invocations_count_for_codes_that_may_mean_a_setting() {
         for (code, open) in [("InvalidArgument", true), ("MalformedDetail", false)] {
-            let (now, mut breaker) = (Instant::now(), breaker());
-            for id in ["a", "b", "c"] {
-                breaker = next(&breaker);
-                assert!(!breaker.is_open());
-                breaker.rejected(0, id, code, now);
-            }
-            assert_eq!(breaker.is_open(), open, "{code}");
-            let mut later = next(&breaker);
-            later.rejected(0, "c", code, now);
-            assert_eq!(later.is_open(), open, "{code}");
-            let mut much_later = next(&breaker);
-            much_later.rejected(0, "c", code, now + AGE);
-            assert!(!much_later.is_open(), "{code}");
+            let (now, breaker) = (Instant::now(), breaker());
+            assert!(!is_open_after(&breaker, "a", code, now));
+            assert!(!is_open_after(&breaker, "b", code, now));
+            assert_eq!(is_open_after(&breaker, "c", code, now), open, "{code}");
+            assert!(!is_open_after(&breaker, "b", code, now), "a message counts once");
+            assert!(!is_open_after(&breaker, "c", code, now + AGE), "{code}");
+        }
+    }
+
+    #[test]
+    fn first_messages_of_several_shards_do_not_keep_the_breaker_open() {
+        let (now, breaker) = (Instant::now(), breaker());
+        let mut waiting = vec!["a", "b", "c", "d", "e", "f", "g"];
+        for seconds in 0..4 * AGE.as_secs() {
+            waiting.retain(|id| is_open_after(&breaker, id, "InvalidArgument", now + Duration::from_secs(seconds)));
+            let periods = usize::try_from(seconds / AGE.as_secs()).unwrap() + 1;
+            assert_eq!(waiting.len(), 7_usize.saturating_sub(2 * periods), "after {seconds} s");
         }
     }
 

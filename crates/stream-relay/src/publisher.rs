@@ -17,6 +17,9 @@ use crate::put_events::{Failure, FailureKind, NextStep, entry_results, is_tls_fa
 use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RetryPolicy;
 
+/// Maximum requests of an invocation while the breaker is open: as many as a full batch of 1,000 messages takes.
+const MAX_PROBES: usize = 100;
+
 /// Sends messages to the bus, each aggregate's in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
@@ -35,8 +38,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Settles as many of the messages as the limits allow. No new call starts after `stop`, after an error of the
-    /// deployment, after too long a time with nothing but failures, or while the breaker is open. Calls in flight are
-    /// awaited.
+    /// deployment, or after too long a time with nothing but failures. Calls in flight are awaited.
     pub(crate) async fn publish(
         &self,
         messages: Vec<PendingMessage>,
@@ -52,6 +54,7 @@ impl Publisher {
             breaker: Breaker::new(self.memory.clone(), self.max_message_age),
             calls: JoinSet::new(),
             stopped: false,
+            probes: 0,
             failing_since: None,
             published: Published { messages, ..Published::default() },
         };
@@ -69,6 +72,8 @@ struct Publishing<'a> {
     calls: JoinSet<FinishedCall>,
     /// Whether no new call may start.
     stopped: bool,
+    /// The number of requests that started while the breaker was open.
+    probes: usize,
     /// The time of the first of an unbroken series of failed responses.
     failing_since: Option<Instant>,
     published: Published,
@@ -90,7 +95,7 @@ impl Publishing<'_> {
             if cutoff.is_some_and(|cutoff| now >= cutoff) {
                 break;
             }
-            self.judge_held();
+            self.judge_held(now);
             self.start_calls(now);
             let next_start = self.next_start(now);
             if self.calls.is_empty() && next_start.is_none() {
@@ -112,16 +117,22 @@ impl Publishing<'_> {
     }
 
     /// Makes the held messages unsendable as soon as their rejections are known to be about single messages.
-    fn judge_held(&mut self) {
-        if self.queues.has_held()
-            && (self.breaker.has_accepted() || (self.queues.is_quiet() && !self.breaker.is_open()))
-        {
+    fn judge_held(&mut self, now: Instant) {
+        if !self.queues.has_held() {
+            return;
+        }
+        if self.breaker.has_accepted() {
+            self.queues.release_held();
+        } else if self.queues.is_quiet() && !self.breaker.is_open() {
+            self.breaker.presume_single(now);
             self.queues.release_held();
         }
     }
 
+    /// Whether a call may start. While the breaker is open, calls start one after the other: they are probes of whether
+    /// the bus accepts other messages.
     fn may_start(&self) -> bool {
-        !self.stopped && !self.breaker.is_open()
+        !self.stopped && (!self.breaker.is_open() || (self.calls.is_empty() && self.probes < MAX_PROBES))
     }
 
     fn start_calls(&mut self, now: Instant) {
@@ -145,6 +156,7 @@ impl Publishing<'_> {
 
     fn send(&mut self, request: Vec<usize>) {
         self.limits.request_started(request.len());
+        self.probes += usize::from(self.breaker.is_open());
         self.published.calls += 1;
         self.published.retried.extend(request.iter().filter(|&&index| self.queues.attempts(index) > 1));
         let entries = request.iter().filter_map(|&index| self.published.messages[index].entry().cloned());

@@ -45,7 +45,7 @@ pub(crate) fn report(records: usize, published: &Published, rung: &Rung, functio
         tracing::error!(%code, %text, "the bus rejects this deployment, stopped sending");
     }
     if let Some(EntryError { code, text }) = &published.breaker_error {
-        tracing::error!(%code, %text, "the bus rejects several messages and accepts none, stopped sending");
+        tracing::error!(%code, %text, "the bus rejects several messages and accepts none, left them unsettled");
     }
     if published.tls_failures > 0 {
         tracing::error!(requests = published.tls_failures, "no TLS connection to the bus");

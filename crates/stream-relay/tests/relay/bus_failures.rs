@@ -134,7 +134,7 @@ async fn code_that_hits_every_entry_sends_nothing_to_the_dead_letter_queue() {
         take_log();
         assert_eq!(within(&setup, 20_000, &messages(100)).await.as_deref(), Some("1"), "{fault}");
         assert_eq!((setup.delivered().len(), codes(&setup)), (0, vec![]), "{fault}");
-        let expected = "the bus rejects several messages and accepts none, stopped sending";
+        let expected = "the bus rejects several messages and accepts none, left them unsettled";
         assert!(take_log().iter().any(|line| line["message"] == expected && line["level"] == "ERROR"), "{fault}");
 
         // Once the bus accepts messages again, all are sent.
@@ -193,6 +193,27 @@ async fn many_rejected_messages_are_dead_lettered_while_others_succeed() {
     records.push(insert(100, "good", 1));
     assert_eq!(setup.checkpoint(&records).await, None);
     assert_eq!((setup.delivered(), codes(&setup).len()), (vec!["good-1".to_owned()], 50));
+}
+
+#[tokio::test]
+async fn message_behind_many_rejected_ones_closes_the_breaker() {
+    let setup = setup(json!({"entries": [{"containing": "\"bad", "code": "InvalidArgument"}]})).await;
+    let mut records: Vec<_> = (1..=300).map(|n| insert(n, &format!("bad{n}"), 1)).collect();
+    records.push(insert(1_000, "good", 1));
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!((setup.delivered(), codes(&setup).len()), (vec!["good-1".to_owned()], 300));
+}
+
+#[tokio::test]
+async fn open_breaker_lets_each_message_be_sent_once() {
+    let rejected = setup(json!({"entries": [{"containing": "", "code": "InvalidArgument"}]})).await;
+    assert_eq!(rejected.checkpoint(&messages(1_000)).await.as_deref(), Some("1"));
+    assert_eq!((rejected.calls().len(), codes(&rejected).len()), (100, 0));
+
+    // A request that is rejected as a whole is split: each of its messages is sent alone.
+    let too_large = setup(json!({"putEvents": [{"http": 413, "forever": true}]})).await;
+    assert_eq!(within(&too_large, 20_000, &messages(1_000)).await.as_deref(), Some("1"));
+    assert!((200..220).contains(&too_large.calls().len()), "{}", too_large.calls().len());
 }
 
 // Unreadable responses, and connections.
