@@ -23,14 +23,19 @@ fn messages() -> Vec<Value> {
 }
 
 /// The pattern of a rule, with these values of the parameters.
-fn pattern(rule: &Value, source: &str, types: &[&str]) -> EventPattern {
+fn pattern(rule: &Value, source: &str, aggregates: &[&str], messages: &[&str]) -> EventPattern {
     let pattern = &rule["Properties"]["EventPattern"];
     assert_eq!(pattern["source"], json!(["EventSource"]));
-    // `!If [SelectsTypes, !Ref MessageTypes, !Ref AWS::NoValue]`
-    assert_eq!(pattern["detail-type"], json!(["SelectsTypes", "MessageTypes", "AWS::NoValue"]));
+    // `!If [SelectsMessages, !Ref MessageTypes, !Ref AWS::NoValue]`
+    assert_eq!(pattern["detail-type"], json!(["SelectsMessages", "MessageTypes", "AWS::NoValue"]));
+    let detail = json!({"metadata": {"aggregateType": "AggregateTypes"}});
+    assert_eq!(pattern["detail"], json!(["SelectsAggregates", detail, "AWS::NoValue"]));
     let mut given = json!({"source": [source]});
-    if !types.is_empty() {
-        given["detail-type"] = json!(types);
+    if !messages.is_empty() {
+        given["detail-type"] = json!(messages);
+    }
+    if !aggregates.is_empty() {
+        given["detail"]["metadata"]["aggregateType"] = json!(aggregates);
     }
     EventPattern::new(&given).unwrap()
 }
@@ -52,10 +57,15 @@ fn rule_of_each_target_selects_the_messages() {
             (&properties["EventBusName"], &properties["Name"]),
             (&json!("EventBusName"), &json!(format!("${{AWS::StackName}}-{name}")))
         );
-        let all = pattern(rule, source, &[]);
+        let all = pattern(rule, source, &[], &[]);
         assert!(messages().iter().all(|message| all.matches(message)), "{target}");
-        let some = pattern(rule, source, &["TodoCreated"]);
-        assert_eq!(messages().iter().filter(|message| some.matches(message)).count(), 1, "{target}");
+        let selected = |aggregates: &[&str], types: &[&str]| {
+            let pattern = pattern(rule, source, aggregates, types);
+            messages().iter().filter(|message| pattern.matches(message)).count()
+        };
+        assert_eq!(selected(&["account", "todo"], &[]), 5, "{target}");
+        assert_eq!(selected(&[], &["TodoCreated", "OrderPlaced"]), 2, "{target}");
+        assert_eq!(selected(&["todo"], &["TodoCreated", "OrderPlaced"]), 1, "{target}");
     }
 }
 

@@ -28,8 +28,8 @@ pub struct DevArgs {
     /// The SAM template that the functions and their mappings are read from.
     #[arg(long, value_name = "FILE", default_value = "template.yaml")]
     pub template: PathBuf,
-    /// Send events of the bus to a queue or a function; can be repeated. PATTERN is an event pattern (JSON), message types
-    /// that commas separate, or * for all. TARGET is queue:NAME, function:PATH (a program that speaks the Lambda Runtime API),
+    /// Send events of the bus to a queue or a function; can be repeated. PATTERN is an event pattern (JSON), aggregate
+    /// types (TYPE/*) or message types that commas separate, or * for all. TARGET is queue:NAME, function:PATH (a program that speaks the Lambda Runtime API),
     /// function:URL, or queue:NAME -> function:PATH (a function that gets batches of a queue).
     #[arg(long = "rule", value_name = "PATTERN -> TARGET")]
     pub rules: Vec<RuleOption>,

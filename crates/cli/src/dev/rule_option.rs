@@ -94,7 +94,7 @@ impl FromStr for RuleOption {
     }
 }
 
-/// The pattern of a JSON text, of message types that commas separate, or of `*` for all events.
+/// The pattern of a JSON text, of aggregate types (`TYPE/*`) or message types that commas separate, or of `*` for all events.
 fn pattern_of(text: &str) -> Result<EventPattern, String> {
     let pattern: Value = match text {
         "" => return Err("the pattern is missing; * selects all events".to_owned()),
@@ -102,7 +102,15 @@ fn pattern_of(text: &str) -> Result<EventPattern, String> {
         text if text.starts_with('{') => {
             serde_json::from_str(text).map_err(|error| format!("the pattern is not JSON: {error}"))?
         }
-        types => json!({"detail-type": types.split(',').map(str::trim).collect::<Vec<_>>()}),
+        list => {
+            let names: Vec<_> = list.split(',').map(str::trim).collect();
+            let aggregates: Vec<_> = names.iter().filter_map(|name| name.strip_suffix("/*")).collect();
+            match aggregates.len() {
+                0 => json!({"detail-type": names}),
+                all if all == names.len() => json!({"detail": {"metadata": {"aggregateType": aggregates}}}),
+                _ => return Err("a pattern names either aggregate types (TYPE/*) or message types".to_owned()),
+            }
+        }
     };
     EventPattern::new(&pattern).map_err(|error| format!("the pattern is not valid: {error}"))
 }
@@ -140,6 +148,7 @@ mod tests {
         for (text, expected_pattern, queue, function) in [
             ("TodoCreated -> queue:seen", json!({"detail-type": ["TodoCreated"]}), "seen", None),
             ("A, B -> queue:seen", json!({"detail-type": ["A", "B"]}), "seen", None),
+            ("a/*, b/* -> queue:q", json!({"detail": {"metadata": {"aggregateType": ["a", "b"]}}}), "q", None),
             ("* -> queue:a_b-1", json!({"source": [{"exists": true}]}), "a_b-1", None),
             (
                 r#"{"resources": [{"prefix": "todo/->"}]} -> function:target/debug/my.consumer"#,
@@ -169,6 +178,7 @@ mod tests {
             ("TodoCreated -> seen", "the form is"),
             ("TodoCreated -> function:", "the form is"),
             (" -> queue:seen", "the pattern is missing"),
+            ("a/*, B -> queue:seen", "a pattern names either aggregate types"),
             ("A -> queue:a/b", "the name of the queue \"a/b\" must have"),
             ("A -> queue:", "the name of the queue \"\" must have"),
             ("{\"a\" -> queue:q", "the pattern is not JSON"),

@@ -126,7 +126,7 @@ pub(super) fn start(
     let states = RuleStates { bus: bus.clone(), rules: rules.into(), functions: Arc::default() };
     let external = services.elsewhere.iter().find(|(variable, _)| *variable != DYNAMODB_ENDPOINT);
     if let (Some((variable, _)), false) = (external, rules.is_empty()) {
-        return Err(DevError::RuleWithoutBus { variable: *variable });
+        return Err(DevError::RuleWithoutBus { variable });
     }
     let environment = function_environment(services);
     let mut queues: BTreeMap<&str, &RuleOption> = BTreeMap::new();
