@@ -140,6 +140,7 @@ impl Suite {
             template,
             rules: rules.iter().map(rule).collect(),
             function_timeout: 2,
+            otlp: None,
         };
         let stack = Stack::start(args).await.expect("the stack starts");
         Self { stack, client: reqwest::Client::new() }

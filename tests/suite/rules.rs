@@ -265,6 +265,7 @@ async fn two_functions_of_one_queue_are_an_error() {
         host: std::net::Ipv4Addr::LOCALHOST.into(),
         data: None,
         template: workspace().join("template.yaml"),
+        otlp: None,
         rules: rules.into(),
         function_timeout: 2,
     };

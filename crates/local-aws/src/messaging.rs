@@ -29,7 +29,7 @@ mod sqs;
 
 pub use bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};
 pub use deliveries::QueueTarget;
-pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, InvocationFault, Rule};
+pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
 pub use patterns::{EventPattern, PatternError};
 pub use sqs::{QueueMessage, ReceivedMessage};
 

@@ -36,4 +36,7 @@ pub struct DevArgs {
     /// Seconds that an invocation of a function of --rule may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=900))]
     pub function_timeout: u16,
+    /// OpenTelemetry collector that gets the traces of requests and messages, such as http://localhost:4318.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp: Option<String>,
 }

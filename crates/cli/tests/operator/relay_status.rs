@@ -172,6 +172,7 @@ async fn status_of_a_local_stack_shows_its_shards() {
         template: concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml").into(),
         rules: vec![],
         function_timeout: 30,
+        otlp: None,
     };
     let stack = Stack::start(args).await.unwrap();
     let client = reqwest::Client::new();

@@ -5,15 +5,19 @@ use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
+use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem};
 use daybook_table::{AggregateKey, Metadata};
 use tokio::time::timeout;
+use tracing::Span;
 
 use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::event_stream::EventStream;
 use crate::idempotency;
 use crate::settle::CALL_TIMEOUT;
+
+/// The field of a span for the write units of its last append.
+const WRITE_UNITS: &str = "daybook.write_units";
 
 impl EventStream<'_> {
     /// Sends the transaction once: another attempt is another decision, with its own time.
@@ -24,8 +28,16 @@ impl EventStream<'_> {
     ) -> Result<(), AppendError> {
         let once = Config::builder().retry_config(RetryConfig::disabled());
         let call = self.store.client.transact_write_items().set_transact_items(Some(transaction));
+        // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
+        let span = Span::current();
+        let units = span.has_field(WRITE_UNITS).then_some(ReturnConsumedCapacity::Total);
+        let call = call.set_return_consumed_capacity(units);
         match timeout(CALL_TIMEOUT, call.customize().config_override(once).send()).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(written)) => {
+                let units = written.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units);
+                span.record(WRITE_UNITS, units.sum::<f64>());
+                Ok(())
+            }
             Ok(Err(error)) => Err(append_error(self.key, stores_response, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         }

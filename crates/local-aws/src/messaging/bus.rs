@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::messaging::faults::{Faults, InvocationFault};
+use crate::messaging::faults::{Faults, FunctionFault};
 use crate::messaging::protocol::CallError;
 use crate::messaging::rules::Rules;
 use crate::messaging::sqs::{QueueMessage, Queues, name_of};
@@ -170,8 +170,8 @@ impl Bus {
     }
 
     /// The fault of the next invocation of a function with an event or a batch.
-    pub fn invocation_fault(&self, function: &str, event: &str) -> Option<InvocationFault> {
-        InvocationFault::next(&mut self.state().faults.invocations, function, event)
+    pub fn invocation_fault(&self, function: &str, event: &str) -> Option<FunctionFault> {
+        FunctionFault::next(&mut self.state().faults.invocations, function, event)
     }
 
     /// The numbers of visible and of hidden messages of a queue.

@@ -64,7 +64,7 @@ pub struct Faults {
     /// Faults of deliveries of events to the targets of rules.
     pub deliveries: Vec<DeliveryFault>,
     /// Faults of invocations of functions that are targets of rules.
-    pub invocations: Vec<InvocationFault>,
+    pub invocations: Vec<FunctionFault>,
 }
 
 /// A fault of every delivery of an event that contains a text, to each of its targets.
@@ -87,7 +87,7 @@ pub struct DeliveryFault {
 /// A fault of every invocation of a function with an event or a batch that contains a text.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct InvocationFault {
+pub struct FunctionFault {
     /// The name of the function; without it, all functions.
     pub function: Option<String>,
     /// The text; an empty text is contained in every event.
@@ -147,7 +147,7 @@ pub struct Rule {
 
 impl CallFault {
     /// Takes the fault of the next call from a script.
-    pub(crate) fn next(script: &mut Vec<Self>) -> Self {
+    pub fn next(script: &mut Vec<Self>) -> Self {
         match script.first() {
             None => Self::default(),
             Some(fault) if fault.forever => fault.clone(),
@@ -191,7 +191,12 @@ impl CallFault {
         StatusCode::from_u16(self.http?).ok()
     }
 
-    /// The error of the whole call, if the fault has one.
+    /// The status and the code of the error of the whole call, if the fault has one.
+    pub fn status_and_code(&self) -> Option<(u16, String)> {
+        let CallError { status, code, .. } = self.error()?;
+        Some((status.as_u16(), code))
+    }
+
     fn error(&self) -> Option<CallError> {
         if self.http.is_none() && self.code.is_none() {
             return None;
@@ -216,7 +221,7 @@ impl DeliveryFault {
     }
 }
 
-impl InvocationFault {
+impl FunctionFault {
     /// The fault of the next invocation of a function.
     pub(crate) fn next(faults: &mut [Self], function: &str, event: &str) -> Option<Self> {
         let is_of = |fault: &&mut Self| {
