@@ -122,8 +122,8 @@ impl EventStream<'_> {
     /// Folds from the snapshot, or from `known` when that is newer.
     async fn load_cold(&self, known: Folded) -> Result<Folded, StoreError> {
         let (mut base, mut latest) = try_join(self.base(), self.latest_events()).await?;
-        if base.version() > latest.stream_end {
-            // Either its events were appended between the two reads, or it is a snapshot of events that do not exist.
+        if base.version() > latest.last() {
+            // Either its events became visible between the two reads, or it is a snapshot of events that do not exist.
             latest = self.latest_events().await?;
             if base.version() > latest.stream_end {
                 let version = base.version();

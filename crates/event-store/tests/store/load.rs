@@ -385,6 +385,28 @@ async fn partly_visible_append(table: &TestTable) -> (Subject, Item) {
     (account, last)
 }
 
+/// The latest events are read while an append is partly visible, and the snapshot after the whole append is visible.
+#[tokio::test]
+async fn load_from_a_snapshot_of_a_partly_visible_append_has_the_time_of_its_last_event() {
+    let table = TestTable::new().await;
+    let (account, last) = partly_visible_append(&table).await;
+    let sk = keys::event_sk(3);
+    table.put(last.clone()).await;
+    table.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
+    table.delete(&account.key, &sk).await;
+    let store = table.store();
+    table.proxy.take_calls();
+    for _ in 0..3 {
+        table.proxy.fail_next("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" });
+    }
+    let mut load = pin!(account.load(&store));
+    table.proxy.hold(&mut load, |calls| calls.iter().any(|call| call.operation == "Query")).await;
+    table.put(last).await;
+    let loaded = load.await;
+    assert_eq!(loaded.version(), 3);
+    assert_eq!(loaded.folded.last_event(), account.rebuild(&table.store()).await.folded.last_event());
+}
+
 /// The event appears only after the third query.
 #[tokio::test]
 async fn append_whose_end_appears_late_is_loaded_completely() {
