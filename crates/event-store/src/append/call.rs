@@ -5,9 +5,10 @@ use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
+use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem};
 use daybook_table::{AggregateKey, Metadata};
 use tokio::time::timeout;
+use tracing::Span;
 
 use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
@@ -24,8 +25,16 @@ impl EventStream<'_> {
     ) -> Result<(), AppendError> {
         let once = Config::builder().retry_config(RetryConfig::disabled());
         let call = self.store.client.transact_write_items().set_transact_items(Some(transaction));
+        // Only a trace shows the units.
+        let span = Span::current();
+        let units = (!span.is_disabled()).then_some(ReturnConsumedCapacity::Total);
+        let call = call.set_return_consumed_capacity(units);
         match timeout(CALL_TIMEOUT, call.customize().config_override(once).send()).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(written)) => {
+                let units = written.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units);
+                span.record("daybook.write_units", units.sum::<f64>());
+                Ok(())
+            }
             Ok(Err(error)) => Err(append_error(self.key, stores_response, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         }
