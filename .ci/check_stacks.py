@@ -56,6 +56,8 @@ MAIN = {
         "Release": "0123456789abcdef",
         "RequireIfMatch": "true",
         "RecordSourceIp": "true",
+        "OtlpEndpoint": "https://collector.example.com",
+        "OtlpHeaders": "key=secret",
         "Architecture": "x86_64",
     },
     "read models": {"ReadModels": "true"},
@@ -84,6 +86,10 @@ OTHERS = {
             "DomainName": "api.example.com",
             "CertificateArn": f"arn:aws:acm:us-east-1:{ACCOUNT}:certificate/1",
         },
+    },
+    "examples/order-mails/template.yaml": {
+        "defaults": {"EventBusName": "default"},
+        "notifications": {"EventBusName": "default", "Notifications": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"},
     },
     "retained.yaml": {"defaults": {}, "key": {"KmsKeyArn": KEY}},
     ".github/aws.yaml": {
@@ -169,6 +175,13 @@ CALLS = {
         lambda it, _: {"Bucket": it["Bucket"], "Policy": json.dumps(it["PolicyDocument"])},
     ),
     "AWS::SNS::Subscription": ("sns", "subscribe", "SubscriptionArn", None),
+    "AWS::SQS::QueuePolicy": (
+        "sqs",
+        "set_queue_attributes",
+        "QueueUrl",
+        # One of the queues of the policy stands for all.
+        lambda it, _: {"QueueUrl": it["Queues"][0], "Attributes": {"Policy": json.dumps(it["PolicyDocument"])}},
+    ),
     "AWS::WAFv2::WebACL": ("wafv2", "create_web_acl", "Name", lambda it, name: {"Name": name, **it}),
 }
 

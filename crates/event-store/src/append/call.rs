@@ -16,6 +16,9 @@ use crate::event_stream::EventStream;
 use crate::idempotency;
 use crate::settle::CALL_TIMEOUT;
 
+/// The field of a span for the write units of its last append.
+const WRITE_UNITS: &str = "daybook.write_units";
+
 impl EventStream<'_> {
     /// Sends the transaction once: another attempt is another decision, with its own time.
     pub(crate) async fn send(
@@ -25,14 +28,14 @@ impl EventStream<'_> {
     ) -> Result<(), AppendError> {
         let once = Config::builder().retry_config(RetryConfig::disabled());
         let call = self.store.client.transact_write_items().set_transact_items(Some(transaction));
-        // Only a trace shows the units.
+        // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
         let span = Span::current();
-        let units = (!span.is_disabled()).then_some(ReturnConsumedCapacity::Total);
+        let units = span.has_field(WRITE_UNITS).then_some(ReturnConsumedCapacity::Total);
         let call = call.set_return_consumed_capacity(units);
         match timeout(CALL_TIMEOUT, call.customize().config_override(once).send()).await {
             Ok(Ok(written)) => {
                 let units = written.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units);
-                span.record("daybook.write_units", units.sum::<f64>());
+                span.record(WRITE_UNITS, units.sum::<f64>());
                 Ok(())
             }
             Ok(Err(error)) => Err(append_error(self.key, stores_response, error)),

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::context::TraceContext;
 use super::recorder::{AttributeValue, RecordedSpan};
 
 /// The body of a request with these spans of a service.
@@ -26,11 +27,11 @@ fn span(recorded: &RecordedSpan) -> Option<Value> {
         "consumer" => 5,
         _ => 1,
     };
-    let link = |link: &super::context::TraceContext| json!({"traceId": format!("{:032x}", link.trace_id), "spanId": format!("{:016x}", link.span_id)});
-    let parent_id = if recorded.parent_id == 0 { String::new() } else { format!("{:016x}", recorded.parent_id) };
+    let link = |link: &TraceContext| json!({"traceId": trace_id(link), "spanId": span_id(link.span_id)});
+    let parent_id = if recorded.parent_id == 0 { String::new() } else { span_id(recorded.parent_id) };
     Some(json!({
-        "traceId": format!("{:032x}", context.trace_id),
-        "spanId": format!("{:016x}", context.span_id),
+        "traceId": trace_id(&context),
+        "spanId": span_id(context.span_id),
         "parentSpanId": parent_id,
         "name": recorded.name,
         "kind": kind,
@@ -42,13 +43,20 @@ fn span(recorded: &RecordedSpan) -> Option<Value> {
     }))
 }
 
+fn trace_id(context: &TraceContext) -> String {
+    format!("{:032x}", context.trace_id)
+}
+
+fn span_id(id: u64) -> String {
+    format!("{id:016x}")
+}
+
 fn attribute((key, value): &(&'static str, AttributeValue)) -> Value {
     let value = match value {
         AttributeValue::Text(text) => json!({"stringValue": text}),
         // JSON of OTLP has 64-bit integers as texts.
         AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
         AttributeValue::Fraction(fraction) => json!({"doubleValue": fraction}),
-        AttributeValue::Flag(flag) => json!({"boolValue": flag}),
     };
     json!({"key": key, "value": value})
 }

@@ -36,9 +36,8 @@ pub(super) struct RecordedSpan {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttributeValue {
     Text(String),
-    Number(i64),
+    Number(u64),
     Fraction(f64),
-    Flag(bool),
 }
 
 /// The spans that have ended and were not exported yet. Clones share them.
@@ -178,19 +177,11 @@ impl Visit for RecordedSpan {
         self.set(field, AttributeValue::Text(value.to_owned()));
     }
 
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.set(field, AttributeValue::Number(value));
-    }
-
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.set(field, AttributeValue::Number(i64::try_from(value).unwrap_or(i64::MAX)));
+        self.set(field, AttributeValue::Number(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.set(field, AttributeValue::Fraction(value));
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.set(field, AttributeValue::Flag(value));
     }
 }
