@@ -33,7 +33,7 @@ impl EventStream<'_> {
                 end = end.max(events.stream_end);
                 let version = folded.version();
                 folded = self.fold(folded, events.contiguous_after(version))?;
-                if folded.version() < events.events.last().map_or(0, |event| event.seq_num) {
+                if folded.version() < events.last() {
                     break;
                 }
             }
@@ -77,6 +77,11 @@ impl QueriedEvents {
             events.push(item.into_event()?);
         }
         Ok(Self { events, stream_end })
+    }
+
+    /// The number of the last of these events; 0 when there is none.
+    pub(crate) fn last(&self) -> u64 {
+        self.events.last().map_or(0, |event| event.seq_num)
     }
 
     /// The events that follow `version` and each other without a gap.
