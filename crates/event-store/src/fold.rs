@@ -26,6 +26,7 @@ impl EventStream<'_> {
         let mut folded = onto;
         let mut retries = None;
         while folded.version() < last {
+            let before = folded.version();
             let mut pages = self.events_between(folded.version() + 1, last).into_paginator().send();
             while let Some(page) = pages.next().await {
                 let page = page.map_err(|error| StoreError::of_call("read an aggregate's events", error))?;
@@ -39,6 +40,10 @@ impl EventStream<'_> {
             }
             if folded.version() >= end.min(last) {
                 break;
+            }
+            if folded.version() > before {
+                // These are other events than those that were missing before: of a later transaction.
+                retries = None;
             }
             let retries = retries.get_or_insert_with(|| Backoff::until(Instant::now() + COMMIT_TIME));
             if !retries.wait().await {

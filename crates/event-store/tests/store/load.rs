@@ -421,6 +421,28 @@ async fn append_whose_end_appears_late_is_loaded_completely() {
     assert_eq!(load.await.version(), 3);
 }
 
+/// Each missing event appears after five more queries. Together that takes longer than a single event may take.
+#[tokio::test]
+async fn events_of_several_appends_that_appear_late_are_loaded_completely() {
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 31).await;
+    let mut missing = Vec::new();
+    for number in (2..=30).step_by(2) {
+        let sk = keys::event_sk(number);
+        missing.push(table.row(&account.key, &sk).await.unwrap());
+        table.delete(&account.key, &sk).await;
+    }
+    let store = table.store();
+    let mut load = pin!(store.load_with(account.model(), &account.key, LoadOptions::REBUILD));
+    let queries = |calls: &[RecordedCall]| calls.iter().filter(|call| call.operation == "Query").count();
+    for row in missing {
+        table.proxy.take_calls();
+        table.proxy.hold(&mut load, |calls| queries(calls) == 5).await;
+        table.put(row).await;
+    }
+    assert_eq!(load.await.unwrap().version(), 31);
+}
+
 /// The first page refers to an event that the second page should contain and does not contain yet.
 #[tokio::test]
 async fn append_that_continues_on_the_next_page_is_loaded_completely() {
