@@ -91,6 +91,20 @@ OTHERS = {
         "defaults": {"EventBusName": "default"},
         "notifications": {"EventBusName": "default", "Notifications": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"},
     },
+    "fan-out.yaml": {
+        "queue": {"EventBusName": "default", "ToQueue": "true"},
+        "everything but a queue": {
+            "EventBusName": "default",
+            "AggregateTypes": "order,account",
+            "MessageTypes": "OrderPlaced",
+            "ToTopic": "true",
+            "ToKinesis": "true",
+            "ToBucket": "true",
+            "BucketDays": "30",
+            "NotificationsTopicArn": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms",
+            "KmsKeyArn": KEY,
+        },
+    },
     "retained.yaml": {"defaults": {}, "key": {"KmsKeyArn": KEY}},
     ".github/aws.yaml": {
         "defaults": {"Repository": "organisation/repository", "Environment": "staging", "StackName": STACK},
@@ -160,8 +174,15 @@ CALLS = {
         "PolicyName",
         lambda it, _: {**it, "PolicyDocument": json.dumps(it["PolicyDocument"])},
     ),
+    "AWS::KinesisFirehose::DeliveryStream": ("firehose", "create_delivery_stream", "DeliveryStreamName", None),
     "AWS::Lambda::Alias": ("lambda", "create_alias", "AliasArn", None),
     "AWS::Lambda::Version": ("lambda", "publish_version", "FunctionArn", None),
+    "AWS::Logs::LogStream": (
+        "logs",
+        "create_log_stream",
+        "logStreamName",
+        lambda it, name: {"logStreamName": name, **decapitalized(it)},
+    ),
     "AWS::Logs::MetricFilter": (
         "logs",
         "put_metric_filter",
@@ -294,7 +315,8 @@ def for_moto(value, numbers):
     """A template without what moto reads in another way than CloudFormation.
 
     The variables of `Fn::Sub` with two dots become explicit, because moto reads only one dot. Where a condition compares a
-    parameter of the type Number with a text, the text becomes a number, because moto never takes them as equal.
+    parameter of the type Number with a text, the text becomes a number, because moto never takes them as equal. Where such a
+    parameter is the key of a mapping, it becomes a text.
     """
     if isinstance(value, list):
         return [for_moto(one, numbers) for one in value]
@@ -310,6 +332,9 @@ def for_moto(value, numbers):
         return {"Fn::Sub": [text, variables]}
     if "Fn::Equals" in value and value["Fn::Equals"][0] in numbers:
         return {"Fn::Equals": [value["Fn::Equals"][0], int(value["Fn::Equals"][1])]}
+    if "Fn::FindInMap" in value and value["Fn::FindInMap"][1] in numbers:
+        mapping, key, name = value["Fn::FindInMap"]
+        return {"Fn::FindInMap": [mapping, {"Fn::Sub": "${%s}" % key["Ref"]}, name]}
     return {name: for_moto(one, numbers) for name, one in value.items()}
 
 

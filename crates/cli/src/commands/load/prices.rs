@@ -23,10 +23,10 @@ pub(super) const SNAPSHOTTER_GB_SECONDS: f64 = 0.512 * 0.050;
 
 /// The write units of a command with one event and one message, whose data has a few hundred bytes each.
 pub(super) const WRITE_UNITS_PER_COMMAND: f64 = 7.0;
-/// The read units of a command: every tenth loads the state, for 19 units.
-pub(super) const READ_UNITS_PER_COMMAND: f64 = 1.9;
+/// The read units of a command: every tenth loads the state, for 20 units.
+pub(super) const READ_UNITS_PER_COMMAND: f64 = 2.0;
 /// The read units of a read of a state with 50 events since the snapshot.
-pub(super) const READ_UNITS_PER_READ: f64 = 19.0;
+pub(super) const READ_UNITS_PER_READ: f64 = 20.0;
 
 #[cfg(test)]
 mod tests {
@@ -48,18 +48,19 @@ mod tests {
             ("Lambda, snapshotter", "512 MB × 50 ms".to_owned()),
             ("DynamoDB, writes", format!("{WRITE_UNITS} / M")),
             ("DynamoDB, reads", format!("{READ_UNITS} / M")),
-            ("DynamoDB, reads", format!("= {READ_UNITS_PER_COMMAND} M units")),
+            ("DynamoDB, reads", format!("= {READ_UNITS_PER_COMMAND:.1} M units")),
             ("EventBridge, messages", format!("{MESSAGES:.2} / M")),
             ("EventBridge, archive", "| 0.17 |".to_owned()),
             ("Logs", "| 1.25 |".to_owned()),
         ] {
             assert!(row(begins).contains(&expected), "{expected:?} is not in {}", row(begins));
         }
+        let prose = document.split_whitespace().collect::<Vec<_>>().join(" ");
         for text in [
             format!("bytes of data take {WRITE_UNITS_PER_COMMAND} units"),
             format!("{READ_UNITS_PER_READ} units with 50 events since the snapshot"),
         ] {
-            assert!(document.contains(&text), "{text:?} is not in the document");
+            assert!(prose.contains(&text), "{text:?} is not in the document");
         }
     }
 }
