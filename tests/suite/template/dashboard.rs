@@ -228,7 +228,7 @@ const MILLION: [(&str, f64); 17] = [
     ("AWS/Lambda Duration Snapshotter", 500_000.0),
     ("AWS/DynamoDB ConsumedWriteCapacityUnits Table", 10_040_000.0),
     ("AWS/DynamoDB ConsumedWriteCapacityUnits Table gsi1", 2e6),
-    ("AWS/DynamoDB ConsumedReadCapacityUnits Table", 2e6),
+    ("AWS/DynamoDB ConsumedReadCapacityUnits Table", 2_110_000.0),
     ("AWS/DynamoDB ConsumedReadCapacityUnits Table gsi1", 260_000.0),
     ("MetricsNamespace MessagesSent", 1e6),
     ("AWS/Logs IncomingBytes ApiLogs", 0.5e9),
@@ -246,7 +246,7 @@ fn cost_of_a_million_commands_is_that_of_the_costs_page() {
         ("api", 1.0),
         // 2,010,000 requests, and 7,500 + 7,500 + 250 GB-seconds, of 1,024 MB each.
         ("functions", 0.402 + 15_250.0 * 0.000_013_333_4),
-        ("table", 12.04 * 0.625 + 2.26 * 0.125),
+        ("table", 12.04 * 0.625 + 2.37 * 0.125),
         ("bus", 1.0),
         ("logs", 1.25),
     ];
