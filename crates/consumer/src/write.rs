@@ -1,4 +1,4 @@
-//! The transaction that writes a position, and what was changed with it.
+//! The transaction that writes a position and the changes that belong to it.
 
 use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -44,8 +44,8 @@ pub(crate) enum Condition {
 pub(crate) enum WriteOutcome {
     /// Everything was written.
     Written,
-    /// Nothing was written, because another writer was faster, or it is unknown whether everything was written. The
-    /// position shows which.
+    /// Nothing was written, because another writer was faster, or it is unknown whether everything was written. Read the
+    /// position to find out.
     ReadAgain,
 }
 
