@@ -15,8 +15,8 @@ pub trait Consumer: Send + Sync + 'static {
     /// The number of attempts at a message before its aggregate stops.
     const MAX_ATTEMPTS: u32 = 5;
 
-    /// The rows that [`handle`](Self::handle) reads. If one of them changes before the transaction, the message is handled
-    /// again.
+    /// The rows that [`handle`](Self::handle) reads. If one of them changes before the transaction, the message is
+    /// handled again.
     ///
     /// # Errors
     ///

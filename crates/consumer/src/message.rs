@@ -38,8 +38,8 @@ pub struct MessageMetadata {
     pub seq_num: u64,
     /// The number of the message among those of the aggregate, counted from 1 without a gap.
     pub message_seq: u64,
-    /// The epoch of that number. It rises when Daybook's table is restored. It counts as 1 in messages of early releases,
-    /// which have none.
+    /// The epoch of that number. It rises when Daybook's table is restored. It counts as 1 in messages of early
+    /// releases, which have none.
     #[serde(default = "first_epoch")]
     pub epoch: u32,
     /// The epoch of the message before it. Only the first message of an aggregate in a later epoch has it, unless its
@@ -133,8 +133,8 @@ impl BusMessage {
         T::deserialize(&self.detail["data"]).map_err(|error| HandleError::new(format!("the data: {error}")))
     }
 
-    /// The error for an unknown version of a message. Return it if the consumer needs messages of this name: the aggregate
-    /// stops. Deploy code that can read the version, and resume the aggregate.
+    /// The error for an unknown version of a message. Return it if the consumer needs messages of this name: the
+    /// aggregate stops. Deploy code that can read the version, and resume the aggregate.
     pub fn unknown(&self) -> HandleError {
         let (name, version) = self.form();
         HandleError::new(format!("{name} version {version} is unknown"))

@@ -294,7 +294,8 @@ impl<C: Consumer> Receiver<'_, C> {
                 "a message cannot be applied"
             );
             received.failed += 1;
-            // The next delivery makes the next attempt: of the message itself, or of another one if the message has waited.
+            // The next delivery makes the next attempt: of the message itself, or of another one if the message has
+            // waited.
             let delivered = messages.get(&message.number()).or_else(|| messages.values().next_back());
             if let Some(delivered) = delivered.filter(|_| attempts < C::MAX_ATTEMPTS) {
                 received.retry.insert(delivered.metadata.message_id.clone());

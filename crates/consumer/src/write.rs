@@ -44,8 +44,8 @@ pub(crate) enum Condition {
 pub(crate) enum WriteOutcome {
     /// Everything was written.
     Written,
-    /// Nothing was written, because another writer was faster, or it is unknown whether everything was written. Read the
-    /// position to find out.
+    /// Nothing was written, because another writer was faster, or it is unknown whether everything was written. The
+    /// position shows which of them.
     ReadAgain,
 }
 
