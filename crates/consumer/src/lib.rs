@@ -1,7 +1,7 @@
 //! A consumer of the bus: applies each message to the consumer's rows exactly once, and in the order of its aggregate.
 //!
-//! The relay delivers each message at least once, and the bus does not preserve the order. A [`Consumer`] is a function of
-//! a message and some rows, and a [`ConsumerFunction`] calls it behind an SQS queue or a rule of EventBridge.
+//! The relay delivers each message at least once, and the bus does not preserve the order. A [`Consumer`] is a function
+//! of a message and some rows, and a [`ConsumerFunction`] calls it behind an SQS queue or a rule of EventBridge.
 //!
 //! Invariants:
 //! - The rows that a message changes and the position of its aggregate are written in one transaction, so a message is
@@ -13,8 +13,8 @@
 //!
 //! In reading order:
 //! - [`message`]: a message as it arrives, with its `number`. [`order`]: which message is next, and which are missing.
-//! - [`consumer`]: the trait that you implement. [`rows`]: the rows that a message reads and changes. [`testing`]: tests
-//!   of a consumer.
+//! - [`consumer`]: the trait that you implement. [`rows`]: the rows that a message reads and changes. [`testing`]:
+//!   tests of a consumer.
 //! - [`function`]: one invocation. [`request`]: the requests of an operator.
 //! - `receive`: the messages of one aggregate. `draft`: their changes, until these are written.
 //! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
