@@ -1,4 +1,4 @@
-//! What you write: a function of a message and some rows.
+//! The trait that you implement: functions of a message and some rows.
 
 use crate::error::HandleError;
 use crate::message::BusMessage;
@@ -15,8 +15,8 @@ pub trait Consumer: Send + Sync + 'static {
     /// The number of attempts at a message before its aggregate stops.
     const MAX_ATTEMPTS: u32 = 5;
 
-    /// The rows that [`handle`](Self::handle) reads. They are the same at the time of the transaction, or the message
-    /// is handled again.
+    /// The rows that [`handle`](Self::handle) reads. If one of them changes before the transaction, the message is
+    /// handled again.
     ///
     /// # Errors
     ///
@@ -31,6 +31,6 @@ pub trait Consumer: Send + Sync + 'static {
     /// # Errors
     ///
     /// When the message cannot be applied: it is attempted [`MAX_ATTEMPTS`](Self::MAX_ATTEMPTS) times, and then stops its
-    /// aggregate. A message that the consumer does not need is not an error, but has no changes.
+    /// aggregate. Return no changes, not an error, for a message that the consumer does not need.
     fn handle(&self, message: &BusMessage, rows: &Rows<'_>) -> Result<Changes, HandleError>;
 }

@@ -1,4 +1,4 @@
-//! What messages change, until it is written in one transaction.
+//! The changes of messages, until they are written in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,7 +47,7 @@ pub(crate) struct Draft<'a> {
 /// A row that messages read or change.
 #[derive(Clone, Debug)]
 struct DraftRow {
-    /// The condition that it is as it was read.
+    /// The condition that it has not changed since it was read.
     condition: Condition,
     /// Whether it exists in the table, as far as this is known.
     exists: bool,
@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
         Self { consumer, aggregate, now, before, position, applied: 0, lost: 0, rows, stored, removed }
     }
 
-    /// Applies a message, for which `rows` contains the rows that it reads. `is_stored` if it has waited.
+    /// Applies a message. `rows` contains the rows that it reads. `is_stored` is true if the message has waited.
     pub(crate) fn apply(
         &mut self,
         consumer: &impl Consumer,
@@ -141,7 +141,7 @@ impl<'a> Draft<'a> {
         self.position != self.before || !self.stored.is_empty() || !self.removed.is_empty()
     }
 
-    /// Why a transaction cannot hold the draft.
+    /// The reason why one transaction cannot hold the draft, if there is one.
     pub(crate) fn excess(&self) -> Option<String> {
         let writes = self.writes();
         // The aggregate may still be added to those whose messages wait, or removed.
@@ -246,7 +246,7 @@ pub(crate) fn handle(consumer: &impl Consumer, message: &BusMessage, rows: &Rows
     catch("handle", || consumer.handle(message, rows))
 }
 
-/// Calls a function of the consumer. A panic is an error of its message, so that it stops no other.
+/// Calls a function of the consumer. Returns a panic as an error of its message, so that other messages go on.
 fn catch<T>(name: &str, call: impl FnOnce() -> Result<T, HandleError>) -> Result<T, HandleError> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

@@ -22,7 +22,7 @@ impl From<serde_json::Error> for HandleError {
     }
 }
 
-/// An error of the table, by what the caller can do about it.
+/// An error of the table. The variants differ in what the caller can do.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// DynamoDB throttles, cannot be reached or fails, or other writers of the same rows are always faster: the same

@@ -139,7 +139,7 @@ impl<C: Consumer> ConsumerFunction<C> {
                     deliveries_of.entry(message.metadata.message_id.clone()).or_default().push(delivery.clone());
                     let messages = by_aggregate.entry(message.aggregate()).or_default();
                     let same = messages.entry(message.number()).or_insert_with(|| message.clone());
-                    // One of two messages with the same number: the next attempt finds the other one in the table.
+                    // Another message of the batch has the same number. The next attempt finds that one in the table.
                     if same.metadata.message_id != message.metadata.message_id {
                         unsettled.insert(delivery);
                     }
@@ -175,7 +175,7 @@ impl<C: Consumer> ConsumerFunction<C> {
     }
 }
 
-/// Counts what became of the messages of an aggregate.
+/// Records the counts of an aggregate's messages as metrics.
 fn count(received: &Received) {
     for (name, number) in [
         ("MessagesApplied", received.applied),

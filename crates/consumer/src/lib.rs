@@ -1,22 +1,22 @@
-//! The other half of the bus: applies each message to rows of a consumer exactly once, and in the order of its
-//! aggregate.
+//! A consumer of the bus: applies each message to the consumer's rows exactly once, and in the order of its aggregate.
 //!
-//! The relay delivers each message at least once, and the bus keeps no order. A [`Consumer`] is a function of a message
-//! and some rows, and a [`ConsumerFunction`] calls it behind an SQS queue or a rule of EventBridge.
+//! The relay delivers each message at least once, and the bus does not preserve the order. A [`Consumer`] is a function
+//! of a message and some rows, and a [`ConsumerFunction`] calls it behind an SQS queue or a rule of EventBridge.
 //!
 //! Invariants:
 //! - The rows that a message changes and the position of its aggregate are written in one transaction, so a message is
 //!   applied exactly once.
 //! - A message is applied only after the message before it, or after an operator skipped that one.
-//! - A message whose turn has not come is stored, so no retry limit of a queue loses it.
-//! - A message that cannot be applied stops its aggregate, and nothing else.
+//! - A message whose turn has not come is stored, so that it is not lost at the retry limit of a queue.
+//! - A message that cannot be applied stops its own aggregate only.
 //! - This crate depends on no other crate of the suite.
 //!
 //! In reading order:
 //! - [`message`]: a message as it arrives, with its `number`. [`order`]: which message is next, and which are missing.
-//! - [`consumer`]: what you write. [`rows`]: the rows that it reads and changes. [`testing`]: tests of it.
+//! - [`consumer`]: the trait that you implement. [`rows`]: the rows that a message reads and changes. [`testing`]:
+//!   tests of a consumer.
 //! - [`function`]: one invocation. [`request`]: the requests of an operator.
-//! - `receive`: the messages of one aggregate. `draft`: what they change, until it is written.
+//! - `receive`: the messages of one aggregate. `draft`: their changes, until these are written.
 //! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
 //! - [`report`]: gaps and stopped aggregates.
 

@@ -18,7 +18,7 @@ const SEPARATORS: [char; 2] = ['#', '/'];
 pub struct BusMessage {
     /// Its name, the `DetailType` on the bus.
     pub message_type: String,
-    /// Its origin.
+    /// Its ids, its place in the order of its aggregate, and its origin.
     pub metadata: MessageMetadata,
     /// The whole `Detail`, also with metadata that this release does not know.
     detail: Value,
@@ -28,20 +28,22 @@ pub struct BusMessage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessageMetadata {
-    /// Unique; the same in each delivery.
+    /// The id of the message: unique, and the same in each delivery.
     pub message_id: String,
     /// The type of the aggregate.
     pub aggregate_type: String,
     /// The id of the aggregate.
     pub aggregate_id: String,
-    /// The number of the event.
+    /// The number of the event in its aggregate.
     pub seq_num: u64,
     /// The number of the message among those of the aggregate, counted from 1 without a gap.
     pub message_seq: u64,
-    /// The epoch of that number. It rises when the table is restored. Messages of early releases have none; it counts as 1.
+    /// The epoch of that number. It rises when Daybook's table is restored. It counts as 1 in messages of early
+    /// releases, which have none.
     #[serde(default = "first_epoch")]
     pub epoch: u32,
-    /// On the first message of an aggregate in a later epoch: the epoch of the message before it.
+    /// The epoch of the message before it. Only the first message of an aggregate in a later epoch has it, unless its
+    /// number is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_epoch: Option<u32>,
     /// The id of the event.
@@ -126,13 +128,13 @@ impl BusMessage {
     ///
     /// # Errors
     ///
-    /// When it does not fit.
+    /// When the data does not fit `T`.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T, HandleError> {
         T::deserialize(&self.detail["data"]).map_err(|error| HandleError::new(format!("the data: {error}")))
     }
 
-    /// The error of a form that the consumer does not know. Return it for a name that the consumer needs, and an unknown
-    /// version: the aggregate stops, and continues once the consumer can read that version.
+    /// The error for an unknown version of a message. Return it if the consumer needs messages of this name: the
+    /// aggregate stops. Deploy code that can read the version, and resume the aggregate.
     pub fn unknown(&self) -> HandleError {
         let (name, version) = self.form();
         HandleError::new(format!("{name} version {version} is unknown"))

@@ -27,7 +27,7 @@ const MAX_RETRIES: u32 = 12;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// What became of the messages.
+/// The numbers of messages that were applied, stored and so on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The number of messages that were applied, also of those that had waited.
@@ -134,7 +134,7 @@ impl<C: Consumer> Receiver<'_, C> {
         all.extend(waiting.messages.clone());
 
         let mut draft = self.draft(position);
-        // Without a delivery that is repeated, the attempt is the last one.
+        // The request of an operator is not repeated as a delivery is, so its attempt is the last one.
         let attempts = if messages.is_empty() { C::MAX_ATTEMPTS } else { draft.position.attempts + 1 };
         let (failure, is_full) = self.apply_next(&mut draft, &all, &waiting, attempts).await?;
         let (stored, has_rest) = self.store_rest(&mut draft, &all, &waiting, received).await?;
@@ -176,7 +176,7 @@ impl<C: Consumer> Receiver<'_, C> {
         let mut next = next_messages(draft.position.number(), all);
         let mut is_full = next.len() > MAX_APPLIED;
         next.truncate(MAX_APPLIED);
-        // A message whose rows cannot be named fails below.
+        // If `reads` fails for a message, `apply` returns the error below.
         let keys: BTreeSet<_> =
             next.iter().flat_map(|message| reads(self.consumer, message).unwrap_or_default()).collect();
         let rows = self.table.rows(keys).await?;
@@ -191,7 +191,7 @@ impl<C: Consumer> Receiver<'_, C> {
                 (Ok(()), Some(excess)) => HandleError::new(excess),
                 (Err(error), _) => error,
             };
-            // Messages before it are written first. It is then the only one of its transaction.
+            // The messages before it are written first. Then it is attempted in a transaction of its own.
             if draft.applied > 0 {
                 is_full = true;
                 break;
@@ -214,7 +214,7 @@ impl<C: Consumer> Receiver<'_, C> {
         let (reached, mut stored) = (draft.position.number(), 0);
         for (&number, message) in all {
             let is_stored = waiting.messages.contains_key(&number);
-            // It waits already, or is applied and has never waited.
+            // It waits already, or its turn has passed and it has never waited.
             if is_stored == (number > reached) {
                 continue;
             }
@@ -251,7 +251,8 @@ impl<C: Consumer> Receiver<'_, C> {
         })
     }
 
-    /// Two messages with the same number: the numbers of one of them are wrong. It is not applied.
+    /// Reports messages that have the same number as another message that is stored or was applied last. They are not
+    /// applied.
     fn check_ids(&self, position: &PositionItem, waiting: &Waiting, messages: &Messages, received: &mut Received) {
         let known = |number: &Number| {
             let stored = waiting.messages.get(number).map(|message| &message.metadata.message_id);
@@ -293,7 +294,8 @@ impl<C: Consumer> Receiver<'_, C> {
                 "a message cannot be applied"
             );
             received.failed += 1;
-            // Another delivery makes the next attempt: of the message, or, if it has waited, of another one.
+            // The next delivery makes the next attempt: of the message itself, or of another one if the message has
+            // waited.
             let delivered = messages.get(&message.number()).or_else(|| messages.values().next_back());
             if let Some(delivered) = delivered.filter(|_| attempts < C::MAX_ATTEMPTS) {
                 received.retry.insert(delivered.metadata.message_id.clone());

@@ -78,7 +78,7 @@ pub(crate) async fn report(table: &ConsumerTable, max_attempts: u32) -> Result<R
 
     let is_stopped = |one: &&Incomplete| one.failed.as_ref().is_some_and(|failed| failed.is_stopped);
     let ages = aggregates.iter().filter(|one| !is_stopped(one) || !one.missing.is_empty()).map(|one| age(&one.since));
-    // No gauges: an instance writes the last value of a gauge with each later batch too, when it is no longer true.
+    // No gauges: an instance would write the last value again with each later batch, when it may be out of date.
     histogram!("OldestGapSeconds").record(ages.fold(0.0, f64::max));
     let stopped = u32::try_from(aggregates.iter().filter(is_stopped).count()).unwrap_or(u32::MAX);
     histogram!("AggregatesStopped").record(f64::from(stopped));

@@ -53,7 +53,7 @@ impl Rows<'_> {
     ///
     /// # Errors
     ///
-    /// When `reads` does not return its key, or it does not fit.
+    /// When `reads` does not return its key, or the row does not fit `T`.
     pub fn get<T: DeserializeOwned>(&self, key: &RowKey) -> Result<Option<T>, HandleError> {
         let row = self.0.get(key).ok_or_else(|| HandleError::new(format!("`reads` does not return the row {key}")))?;
         row.as_ref()

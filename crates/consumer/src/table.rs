@@ -54,7 +54,7 @@ pub(crate) struct Waiting {
     pub(crate) has_more: bool,
 }
 
-/// A row as it was read.
+/// A row with the id of its last write.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredRow {
     pub(crate) row: Value,
@@ -178,7 +178,7 @@ impl ConsumerTable {
                     rows.insert(key.clone(), Some(stored_row(item)?));
                 }
             }
-            // DynamoDB leaves out what exceeds the size of a response.
+            // DynamoDB leaves out rows that exceed the size limit of a response.
             let unprocessed = page.unprocessed_keys.into_iter().flatten().flat_map(|(_, keys)| keys.keys);
             left = rest.into_iter().chain(unprocessed).collect();
         }

@@ -1,8 +1,14 @@
 //! Tests of a consumer as a pure function, without a table.
 //!
 //! ```text
-//! given(OrderMails).messages([message("order/1", 1, ("OrderPlaced", 3), json!({"customerId": "alice"}))])
-//!     .writes([(RowKey::new("alice", "#CUSTOMER"), json!({"orders": 1}))]);
+//! let data = json!({"id": "7", "customerId": "alice"});
+//! given(OrderMails).messages([message("order/7", 1, ("OrderPlaced", 3), data)]).writes([
+//!     (RowKey::new("customer/alice", "customer"), json!({"orders": 1})),
+//!     (
+//!         RowKey::new("customer/alice", "mail/order-7-1-1"),
+//!         json!({"to": "alice", "text": "Thank you for order 7, your number 1."}),
+//!     ),
+//! ]);
 //! ```
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The transaction that writes a position, and what was changed with it.
+//! The transaction that writes a position and the changes that belong to it.
 
 use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -45,7 +45,7 @@ pub(crate) enum WriteOutcome {
     /// Everything was written.
     Written,
     /// Nothing was written, because another writer was faster, or it is unknown whether everything was written. The
-    /// position shows which.
+    /// position shows which of them.
     ReadAgain,
 }
 
