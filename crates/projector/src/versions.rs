@@ -29,9 +29,9 @@ use crate::changed::Changed;
 use crate::failures::FailureCounter;
 use crate::project::{Extent, Projected, Projecting};
 
-/// Minimum time between two reads of the marks by an instance whose code registers one version of a projection. An
-/// invocation that has not read that a version leads must end before a rebuild compares the aggregates for the second
-/// time. A rebuild waits a minute for that, and an invocation takes up to 30 seconds.
+/// Minimum time between two reads of the marks by an instance whose code registers one version of a projection. With
+/// older marks, an invocation may not know yet that a version leads. It must end before a rebuild compares the
+/// aggregates for the second time. A rebuild waits a minute for that, and an invocation takes up to 30 seconds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(25);
 
 /// When an instance last read the marks of each projection of which its code registers one version.

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number of rejected messages with the same code that shows that the bus is the cause, and not a single message.
+/// From this number of rejected messages with the same code on, the bus counts as the cause.
 const SEVERAL: usize = 3;
 /// The number of attempts in an invocation before a transient failure can count as a rejection.
 const MIN_ATTEMPTS: u32 = 5;
