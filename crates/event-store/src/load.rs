@@ -11,7 +11,8 @@ use crate::loaded::Loaded;
 use crate::store::EventStore;
 
 /// Maximum events that a load reads in parallel with the snapshot, when it does not know yet how many follow the
-/// snapshot. Events before the snapshot are read in vain, so there are few: four events of up to 2 KB take two read units.
+/// snapshot. The number is small because events before the snapshot are read in vain: four events of up to 2 KB take
+/// two read units.
 const FIRST_PAGE: i32 = 4;
 
 /// The version that a load returns, and the state that it may start from.
@@ -50,7 +51,7 @@ impl EventStore {
 
     /// The aggregate with every event that was committed before the call.
     ///
-    /// With a cached version, one round trip reads the events after it. Without one, or when it is far behind, a round
+    /// With a cached state, one round trip reads the events after it. Without one, or when it is far behind, a round
     /// trip reads the snapshot and the latest few events in parallel, and a second one reads exactly the events between
     /// the two, if there are any.
     ///
@@ -104,8 +105,8 @@ impl EventStream<'_> {
     }
 
     /// Folds from the cached state, unless it is so far behind that a snapshot saves reads: by more than twice
-    /// `SNAPSHOT_EVERY` events, or by more than a page of 1 MB. It is twice, so that the process that takes the
-    /// snapshots needs only one call.
+    /// `SNAPSHOT_EVERY` events, or by more than a page of 1 MB. The limit is twice `SNAPSHOT_EVERY`, so that the
+    /// process that takes the snapshots needs only one call.
     async fn catch_up(&self, cached: Folded) -> Result<Folded, StoreError> {
         let version = cached.version();
         let limit = i32::try_from(2 * self.store.settings.snapshot_every).unwrap_or(i32::MAX);

@@ -41,7 +41,8 @@ impl FailureCounter {
 
     /// Counts a failure of any kind, also that of a message that cannot be read.
     ///
-    /// It is a metric of its own, because every value of a dimension is billed: most versions have no failures.
+    /// All kinds of failures share one metric with this dimension, because CloudWatch bills each value of a dimension
+    /// as a metric. Versions without failures have no value.
     pub(crate) fn count_of_version(&self) {
         if let Some(version) = &self.function_version {
             counter!("ChangesFailed", "FunctionVersion" => version.clone()).increment(1);

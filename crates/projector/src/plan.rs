@@ -83,7 +83,7 @@ impl Plan {
         self.aggregates.len() + self.rows.len()
     }
 
-    /// Adds the part of an aggregate's events that still fits. Returns how many events may follow.
+    /// Adds the part of an aggregate's events that still fits. Returns how many more events the plan may contain.
     fn add(&mut self, model: &dyn ProjectionModel, index: usize, aggregate: &Unfolded, max_events: usize) -> usize {
         let Unfolded { key, before, resumed_at, state, events, cannot_fold, more } = aggregate;
         let readable = cannot_fold.as_ref().map_or(events.as_slice(), |(seq_num, _)| {

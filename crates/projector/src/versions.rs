@@ -1,4 +1,5 @@
-//! The order of the versions of a projection. It ensures that a switch of readers to another version is no step back.
+//! The order in which the versions of a projection are folded. It ensures that readers who are switched to another
+//! version still see every event that they have seen before.
 //!
 //! Readers get one version, the version that is read. A version *leads* (`leads_since` in its mark) if readers may be
 //! switched to it, because a rebuild has filled it, or because it was read before. The projector folds an event into
@@ -7,8 +8,8 @@
 //! version does not show, even if the invocation ends between the two.
 //!
 //! A release that does not register a leading version, such as the previous release after a rollback, folds events that
-//! this version then lacks. Before it folds an event, it therefore records in the mark that the version misses events.
-//! The version then leads no longer, and readers cannot be switched to it before the next rebuild.
+//! this version then lacks. Before that release folds an event, it therefore records in the mark that the version
+//! misses events. The version then leads no longer, and readers cannot be switched to it before the next rebuild.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -28,9 +29,9 @@ use crate::changed::Changed;
 use crate::failures::FailureCounter;
 use crate::project::{Extent, Projected, Projecting};
 
-/// The time between two reads of the marks by an instance whose code registers one version of a projection. An invocation
-/// that has not seen that a version leads must end before a rebuild compares the aggregates for the second time. A rebuild
-/// waits a minute for that, and an invocation takes up to 30 seconds.
+/// Minimum time between two reads of the marks by an instance whose code registers one version of a projection. With
+/// older marks, an invocation may not know yet that a version leads. It must end before a rebuild compares the
+/// aggregates for the second time. A rebuild waits a minute for that, and an invocation takes up to 30 seconds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(25);
 
 /// When an instance last read the marks of each projection of which its code registers one version.
@@ -38,7 +39,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(25);
 pub(crate) struct MarkChecks(Mutex<BTreeMap<&'static str, Instant>>);
 
 impl MarkChecks {
-    /// Whether the marks of this projection must be read again. If so, `checked` is called after they were.
+    /// Whether the marks of this projection must be read again. If so, the caller reads them and calls `checked`.
     fn is_due(&self, name: &'static str) -> bool {
         let checks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         checks.get(name).is_none_or(|at| at.elapsed() >= CHECK_INTERVAL)
@@ -106,8 +107,8 @@ impl<'a> VersionsProjecting<'a> {
         unfinished
     }
 
-    /// The order of the versions. Reads the pointer and the marks: now and then if there is only one version, else each
-    /// time.
+    /// The order of the versions. Reads the pointer and the marks: each time if there are several versions, and
+    /// otherwise only if the last read was [`CHECK_INTERVAL`] ago.
     async fn order(&self, versions: &[&'a dyn ProjectionModel]) -> Result<Order<'a>, StoreError> {
         if let [only] = versions {
             if self.checks.is_due(self.name) {

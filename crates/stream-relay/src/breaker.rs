@@ -9,10 +9,11 @@
 //!    contains only a poison message does not wait. Codes that are certainly about the message ([`ABOUT_THE_MESSAGE`])
 //!    are counted within the invocation. Other codes can also mean a wrong setting, with which the bus rejects every
 //!    message, and one invocation may see too few messages: a mapping splits failing batches down to single records,
-//!    and a stack without load has batches of one. For these codes, the messages count too that went to the dead-letter
-//!    queue without evidence, in all invocations of this process, for `MAX_MESSAGE_AGE_MINUTES` or until the bus
-//!    accepts a message. So a wrong setting costs a few messages in that time, and a shard whose first messages are
-//!    all rejected still moves.
+//!    and a stack without load has batches of one. For these codes, the count therefore includes the messages that
+//!    went to the dead-letter queue without evidence in earlier invocations of this process, for
+//!    `MAX_MESSAGE_AGE_MINUTES` or until the bus accepts a message. So with a wrong setting, a process sends a maximum
+//!    of two messages with the same code to the dead-letter queue in that time, and a shard whose first messages are
+//!    all rejected is not blocked forever.
 //! 3. With [`SEVERAL`] or more such messages, the breaker is open: all rejected messages stay unsettled. Requests start
 //!    one after the other, because the bus may accept a message further back in the batch, which closes the breaker.
 //! 4. A transient failure is retried for the whole invocation. It counts as a rejection if the message is older than
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number of rejected messages with the same code from which the bus, and no single message, is the cause.
+/// From this number of rejected messages with the same code on, the bus counts as the cause.
 const SEVERAL: usize = 3;
 /// The number of attempts in an invocation before a transient failure can count as a rejection.
 const MIN_ATTEMPTS: u32 = 5;
@@ -145,8 +146,8 @@ impl Breaker {
         presumed.len() + rejected.values().filter(|id| !presumed.contains_key(*id)).count()
     }
 
-    /// Whether few messages of this invocation failed with a code, compared with those that the bus accepted:
-    /// throttling and short disturbances hit many.
+    /// Whether few messages of this invocation failed with a code, compared with those that the bus accepted.
+    /// Throttling and short disturbances make many messages fail.
     fn are_few(&self, code: &str) -> bool {
         let failed = self.failed.get(code).map_or(0, BTreeSet::len);
         failed < SEVERAL || failed * 10 <= self.accepted

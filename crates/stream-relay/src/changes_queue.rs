@@ -30,7 +30,7 @@ pub(crate) struct SentChanges {
 }
 
 impl ChangesQueue {
-    /// Sends the aggregates to the queue. Tries again until `cutoff`.
+    /// Sends the aggregates to the queue, with retries until `cutoff`.
     pub(crate) async fn send(&self, mut moved: BTreeMap<AggregateKey, Moved>, cutoff: Instant) -> SentChanges {
         let last_events = moved.iter().map(|(key, moved)| (key.clone(), moved.last)).collect();
         let messages = ChangedAggregates::messages(&last_events);
@@ -47,7 +47,7 @@ impl ChangesQueue {
         sent
     }
 
-    /// Sends a message. Returns whether the queue accepted it.
+    /// Sends a message, with retries until `cutoff`. Returns whether the queue accepted it.
     async fn send_message(&self, body: String, cutoff: Instant) -> bool {
         let mut attempts = 1;
         while Instant::now() < cutoff {

@@ -1,5 +1,5 @@
-//! Publishing: makes the calls that the per-aggregate queues ask for, until everything is settled or a limit is
-//! reached.
+//! Publishes messages: makes the calls that the per-aggregate queues return, until all messages are settled or a limit
+//! is reached.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub(crate) struct Publisher {
     /// A client that does not retry by itself.
     pub(crate) bus: aws_sdk_eventbridge::Client,
     pub(crate) retry: RetryPolicy,
-    /// The queue for messages that can never be sent: such a message is unsettled until the queue accepted it. Without
-    /// a queue the message counts as settled, and the caller reports it.
+    /// The queue for messages that can never be sent: such a message is unsettled until the queue has accepted it.
+    /// Without a queue, the message counts as settled, and the caller reports it.
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
     /// The age from which a transient failure can count as a rejection. See [`breaker`](crate::breaker).
     pub(crate) max_message_age: Duration,
@@ -39,7 +39,8 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Settles as many of the messages as the limits allow. No new call starts after `stop`, after an error of the
-    /// deployment, or after too long a time with nothing but failures. Calls in flight are awaited.
+    /// deployment, or when all responses have been failures for longer than `limits.patience`. Calls in flight are
+    /// awaited.
     pub(crate) async fn publish(
         &self,
         messages: Vec<PendingMessage>,
@@ -117,7 +118,8 @@ impl Publishing<'_> {
         }
     }
 
-    /// Makes the held messages unsendable as soon as their rejections are known to be about single messages.
+    /// Lets the held messages go to the dead-letter queue as soon as their rejections count as those of single
+    /// messages.
     fn judge_held(&mut self, now: Instant) {
         if !self.queues.has_held() {
             return;

@@ -1,4 +1,4 @@
-//! The spans of the relay, which a collector gets if there is one. They contain no id of an aggregate.
+//! The spans of the relay, which are exported if a collector is set. They contain no id of an aggregate.
 //!
 //! A batch has messages of several traces, so its span is in a trace of its own, with a link to the span of each message.
 //! The span of a message continues the trace of its command, from the header in its row.
@@ -58,7 +58,7 @@ pub(crate) fn put_events<'a>(messages: impl ExactSizeIterator<Item = &'a Span>) 
     span
 }
 
-/// Ends the span of a message. An error is a result other than `sent`.
+/// Ends the span of a message. Every result other than `sent` is an error.
 pub(crate) fn end(span: &mut Span, result: &str) {
     let span = std::mem::replace(span, Span::none());
     span.record("daybook.result", result);

@@ -16,8 +16,8 @@ use super::services::Services;
 use super::stop::StopSignal;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 
-/// The pause before the second attempt to process a message; each further pause is longer by the same time. SQS and Lambda
-/// wait longer.
+/// The pause before the second attempt to process a message; each further pause is longer by the same time. The pauses
+/// of SQS and Lambda are longer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The time for which a message stays hidden beyond the timeout of the function.
@@ -31,7 +31,7 @@ pub(super) struct RuleStates {
     functions: Arc<Mutex<BTreeMap<String, FunctionState>>>,
 }
 
-/// What the function of a queue did.
+/// The invocations of the function of a queue.
 #[derive(Clone, Default)]
 struct FunctionState {
     invocations: u64,

@@ -23,7 +23,7 @@ pub(super) struct DescribedMessage {
     pub(super) description: String,
     /// The name of its schema: `order.OrderPlaced`.
     pub(super) key: String,
-    /// An event as EventBridge delivers it; `None` if no command of a sample leads to the message.
+    /// An event as EventBridge delivers it; `None` if no sample of a command leads to the message.
     pub(super) example: Option<Value>,
 }
 

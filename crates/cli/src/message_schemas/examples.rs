@@ -20,7 +20,7 @@ pub(super) fn published(model: &dyn Model) -> BTreeMap<String, OutboxMessage> {
             for message in decided.messages {
                 found.entry(message.message_type.clone()).or_insert(message);
             }
-            // A state is of interest if no earlier one had such an event: so the search ends.
+            // The search continues only from states after an event type that it finds for the first time, so it ends.
             if decided.events.into_iter().any(|event| seen_events.insert(event.event_type)) {
                 states.push(decided.after);
             }

@@ -48,7 +48,8 @@ pub(super) struct SchemaChange<'a> {
 }
 
 impl<'a> SchemaChange<'a> {
-    /// The changes from a schema to another, each with its path. Each schema comes after the document that it refers to.
+    /// The changes from a schema to another, each with its path. Each schema is paired with the document that its
+    /// references point into.
     pub(super) fn find(
         (earlier, old): (&'a Value, &Value),
         (later, new): (&'a Value, &Value),
@@ -85,7 +86,7 @@ impl<'a> SchemaChange<'a> {
         }
         let is_other = |keyword: &str| {
             let compared = ANNOTATIONS.contains(&keyword) || COMPARED.contains(&keyword) || keyword.starts_with("x-");
-            // The limits of a number's format are keywords, too.
+            // The limits that a number's format implies are keywords too, so the format itself is not compared.
             let is_of_number = keyword == "format" && is_number(old);
             !compared && !is_of_number && LIMITS.iter().all(|(limit, _)| *limit != keyword)
         };
@@ -177,7 +178,7 @@ fn resolved<'a>(document: &'a Value, mut schema: &'a Value) -> &'a Value {
     schema
 }
 
-/// Whether a schema excludes a value.
+/// Whether a schema excludes any value.
 fn is_restricted(schema: &Value) -> bool {
     schema.as_object().is_some_and(|members| members.keys().any(|keyword| !ANNOTATIONS.contains(&keyword.as_str())))
 }

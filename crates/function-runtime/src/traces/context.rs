@@ -48,7 +48,7 @@ impl TraceContext {
         format!("Root=1-{time:08x}-{unique:024x};Parent={:016x};Sampled={sampled}", self.span_id)
     }
 
-    /// A new trace. Its id begins with the time, as X-Ray requires it of its own traces.
+    /// A new trace. Its id begins with the time, as X-Ray requires.
     pub(super) fn of_new_trace() -> Self {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let trace_id = u128::from(seconds) << 96 | fastrand::u128(1..) >> 32;

@@ -24,12 +24,12 @@ use super::otlp;
 use super::recorder::{EndedSpans, RecordedSpan, SpanRecorder};
 use crate::errors::with_causes;
 
-/// Maximum time that an export takes, and so the maximum delay of an invocation. It fits the time that each function
-/// leaves between its own deadline and Lambda's; the shortest is the command handler's, 500 ms.
+/// Maximum time that an export takes, and so the maximum delay of an invocation. It is shorter than the time that each
+/// function leaves between its own deadline and Lambda's; the command handler leaves the least, 500 ms.
 pub const EXPORT_LIMIT: Duration = Duration::from_millis(300);
 
-/// The time after a failed export in which none is attempted. A collector that does not respond therefore delays one
-/// invocation in this time, and not each.
+/// The time after a failed export in which no export is attempted. A collector that does not respond therefore delays
+/// one invocation in this time, and not every invocation.
 pub const EXPORT_PAUSE: Duration = Duration::from_secs(10);
 
 /// The time between two exports of a process that never freezes.
@@ -47,7 +47,8 @@ pub struct SpanExporter {
 }
 
 impl SpanExporter {
-    /// The variable for the collector's URL, to which `/v1/traces` is added. It is OpenTelemetry's own, as the other.
+    /// The variable for the collector's URL, to which `/v1/traces` is added. OpenTelemetry defines the names of
+    /// this variable and of [`HEADERS`](Self::HEADERS).
     pub const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
     /// The variable for the headers of each request, such as a key.
     pub const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
@@ -66,7 +67,8 @@ impl SpanExporter {
             let expected = "the http:// or https:// URL of a collector".to_owned();
             return Err(SettingError::Bad { name: Self::ENDPOINT, value: endpoint, expected });
         }
-        // Amazon's certificate authorities are not those of a collector. Only HTTPS reads the platform's.
+        // Trusts the certificate authorities of the platform: a collector's certificate may be from none of Amazon's.
+        // They are read for HTTPS only.
         let connector = if url.starts_with("https:") {
             Connector::builder().tls_provider(Provider::Rustls(CryptoMode::Ring)).build()
         } else {

@@ -1,5 +1,4 @@
-//! The request to a collector: OTLP over HTTP, in its JSON form, which needs no other crate than those that each package
-//! contains.
+//! The request to a collector: OTLP over HTTP, in its JSON form, which adds no crate to the packages of the functions.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,7 +53,7 @@ fn span_id(id: u64) -> String {
 fn attribute((key, value): &(&'static str, AttributeValue)) -> Value {
     let value = match value {
         AttributeValue::Text(text) => json!({"stringValue": text}),
-        // JSON of OTLP has 64-bit integers as texts.
+        // The JSON form of OTLP contains 64-bit integers as strings.
         AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
         AttributeValue::Fraction(fraction) => json!({"doubleValue": fraction}),
     };

@@ -19,7 +19,7 @@ const MAX_WAITING: usize = 2_048;
 /// A span while it is recorded, and afterwards.
 #[derive(Debug)]
 pub(super) struct RecordedSpan {
-    /// Its ids; `None` while it has no place in a trace, and then it is not exported.
+    /// Its ids; `None` while it has no place in a trace. A span without ids is not exported.
     pub(super) context: Option<TraceContext>,
     /// 0 for the first span of a trace.
     pub(super) parent_id: u64,
@@ -70,7 +70,7 @@ pub fn start(span: &Span, parent: Option<TraceContext>) {
     }
 }
 
-/// Makes a span the next of a trace, if a trace header names one that is sampled.
+/// Makes a span a child of the span in a trace header, if the header's trace is sampled.
 pub fn continue_from(span: &Span, trace_header: Option<&str>) {
     if let Some(parent) = trace_header.filter(|_| !span.is_disabled()).and_then(TraceContext::of_trace_header) {
         start(span, Some(parent));
