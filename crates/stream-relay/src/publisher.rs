@@ -18,7 +18,7 @@ use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RetryPolicy;
 use crate::spans;
 
-/// Maximum requests of an invocation while the breaker is open: as many as a full batch of 1,000 messages takes.
+/// Maximum requests of an invocation while the breaker is open: as many as 1,000 messages take.
 const MAX_PROBES: usize = 100;
 
 /// Sends messages to the bus, each aggregate's in order.
