@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
@@ -29,6 +30,9 @@ const READ_ATTEMPTS: u32 = 4;
 
 /// Time limit of one attempt. DynamoDB responds in milliseconds.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time limit of the warm-up: initialization must not wait for a service that does not respond.
+const WARM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum keys of a `BatchGetItem`.
 const MAX_BATCH: usize = 100;
@@ -92,13 +96,19 @@ impl ConsumerTable {
         }
     }
 
-    /// Reads an item that does not exist, so that the connection is open before the first invocation.
+    /// Reads an item that does not exist, with one attempt, so that the connection is open before the first invocation.
     ///
     /// # Errors
     ///
     /// See [`TableError`].
     pub async fn warm(&self) -> Result<(), TableError> {
-        self.item(primary_key(incomplete_pk(self.consumer), "#WARM".to_owned()), "reach the table").await.map(drop)
+        let once = Config::builder()
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::builder().operation_timeout(WARM_TIMEOUT).build());
+        let key = primary_key(incomplete_pk(self.consumer), "#WARM".to_owned());
+        let read = self.client.get_item().table_name(&self.table_name).set_key(Some(key));
+        let output = read.customize().config_override(once).send().await;
+        output.map(drop).map_err(|error| TableError::of_call("open a connection", error))
     }
 
     /// The row with this key, if it exists, strongly consistent.
