@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_types::SdkConfig;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use metrics::{Unit, counter, describe_counter, describe_histogram};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -105,7 +105,8 @@ impl<C: Consumer> ConsumerFunction<C> {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         if payload.get("request").is_some() {
             let request = serde_json::from_value(payload).map_err(InvocationError::Unreadable)?;
-            return Ok(execute(&self.consumer, &self.table, request, cutoff).await?);
+            // On the heap, and below too: the compiler limits how deeply the futures of a `main` are nested.
+            return Ok(execute(&self.consumer, &self.table, request, cutoff).boxed().await?);
         }
         if payload.get("Records").is_none() {
             let message = BusMessage::of_event(payload).map_err(|error| error.to_string());
@@ -151,7 +152,8 @@ impl<C: Consumer> ConsumerFunction<C> {
                 }
             }
         }
-        let runs = by_aggregate.iter().map(|(aggregate, messages)| self.receive_of(aggregate, messages, cutoff));
+        let runs =
+            by_aggregate.iter().map(|(aggregate, messages)| self.receive_of(aggregate, messages, cutoff).boxed());
         let retry: Vec<BTreeSet<String>> = stream::iter(runs).buffer_unordered(CONCURRENCY).collect().await;
         unsettled.extend(retry.iter().flatten().flat_map(|message_id| deliveries_of[message_id].clone()));
         counter!("MessagesUnsettled").increment(unsettled.len() as u64);

@@ -107,8 +107,7 @@ impl ConsumerTable {
             .timeout_config(TimeoutConfig::builder().operation_timeout(WARM_TIMEOUT).build());
         let key = primary_key(incomplete_pk(self.consumer), "#WARM".to_owned());
         let read = self.client.get_item().table_name(&self.table_name).set_key(Some(key));
-        // On the heap: the compiler limits how deeply the futures of a function are nested.
-        let output = Box::pin(read.customize().config_override(once).send()).await;
+        let output = read.customize().config_override(once).send().await;
         output.map(drop).map_err(|error| TableError::of_call("open a connection", error))
     }
 
