@@ -191,8 +191,10 @@ async fn many_rejected_messages_are_dead_lettered_while_others_succeed() {
     let setup = setup(json!({"entries": [{"containing": "\"bad", "code": "InvalidArgument"}]})).await;
     let mut records: Vec<_> = (1..=50).map(|n| insert(n, &format!("bad{n}"), 1)).collect();
     records.push(insert(100, "good", 1));
+    take_log();
     assert_eq!(setup.checkpoint(&records).await, None);
     assert_eq!((setup.delivered(), codes(&setup).len()), (vec!["good-1".to_owned()], 50));
+    assert!(take_log().iter().all(|line| line["level"] != "ERROR"), "the breaker is open");
 }
 
 #[tokio::test]
