@@ -48,7 +48,7 @@ pub(crate) struct BusMemory(Arc<Mutex<Memory>>);
 #[derive(Debug, Default)]
 struct Memory {
     /// The ids of the messages that went to the dead-letter queue without evidence since the bus last accepted one, by
-    /// code, with the time of that decision.
+    /// code, with the time of that decision. Without the codes in [`ABOUT_THE_MESSAGE`].
     presumed: HashMap<String, HashMap<String, Instant>>,
     /// The ids of messages that failed while the bus accepted others.
     failed_alone: HashSet<String>,
@@ -103,7 +103,8 @@ impl Breaker {
     /// Records that the rejected messages count as single messages although the bus has accepted nothing.
     pub(crate) fn presume_single(&self, now: Instant) {
         let mut memory = self.memory();
-        for (code, rejected) in &self.rejected {
+        let is_unclear = |code: &str| !ABOUT_THE_MESSAGE.contains(&code);
+        for (code, rejected) in self.rejected.iter().filter(|(code, _)| is_unclear(code)) {
             let presumed = memory.presumed.entry(code.clone()).or_default();
             for id in rejected.values() {
                 presumed.entry(id.clone()).or_insert(now);
@@ -141,8 +142,7 @@ impl Breaker {
 
     fn count(&self, code: &str, rejected: &BTreeMap<usize, String>) -> usize {
         let memory = self.memory();
-        let presumed = memory.presumed.get(code).filter(|_| !ABOUT_THE_MESSAGE.contains(&code));
-        let Some(presumed) = presumed else { return rejected.len() };
+        let Some(presumed) = memory.presumed.get(code) else { return rejected.len() };
         presumed.len() + rejected.values().filter(|id| !presumed.contains_key(*id)).count()
     }
 
