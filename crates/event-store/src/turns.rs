@@ -15,16 +15,21 @@ mod queue;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use daybook_decider::Folded;
 use daybook_table::AggregateKey;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::group::{Group, SentGroup};
 use self::queue::Queue;
 use crate::append::batch::Batch;
 use crate::append::error::SendError;
+
+/// Maximum time that the members of a group wait for the next request to join. A decision takes less than a millisecond,
+/// unless nobody polls the request.
+const DECISION_TIME: Duration = Duration::from_millis(50);
 
 /// A queue for each aggregate with a request that has its turn or waits for it.
 #[derive(Debug, Default)]
@@ -124,11 +129,12 @@ impl Place<'_> {
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
+        let mut is_late = false;
         loop {
-            self.with(|queue| queue.send(group, false, &call));
+            self.with(|queue| queue.send(group, is_late, &call));
             match group.sent() {
                 Some(sent) => return sent,
-                None => self.wake.notified().await,
+                None => is_late = timeout(DECISION_TIME, self.wake.notified()).await.is_err(),
             }
         }
     }
@@ -165,8 +171,6 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn key(id: &str) -> AggregateKey {

@@ -379,6 +379,24 @@ async fn request_without_time_takes_no_other_with_it() {
 }
 
 #[tokio::test]
+async fn request_that_is_not_polled_does_not_hold_up_those_before_it() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger(&store, "1", 1).await;
+    let payments = [1, 2, 3].map(|amount| Request::payment(&account, amount));
+    let mut first = pin!(payments[0].send(&store));
+    let mut second = pin!(payments[1].send(&store));
+    let mut third = pin!(payments[2].send(&store));
+    assert!(poll_once(&mut first).await.is_pending());
+    assert!(poll_once(&mut second).await.is_pending());
+    assert!(poll_once(&mut third).await.is_pending());
+    // The third request has its turn while only the second one is polled.
+    let sent = [first.await, second.await, third.await];
+    assert_eq!(sent.each_ref().map(version), [2, 3, 4]);
+    assert_stored(&table, &account, &sent, 4).await;
+}
+
+#[tokio::test]
 async fn request_that_panics_or_rebuilds_takes_no_other_with_it() {
     let table = TestTable::new().await;
     let store = table.store();
