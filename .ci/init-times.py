@@ -21,6 +21,7 @@ BUDGET = 3.0
 GROSS = 6.0
 BASELINES = {
     "command-handler": "empty-http",
+    "order-mails": "empty-stream",
     "projector": "empty-stream",
     "snapshotter": "empty-stream",
     "stream-relay": "empty-stream",

@@ -128,6 +128,7 @@ impl Suite {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             data: None,
             template,
+            otlp: None,
         };
         let stack = Stack::start(args).await.expect("the stack starts");
         Self { stack, client: reqwest::Client::new() }

@@ -31,6 +31,7 @@ use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_view_store::{SuspendedAggregate, View, ViewStore};
 use futures_util::future::join_all;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -235,8 +236,8 @@ async fn resume(work: &Work, ledger: &ViewLedger, queue: &ChangesQueue, suspende
     let store = ViewStore::new(&work.database.config(Arc::default()), VIEWS_TABLE);
     for SuspendedAggregate { view, aggregate, .. } in suspended {
         ledger.resumed(&view.to_string(), aggregate);
-        let was_suspended = store.resume(view, aggregate).await.unwrap();
-        work.log.expect(was_suspended, || format!("{view}: {aggregate} is not suspended any more"));
+        let failed_event = store.resume(view, aggregate, Timestamp::now()).await.unwrap();
+        work.log.expect(failed_event.is_some(), || format!("{view}: {aggregate} is not suspended any more"));
         work.log.count("aggregate resumed");
     }
     queue.send(message(aggregates));
@@ -255,5 +256,5 @@ async fn ring_needlessly(work: &Work, queue: &ChangesQueue) {
 }
 
 fn message(aggregates: BTreeSet<AggregateKey>) -> String {
-    serde_json::to_string(&aggregates.into_iter().collect::<ChangedAggregates>()).unwrap()
+    ChangedAggregates::messages(&aggregates.into_iter().map(|key| (key, 0)).collect())[0].to_body()
 }

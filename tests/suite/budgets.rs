@@ -1,7 +1,9 @@
 //! What a request costs: calls and capacity units, counted at the proxy.
 
 use axum::http::Method;
+use daybook_test_support::log;
 use serde_json::{Value, json};
+use tracing::Instrument;
 
 use crate::instance::{Instance, send};
 
@@ -52,6 +54,19 @@ async fn actor_and_trace_of_an_event_cost_no_further_units() {
     let calls = warm.table.proxy.take_calls();
     let (table, index): (Vec<_>, Vec<_>) = calls.iter().map(|call| (call.table_units, call.index_units)).unzip();
     assert_eq!((table, index), (vec![6.0], vec![1.0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn append_without_a_collector_asks_for_no_capacity_units() {
+    // Starts a subscriber that has the span of Lambda's runtime, as the functions have one for their logs.
+    log::take_all();
+    let span = tracing::info_span!("Lambda runtime invoke");
+    assert!(!span.is_disabled());
+    let warm = Instance::start().await;
+    let response = send(&warm.router, Method::POST, "/todo", &[], Some(todo("1"))).instrument(span).await;
+    assert_eq!(response.status, 201);
+    let calls = warm.table.proxy.take_calls();
+    assert_eq!((calls.len(), calls[0].request.get("ReturnConsumedCapacity")), (1, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,6 +24,7 @@ async fn leave(suite: &Suite, key: &AggregateKey, events: &[(&str, u32, Value)])
             meta: Meta::default(),
             occurred_at,
             message_seq: seq_num,
+            message_epoch: 1,
         };
         rows.push(serde_dynamo::to_item(EventItem::new(key, &event, 1, false)).unwrap());
     }

@@ -124,6 +124,7 @@ fn recorded(event: &Value) -> RecordedEvent {
         meta: Meta::default(),
         occurred_at: event["occurredAt"].as_str().unwrap().parse().unwrap(),
         message_seq: 0,
+        message_epoch: 1,
     }
 }
 

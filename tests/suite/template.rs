@@ -2,7 +2,9 @@
 
 mod access;
 mod alarms;
+mod dashboard;
 mod deployment;
+mod expression;
 mod hook;
 mod monitoring;
 mod operations;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use daybook_event_source_mapping::template::{Function, Setting};
 use daybook_event_source_mapping::{MappingSettings, RecordFilter, Template};
 use daybook_function_runtime::aws_config_at;
+use daybook_function_runtime::traces::SpanExporter;
 use daybook_local_aws::messaging::{Bus, Server};
 use daybook_settings::{Environment, SettingError};
 use daybook_snapshotter::Snapshotter;
@@ -263,12 +266,25 @@ const VARIABLES: [(&str, &[&str], &[&str]); 4] = [
 /// The optional variables that may have any value.
 const NAMES: [&str; 2] = ["CHANGES_QUEUE_URL", "VIEWS_TABLE_NAME"];
 
-/// The variables of logs, metrics and the AWS SDK. `sam local` replaces only endpoints that are declared.
+/// The variables of logs, metrics, traces and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
     match id {
-        "CommandHandler" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
+        "CommandHandler" => &[
+            "AWS_ENDPOINT_URL_DYNAMODB",
+            "METRICS_NAMESPACE",
+            SpanExporter::ENDPOINT,
+            SpanExporter::HEADERS,
+            "RUST_LOG",
+        ],
         "Projector" | "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
-        "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
+        "StreamRelay" => &[
+            "AWS_ENDPOINT_URL_EVENTBRIDGE",
+            "AWS_ENDPOINT_URL_SQS",
+            "METRICS_NAMESPACE",
+            SpanExporter::ENDPOINT,
+            SpanExporter::HEADERS,
+            "RUST_LOG",
+        ],
         other => panic!("no function is called {other}"),
     }
 }
@@ -331,9 +347,29 @@ fn template_sets_the_variables_that_the_functions_read() {
 }
 
 #[test]
+fn traces_are_off_by_default_and_the_headers_of_the_collector_are_not_shown() {
+    for id in ["CommandHandler", "StreamRelay"] {
+        let variables = fixtures::environment(id);
+        assert!(SpanExporter::read(&variables, id).unwrap().is_none(), "{id}");
+    }
+    let template = plain(&text());
+    assert_eq!(template["Parameters"]["OtlpHeaders"]["NoEcho"], true);
+    for id in ["CommandHandler", "StreamRelay"] {
+        let variables = &template["Resources"][id]["Properties"]["Environment"]["Variables"];
+        for (name, parameter) in [(SpanExporter::ENDPOINT, "OtlpEndpoint"), (SpanExporter::HEADERS, "OtlpHeaders")] {
+            assert_eq!(
+                (&variables[name], &template["Parameters"][parameter]["Default"]),
+                (&json!(parameter), &json!(""))
+            );
+        }
+    }
+}
+
+#[test]
 fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
     let local: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&fixtures::read("env.json")).unwrap();
-    let functions = template().functions;
+    let mut functions = template().functions;
+    functions.extend(template_with_read_models().functions.remove_entry("Projector"));
     assert_eq!(local.keys().collect::<Vec<_>>(), functions.keys().collect::<Vec<_>>());
     for (id, function) in functions {
         let unresolved = function.environment.iter().filter(|(_, setting)| matches!(setting, Setting::Unresolved(_)));

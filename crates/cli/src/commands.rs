@@ -116,6 +116,15 @@ impl CliError {
 }
 
 impl DaybookArgs {
+    /// The collector that gets the traces of the local stack. The other commands record none.
+    pub fn collector(&self) -> Option<&str> {
+        match &self.command {
+            Some(Command::Dev(args)) => args.otlp.as_deref(),
+            Some(_) => None,
+            None => self.dev.otlp.as_deref(),
+        }
+    }
+
     /// Runs the command, or the local stack when there is none.
     ///
     /// # Errors

@@ -11,10 +11,11 @@
 //!   `stop`: the signal that ends the stack.
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
-//!   `mapping_states`: what the mappings do.
+//!   `mapping_states`: what the mappings do. `queue_worker`: the event source mapping in front of the projector.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
 //! - `usage`: the calls of the stack, and the units of the table that they use.
+//! - `faults`: the injected faults.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
 
@@ -25,6 +26,7 @@ mod discarded;
 mod endpoints;
 mod environment;
 mod error;
+mod faults;
 mod functions;
 mod mapping_states;
 mod mapping_worker;

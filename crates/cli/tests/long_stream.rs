@@ -118,6 +118,7 @@ fn fill(data: &Path, id: &str, version: u64) {
             meta: Meta::default(),
             occurred_at: Timestamp::UNIX_EPOCH,
             message_seq: 0,
+            message_epoch: 1,
         }
     };
     let mut folded = model.before_first_event();

@@ -8,8 +8,10 @@ use daybook_projection::Projections;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use daybook_view_store::ViewStore;
+use tracing::Span;
 
 use crate::problem::{self, Problem};
+use crate::request::AGGREGATE_TYPE;
 use crate::settings::ApiSettings;
 use crate::signals;
 use crate::views::{NamedView, Views};
@@ -50,7 +52,9 @@ impl Api {
 
     /// The registered type of that name.
     pub(crate) fn model(&self, type_name: &str) -> Result<&dyn Model, Problem> {
-        self.registry.get(type_name).ok_or_else(|| problem::unknown_type(type_name, &self.registry))
+        let model = self.registry.get(type_name).ok_or_else(|| problem::unknown_type(type_name, &self.registry))?;
+        Span::current().record(AGGREGATE_TYPE, model.type_name());
+        Ok(model)
     }
 
     /// The view of that name, in the version that is read now.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use daybook_command_handler::{Api, ApiSettings, gateway, router, store_settings, views_table};
 use daybook_event_store::EventStore;
-use daybook_function_runtime::Metrics;
+use daybook_function_runtime::{Metrics, export_spans};
 use daybook_settings::Environment;
 use daybook_view_store::ViewStore;
 use lambda_http::tower::ServiceExt;
@@ -25,8 +25,9 @@ async fn run() -> Result<(), lambda_http::Error> {
     if let Some(table_name) = views_table(&environment) {
         api = api.with_views(projections::projections()?, ViewStore::new(&config, table_name));
     }
-    let function = gateway::function(router(api)).map_response(move |response| {
+    let function = gateway::function(router(api)).then(async move |response| {
         metrics.write();
+        export_spans().await;
         response
     });
     lambda_http::lambda_runtime::run(function).await

@@ -5,14 +5,16 @@ use metrics::{Unit, counter, describe_counter};
 
 /// Registers the units of the metrics.
 pub(crate) fn describe() {
-    for name in ["MessagesAppended", "RowsUnreadable"] {
+    for name in ["CommandsExecuted", "MessagesAppended", "RowsUnreadable"] {
         describe_counter!(name, Unit::Count, "");
     }
 }
 
-/// Counts the messages that a write has appended to the outbox. An alarm compares them with the messages that the relay
-/// sends: without it, a relay that is not invoked would go unnoticed.
-pub(crate) fn count_appended(messages: u64) {
+/// Counts the commands that a write has executed, and the messages that it has appended to the outbox. The dashboard
+/// divides the costs by the commands. An alarm compares the messages with those that the relay sends: without it, a relay
+/// that is not invoked would go unnoticed.
+pub(crate) fn count_write(commands: usize, messages: u64) {
+    counter!("CommandsExecuted").increment(commands as u64);
     counter!("MessagesAppended").increment(messages);
 }
 

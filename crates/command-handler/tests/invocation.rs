@@ -6,9 +6,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use daybook_test_support::collector::{Collector, CollectorBehaviour};
 use serde_json::{Value, json};
+
+/// The trace header of each invocation.
+const TRACE_HEADER: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
 
 /// The process, which ends with the test.
 struct Function(Child);
@@ -22,7 +26,7 @@ impl Drop for Function {
 
 /// Starts the process. Each event that is sent becomes an invocation; the receiver gets the last part of the path that
 /// the process posted to (`response` or `error`), and the body.
-fn start() -> (Function, Sender<String>, Receiver<(String, String)>) {
+fn start(more_variables: &[(&str, &str)]) -> (Function, Sender<String>, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (to_function, events) = channel::<String>();
@@ -46,7 +50,8 @@ fn start() -> (Function, Sender<String>, Receiver<(String, String)>) {
         // Nothing listens there: the document needs no table.
         ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1"),
     ];
-    let process = Command::new(env!("CARGO_BIN_EXE_command-handler")).env_clear().envs(environment).spawn().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_command-handler"));
+    let process = command.env_clear().envs(environment).envs(more_variables.iter().copied()).spawn().unwrap();
     (Function(process), to_function, from_function)
 }
 
@@ -62,8 +67,10 @@ fn serve(
         let (status, headers, body) = if path.ends_with("/invocation/next") {
             let Ok(event) = events.recv() else { return };
             let id = invocations.next().unwrap();
-            let headers =
-                format!("lambda-runtime-aws-request-id: {id}\r\nlambda-runtime-deadline-ms: 9999999999999\r\n");
+            let headers = format!(
+                "lambda-runtime-aws-request-id: {id}\r\nlambda-runtime-deadline-ms: 9999999999999\r\n\
+                 lambda-runtime-trace-id: {TRACE_HEADER}\r\n"
+            );
             ("200 OK", headers, event)
         } else {
             let _ = outcomes.send((path.rsplit('/').next().unwrap().to_owned(), body));
@@ -94,19 +101,21 @@ fn read_request(reader: &mut impl BufRead) -> Option<(String, String)> {
     Some((path, String::from_utf8(body).ok()?))
 }
 
+/// A request for the OpenAPI document.
+fn event(authorizer: &Value) -> Value {
+    json!({
+        "version": "2.0",
+        "rawPath": "/openapi.json",
+        "rawQueryString": "",
+        "headers": {},
+        "requestContext": {"http": {"method": "GET", "path": "/openapi.json"}, "authorizer": authorizer},
+        "isBase64Encoded": false,
+    })
+}
+
 #[test]
 fn invocation_with_odd_claims_returns_a_response() {
-    let (_function, events, outcomes) = start();
-    let event = |authorizer: &Value| {
-        json!({
-            "version": "2.0",
-            "rawPath": "/openapi.json",
-            "rawQueryString": "",
-            "headers": {},
-            "requestContext": {"http": {"method": "GET", "path": "/openapi.json"}, "authorizer": authorizer},
-            "isBase64Encoded": false,
-        })
-    };
+    let (_function, events, outcomes) = start(&[]);
     for authorizer in [
         json!({"jwt": {"claims": {"sub": "ann"}, "scopes": null}}),
         json!({"jwt": {"claims": {"sub": "ann", "roles": ["a"], "nested": {"level": 3}, "none": null}, "scopes": "a"}}),
@@ -120,4 +129,42 @@ fn invocation_with_odd_claims_returns_a_response() {
         let response: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(response["statusCode"], 200, "{authorizer}: {body:.300}");
     }
+}
+
+/// Sends requests and waits for their responses.
+fn invoke(times: usize, events: &Sender<String>, outcomes: &Receiver<(String, String)>) {
+    for _ in 0..times {
+        events.send(event(&json!(null)).to_string()).unwrap();
+        assert_eq!(outcomes.recv_timeout(Duration::from_secs(60)).unwrap().0, "response");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_of_an_invocation_are_exported_before_its_response() {
+    let collector = Collector::start(CollectorBehaviour::Accept).await;
+    let (_function, events, outcomes) = start(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=a%20b, x-tenant=c"),
+    ]);
+    for count in 1..=3 {
+        invoke(1, &events, &outcomes);
+        // Lambda would freeze the process now.
+        assert_eq!(collector.spans().len(), count);
+    }
+    let span = collector.spans().remove(0);
+    assert_eq!((span.service, span.name.as_str()), (json!("command-handler"), "GET /openapi.json"));
+    let parent = (span.trace_id.as_str(), span.parent_id.as_str());
+    assert_eq!(parent, ("5759e988bd862e3fe1be46a994272793", "53995c3f42cd8ad8"));
+    let headers = collector.headers();
+    assert_eq!((&headers["x-api-key"], &headers["x-tenant"]), (&"a b".parse().unwrap(), &"c".parse().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collector_that_hangs_delays_one_of_many_invocations() {
+    let collector = Collector::start(CollectorBehaviour::Hang).await;
+    let (_function, events, outcomes) = start(&[("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())]);
+    let begun = Instant::now();
+    invoke(20, &events, &outcomes);
+    let limit = 1 + begun.elapsed().as_secs() / 10;
+    assert!(collector.requests() as u64 <= limit, "{} requests", collector.requests());
 }

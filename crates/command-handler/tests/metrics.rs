@@ -14,8 +14,8 @@ use daybook_test_support::table::TestTable;
 use lambda_http::tower::ServiceExt;
 use serde_json::{Value, json};
 
-/// The count of a metric in the line of metrics, which has no other metric; `None` if no line was written.
-fn counted(metrics: Metrics, name: &str) -> Option<Value> {
+/// The counts of the line of metrics, by their names; `None` if no line was written.
+fn counted(metrics: Metrics) -> Option<Value> {
     let mut written = Vec::new();
     metrics.write_to(&mut written);
     let lines: Vec<Value> = String::from_utf8(written).unwrap().lines().map(|line| line.parse().unwrap()).collect();
@@ -23,12 +23,16 @@ fn counted(metrics: Metrics, name: &str) -> Option<Value> {
     let line = lines.into_iter().next()?;
     let directive = &line["_aws"]["CloudWatchMetrics"][0];
     assert_eq!((&directive["Namespace"], &directive["Dimensions"]), (&json!("Daybook/test"), &json!([[]])));
-    assert_eq!(directive["Metrics"], json!([{"Name": name, "Unit": "Count"}]));
-    Some(line[name].clone())
+    let counts = directive["Metrics"].as_array().unwrap().iter().map(|metric| {
+        assert_eq!(metric["Unit"], "Count");
+        let name = metric["Name"].as_str().unwrap();
+        (name.to_owned(), line[name].clone())
+    });
+    Some(counts.collect())
 }
 
 #[tokio::test]
-async fn requests_count_unreadable_rows_and_appended_messages() {
+async fn requests_count_unreadable_rows_executed_commands_and_appended_messages() {
     let metrics = Metrics::collect(&Environment::from_iter([("METRICS_NAMESPACE", "Daybook/test")]));
     let table = TestTable::new().await;
     let registry = aggregates::registry().unwrap();
@@ -43,14 +47,14 @@ async fn requests_count_unreadable_rows_and_appended_messages() {
         assert_eq!(api.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
     };
     read().await;
-    assert_eq!(counted(metrics, "RowsUnreadable"), None);
+    assert_eq!(counted(metrics), None);
     for seq_num in [1, 3] {
         table.tamper(&key, &keys::event_sk(seq_num), [("data", AttributeValue::S("{".to_owned()))]).await;
     }
     read().await;
     read().await;
-    assert_eq!(counted(metrics, "RowsUnreadable"), Some(json!(4)));
-    assert_eq!(counted(metrics, "RowsUnreadable"), None);
+    assert_eq!(counted(metrics), Some(json!({"RowsUnreadable": 4})));
+    assert_eq!(counted(metrics), None);
 
     let post = async |path: &str, key: Option<&str>, body: Value| {
         let mut request = Request::post(path).header("content-type", "application/json");
@@ -60,7 +64,10 @@ async fn requests_count_unreadable_rows_and_appended_messages() {
         let response = api.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
         response.status()
     };
-    let appended = || counted(metrics, "MessagesAppended");
+    let wrote = |commands: u64, messages: u64| match messages {
+        0 => Some(json!({"CommandsExecuted": commands})),
+        _ => Some(json!({"CommandsExecuted": commands, "MessagesAppended": messages})),
+    };
     let todo = |title: &str| json!({"id": "1", "title": title, "message": "B"});
     // Both commands of an array publish a message.
     let commands = json!([
@@ -68,22 +75,22 @@ async fn requests_count_unreadable_rows_and_appended_messages() {
         {"command": "UpdateTodo", "data": {"title": "C", "message": "B"}},
     ]);
     assert_eq!(post("/todo/2/commands", None, commands).await, StatusCode::CREATED);
-    assert_eq!(appended(), Some(json!(2)));
-    // A repeated request appends nothing, and neither does a conflict.
+    assert_eq!(counted(metrics), wrote(2, 2));
+    // A repeated request executes nothing, and neither does a conflict.
     assert_eq!(post("/todo", Some("k"), todo("A")).await, StatusCode::CREATED);
-    assert_eq!(appended(), Some(json!(1)));
+    assert_eq!(counted(metrics), wrote(1, 1));
     assert_eq!(post("/todo", Some("k"), todo("A")).await, StatusCode::CREATED);
-    assert_eq!(appended(), None);
+    assert_eq!(counted(metrics), None);
     assert_eq!(post("/todo", None, todo("A")).await, StatusCode::CONFLICT);
-    assert_eq!(appended(), None);
-    // A payment publishes nothing, but a rejected one that is recorded does.
+    assert_eq!(counted(metrics), None);
+    // An opened account and a payment publish nothing, but a rejected payment that is recorded does.
     assert_eq!(post("/account", None, json!({"id": "2"})).await, StatusCode::CREATED);
     let pay = |amount: i64| json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}});
     assert_eq!(post("/account/2/commands", None, pay(1)).await, StatusCode::OK);
-    assert_eq!(appended(), None);
+    assert_eq!(counted(metrics), wrote(2, 0));
     // Repeated, it is decided again, and only the append finds the stored response.
     assert_eq!(post("/account/2/commands", Some("p"), pay(-5_000)).await, StatusCode::UNPROCESSABLE_ENTITY);
-    assert_eq!(appended(), Some(json!(1)));
+    assert_eq!(counted(metrics), wrote(1, 1));
     assert_eq!(post("/account/2/commands", Some("p"), pay(-5_000)).await, StatusCode::UNPROCESSABLE_ENTITY);
-    assert_eq!(appended(), None);
+    assert_eq!(counted(metrics), None);
 }

@@ -41,6 +41,11 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         self.before.version + self.events.len() as u64
     }
 
+    /// The epoch of the last message.
+    fn message_epoch(&self) -> u32 {
+        if self.messages.is_empty() { self.before.message_epoch() } else { self.input.epoch }
+    }
+
     fn message_seq(&self) -> u64 {
         self.before.message_seq + self.messages.len() as u64
     }
@@ -113,12 +118,14 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             meta: self.input.meta.clone(),
             occurred_at: self.input.now,
             message_seq: self.message_seq() + announced.len() as u64,
+            message_epoch: if announced.is_empty() { self.message_epoch() } else { self.input.epoch },
         };
         Ok((recorded, announced))
     }
 
     fn outbox_message(&self, event: &RecordedEvent, index: usize, message: Message) -> Result<OutboxMessage, String> {
-        let number = MessageNumber { epoch: self.input.epoch, message_seq: self.message_seq() + 1, index };
+        let (epoch, epoch_before) = (self.input.epoch, self.message_epoch());
+        let number = MessageNumber { epoch, epoch_before, message_seq: self.message_seq() + 1, index };
         outbox_message((A::TYPE, self.id), event, number, (self.ids.next(), message))
     }
 

@@ -147,7 +147,9 @@ impl<A: Aggregate> Model for ModelOf<A> {
                 state.apply(&current);
                 for message in calling("announce", || A::announce(&state_before, &current, &state.state)) {
                     let index = messages.len();
-                    let number = MessageNumber { epoch, message_seq: before.message_seq + index as u64 + 1, index };
+                    let epoch_before = if index == 0 { before.message_epoch() } else { epoch };
+                    let message_seq = before.message_seq + index as u64 + 1;
+                    let number = MessageNumber { epoch, epoch_before, message_seq, index };
                     let message = outbox_message((A::TYPE, id), event, number, (ids.next(), message));
                     messages.push(message.map_err(|reason| unreadable(event, UnreadableKind::Corrupt, reason))?);
                 }

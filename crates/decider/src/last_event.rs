@@ -1,17 +1,20 @@
-//! The time and id of an aggregate's last event, which those of the next decision must not precede.
+//! The time and id of an aggregate's last event, which those of the next decision must not precede, and the epoch of its
+//! last message.
 
 use jiff::Timestamp;
 use ulid::Ulid;
 
 use crate::record::RecordedEvent;
 
-/// The time and id of an event.
+/// The time and id of an event, and the epoch of the aggregate's last message up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastEvent {
     /// Its id.
     pub event_id: Ulid,
     /// When it was decided.
     pub occurred_at: Timestamp,
+    /// The epoch of the last message.
+    pub message_epoch: u32,
 }
 
 impl LastEvent {
@@ -41,6 +44,6 @@ impl LastEvent {
 
 impl From<&RecordedEvent> for LastEvent {
     fn from(event: &RecordedEvent) -> Self {
-        Self { event_id: event.event_id, occurred_at: event.occurred_at }
+        Self { event_id: event.event_id, occurred_at: event.occurred_at, message_epoch: event.message_epoch }
     }
 }

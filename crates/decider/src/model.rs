@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::json::Json;
 use crate::last_event::LastEvent;
 use crate::panics::AggregatePanic;
-use crate::record::{MAX_BYTES, MAX_RECORDS, Meta, OutboxMessage, RecordedEvent};
+use crate::record::{FIRST_EPOCH, MAX_BYTES, MAX_RECORDS, Meta, OutboxMessage, RecordedEvent};
 
 /// A registered aggregate type.
 pub trait Model: Send + Sync {
@@ -356,6 +356,12 @@ impl Folded {
     /// The number of messages that its events publish.
     pub fn message_seq(&self) -> u64 {
         self.message_seq
+    }
+
+    /// The epoch of the last of these messages. For a state that was restored from a snapshot, it is known only after
+    /// [`with_last_event`](Self::with_last_event).
+    pub(crate) fn message_epoch(&self) -> u32 {
+        self.last_event.map_or(FIRST_EPOCH, |last| last.message_epoch)
     }
 
     /// The approximate bytes of history that it holds besides the state.

@@ -26,6 +26,8 @@ pub struct RecordedEvent {
     pub occurred_at: Timestamp,
     /// The number of the aggregate's messages up to and including this event.
     pub message_seq: u64,
+    /// The epoch of the last of these messages; 1 before the first.
+    pub message_epoch: u32,
 }
 
 /// The origin of an event's command.
@@ -54,6 +56,9 @@ pub struct Meta {
 
 /// Maximum characters of a name: EventBridge's limit for a `DetailType`, which an event's name is by default.
 pub(crate) const MAX_NAME: usize = 128;
+
+/// The epoch of a table that was never restored.
+pub const FIRST_EPOCH: u32 = 1;
 
 /// Maximum events and messages of one decision. A transaction of the table holds 100 items, and one of them is the
 /// aggregate's metadata.
@@ -90,6 +95,8 @@ pub struct OutboxMessage {
 pub(crate) struct MessageNumber {
     /// The epoch in which it is decided.
     pub(crate) epoch: u32,
+    /// The epoch of the message before it; that of the first message is [`FIRST_EPOCH`].
+    pub(crate) epoch_before: u32,
     /// Its number among the aggregate's messages.
     pub(crate) message_seq: u64,
     /// Its position among the messages of its event.
@@ -113,6 +120,8 @@ struct DetailMetadata<'a> {
     seq_num: u64,
     message_seq: u64,
     epoch: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous_epoch: Option<u32>,
     event_id: String,
     event_version: u32,
     occurred_at: String,
@@ -133,9 +142,11 @@ impl OutboxMessage {
     pub(crate) fn new(
         (aggregate_type, aggregate_id): (&str, &str),
         event: &RecordedEvent,
-        MessageNumber { epoch, message_seq, index }: MessageNumber,
+        MessageNumber { epoch, epoch_before, message_seq, index }: MessageNumber,
         (message_id, message_type, data): (Ulid, String, Json),
     ) -> Result<Self, serde_json::Error> {
+        // A consumer must know which message is the first of an epoch. It knows that of message 1.
+        let previous_epoch = (epoch_before < epoch && message_seq > 1).then_some(epoch_before);
         let detail = Json::of(&Detail {
             metadata: DetailMetadata {
                 message_id: message_id.to_string(),
@@ -144,6 +155,7 @@ impl OutboxMessage {
                 seq_num: event.seq_num,
                 message_seq,
                 epoch,
+                previous_epoch,
                 event_id: event.event_id.to_string(),
                 event_version: event.event_version,
                 occurred_at: timestamp(event.occurred_at),

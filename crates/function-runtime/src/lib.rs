@@ -1,4 +1,4 @@
-//! Code around the handler of every Lambda: logs, metrics, AWS configuration, and the start and end of its process.
+//! Code around the handler of every Lambda: logs, metrics, traces, AWS configuration, and the start and end of its process.
 //!
 //! Invariant: a function that cannot start logs why and exits. It never starts and then fails its requests.
 
@@ -6,10 +6,11 @@ mod aws;
 mod errors;
 mod metrics;
 mod process;
+pub mod traces;
 
 pub use aws::{aws_config, aws_config_at, aws_config_in_lambda};
 pub use aws_config::SdkConfig;
 pub use errors::{tls_error, with_causes};
 pub use lambda_runtime::Error;
 pub use metrics::Metrics;
-pub use process::{handle_invocations, log_failed_warm_up, run};
+pub use process::{export_spans, handle_invocations, log_failed_warm_up, run};

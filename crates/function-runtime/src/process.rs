@@ -1,30 +1,64 @@
 //! The process of a function, from its logs to its exit code.
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use daybook_settings::Environment;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt, registry};
 
 use crate::errors::with_causes;
 use crate::metrics::Metrics;
+use crate::traces::SpanExporter;
+
+/// The exporter of this process, if it has one.
+static SPAN_EXPORTER: OnceLock<SpanExporter> = OnceLock::new();
 
 /// Runs a function until Lambda ends its process, with logs as JSON lines on standard output, the format that
 /// CloudWatch Logs Insights queries. `RUST_LOG` sets the level, `info` by default. An error of the function is logged
 /// in the same format.
 pub async fn run(function: impl Future<Output = Result<(), Error>>) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().json().flatten_event(true).with_current_span(false).with_env_filter(filter).init();
-    let Err(error) = function.await else { return ExitCode::SUCCESS };
+    let ended = match start_logs_and_traces() {
+        Ok(()) => function.await,
+        Err(error) => Err(error),
+    };
+    let Err(error) = ended else { return ExitCode::SUCCESS };
     tracing::error!(error = with_causes(&*error), "the function cannot run");
     ExitCode::FAILURE
 }
 
-/// Passes the payload of each invocation to `handle` with the invocation's deadline, and writes the metrics
-/// afterwards.
+/// Starts the logs, and the traces if there is a collector. The level of the logs does not concern spans.
+fn start_logs_and_traces() -> Result<(), Error> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let environment = Environment::of_process();
+    let service_name = environment.optional("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_else(|| "daybook".to_owned());
+    let exporter = SpanExporter::read(&environment, &service_name);
+    let Ok(Some(exporter)) = exporter else {
+        fmt().json().flatten_event(true).with_current_span(false).with_env_filter(filter).init();
+        return exporter.map(drop).map_err(Into::into);
+    };
+    let logs = fmt::layer().json().flatten_event(true).with_current_span(false).with_filter(filter);
+    registry().with(logs).with(exporter.layer()).init();
+    SPAN_EXPORTER.get_or_init(|| exporter);
+    Ok(())
+}
+
+/// Sends the spans of an invocation to the collector, if there is one. To be called before the response, because Lambda
+/// freezes the process after it.
+pub async fn export_spans() {
+    if let Some(exporter) = SPAN_EXPORTER.get() {
+        exporter.flush().await;
+    }
+}
+
+/// Passes the payload of each invocation to `handle` with the invocation's deadline. Writes the metrics and exports the
+/// spans afterwards.
 ///
 /// # Errors
 ///
@@ -43,6 +77,7 @@ where
         let left = event.context.deadline().duration_since(SystemTime::now()).unwrap_or_default();
         let response = handle(event.payload, Instant::now() + left).await;
         metrics.write();
+        export_spans().await;
         response.map_err(Into::into)
     };
     lambda_runtime::run(service_fn(invoke)).await

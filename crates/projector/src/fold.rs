@@ -49,8 +49,10 @@ pub(crate) fn fold(
             seq_num: aggregate.through,
             state: aggregate.state.clone(),
             suspended: aggregate.suspended.clone(),
+            resumed_at: None,
         };
-        write.positions.insert(aggregate.key.clone(), PositionWrite { before: aggregate.before, after });
+        let resumed_at = aggregate.resumed_at.clone();
+        write.positions.insert(aggregate.key.clone(), PositionWrite { before: aggregate.before, resumed_at, after });
     }
     Ok(write)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use daybook_decider::Aggregate;
 use daybook_event_store::EventStore;
 use daybook_projection::Projections;
-use daybook_table::{AggregateKey, ChangedAggregates};
+use daybook_table::AggregateKey;
 use daybook_view_store::ViewStore;
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
@@ -14,8 +14,10 @@ use metrics::{Unit, counter, describe_counter};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::changed::{Changed, read_changed};
+use crate::failures::FailureCounter;
 use crate::target::{EventTarget, TargetOf, TargetRunner};
-use crate::versions::VersionsProjecting;
+use crate::versions::{MarkChecks, VersionsProjecting};
 
 /// The time that an invocation leaves for its response.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -29,6 +31,8 @@ pub struct Projector {
     events: EventStore,
     views: ViewStore,
     targets: Vec<Box<dyn TargetRunner>>,
+    checks: MarkChecks,
+    failures: FailureCounter,
 }
 
 /// A batch of messages, as SQS passes it to a function.
@@ -45,7 +49,7 @@ pub struct QueueBatch {
 pub struct QueueRecord {
     /// The id of the message.
     pub message_id: String,
-    /// The body of the message: [`ChangedAggregates`] as JSON.
+    /// The body of the message: [`ChangedAggregates`](daybook_table::ChangedAggregates) as JSON.
     pub body: String,
 }
 
@@ -68,18 +72,31 @@ pub struct QueueFailure {
 impl Projector {
     /// A projector of these projections, which reads from this event store and writes to this view store.
     pub fn new(projections: Projections, events: EventStore, views: ViewStore) -> Self {
-        for name in ["EventsProjected", "ProjectionRetries", "ProjectionsSuspended", "ProjectionsFailed"] {
+        for name in ["EventsProjected", "ProjectionRetries"] {
             describe_counter!(name, Unit::Count, "");
         }
-        Self { projections, events, views, targets: Vec::new() }
+        FailureCounter::describe();
+        Self {
+            projections,
+            events,
+            views,
+            targets: Vec::new(),
+            checks: MarkChecks::default(),
+            failures: FailureCounter::default(),
+        }
+    }
+
+    /// Also counts failures under this version of the function, by which a deployment is rolled back.
+    #[must_use]
+    pub fn with_function_version(mut self, version: Option<String>) -> Self {
+        self.failures = FailureCounter::of_version(version);
+        self
     }
 
     /// Adds a target, which gets the events of the aggregates of type `A`. The log contains the name.
     #[must_use]
     pub fn with_target<A: Aggregate>(mut self, name: &'static str, target: impl EventTarget<A>) -> Self {
-        for name in ["EventsHandedOver", "TargetsFailed"] {
-            describe_counter!(name, Unit::Count, "");
-        }
+        describe_counter!("EventsHandedOver", Unit::Count, "");
         self.targets.push(Box::new(TargetOf::new(name, target)));
         self
     }
@@ -88,36 +105,22 @@ impl Projector {
     pub async fn handle(&self, batch: QueueBatch, deadline: Instant) -> QueueResponse {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         let mut failed = BTreeSet::new();
-        let mut messages: BTreeMap<AggregateKey, Vec<String>> = BTreeMap::new();
-        let mut changed: BTreeMap<AggregateKey, u64> = BTreeMap::new();
-        for QueueRecord { message_id, body } in batch.records {
-            match serde_json::from_str::<ChangedAggregates>(&body) {
-                Ok(of_message) => {
-                    for (key, last) in of_message.with_last_events() {
-                        changed.entry(key.clone()).and_modify(|known| *known = last.max(*known)).or_insert(last);
-                        messages.entry(key).or_default().push(message_id.clone());
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(message_id, %error, "the message cannot be read");
-                    failed.insert(message_id);
-                }
-            }
-        }
+        let messages = batch.records.into_iter().map(|record| (record.message_id, record.body));
+        let changed = read_changed(messages, &mut failed);
+        failed.iter().for_each(|_| self.failures.count_of_version());
         let (unprojected, unhandled) = join(self.unfinished(&changed, cutoff), self.unhandled(&changed, cutoff)).await;
         for key in unprojected.union(&unhandled) {
-            failed.extend(messages[key].iter().cloned());
+            failed.extend(changed[key].messages.iter().cloned());
         }
         let failure = |item_identifier| QueueFailure { item_identifier };
         QueueResponse { batch_item_failures: failed.into_iter().map(failure).collect() }
     }
 
-    /// Projects the aggregates, which have events up to these numbers. Returns those whose events could not all be folded
-    /// into all views.
-    async fn unfinished(&self, changed: &BTreeMap<AggregateKey, u64>, cutoff: Instant) -> BTreeSet<AggregateKey> {
-        let (events, views) = (&self.events, &self.views);
-        let project = self.projections.names().map(|name| {
-            let projecting = VersionsProjecting { projections: &self.projections, name, events, views, cutoff };
+    /// Projects the aggregates. Returns those whose events could not all be folded into all views.
+    async fn unfinished(&self, changed: &BTreeMap<AggregateKey, Changed>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+        let Self { projections, events, views, checks, failures, .. } = self;
+        let project = projections.names().map(|name| {
+            let projecting = VersionsProjecting { projections, name, events, views, checks, failures, cutoff };
             projecting.unfinished(changed)
         });
         join_all(project).await.into_iter().flatten().collect()
@@ -125,9 +128,9 @@ impl Projector {
 
     /// Hands the events of the aggregates to the targets. Returns the aggregates of which a target does not have all
     /// events yet.
-    async fn unhandled(&self, changed: &BTreeMap<AggregateKey, u64>, cutoff: Instant) -> BTreeSet<AggregateKey> {
-        let of_aggregate = |(key, last): (&AggregateKey, &u64)| {
-            let (key, last) = (key.clone(), *last);
+    async fn unhandled(&self, changed: &BTreeMap<AggregateKey, Changed>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+        let of_aggregate = |(key, &Changed { last, .. }): (&AggregateKey, &Changed)| {
+            let key = key.clone();
             let targets = self.targets.iter().filter(|target| target.aggregate_type() == key.aggregate_type);
             targets.map(|target| self.hand_over(target.as_ref(), key.clone(), last, cutoff)).collect::<Vec<_>>()
         };
@@ -150,7 +153,7 @@ impl Projector {
                 (!handed_over.finished).then_some(key)
             }
             Err(error) => {
-                counter!("TargetsFailed").increment(1);
+                self.failures.target_failed();
                 tracing::error!(aggregate = %key, target = target.name(), %error, "the target failed");
                 Some(key)
             }

@@ -12,14 +12,18 @@
 //!   show it.
 //!
 //! In reading order:
-//! - [`handler`]: one invocation. `versions`: the order of a projection's versions.
+//! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
+//! - `pause`: the pauses between two attempts.
 //! - `plan`: selects the events that fit into one transaction. `fold`: applies their changes to the rows.
-//! - [`target`]: targets besides the views table, such as an SQL database.
+//! - [`target`]: targets besides the views table, such as an SQL database. `failures`: the metrics of failures.
 //! - [`settings`]: the environment variables.
 
+mod changed;
+mod failures;
 mod fold;
 pub mod handler;
+mod pause;
 mod plan;
 pub mod project;
 pub mod settings;

@@ -21,7 +21,8 @@ async fn run() -> Result<(), Error> {
     let config = aws_config_in_lambda(&environment).await?;
     let events = EventStore::new(&config, settings);
     log_failed_warm_up(events.warm().await);
-    let projector = Projector::new(projections::projections()?, events, ViewStore::new(&config, views_table));
+    let projector = Projector::new(projections::projections()?, events, ViewStore::new(&config, views_table))
+        .with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));
     handle_invocations(metrics, async |batch: QueueBatch, deadline| {
         Ok::<_, Error>(projector.handle(batch, deadline).await)
     })

@@ -6,8 +6,8 @@ use daybook_decider::{Json, RecordedEvent};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_projection::{Advanced, EventStep, ProjectionModel, Stopped};
 use daybook_table::AggregateKey;
-use daybook_view_store::RowKey;
 use daybook_view_store::keys::shard_of;
+use daybook_view_store::{Position, RowKey};
 
 /// An aggregate with events that a view does not show yet.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct Unfolded {
     pub(crate) key: AggregateKey,
     /// The number of the last event that the view shows; `None` without a position.
     pub(crate) before: Option<u64>,
+    /// When the aggregate was resumed, if the position contains that.
+    pub(crate) resumed_at: Option<String>,
     /// The projection's state of the aggregate; `None` before the first event.
     pub(crate) state: Option<Json>,
     pub(crate) events: Vec<RecordedEvent>,
@@ -24,6 +26,17 @@ pub(crate) struct Unfolded {
     pub(crate) more: bool,
 }
 
+impl Unfolded {
+    /// The aggregate before its events after the position are read.
+    pub(crate) fn after(key: AggregateKey, position: Option<Position>) -> Self {
+        let (before, state, resumed_at) = match position {
+            Some(Position { seq_num, state, resumed_at, .. }) => (Some(seq_num), Some(state), resumed_at),
+            None => (None, None, None),
+        };
+        Self { key, before, resumed_at, state, events: Vec::new(), cannot_fold: None, more: false }
+    }
+}
+
 /// The part of an aggregate's events that one transaction folds.
 #[derive(Debug)]
 pub(crate) struct Planned {
@@ -31,6 +44,7 @@ pub(crate) struct Planned {
     pub(crate) index: usize,
     pub(crate) key: AggregateKey,
     pub(crate) before: Option<u64>,
+    pub(crate) resumed_at: Option<String>,
     /// The number of the last event of the part.
     pub(crate) through: u64,
     pub(crate) shard: u32,
@@ -71,7 +85,7 @@ impl Plan {
 
     /// Adds the part of an aggregate's events that still fits. Returns how many events may follow.
     fn add(&mut self, model: &dyn ProjectionModel, index: usize, aggregate: &Unfolded, max_events: usize) -> usize {
-        let Unfolded { key, before, state, events, cannot_fold, more } = aggregate;
+        let Unfolded { key, before, resumed_at, state, events, cannot_fold, more } = aggregate;
         let readable = cannot_fold.as_ref().map_or(events.as_slice(), |(seq_num, _)| {
             &events[..events.partition_point(|event| event.seq_num < *seq_num)]
         });
@@ -113,6 +127,7 @@ impl Plan {
             index,
             key: key.clone(),
             before: *before,
+            resumed_at: resumed_at.clone(),
             through,
             shard,
             steps,

@@ -1,16 +1,16 @@
 //! Folds the events of some aggregates into one view, in as few transactions as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use daybook_event_store::{EventStore, StoreError};
 use daybook_projection::ProjectionModel;
 use daybook_table::AggregateKey;
 use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::fold::{Inapplicable, fold};
+use crate::pause::{MAX_DOUBLINGS, pause};
 use crate::plan::{Plan, Unfolded};
 
 /// Maximum aggregates of one transaction. With a row of its own for each aggregate and some that they share, they fit
@@ -22,11 +22,6 @@ const MAX_EVENTS: usize = 200;
 
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
-
-/// Maximum length of the first pause after a conflict. It doubles with each further conflict, [`MAX_DOUBLINGS`] times.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-
-const MAX_DOUBLINGS: u32 = 4;
 
 /// A suspended aggregate: its next event cannot be folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,20 +217,21 @@ impl Projecting<'_> {
                 }
                 Some(position) => {
                     projected.reached.insert(key.clone(), position.seq_num);
-                    to_read.push((key.clone(), Some(position.seq_num), Some(position.state)));
+                    to_read.push(Unfolded::after(key.clone(), Some(position)));
                 }
                 None => {
                     projected.reached.insert(key.clone(), 0);
-                    to_read.push((key.clone(), None, None));
+                    to_read.push(Unfolded::after(key.clone(), None));
                 }
             }
         }
-        let unfolded = stream::iter(to_read).map(async |(key, before, state)| {
-            let Extent { known, through } = extents.get(&key).copied().unwrap_or_default();
-            if before.unwrap_or_default() >= through {
-                return Ok(Unfolded { key, before, state, events: Vec::new(), cannot_fold: None, more: false });
+        let unfolded = stream::iter(to_read).map(async |unfolded| {
+            let Extent { known, through } = extents.get(&unfolded.key).copied().unwrap_or_default();
+            let after = unfolded.before.unwrap_or_default();
+            if after >= through {
+                return Ok(unfolded);
             }
-            let mut page = self.events.events(&key, before.unwrap_or_default(), MAX_EVENTS).await?;
+            let mut page = self.events.events(&unfolded.key, after, MAX_EVENTS).await?;
             let has_later = page.items.last().is_some_and(|event| event.seq_num >= through);
             page.items.retain(|event| event.seq_num <= through);
             let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
@@ -244,18 +240,11 @@ impl Projecting<'_> {
             // During an append, a query may return the second event without the first, or none of them. The page is then
             // empty although more events follow.
             let more = !has_later && (page.more || page.cursor < known.min(through));
-            Ok::<_, StoreError>(Unfolded { key, before, state, events: page.items, cannot_fold, more })
+            Ok::<_, StoreError>(Unfolded { events: page.items, cannot_fold, more, ..unfolded })
         });
         let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
         let has_news =
             |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
         Ok(unfolded.into_iter().filter(has_news).collect())
     }
-}
-
-/// Waits for another writer to finish.
-async fn pause(failures: &mut u32) {
-    let longest = FIRST_PAUSE * 2_u32.pow(*failures);
-    *failures = (*failures + 1).min(MAX_DOUBLINGS);
-    sleep(longest.mul_f64(fastrand::f64())).await;
 }

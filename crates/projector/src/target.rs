@@ -11,6 +11,8 @@ use futures_util::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::pause::{MAX_DOUBLINGS, pause};
+
 /// Maximum events of an aggregate that are read at a time.
 const MAX_EVENTS: usize = 100;
 
@@ -94,7 +96,7 @@ impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
         last: u64,
         cutoff: Instant,
     ) -> Result<HandedOver, TargetError> {
-        let mut handed_over = HandedOver::default();
+        let (mut handed_over, mut failures) = (HandedOver::default(), 0);
         let mut position = self.target.position(&key.id).await?;
         while Instant::now() < cutoff {
             let page = store.events(key, position, MAX_EVENTS).await?;
@@ -118,6 +120,7 @@ impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
                 self.target.handle(event, position).await?;
                 position = seq_num;
                 handed_over.events += 1;
+                failures = 0;
             }
             if let Some((seq_num, row)) = unreadable {
                 return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
@@ -126,7 +129,10 @@ impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
             // empty although more events follow.
             if page.items.is_empty() || !page.more {
                 handed_over.finished = !page.more && position >= last;
-                return Ok(handed_over);
+                if handed_over.finished || failures == MAX_DOUBLINGS {
+                    return Ok(handed_over);
+                }
+                pause(&mut failures).await;
             }
         }
         Ok(handed_over)

@@ -5,19 +5,50 @@
 //! the leading versions first, then into the version that is read, and last into the versions that are still being
 //! filled, so that readers do not wait for these. The version that is read therefore shows no event that a leading
 //! version does not show, even if the invocation ends between the two.
+//!
+//! A release that does not register a leading version, such as the previous release after a rollback, folds events that
+//! this version then lacks. Before it folds an event, it therefore records in the mark that the version misses events.
+//! The version then leads no longer, and readers cannot be switched to it before the next rebuild.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use daybook_event_store::{EventStore, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_projection::{ProjectionModel, Projections};
 use daybook_table::AggregateKey;
-use daybook_view_store::ViewStore;
+use daybook_view_store::{ProjectionVersions, View, ViewStore};
 use futures_util::future::join_all;
+use jiff::Timestamp;
 use metrics::counter;
 use tokio::time::Instant;
 
+use crate::changed::Changed;
+use crate::failures::FailureCounter;
 use crate::project::{Extent, Projected, Projecting};
+
+/// The time between two reads of the marks by an instance whose code registers one version of a projection. An invocation
+/// that has not seen that a version leads must end before a rebuild compares the aggregates for the second time. A rebuild
+/// waits a minute for that, and an invocation takes up to 30 seconds.
+const CHECK_INTERVAL: Duration = Duration::from_secs(25);
+
+/// When an instance last read the marks of each projection of which its code registers one version.
+#[derive(Debug, Default)]
+pub(crate) struct MarkChecks(Mutex<BTreeMap<&'static str, Instant>>);
+
+impl MarkChecks {
+    /// Whether the marks of this projection must be read again. If so, `checked` is called after they were.
+    fn is_due(&self, name: &'static str) -> bool {
+        let checks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        checks.get(name).is_none_or(|at| at.elapsed() >= CHECK_INTERVAL)
+    }
+
+    /// Records that the marks were read at that time.
+    fn checked(&self, name: &'static str, at: Instant) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, at);
+    }
+}
 
 /// The versions of one projection, the store of their events and the store of their views.
 #[derive(Clone, Copy)]
@@ -26,6 +57,8 @@ pub(crate) struct VersionsProjecting<'a> {
     pub(crate) name: &'static str,
     pub(crate) events: &'a EventStore,
     pub(crate) views: &'a ViewStore,
+    pub(crate) checks: &'a MarkChecks,
+    pub(crate) failures: &'a FailureCounter,
     pub(crate) cutoff: Instant,
 }
 
@@ -39,11 +72,11 @@ struct Order<'a> {
 impl<'a> VersionsProjecting<'a> {
     /// Projects the aggregates whose types the projection follows, each with the number of its last known event. Returns
     /// those whose events could not all be folded into all versions.
-    pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, u64>) -> BTreeSet<AggregateKey> {
+    pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, Changed>) -> BTreeSet<AggregateKey> {
         let versions = self.projections.versions(self.name);
         let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, Extent> {
             let followed = changed.iter().filter(|(key, _)| model.follows().contains(&key.aggregate_type.as_str()));
-            followed.map(|(key, &known)| (key.clone(), Extent { known, ..Extent::default() })).collect()
+            followed.map(|(key, changed)| (key.clone(), Extent { known: changed.last, ..Extent::default() })).collect()
         };
         if versions.iter().all(|model| followed(*model).is_empty()) {
             return BTreeSet::new();
@@ -51,7 +84,7 @@ impl<'a> VersionsProjecting<'a> {
         let Order { leading, read, filling } = match self.order(&versions).await {
             Ok(order) => order,
             Err(error) => {
-                counter!("ProjectionsFailed").increment(1);
+                self.failures.projection_failed();
                 tracing::error!(projection = self.name, error = with_causes(&error), "the projection failed");
                 return versions.iter().flat_map(|model| followed(*model).into_keys()).collect();
             }
@@ -73,12 +106,19 @@ impl<'a> VersionsProjecting<'a> {
         unfinished
     }
 
-    /// The order of the versions. Reads the pointer and the marks, unless there is only one version.
+    /// The order of the versions. Reads the pointer and the marks: now and then if there is only one version, else each
+    /// time.
     async fn order(&self, versions: &[&'a dyn ProjectionModel]) -> Result<Order<'a>, StoreError> {
         if let [only] = versions {
+            if self.checks.is_due(self.name) {
+                let at = Instant::now();
+                self.mark_others(&self.views.projection_versions(self.name).await?).await?;
+                self.checks.checked(self.name, at);
+            }
             return Ok(Order { leading: Vec::new(), read: *only, filling: Vec::new() });
         }
         let stored = self.views.projection_versions(self.name).await?;
+        self.mark_others(&stored).await?;
         let pointer = stored.pointer.map(|pointer| pointer.version);
         let read = self.projections.read_version(self.name, pointer).expect("the name has versions");
         if pointer.is_some_and(|pointer| pointer != read.version()) {
@@ -90,6 +130,22 @@ impl<'a> VersionsProjecting<'a> {
         };
         let (leading, filling) = others.partition(leads);
         Ok(Order { leading, read, filling })
+    }
+
+    /// Records in the marks of the versions that this code does not register that they miss the events which it folds.
+    async fn mark_others(&self, stored: &ProjectionVersions) -> Result<(), StoreError> {
+        for (&version, mark) in &stored.marks {
+            let is_recorded = mark.missed_since.is_some() && mark.leads_since.is_none();
+            if !is_recorded && self.projections.get(self.name, version).is_none() {
+                tracing::warn!(
+                    projection = self.name,
+                    version,
+                    "this release does not have the version, which may lack events"
+                );
+                self.views.miss_events(&View::new(self.name, version), Timestamp::now()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Projects the aggregates into one version, and reports the result as metrics and log lines.
@@ -104,14 +160,14 @@ impl<'a> VersionsProjecting<'a> {
                 counter!("EventsProjected").increment(projected.events);
                 counter!("ProjectionRetries").increment(projected.retries);
                 for suspended in &projected.suspended {
-                    counter!("ProjectionsSuspended").increment(1);
+                    self.failures.aggregate_suspended();
                     let (aggregate, reason) = (&suspended.aggregate, &suspended.reason);
                     tracing::error!(%aggregate, projection, version, reason, "suspended");
                 }
                 projected
             }
             Err(error) => {
-                counter!("ProjectionsFailed").increment(1);
+                self.failures.projection_failed();
                 tracing::error!(projection, version, error = with_causes(&error), "the projection failed");
                 Projected { unfinished: aggregates.into_keys().collect(), ..Projected::default() }
             }

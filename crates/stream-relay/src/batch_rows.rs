@@ -1,9 +1,9 @@
-//! The outbox rows in the records of a batch, for operators who send its messages themselves.
+//! The outbox rows and the changed aggregates in the records of a batch, for operators who send them themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_stream_batch::StreamBatch;
-use daybook_table::OutboxItem;
+use daybook_table::{AggregateKey, OutboxItem};
 
 use crate::message::identity;
 use crate::record::{self, Content};
@@ -15,8 +15,8 @@ pub struct BatchRows {
     pub rows: Vec<OutboxItem>,
     /// Why records that may be new outbox rows cannot be read.
     pub unreadable: Vec<String>,
-    /// The number of records of other items, and of changes of rows.
-    pub others: usize,
+    /// The aggregates with new events, each with the number of the last one. Only with read models.
+    pub changed: BTreeMap<AggregateKey, u64>,
 }
 
 impl BatchRows {
@@ -31,7 +31,11 @@ impl BatchRows {
                         this.rows.push(item);
                     }
                 }
-                Content::Moved(..) | Content::SomethingElse => this.others += 1,
+                Content::Moved(aggregate, last) => {
+                    let known = this.changed.entry(aggregate).or_default();
+                    *known = last.max(*known);
+                }
+                Content::SomethingElse => {}
                 Content::Unreadable(unreadable) => this.unreadable.push(unreadable.reason),
             }
         }

@@ -15,19 +15,19 @@
 //!   how long failures are tolerated. `breaker`: whether failures are about single messages or about the bus.
 //! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
 //! - `put_events`: the result of each entry, from a response of EventBridge.
-//! - `doorbell`: the queue of the projector, which learns which aggregates have new events.
+//! - `changes_queue`: the changes queue, from which the projector learns which aggregates have new events.
 //! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
-//! - `published`: the result of publishing. `signals`: its logs and metrics.
+//! - `published`: the result of publishing. `signals`: its logs and metrics. `spans`: its traces.
 //! - [`clients`], [`settings`]: configuration. `clock`: the wall clock.
 
 mod batch_rows;
 mod breaker;
 mod bus_check;
+mod changes_queue;
 pub mod clients;
 mod clock;
 mod dead_letter;
-mod doorbell;
 mod limits;
 mod message;
 mod published;
@@ -39,6 +39,7 @@ pub mod relay;
 pub mod resend;
 pub mod settings;
 mod signals;
+mod spans;
 
 pub use batch_rows::BatchRows;
 pub use bus_check::{BusCheck, NoSuchBus, check_bus};

@@ -21,7 +21,7 @@ async fn run() -> Result<(), Error> {
     let mut relay = Relay::new(bus, clients::sqs(&config), settings)
         .with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));
     if let Some(queue) = changes_queue(&environment) {
-        relay = relay.ringing(clients::sqs(&config), queue);
+        relay = relay.with_changes_queue(clients::sqs(&config), queue);
     }
     handle_invocations(metrics, async |batch: StreamBatch, deadline| relay.handle(batch, deadline).await).await
 }

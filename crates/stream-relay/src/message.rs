@@ -6,13 +6,16 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
+use daybook_function_runtime::traces;
 use daybook_table::{AggregateKey, OutboxItem};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tracing::Span;
 
 use crate::queues::{QueueItem, REQUEST_BYTES};
 use crate::record::{self, Content, Coordinates, OutboxRow, Unreadable};
 use crate::settings::RelaySettings;
+use crate::spans;
 
 /// EventBridge counts a `Time` as this many bytes.
 const TIME_BYTES: usize = 14;
@@ -32,6 +35,8 @@ pub(crate) struct PendingMessage {
     pub(crate) last_error: Option<EntryError>,
     /// The number of its failures with undocumented error codes.
     pub(crate) unknown_failures: u32,
+    /// Its span in the trace of its row, until it is settled.
+    pub(crate) span: Span,
 }
 
 #[derive(Debug)]
@@ -125,6 +130,9 @@ pub(crate) fn identity(item: &OutboxItem) -> [String; 3] {
 impl PendingMessage {
     /// The message of an outbox row, and the records that are settled with it.
     pub(crate) fn of_row(row: OutboxRow, records: Vec<Coordinates>, settings: &RelaySettings) -> Self {
+        let span = spans::publish(&row);
+        // The consumer continues the trace from the span.
+        let of_span = traces::context(&span).map(|context| context.trace_header());
         let entry = PutEventsRequestEntry::builder()
             .event_bus_name(&settings.event_bus_name)
             .source(&settings.event_source)
@@ -132,14 +140,14 @@ impl PendingMessage {
             .detail(&row.item.detail)
             .resources(row.aggregate.to_string())
             .time(row.occurred_at)
-            .set_trace_header(row.item.trace_header.clone())
+            .set_trace_header(of_span.or_else(|| row.item.trace_header.clone()))
             .build();
         let error = check(&entry).err();
-        Self::new(Body::Row { item: row.item, entry: Box::new(entry) }, records, error)
+        Self { span, ..Self::new(Body::Row { item: row.item, entry: Box::new(entry) }, records, error) }
     }
 
     fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
-        Self { body, records, permanent_error, last_error: None, unknown_failures: 0 }
+        Self { body, records, permanent_error, last_error: None, unknown_failures: 0, span: Span::none() }
     }
 
     /// The message's entry in the queues. An unreadable record goes before the other messages of its aggregate,

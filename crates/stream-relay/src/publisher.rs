@@ -16,6 +16,7 @@ use crate::published::Published;
 use crate::put_events::{Failure, FailureKind, NextStep, entry_results, is_tls_failure};
 use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RetryPolicy;
+use crate::spans;
 
 /// Maximum requests of an invocation while the breaker is open: as many as a full batch of 1,000 messages takes.
 const MAX_PROBES: usize = 100;
@@ -161,8 +162,14 @@ impl Publishing<'_> {
         self.published.retried.extend(request.iter().filter(|&&index| self.queues.attempts(index) > 1));
         let entries = request.iter().filter_map(|&index| self.published.messages[index].entry().cloned());
         let call = self.publisher.bus.put_events().set_entries(Some(entries.collect())).send();
+        let span = spans::put_events(request.iter().map(|&index| &self.published.messages[index].span));
         self.calls.spawn(async move {
             let results = entry_results(request.len(), call.await);
+            let failed = results.iter().filter(|result| result.is_err()).count();
+            span.record("daybook.failed_entries", failed);
+            if failed > 0 {
+                span.record("otel.status_code", "error");
+            }
             FinishedCall::PutEvents { request, results }
         });
     }
@@ -205,6 +212,7 @@ impl Publishing<'_> {
                 Ok(()) => {
                     self.published.count_sent(index, self.publisher.clock.now());
                     self.breaker.accepted(self.published.messages[index].id());
+                    spans::end(&mut self.published.messages[index].span, "sent");
                     Disposition::Sent
                 }
                 Err(failure) => self.failed(index, failure, retry_at),
@@ -259,7 +267,8 @@ impl Publishing<'_> {
     fn end(mut self) -> Published {
         self.published.unsettled = self.queues.unsettled().collect();
         for &index in &self.published.unsettled {
-            let message = &self.published.messages[index];
+            let message = &mut self.published.messages[index];
+            spans::end(&mut message.span, "unsettled");
             if let (Some(error), None) = (&message.last_error, &message.permanent_error) {
                 self.breaker.remember_unsettled(message.id(), &error.code);
             }
@@ -278,6 +287,7 @@ impl Publishing<'_> {
             Ok(()) => {
                 self.published.dead_lettered += 1;
                 tracing::warn!(id, code, text, "sent to the dead-letter queue");
+                spans::end(&mut message.span, "dead-lettered");
             }
             Err(error) => {
                 tracing::error!(id, code, text, error, "the dead-letter queue rejected a message");

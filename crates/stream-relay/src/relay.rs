@@ -5,24 +5,25 @@ use std::time::SystemTime;
 
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::breaker::BusMemory;
+use crate::changes_queue::{ChangesQueue, SentChanges};
 use crate::clock::WallClock;
 use crate::dead_letter::DeadLetterQueue;
-use crate::doorbell::{Doorbell, Rung};
 use crate::limits::Limits;
 use crate::message::{Gathered, gather};
 use crate::published::Published;
 use crate::publisher::Publisher;
 use crate::settings::RelaySettings;
-use crate::signals;
+use crate::{signals, spans};
 
 /// The relay of one function instance. A clone is the same relay: it shares the evidence about the bus.
 #[derive(Clone, Debug)]
 pub struct Relay {
     publisher: Publisher,
     /// The queue of the projector, if there are read models.
-    doorbell: Option<Doorbell>,
+    changes_queue: Option<ChangesQueue>,
     settings: RelaySettings,
     /// The version of the function that runs it, under which its failures are counted.
     function_version: Option<String>,
@@ -48,14 +49,14 @@ impl Relay {
         let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
         let publisher =
             Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock: WallClock::default() };
-        Self { publisher, doorbell: None, settings, function_version: None }
+        Self { publisher, changes_queue: None, settings, function_version: None }
     }
 
-    /// The relay that also tells the queue with this URL which aggregates have new events.
+    /// The relay that also sends the keys of aggregates with new events to the changes queue, which has this URL.
     #[must_use]
-    pub fn ringing(self, queue: aws_sdk_sqs::Client, url: String) -> Self {
-        let doorbell = Some(Doorbell { client: queue, url, retry: self.settings.retry });
-        Self { doorbell, ..self }
+    pub fn with_changes_queue(self, client: aws_sdk_sqs::Client, url: String) -> Self {
+        let changes_queue = Some(ChangesQueue { client, url, retry: self.settings.retry });
+        Self { changes_queue, ..self }
     }
 
     /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
@@ -84,23 +85,25 @@ impl Relay {
         let Gathered { messages, moved } = gather(batch.records, &self.settings);
         let cutoff = deadline.checked_sub(self.settings.retry.margin).unwrap_or(deadline);
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
-        let ring = async {
-            match &self.doorbell {
-                Some(doorbell) if !moved.is_empty() => doorbell.ring(moved, cutoff).await,
-                _ => Rung::default(),
+        let send_changes = async {
+            match &self.changes_queue {
+                Some(queue) if !moved.is_empty() => queue.send(moved, cutoff).await,
+                _ => SentChanges::default(),
             }
         };
-        let (published, rung) = tokio::join!(self.publisher.publish(messages, &mut limits, pending()), ring);
-        signals::report(records, &published, &rung, self.function_version.as_deref());
-        response(&published, &rung)
+        let span = spans::batch(messages.iter().map(|message| &message.span));
+        let published = self.publisher.publish(messages, &mut limits, pending()).instrument(span);
+        let (published, changes) = tokio::join!(published, send_changes);
+        signals::report(records, &published, &changes, self.function_version.as_deref());
+        response(&published, &changes)
     }
 }
 
 /// The response with the lowest sequence number of the unsettled records.
-fn response(published: &Published, rung: &Rung) -> Result<BatchResponse, RelayError> {
+fn response(published: &Published, changes: &SentChanges) -> Result<BatchResponse, RelayError> {
     let messages = published.unsettled.iter().map(|&index| &published.messages[index]);
     let of_messages = messages.flat_map(|message| message.records.iter().map(|record| (record, message.id())));
-    let of_aggregates = rung.unsettled.iter().map(|record| (record, record.event_id.as_deref().unwrap_or("?")));
+    let of_aggregates = changes.unsettled.iter().map(|record| (record, record.event_id.as_deref().unwrap_or("?")));
     let mut lowest: Option<&SequenceNumber> = None;
     for (record, id) in of_messages.chain(of_aggregates) {
         let Some(number) = &record.sequence_number else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
-use crate::doorbell::Rung;
+use crate::changes_queue::SentChanges;
 use crate::message::EntryError;
 use crate::published::Published;
 
@@ -26,8 +26,8 @@ pub(crate) fn describe() {
         "MessagesFailed",
         "BreakerOpened",
         "TlsFailures",
-        "AggregatesRung",
-        "AggregatesUnrung",
+        "AggregatesSent",
+        "AggregatesUnsettled",
     ] {
         describe_counter!(name, Unit::Count, "");
     }
@@ -35,7 +35,7 @@ pub(crate) fn describe() {
 }
 
 /// Logs and counts the result of an invocation by this version of the function, if it is known.
-pub(crate) fn report(records: usize, published: &Published, rung: &Rung, function_version: Option<&str>) {
+pub(crate) fn report(records: usize, published: &Published, changes: &SentChanges, function_version: Option<&str>) {
     let Published { messages, unsettled, .. } = published;
     let ids = |indices: &BTreeSet<usize>| {
         let ids: Vec<_> = indices.iter().take(IDS_LOGGED).map(|&index| messages[index].id()).collect();
@@ -72,13 +72,13 @@ pub(crate) fn report(records: usize, published: &Published, rung: &Rung, functio
         ("MessagesUnsettled", left),
         ("BreakerOpened", usize::from(published.breaker_error.is_some())),
         ("TlsFailures", published.tls_failures),
-        ("AggregatesRung", rung.aggregates),
-        ("AggregatesUnrung", rung.unsettled.len()),
+        ("AggregatesSent", changes.aggregates),
+        ("AggregatesUnsettled", changes.unsettled.len()),
     ] {
         counter!(name).increment(count as u64);
     }
     // A metric of its own, because every value of a dimension is billed: most versions have none.
-    let failed = dead_lettered + left + rung.unsettled.len();
+    let failed = dead_lettered + left + changes.unsettled.len();
     if let Some(version) = function_version.filter(|_| failed > 0) {
         counter!("MessagesFailed", "FunctionVersion" => version.to_owned()).increment(failed as u64);
     }

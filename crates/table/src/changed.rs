@@ -1,6 +1,6 @@
-//! The messages that ring the projector: aggregates that have new events.
+//! The messages of the changes queue: aggregates that have new events.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,28 @@ pub struct ChangedAggregates {
 }
 
 impl ChangedAggregates {
+    /// Maximum aggregates of one message. With ids of the maximum length, it has some 30 KB; SQS charges 64 KB as one
+    /// request.
+    pub const MAX: usize = 100;
+
+    /// The messages about these aggregates, each with the number of its last event: one for each [`MAX`](Self::MAX).
+    pub fn messages(aggregates: &BTreeMap<AggregateKey, u64>) -> Vec<Self> {
+        let aggregates: Vec<_> = aggregates.iter().collect();
+        let changed = |(key, last): &(&AggregateKey, &u64)| (key.aggregate_type.clone(), key.id.clone(), **last);
+        let message = |chunk: &[_]| Self { changed: chunk.iter().map(changed).collect() };
+        aggregates.chunks(Self::MAX).map(message).collect()
+    }
+
+    /// The message about one aggregate, whose last event has this number.
+    pub fn one(AggregateKey { aggregate_type, id }: AggregateKey, last: u64) -> Self {
+        Self { changed: BTreeSet::from([(aggregate_type, id, last)]) }
+    }
+
+    /// The message as the body that the queue contains.
+    pub fn to_body(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers have a JSON form")
+    }
+
     /// The keys of the aggregates.
     pub fn keys(self) -> impl Iterator<Item = AggregateKey> {
         self.with_last_events().map(|(key, _)| key)
@@ -27,14 +49,24 @@ impl ChangedAggregates {
     }
 }
 
-impl FromIterator<(AggregateKey, u64)> for ChangedAggregates {
-    fn from_iter<I: IntoIterator<Item = (AggregateKey, u64)>>(aggregates: I) -> Self {
-        Self { changed: aggregates.into_iter().map(|(key, last)| (key.aggregate_type, key.id, last)).collect() }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl FromIterator<AggregateKey> for ChangedAggregates {
-    fn from_iter<I: IntoIterator<Item = AggregateKey>>(keys: I) -> Self {
-        keys.into_iter().map(|key| (key, 0)).collect()
+    #[test]
+    fn messages_contain_each_aggregate_once_and_a_hundred_at_most() {
+        let sizes = |count: usize| {
+            let all: BTreeMap<_, _> = (0..count).map(|id| (AggregateKey::new("order", id.to_string()), 7)).collect();
+            let messages = ChangedAggregates::messages(&all);
+            let sizes: Vec<_> = messages.iter().map(|message| message.changed.len()).collect();
+            assert_eq!(
+                messages.into_iter().flat_map(ChangedAggregates::with_last_events).collect::<BTreeMap<_, _>>(),
+                all
+            );
+            sizes
+        };
+        assert_eq!((sizes(0), sizes(100), sizes(201)), (vec![], vec![100], vec![100, 100, 1]));
+        let one = ChangedAggregates::one(AggregateKey::new("order", "1"), 3);
+        assert_eq!(one.to_body(), r#"{"changed":[["order","1",3]]}"#);
     }
 }

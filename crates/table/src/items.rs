@@ -1,6 +1,6 @@
 //! The items as structs, which `serde_dynamo` converts to attribute values and back.
 
-use daybook_decider::record::timestamp;
+use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,10 @@ pub struct EventItem {
     /// The number of messages up to and including this event. With it, a load can number the next message without
     /// reading the metadata.
     pub message_seq: u64,
+    /// The epoch of the last of these messages, if it is not 1. With it, the first message of the next epoch is known.
+    /// Rows of earlier releases have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_epoch: Option<u32>,
     /// The event type, and its shard. An event of a reserved type has none, so it is not in the index.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gsi1pk: String,
@@ -84,6 +88,7 @@ impl EventItem {
             meta: event.meta.clone(),
             occurred_at: timestamp(event.occurred_at),
             message_seq: event.message_seq,
+            message_epoch: (event.message_epoch > FIRST_EPOCH).then_some(event.message_epoch),
             gsi1pk,
             gsi1sk: keys::gsi1sk(event.event_id),
             append_end: None,
@@ -118,6 +123,7 @@ impl EventItem {
             meta: self.meta,
             occurred_at,
             message_seq: self.message_seq,
+            message_epoch: self.message_epoch.unwrap_or(FIRST_EPOCH),
         })
     }
 }

@@ -8,7 +8,7 @@
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
 //! - [`trace`]: the format of a trace header.
-//! - [`changed`]: the messages that ring the projector.
+//! - [`changed`]: the messages of the changes queue.
 
 pub mod attributes;
 pub mod changed;

@@ -39,6 +39,8 @@ pub struct Position {
     pub state: Json,
     /// Why the next event cannot be folded; `None` if the aggregate is not suspended.
     pub suspended: Option<String>,
+    /// When the aggregate was resumed, if no event has been folded since.
+    pub resumed_at: Option<String>,
 }
 
 /// The item of a position.
@@ -52,6 +54,8 @@ pub(crate) struct PositionItem {
     pub(crate) state: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) suspended: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resumed_at: Option<String>,
 }
 
 /// Reads an item as a struct.

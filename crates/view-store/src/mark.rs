@@ -3,8 +3,12 @@
 
 use std::collections::HashMap;
 
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use daybook_event_store::StoreError;
+use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +33,10 @@ pub struct VersionMark {
     /// read. If `None`, this version comes last, so that readers do not wait until it is filled.
     #[serde(default, with = "times")]
     pub leads_since: Option<Timestamp>,
+    /// Since when this version may lack events, because a release that does not register it folds events. A rebuild finds
+    /// the events that it lacks.
+    #[serde(default, with = "times")]
+    pub missed_since: Option<Timestamp>,
     /// The progress of the rebuild that is under way: JSON text that only operator commands read.
     #[serde(default)]
     pub progress: Option<String>,
@@ -70,24 +78,42 @@ impl ViewStore {
         self.update_mark(view, &[("progress", progress.to_owned()), ("progressAt", now.to_string())], &[]).await
     }
 
-    /// Lets the version lead: from now on, the projector folds events into it before the version that is read.
+    /// Lets the version lead: from now on, the projector folds events into it before the version that is read. Also
+    /// stores the progress of the rebuild, which must compare all aggregates from now on.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn lead(&self, view: &View, now: Timestamp) -> Result<(), StoreError> {
-        self.update_mark(view, &[("leadsSince", now.to_string())], &[]).await
+    pub async fn lead(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
+        let set = [("leadsSince", now.to_string()), ("progress", progress.to_owned()), ("progressAt", now.to_string())];
+        self.update_mark(view, &set, &["missedSince"]).await
+    }
+
+    /// Records that a release which does not register the version folds events. The version may lack these events, so it
+    /// counts neither as filled nor as leading until the next rebuild. Changes nothing if the version has no mark.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn miss_events(&self, view: &View, now: Timestamp) -> Result<(), StoreError> {
+        let set = [("missedSince", now.to_string())];
+        let update = self.mark_update(view, &set, &["filledAt", "leadsSince", "readUntil"]);
+        if_condition_holds(update.condition_expression(format!("attribute_exists({})", attributes::PK)).send().await)
+            .map(drop)
     }
 
     /// Ends a rebuild. `filled_at` is the time from which on the version counts as filled; `None` if the view does not
-    /// show every aggregate.
+    /// show every aggregate. Returns whether it was ended: not if the version is to count as filled, but does not lead any
+    /// more.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn end_rebuild(&self, view: &View, filled_at: Option<Timestamp>) -> Result<(), StoreError> {
+    pub async fn end_rebuild(&self, view: &View, filled_at: Option<Timestamp>) -> Result<bool, StoreError> {
         let set: Vec<_> = filled_at.iter().map(|now| ("filledAt", now.to_string())).collect();
-        self.update_mark(view, &set, &["progress", "progressAt"]).await
+        let update = self.mark_update(view, &set, &["progress", "progressAt"]);
+        let condition = filled_at.map(|_| "attribute_exists(leadsSince)".to_owned());
+        if_condition_holds(update.set_condition_expression(condition).send().await)
     }
 
     async fn update_mark(
@@ -96,12 +122,29 @@ impl ViewStore {
         set: &[(&'static str, String)],
         remove: &[&'static str],
     ) -> Result<(), StoreError> {
+        if_condition_holds(self.mark_update(view, set, remove).send().await).map(drop)
+    }
+
+    fn mark_update(
+        &self,
+        view: &View,
+        set: &[(&'static str, String)],
+        remove: &[&'static str],
+    ) -> UpdateItemFluentBuilder {
         let (expression, names, values) = changes(set, remove);
         let update = self.client.update_item().table_name(&self.table_name).set_key(Some(mark_key(view)));
         let update = update.update_expression(expression).set_expression_attribute_names(Some(names));
         let update = update.set_expression_attribute_values(values);
-        let update = update.return_consumed_capacity(ReturnConsumedCapacity::Total);
-        update.send().await.map(drop).map_err(|error| StoreError::of_call("write the mark of a view", error))
+        update.return_consumed_capacity(ReturnConsumedCapacity::Total)
+    }
+}
+
+/// Whether the condition of an update of a mark held, so that the mark was changed.
+fn if_condition_holds(updated: Result<UpdateItemOutput, SdkError<UpdateItemError>>) -> Result<bool, StoreError> {
+    match updated {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        Err(error) => Err(StoreError::of_call("write the mark of a view", error)),
     }
 }
 

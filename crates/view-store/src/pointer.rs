@@ -87,8 +87,9 @@ impl ViewStore {
         Ok(versions)
     }
 
-    /// Switches readers to the version of `to`, if the pointer is still `before`. `from` is the version that readers
-    /// get until then. It leads from now on, so that readers can be switched back to it.
+    /// Switches readers to the version of `to`, if the pointer is still that of `before`. `from` is the version that
+    /// readers get until then. It leads from now on, so that readers can be switched back to it, unless it may lack
+    /// events.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl ViewStore {
         &self,
         from: &View,
         to: &View,
-        before: Option<&Pointer>,
+        before: &ProjectionVersions,
         now: Timestamp,
     ) -> Result<SwitchOutcome, StoreError> {
         let item = PointerItem {
@@ -108,7 +109,7 @@ impl ViewStore {
         };
         let put = Put::builder().table_name(&self.table_name);
         let put = put.set_item(Some(serde_dynamo::to_item(item).expect("a pointer has an item")));
-        let put = match before {
+        let put = match &before.pointer {
             None => put.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
             Some(before) => {
                 let values = [
@@ -124,7 +125,10 @@ impl ViewStore {
             }
         };
         let put = TransactWriteItem::builder().put(put.build().expect("table and item are set")).build();
-        let times = [("readUntil", now.to_string()), ("leadsSince", now.to_string())];
+        let mut times = vec![("readUntil", now.to_string())];
+        if before.marks.get(&from.version).is_none_or(|mark| mark.missed_since.is_none()) {
+            times.push(("leadsSince", now.to_string()));
+        }
         let (expression, names, values) = changes(&times, &[]);
         let update = Update::builder().table_name(&self.table_name).set_key(Some(mark_key(from)));
         let update = update.update_expression(expression).set_expression_attribute_names(Some(names));

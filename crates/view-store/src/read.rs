@@ -34,10 +34,10 @@ impl ViewStore {
         let keys = by_pk.keys().map(|pk| primary_key(pk.clone(), POSITION.to_owned())).collect();
         let mut positions = BTreeMap::new();
         for item in self.batch_get(keys).await? {
-            let PositionItem { pk, seq_num, state, suspended, .. } = read(item)?;
+            let PositionItem { pk, seq_num, state, suspended, resumed_at, .. } = read(item)?;
             if let Some(&key) = by_pk.get(&pk) {
                 let state = json(&pk, state)?;
-                positions.insert(key.clone(), Position { seq_num, state, suspended });
+                positions.insert(key.clone(), Position { seq_num, state, suspended, resumed_at });
             }
         }
         Ok(positions)

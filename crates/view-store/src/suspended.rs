@@ -1,12 +1,15 @@
 //! The aggregates that are suspended in a view, because their next event cannot be folded.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
+use jiff::Timestamp;
 
 use crate::items::{PositionItem, primary_key, read};
 use crate::keys::{POSITION, View};
 use crate::store::ViewStore;
+use crate::write::RESUMED_AT;
 
 /// The attribute of a position that contains the reason.
 const SUSPENDED: &str = "suspended";
@@ -45,19 +48,30 @@ impl ViewStore {
         Ok(found)
     }
 
-    /// Ends the suspension of an aggregate. Returns whether the aggregate was suspended. Its events are folded when it
-    /// is projected again.
+    /// Ends the suspension of an aggregate. Returns the number of the event that could not be folded, or `None` if the
+    /// aggregate was not suspended. Its events are folded when it is projected again. A write of a projector that read the
+    /// position before fails, so that it cannot suspend the aggregate again.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub async fn resume(&self, view: &View, aggregate: &AggregateKey) -> Result<bool, StoreError> {
+    pub async fn resume(
+        &self,
+        view: &View,
+        aggregate: &AggregateKey,
+        now: Timestamp,
+    ) -> Result<Option<u64>, StoreError> {
         let update = self.client.update_item().table_name(&self.table_name);
         let update = update.set_key(Some(primary_key(view.position_pk(aggregate), POSITION.to_owned())));
-        let update = update.update_expression(format!("REMOVE {SUSPENDED}"));
-        match update.condition_expression(format!("attribute_exists({SUSPENDED})")).send().await {
-            Ok(_) => Ok(true),
-            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        let update = update.update_expression(format!("SET {RESUMED_AT} = :now REMOVE {SUSPENDED}"));
+        let update = update.expression_attribute_values(":now", AttributeValue::S(now.to_string()));
+        let update = update.condition_expression(format!("attribute_exists({SUSPENDED})"));
+        match update.return_values(ReturnValue::AllNew).send().await {
+            Ok(output) => {
+                let position: PositionItem = read(output.attributes.unwrap_or_default())?;
+                Ok(Some(position.seq_num + 1))
+            }
+            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(None),
             Err(error) => Err(StoreError::of_call("resume an aggregate", error)),
         }
     }

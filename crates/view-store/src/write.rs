@@ -27,6 +27,9 @@ const WRITE_ID: &str = "writeId";
 /// The attribute of a position that contains the number of the last folded event. Each fold of an event raises it.
 const SEQ_NUM: &str = "seqNum";
 
+/// The attribute of a position that contains when its aggregate was resumed. Each resumption changes it.
+pub(crate) const RESUMED_AT: &str = "resumedAt";
+
 /// The rows and positions that the events of some aggregates change.
 #[derive(Clone, Debug, Default)]
 pub struct ViewWrite {
@@ -41,6 +44,9 @@ pub struct ViewWrite {
 pub struct PositionWrite {
     /// The number of the last event that was folded before; `None` if there was no position.
     pub before: Option<u64>,
+    /// When the aggregate was resumed, if the position contained that. After a later resumption, the write fails, so that
+    /// it cannot suspend the aggregate again.
+    pub resumed_at: Option<String>,
     /// The new position.
     pub after: Position,
 }
@@ -152,11 +158,19 @@ impl ViewStore {
         aggregate: &AggregateKey,
         write: &PositionWrite,
     ) -> (TransactWriteItem, usize) {
-        let Position { seq_num, state, suspended } = write.after.clone();
+        let Position { seq_num, state, suspended, resumed_at } = write.after.clone();
         let (pk, sk) = (view.position_pk(aggregate), POSITION.to_owned());
-        let item = PositionItem { pk, sk, seq_num, state: state.text().to_owned(), suspended };
+        let item = PositionItem { pk, sk, seq_num, state: state.text().to_owned(), suspended, resumed_at };
         let before = write.before.map(|before| AttributeValue::N(before.to_string()));
-        self.put(serde_dynamo::to_item(item).expect("a position has an item"), is_unchanged(SEQ_NUM, before))
+        let (mut condition, mut values) = is_unchanged(SEQ_NUM, before);
+        match &write.resumed_at {
+            None => condition += &format!(" AND attribute_not_exists({RESUMED_AT})"),
+            Some(at) => {
+                condition += &format!(" AND {RESUMED_AT} = :resumedAt");
+                values.get_or_insert_default().insert(":resumedAt".to_owned(), AttributeValue::S(at.clone()));
+            }
+        }
+        self.put(serde_dynamo::to_item(item).expect("a position has an item"), (condition, values))
     }
 
     fn row_item(&self, view: &View, key: &RowKey, write: &RowWrite) -> (TransactWriteItem, usize) {

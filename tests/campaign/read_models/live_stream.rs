@@ -230,7 +230,7 @@ impl LiveStream {
             retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
-        Instance { process, relay: relay.ringing(clients::sqs(&config), URL.to_owned()) }
+        Instance { process, relay: relay.with_changes_queue(clients::sqs(&config), URL.to_owned()) }
     }
 }
 

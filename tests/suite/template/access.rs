@@ -19,7 +19,7 @@ impl Stack {
         let all = template["Parameters"].as_mapping().unwrap().iter();
         let default = |(name, parameter): (&Yaml, &Yaml)| {
             let default = &parameter["Default"];
-            let default = default.as_str().map_or_else(|| default.as_u64().unwrap().to_string(), str::to_owned);
+            let default = default.as_str().map_or_else(|| default.as_f64().unwrap().to_string(), str::to_owned);
             (name.as_str().unwrap().to_owned(), default)
         };
         let given = parameters.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));

@@ -2,10 +2,9 @@
 //! move in a failure.
 //!
 //! In reading order: the tests, then `failures` (the metrics of each failure), `trials` (a test causes the failure and observes
-//! the metrics), `evaluation` (when CloudWatch sets an alarm's state) and `expression` (metric math).
+//! the metrics) and `evaluation` (when CloudWatch sets an alarm's state, with the metric math of `template/expression`).
 
 mod evaluation;
-mod expression;
 mod failures;
 mod names;
 mod trials;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::operations::deployment_alarms;
-use super::{plain, read, resources, text};
+use super::{plain, plain_with_read_models, read, resources, text};
 
 const ALARM: &str = "AWS::CloudWatch::Alarm";
 
@@ -60,6 +60,12 @@ fn nested_stack_gets_each_parameter_that_it_declares() {
         match name {
             "MainStack" | "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
             "TableArn" => assert_eq!(value, "Table.Arn"),
+            // Without read models, these are empty.
+            "ChangesQueueName" | "ProjectorName" | "UnreadChangesName" | "ViewsTableName" => {
+                let with = plain_with_read_models(&text());
+                let value = &with["Resources"]["Monitoring"]["Properties"]["Parameters"][name];
+                assert_eq!(*value, format!("ReadModelsStack.Outputs.{name}"));
+            }
             "MetricsNamespace" => assert_eq!(namespaces, [value, value, value]),
             // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
@@ -183,8 +189,8 @@ fn each_alarm_is_documented_shown_and_notifies() {
     // A chapter's heading ends its last section.
     let chapters = runbook.split("\n# ").flat_map(|chapter| chapter.split("\n## ").skip(1));
     let sections: BTreeMap<_, _> = chapters.filter_map(|section| section.split_once('\n')).collect();
-    let dashboard = nested["Resources"]["Dashboard"]["Properties"]["DashboardBody"].as_str().unwrap();
-    let of_deployments = deployment_alarms(&outer);
+    let dashboard = nested_text(&outer);
+    let of_deployments: BTreeSet<_> = [&outer, &read_models].into_iter().flat_map(deployment_alarms).collect();
     let mut missing = BTreeSet::new();
     for (prefix, (name, alarm)) in &alarms {
         let properties = &alarm["Properties"];
@@ -202,7 +208,10 @@ fn each_alarm_is_documented_shown_and_notifies() {
             assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
             assert_eq!(alarm_name, section, "{name}");
             if *prefix == "${MainStack}-" {
-                // The dashboard is that of a stack without read models too.
+                assert!(
+                    dashboard.contains(&format!(":alarm:${{MonitoredStack}}-{section}\"")),
+                    "{name} is not on the dashboard"
+                );
                 continue;
             }
             let arn = format!("{name}.Arn");
@@ -239,8 +248,13 @@ fn each_monitored_metric_is_emitted() {
         .chain(alarmed.map(|metric| metric["MetricName"].as_str().unwrap().to_owned()))
         .filter(|name| name != "Maximum")
         .collect();
-    let emitting =
-        ["command-handler/src/signals", "stream-relay/src/signals", "snapshotter/src/handler", "projector/src/handler"];
+    let emitting = [
+        "command-handler/src/signals",
+        "stream-relay/src/signals",
+        "snapshotter/src/handler",
+        "projector/src/versions",
+        "projector/src/failures",
+    ];
     let code = emitting.map(|file| format!("{file}.rs")).map(|file| read(&format!("crates/{file}"))).concat();
     let filters = resources(&nested, "AWS::Logs::MetricFilter").into_values();
     let filtered: Vec<_> =

@@ -30,15 +30,17 @@ fn watching(function: &Value) -> BTreeSet<String> {
     found
 }
 
-/// The messages of the functions at level ERROR. The crates `cli` and `local-aws` are not deployed.
+/// The messages of the functions at level ERROR. The crates `cli` and `local-aws` are not deployed, and `consumer` is not a
+/// part of the stack: docs/consumers.md has its messages.
 fn error_lines() -> BTreeSet<String> {
     let mut folders = vec![workspace().join("crates")];
     let mut lines = BTreeSet::new();
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             if path.is_dir() {
-                let is_local = ["crates/cli", "crates/local-aws"].iter().any(|folder| path.ends_with(folder));
-                folders.extend((!is_local).then_some(path));
+                let others = ["crates/cli", "crates/consumer", "crates/local-aws"];
+                let is_other = others.iter().any(|folder| path.ends_with(folder));
+                folders.extend((!is_other).then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let code = std::fs::read_to_string(&path).unwrap();
                 let code = code.split_whitespace().collect::<Vec<_>>().join(" ").replace("\", )", "\")");
@@ -69,9 +71,18 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
     let template = plain(&text());
     let globals = &template["Globals"]["Function"];
     assert_eq!(globals["AutoPublishAlias"], "live");
-    assert_eq!(globals["DeploymentPreference"]["Type"], "TrafficShift");
-    for (name, function) in resources(&template, FUNCTION) {
-        assert!(function["Properties"]["DeploymentPreference"].get("Type").is_none(), "{name} overrides Globals");
+    assert_eq!(globals["DeploymentPreference"], json!({"Type": "TrafficShift", "Role": "DeploymentRole.Arn"}));
+    // The nested template has no globals.
+    let read_models = plain(&read("read-models.yaml"));
+    let projector = &read_models["Resources"]["Projector"]["Properties"];
+    assert_eq!(projector["DeploymentPreference"]["Type"], "TrafficShift");
+    assert_eq!(projector["DeploymentPreference"]["Role"], "DeploymentRole");
+    assert_eq!(projector["AutoPublishAlias"], "live");
+    let of_outer = resources(&template, FUNCTION).into_iter().map(|function| (&template, function));
+    let of_nested = resources(&read_models, FUNCTION).into_iter().map(|function| (&read_models, function));
+    for (template, (name, function)) in of_outer.chain(of_nested) {
+        let overrides = function["Properties"]["DeploymentPreference"].get("Type").is_some();
+        assert_eq!(overrides, name == "Projector", "{name} overrides Globals");
         let of_version = format!("{name}NewVersionErrors");
         assert!(watching(&function).contains(&of_version), "{name}");
         let alarm = &template["Resources"][&of_version]["Properties"];
@@ -91,7 +102,12 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
 #[test]
 fn new_version_of_a_stream_function_is_rolled_back_by_failures_that_do_not_crash_it() {
     let template = plain(&text());
-    for (name, metric) in [("StreamRelay", "MessagesFailed"), ("Snapshotter", "SnapshotsFailed")] {
+    let read_models = plain(&read("read-models.yaml"));
+    for (name, metric, folder, template) in [
+        ("StreamRelay", "MessagesFailed", "stream-relay", &template),
+        ("Snapshotter", "SnapshotsFailed", "snapshotter", &template),
+        ("Projector", "ChangesFailed", "projector", &read_models),
+    ] {
         let function = &template["Resources"][name];
         let of_version = format!("{name}NewVersionFailures");
         assert!(watching(function).contains(&of_version), "{name}");
@@ -105,8 +121,7 @@ fn new_version_of_a_stream_function_is_rolled_back_by_failures_that_do_not_crash
         assert_eq!((&alarm["Statistic"], &alarm["Threshold"]), (&json!("Sum"), &json!(0)));
         assert_eq!((&alarm["Period"], &alarm["EvaluationPeriods"]), (&json!(60), &json!(1)));
         // `main` passes the version, which Lambda sets.
-        let code =
-            read(&format!("crates/{}/src/main.rs", if name == "StreamRelay" { "stream-relay" } else { "snapshotter" }));
+        let code = read(&format!("crates/{folder}/src/main.rs"));
         assert!(
             code.contains("with_function_version(environment.optional(\"AWS_LAMBDA_FUNCTION_VERSION\"))"),
             "{name}"

@@ -105,6 +105,7 @@ const GRANTS_WITH_READ_MODELS: [(&str, &[&str]); 4] = [
             "dynamodb:PutItem on Views.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
             "dynamodb:Query on TableArn",
             "dynamodb:Query on Views.Arn",
+            "dynamodb:UpdateItem on Views.Arn if ForAllValues:StringLike dynamodb:LeadingKeys PROJECTION#*",
             "logs:CreateLogStream on ProjectorLogs.Arn",
             "logs:PutLogEvents on ProjectorLogs.Arn",
             "sqs:DeleteMessage on Changes.Arn",

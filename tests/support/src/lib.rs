@@ -4,11 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod clock;
+pub mod collector;
 pub mod commands;
 pub mod engine;
 pub mod fault_proxy;
 pub mod fragile;
 pub mod log;
+pub mod network;
 pub mod notebook;
 pub mod row;
 pub mod stream_record;

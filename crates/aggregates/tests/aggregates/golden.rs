@@ -68,6 +68,7 @@ impl Golden {
             meta: Meta::default(),
             occurred_at: Timestamp::UNIX_EPOCH,
             message_seq: 0,
+            message_epoch: 1,
         }
     }
 }

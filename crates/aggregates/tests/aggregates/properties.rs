@@ -170,6 +170,7 @@ where
         meta: Meta::default(),
         occurred_at: Timestamp::UNIX_EPOCH,
         message_seq: 0,
+        message_epoch: 1,
     };
     let model = model(A::TYPE);
     let read = model.fold(model.before_first_event(), &[row]).unwrap();

@@ -26,4 +26,7 @@ pub struct DevArgs {
     /// The SAM template that the functions and their mappings are read from.
     #[arg(long, value_name = "FILE", default_value = "template.yaml")]
     pub template: PathBuf,
+    /// OpenTelemetry collector that gets the traces of requests and messages, such as http://localhost:4318.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp: Option<String>,
 }

@@ -5,17 +5,29 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, put};
 use axum::{Json, Router};
-use daybook_local_aws::messaging::{Bus, Faults};
+use daybook_local_aws::messaging::Bus;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::discarded::DiscardedRecords;
+use super::faults::{ReadModelFaultScript, StackFaults};
 use super::mapping_states::MappingStates;
 use super::mapping_worker::now;
 use super::usage::{Usage, UsageMeter};
 
 /// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
-pub(super) fn router(bus: Bus, discarded: DiscardedRecords, states: MappingStates, meter: UsageMeter) -> Router {
+pub(super) fn router(
+    bus: Bus,
+    discarded: DiscardedRecords,
+    states: MappingStates,
+    meter: UsageMeter,
+    faults: ReadModelFaultScript,
+) -> Router {
+    let set_faults = async move |State(bus): State<Bus>, Json(given): Json<StackFaults>| {
+        bus.set_faults(given.bus);
+        faults.set(given.read_models);
+        StatusCode::NO_CONTENT
+    };
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
@@ -92,9 +104,4 @@ fn usage(bus: &Bus, meter: &UsageMeter) -> Usage {
     let calls = bus.put_events_calls();
     let entries = calls.iter().map(|call| call.entries as u64).sum();
     Usage { put_events_calls: calls.len() as u64, put_events_entries: entries, ..meter.usage() }
-}
-
-async fn set_faults(State(bus): State<Bus>, Json(faults): Json<Faults>) -> StatusCode {
-    bus.set_faults(faults);
-    StatusCode::NO_CONTENT
 }

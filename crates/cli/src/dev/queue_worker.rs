@@ -1,5 +1,6 @@
 //! The event source mapping of a queue: invokes the projector with its messages, as Lambda does.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,10 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message};
 use daybook_function_runtime::with_causes;
 use daybook_projector::{Projector, QueueBatch, QueueRecord};
-use tokio::time::{Instant, sleep};
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep, timeout};
 
+use super::faults::ReadModelFaultScript;
 use super::stop::StopSignal;
 
 /// `BatchSize` of the mapping.
@@ -23,6 +26,7 @@ pub(super) struct QueueWorker {
     pub(super) timeout: Duration,
     pub(super) sqs: Client,
     pub(super) url: String,
+    pub(super) faults: ReadModelFaultScript,
     pub(super) stop: StopSignal,
 }
 
@@ -58,7 +62,15 @@ impl QueueWorker {
         let record =
             |message: &Message| QueueRecord { message_id: text(&message.message_id), body: text(&message.body) };
         let batch = QueueBatch { records: messages.iter().map(record).collect() };
-        let response = self.projector.handle(batch, Instant::now() + self.timeout).await;
+        let limit = self.faults.next_invocation().unwrap_or(self.timeout);
+        let handled = self.projector.handle(batch, Instant::now() + self.timeout);
+        // Unwind safety: the next invocation loads its data again.
+        let handled = AssertUnwindSafe(timeout(limit, handled)).catch_unwind().await;
+        let Ok(Ok(response)) = handled else {
+            // The messages become visible again.
+            tracing::error!(queue = self.url, "the projector panicked, was killed, or timed out");
+            return;
+        };
         let failed = |message: &&Message| {
             let id = message.message_id.as_deref().unwrap_or_default();
             response.batch_item_failures.iter().any(|failure| failure.item_identifier == id)

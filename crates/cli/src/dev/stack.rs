@@ -27,6 +27,7 @@ use super::caller::identify;
 use super::checkpoints::reader_of_stream;
 use super::discarded::DiscardedRecords;
 use super::error::DevError;
+use super::faults::ReadModelFaultScript;
 use super::functions::StreamFunction;
 use super::mapping_states::MappingStates;
 use super::mapping_worker::MappingWorker;
@@ -76,20 +77,25 @@ impl Stack {
         let discarded = services.discarded.clone();
         let states = MappingStates::default();
         let (stop, stop_signal) = StopSignal::new();
-        let reports = MappingReports { discarded: discarded.clone(), states: states.clone(), meter: meter.clone() };
+        let reports = MappingReports {
+            discarded: discarded.clone(),
+            states: states.clone(),
+            meter: meter.clone(),
+            faults: ReadModelFaultScript::default(),
+        };
         let workers =
             start_stream_functions(&template, &services, &dynamodb, &table_name, &reports, &stop_signal).await?;
 
         let mut api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
         if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
-            let views = ViewStore::new(&dynamodb, views_table);
+            let views = ViewStore::new(&reports.faults.with_faults(&dynamodb), views_table);
             views.create_table().await?;
             api = api.with_views(projections::projections()?, views);
         }
         let api = daybook_command_handler::router(api)
             .layer(middleware::from_fn(identify))
             .layer(middleware::from_fn_with_state(meter.clone(), count_request));
-        let router = api.merge(endpoints::router(services.bus.clone(), discarded, states, meter));
+        let router = api.merge(endpoints::router(services.bus.clone(), discarded, states, meter, reports.faults));
         let router = router.layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;
@@ -151,17 +157,19 @@ async fn projector(
     template: &Template,
     services: &Services,
     queue: String,
+    faults: &ReadModelFaultScript,
     stop: &StopSignal,
 ) -> Result<QueueWorker, DevError> {
     let (function, environment) = environment::function(template, "projector", &services.sqs)?;
     let events = EventStore::new(&services.dynamodb, StoreSettings::new(environment.required("TABLE_NAME")?));
-    let views = ViewStore::new(&services.dynamodb, daybook_projector::views_table(&environment)?);
+    let views = ViewStore::new(&faults.with_faults(&services.dynamodb), daybook_projector::views_table(&environment)?);
     views.create_table().await?;
     Ok(QueueWorker {
         projector: Arc::new(Projector::new(projections::projections()?, events, views)),
         timeout: function.timeout,
         sqs: aws_sdk_sqs::Client::new(&services.sqs),
         url: queue,
+        faults: faults.clone(),
         stop: stop.clone(),
     })
 }
@@ -197,11 +205,12 @@ async fn create_table(
     Ok(store)
 }
 
-/// Where the event source mappings report what they do.
+/// Where the event source mappings report what they do, and the faults that are injected into the projector's.
 struct MappingReports {
     discarded: DiscardedRecords,
     states: MappingStates,
     meter: UsageMeter,
+    faults: ReadModelFaultScript,
 }
 
 /// Starts a worker for each event source mapping that the template declares for the stream functions.
@@ -224,8 +233,8 @@ async fn start_stream_functions(
     let mut workers = JoinSet::new();
     if let Some(queue) = changes_queue(&environment) {
         services.bus.create_work_queue(&queue);
-        workers.spawn(projector(template, services, queue.clone(), stop).await?.run());
-        relay_function = relay_function.ringing(clients::sqs(&services.sqs), queue);
+        workers.spawn(projector(template, services, queue.clone(), &reports.faults, stop).await?.run());
+        relay_function = relay_function.with_changes_queue(clients::sqs(&services.sqs), queue);
     }
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;

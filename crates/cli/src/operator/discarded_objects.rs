@@ -90,6 +90,12 @@ impl DiscardedObject {
         rows.map_or(&[], |rows| &rows.rows)
     }
 
+    /// The aggregates with new events of which the projector has not learnt, each with the number of the last one.
+    pub(crate) fn changed(&self) -> &BTreeMap<AggregateKey, u64> {
+        const NONE: &BTreeMap<AggregateKey, u64> = &BTreeMap::new();
+        self.content.as_ref().ok().and_then(|content| content.rows.as_ref()).map_or(NONE, |rows| &rows.changed)
+    }
+
     /// The number of its records that cannot be read; 1 if the object itself cannot be read.
     pub(crate) fn unreadable(&self) -> usize {
         match &self.content {
@@ -143,7 +149,8 @@ impl DiscardedObject {
             Ok(DiscardedRecords { function, condition, batch, .. }) => json!({
                 "object": key, "function": function, "condition": condition, "records": batch.batch_size,
                 "from": batch.approximate_arrival_of_first_record, "to": batch.approximate_arrival_of_last_record,
-                "messages": self.rows().len(), "aggregates": self.by_aggregate(), "left": self.reason_to_stay(),
+                "messages": self.rows().len(), "aggregates": self.by_aggregate(), "changed": self.changed().len(),
+                "left": self.reason_to_stay(),
             }),
         }
     }
@@ -162,6 +169,9 @@ impl fmt::Display for DiscardedObject {
                 let messages = self.by_aggregate().into_iter().map(|(aggregate, count)| format!("{aggregate} {count}"));
                 let messages: Vec<_> = messages.collect();
                 f.write_str(if messages.is_empty() { "none".to_owned() } else { messages.join(", ") }.as_str())?;
+                if !self.changed().is_empty() {
+                    write!(f, "; changed aggregates: {}", self.changed().len())?;
+                }
                 self.reason_to_stay().map_or(Ok(()), |reason| write!(f, "; {reason}"))
             }
         }

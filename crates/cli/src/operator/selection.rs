@@ -53,6 +53,25 @@ impl SelectionArgs {
         named: &[AggregateName],
         position: &Position,
     ) -> Result<Listing<'a>, OperatorError> {
+        let listing = self.list_unchecked(store, registry, named, position)?;
+        if named.is_empty() {
+            check_shards(store, &self.first_events(registry)?).await?;
+        }
+        Ok(listing)
+    }
+
+    /// The same listing without the check of `EVENT_TYPE_SHARDS`, for a command that has checked it before.
+    ///
+    /// # Errors
+    ///
+    /// When a type is not registered, or the cursor is of another listing.
+    pub(crate) fn list_unchecked<'a>(
+        &self,
+        store: &'a EventStore,
+        registry: &Registry,
+        named: &[AggregateName],
+        position: &Position,
+    ) -> Result<Listing<'a>, OperatorError> {
         if !named.is_empty() {
             for AggregateName(key) in named {
                 model(registry, &key.aggregate_type)?;
@@ -60,16 +79,19 @@ impl SelectionArgs {
             let listed = named.iter().map(|AggregateName(key)| ListedAggregate::new(key.clone()));
             return Ok(Listing::Named(listed.collect()));
         }
-        let models = models(registry, &self.types)?;
-        let mut names: Vec<_> = models.iter().flat_map(|model| model.opening_events()).collect();
-        names.extend(self.event_types.iter().map(String::as_str));
         let after = match position {
             Position::After(cursor) => Some(cursor),
             Position::Beginning | Position::Segments(_) => self.after.as_ref(),
         };
-        let listing = Listing::indexed(store, store.admin().index_partitions(&names), after)?;
-        check_shards(store, &names).await?;
-        Ok(listing)
+        Listing::indexed(store, store.admin().index_partitions(&self.first_events(registry)?), after)
+    }
+
+    /// The types of the first events of the selected aggregates.
+    fn first_events<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
+        let models = models(registry, &self.types)?;
+        let mut names: Vec<&str> = models.iter().flat_map(|model| model.opening_events()).collect();
+        names.extend(self.event_types.iter().map(String::as_str));
+        Ok(names)
     }
 }
 

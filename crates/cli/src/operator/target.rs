@@ -241,6 +241,17 @@ impl ChangesArgs {
         let config = meter.metered(aws_config(environment, SQS_ENDPOINT).await?);
         Ok(ChangesQueue::new(aws_sdk_sqs::Client::new(&config), url))
     }
+
+    /// The queue; `None` if it is not set, as for a stack without read models.
+    pub(crate) async fn connect_if_set(
+        &self,
+        environment: &Environment,
+    ) -> Result<Option<ChangesQueue>, OperatorError> {
+        if self.changes_queue_url.is_none() && environment.optional("CHANGES_QUEUE_URL").is_none() {
+            return Ok(None);
+        }
+        self.connect(environment, &CallMeter::default()).await.map(Some)
+    }
 }
 
 impl TableArgs {

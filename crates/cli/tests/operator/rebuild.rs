@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use daybook_cli::operator::Exit;
-use daybook_table::{AggregateKey, ChangedAggregates};
+use daybook_local_aws::messaging::QueueMessage;
 use daybook_test_support::commands::execute;
 use daybook_test_support::fault_proxy::{FaultProxy, InjectedFault};
 use daybook_test_support::row::Item;
@@ -35,6 +35,10 @@ const ACCOUNTS: usize = 4;
 
 /// The number of times that the rebuild is killed.
 const KILLS: usize = 5;
+
+/// The number of times that the projectors may ask for messages while the test waits for one thing, besides once for each
+/// aggregate. Each of them asks at least once a second, and after each invocation.
+const MAX_RECEIVES: u64 = 10_000;
 
 /// The pause of a writer between two commands.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -80,16 +84,9 @@ async fn open_accounts(setup: &Setup, count: usize) {
 /// What the views must show of the accounts that have writers: their events, and their balances.
 type Expected = BTreeMap<String, (i64, i64)>;
 
-/// Tells the projector about an aggregate, as the relay does.
-async fn ring(sqs: &aws_sdk_sqs::Client, url: &str, key: AggregateKey) {
-    let body = serde_json::to_string(&ChangedAggregates::from_iter([key])).unwrap();
-    sqs.send_message().queue_url(url).message_body(body).send().await.unwrap();
-}
-
 /// Appends to some accounts until it is told to stop. Returns what it appended.
 async fn write(setup: Arc<Setup>, accounts: Vec<String>, stop: Arc<AtomicBool>) -> Expected {
     let (registry, store) = (aggregates::registry().unwrap(), setup.table.direct_store());
-    let (sqs, url) = (setup.sqs(), setup.changes_url());
     let mut written: Expected = accounts.iter().map(|id| (id.clone(), (1, 0))).collect();
     let mut rng = Rng::new();
     while !stop.load(Relaxed) {
@@ -100,7 +97,7 @@ async fn write(setup: Arc<Setup>, accounts: Vec<String>, stop: Arc<AtomicBool>) 
         execute(&store, registry.get("account").unwrap(), &key, &[command]).await.unwrap();
         let (events, balance) = written.get_mut(id).unwrap();
         (*events, *balance) = (*events + 1, *balance + amount);
-        ring(&sqs, &url, key).await;
+        setup.notify_projector(id).await;
         sleep(PAUSE).await;
     }
     written
@@ -197,6 +194,26 @@ async fn filled(setup: &Setup) -> usize {
     progress.map_or(0, |progress| usize::try_from(progress["counts"]["filled"].as_u64().unwrap()).unwrap())
 }
 
+/// Waits for `run`, which is `what`. Fails if it is not done after a bounded number of receives of the projectors.
+async fn wait_for<T>(setup: &Setup, what: &str, run: impl Future<Output = T>) -> T {
+    let limit = MAX_RECEIVES + aggregates() as u64;
+    let last = setup.receives.load(Relaxed) + limit;
+    let exhausted = async {
+        while setup.receives.load(Relaxed) < last {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        output = run => output,
+        () = exhausted => {
+            let queued: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).take(5).collect();
+            let mark = setup.mark(2).await;
+            panic!("no end after {limit} receives: {what}; version 2: {mark:?}; queue: {queued:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() {
     let count = aggregates();
@@ -209,7 +226,7 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
     let command = "projection rebuild totals --send-again-after 5 --wait-for-projector 4 --json";
     let fast = format!("{command} --version 1 --rate 100000");
     let began = Instant::now();
-    setup.daybook(&fast).await.expect(Exit::Clean);
+    wait_for(&setup, "version 1 is filled", setup.daybook(&fast)).await.expect(Exit::Clean);
     let took = began.elapsed();
     eprintln!("version 1 filled in {took:.1?}");
 
@@ -229,16 +246,17 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
                 sleep(Duration::from_millis(20)).await;
             }
         };
+        let what = format!("the rebuild has filled enough aggregates for kill {kill}");
         tokio::select! {
             biased;
-            () = reached => {}
+            () = wait_for(&setup, &what, reached) => {}
             printed = setup.daybook(&command) => panic!("the rebuild ended before kill {kill}: {printed:?}"),
         }
         eprintln!("killed at {:.1?} with {} aggregates filled", began.elapsed(), filled(&setup).await);
     }
     // The previous release is replaced. Nobody else knows what it has taken.
     previous.stop().await;
-    let lines = setup.daybook(&command).await.expect(Exit::Clean);
+    let lines = wait_for(&setup, "version 2 is filled", setup.daybook(&command)).await.expect(Exit::Clean);
     let summary: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
     let summary = &summary["summary"];
     eprintln!("version 2 filled in {:.1?}: {summary}", began.elapsed());
@@ -256,9 +274,13 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
     }
     let (written, reads) = load.end().await;
     // Whatever is still hidden is delivered again.
-    while !setup.bus.queued().iter().all(|message| !message.queue_url.ends_with("/changes")) {
-        sleep(Duration::from_millis(50)).await;
-    }
+    let is_changes = |message: &QueueMessage| message.queue_url.ends_with("/changes");
+    let drained = async {
+        while setup.bus.queued().iter().any(is_changes) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    wait_for(&setup, "the projectors have handled all messages", drained).await;
     stop_projectors.store(true, Relaxed);
     projectors.await.unwrap();
     eprintln!(

@@ -170,6 +170,7 @@ async fn status_of_a_local_stack_shows_its_shards() {
         host: "127.0.0.1".parse().unwrap(),
         data: None,
         template: concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml").into(),
+        otlp: None,
     };
     let stack = Stack::start(args).await.unwrap();
     let client = reqwest::Client::new();

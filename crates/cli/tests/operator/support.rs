@@ -1,6 +1,7 @@
 //! Shared code of the tests: a table, a bus, a queue, and an operator at a terminal.
 
 use std::io::{self, Write};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) settings: Vec<(&'static str, String)>,
     /// The projections of the commands.
     pub(crate) projections: fn() -> Projections,
+    /// The number of times that instances of the projector have asked for messages.
+    pub(crate) receives: Arc<AtomicU64>,
     registry: Registry,
 }
 
@@ -69,7 +72,8 @@ impl Setup {
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
         let table = TestTable::with(daybook_command_handler::store_settings(&all.collect()).unwrap()).await;
         let store = table.direct_store();
-        Self { table, bus, server, store, settings, projections: shipped, registry: aggregates::registry().unwrap() }
+        let registry = aggregates::registry().unwrap();
+        Self { table, bus, server, store, settings, projections: shipped, receives: Arc::default(), registry }
     }
 
     pub(crate) fn queue_url(&self) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use aggregates::Account;
@@ -13,8 +14,9 @@ use daybook_local_aws::messaging::Server;
 use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Shards, Source};
 use daybook_projector::{Projector, QueueBatch, QueueRecord};
 use daybook_settings::Environment;
+use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_test_support::table::VIEWS_TABLE;
-use daybook_view_store::{View, ViewStore};
+use daybook_view_store::{VersionMark, View, ViewStore};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -161,6 +163,17 @@ impl Setup {
         self.command(&format!("account/{id}"), "RecordTransaction", data).await;
     }
 
+    /// Sends an account to the projector, as the relay does.
+    pub(crate) async fn notify_projector(&self, id: &str) {
+        let body = ChangedAggregates::one(AggregateKey::new("account", id), 0).to_body();
+        self.sqs().send_message().queue_url(self.changes_url()).message_body(body).send().await.unwrap();
+    }
+
+    /// The mark of a version.
+    pub(crate) async fn mark(&self, version: u32) -> VersionMark {
+        self.table.direct_views().mark(&View::new("totals", version)).await.unwrap().unwrap_or_default()
+    }
+
     /// Starts an instance of the projector with these projections. Its calls go to `endpoint`.
     pub(crate) fn worker(&self, projections: Projections, endpoint: &str) -> Worker {
         let config = aws_config_at(endpoint);
@@ -168,8 +181,10 @@ impl Setup {
         let projector = Projector::new(projections, events, ViewStore::new(&config, VIEWS_TABLE));
         let (sqs, url) = (self.sqs(), self.changes_url());
         let (stop, mut stopped) = watch::channel(false);
+        let receives = self.receives.clone();
         let running = tokio::spawn(async move {
             loop {
+                receives.fetch_add(1, Relaxed);
                 let receive = sqs.receive_message().queue_url(&url).max_number_of_messages(2);
                 let receive = receive.wait_time_seconds(1).visibility_timeout(HIDDEN_SECONDS).send();
                 let received = tokio::select! {
@@ -213,10 +228,18 @@ impl Setup {
 
     /// Makes the last switch an old one.
     pub(crate) async fn age_switch(&self) {
-        let raw = &self.table.raw;
+        self.set_time("#POINTER", "switchedAt").await;
+    }
+
+    /// Makes a version a filled one, as releases did that let no version lead.
+    pub(crate) async fn set_filled(&self, version: u32) {
+        self.set_time(&format!("VERSION#{version}"), "filledAt").await;
+    }
+
+    async fn set_time(&self, sk: &str, attribute: &str) {
         let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
-        let update = raw.update_item().table_name(VIEWS_TABLE).key("pk", text("PROJECTION#totals"));
-        let update = update.key("sk", text("#POINTER")).update_expression("SET switchedAt = :old");
+        let update = self.table.raw.update_item().table_name(VIEWS_TABLE).key("pk", text("PROJECTION#totals"));
+        let update = update.key("sk", text(sk)).update_expression(format!("SET {attribute} = :old"));
         update.expression_attribute_values(":old", text("2026-01-01T00:00:00Z")).send().await.unwrap();
     }
 }

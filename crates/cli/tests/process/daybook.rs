@@ -40,27 +40,36 @@ impl Daybook {
 
     /// A stack with this setting `EPOCH`.
     pub(crate) fn start_in_epoch(data: Option<&Path>, template: &Path, epoch: Option<&str>) -> Self {
-        let mut stack = Self::spawn(data, template, epoch);
-        let (output, printed) = (stack.output.take().unwrap(), stack.printed.clone());
+        Self::spawn(data, template, epoch, &[]).with_reader()
+    }
+
+    /// A stack with the table in memory that sends its traces to this collector.
+    pub(crate) fn traced(collector: &str) -> Self {
+        Self::spawn(None, &template(), None, &["--otlp", collector]).with_reader()
+    }
+
+    fn with_reader(mut self) -> Self {
+        let (output, printed) = (self.output.take().unwrap(), self.printed.clone());
         std::thread::spawn(move || {
             for _ in output {
                 printed.fetch_add(1, Ordering::Relaxed);
             }
         });
-        stack
+        self
     }
 
     /// A stack whose messages on standard output nobody reads.
     pub(crate) fn start_unread(data: Option<&Path>, template: &Path) -> Self {
-        Self::spawn(data, template, None)
+        Self::spawn(data, template, None, &[])
     }
 
-    fn spawn(data: Option<&Path>, template: &Path, epoch: Option<&str>) -> Self {
+    fn spawn(data: Option<&Path>, template: &Path, epoch: Option<&str>, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template"]).arg(template);
         if let Some(data) = data {
             command.arg("--data").arg(data);
         }
+        command.args(options);
         let mut process = command.envs(epoch.map(|epoch| ("EPOCH", epoch))).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut url = |name: &str| loop {
@@ -145,8 +154,13 @@ impl Daybook {
         }
     }
 
-    /// Runs an operator command on the stack.
+    /// Runs an operator command on the stack. Returns its output.
     pub(crate) fn operate(&self, words: &[&str]) -> String {
+        self.operate_to_end(words).1
+    }
+
+    /// Runs an operator command on the stack. Returns its exit status and its output.
+    pub(crate) fn operate_to_end(&self, words: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(words).env_clear().envs(self.epoch.as_ref().map(|epoch| ("EPOCH", epoch)));
         command.env("AWS_ENDPOINT_URL_DYNAMODB", &self.dynamodb).env("TABLE_NAME", "daybook-dev");
@@ -154,8 +168,11 @@ impl Daybook {
         command.env("AWS_ENDPOINT_URL_SQS", &self.bus).env("EVENT_SOURCE", "daybook");
         command.env("DLQ_URL", format!("{}/000000000000/daybook-dlq", self.bus));
         command.env("AWS_ENDPOINT_URL_S3", &self.bus).env("DISCARDED_RECORDS_BUCKET", "daybook-discarded");
+        command.env("VIEWS_TABLE_NAME", "daybook-dev-views");
+        command.env("CHANGES_QUEUE_URL", format!("{}/000000000000/daybook-changes", self.bus));
         let output = command.output().unwrap();
-        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+        let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), printed)
     }
 }
 

@@ -5,6 +5,8 @@
 mod daybook;
 mod growth;
 mod kill;
+mod projection;
 mod restart;
 mod restore;
 mod stop;
+mod traces;

@@ -108,7 +108,12 @@ mod tests {
     use super::*;
 
     fn position(seq_num: u64, suspended: Option<&str>) -> Option<Position> {
-        Some(Position { seq_num, state: Json::empty_object(), suspended: suspended.map(str::to_owned) })
+        Some(Position {
+            seq_num,
+            state: Json::empty_object(),
+            suspended: suspended.map(str::to_owned),
+            resumed_at: None,
+        })
     }
 
     /// The milliseconds at which the position was read, if it becomes `last` at the given one, and the last position.

@@ -9,9 +9,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use daybook_decider::{Access, Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
 use daybook_event_store::{CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactOptions, Transacted};
+use daybook_function_runtime::traces;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use schemars::{Schema, schema_for};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 use ulid::Ulid;
 
 use super::authorization::{is_allowed, require};
@@ -20,7 +23,7 @@ use crate::etag::IfMatch;
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::{WriteQuery, WriteRequest};
 use crate::response::{EventJson, WriteResponse, json_text, write_response};
-use crate::signals::count_appended;
+use crate::signals::count_write;
 
 /// The query of every write.
 pub(super) const WRITE_QUERY: Option<fn() -> Schema> = Some(|| schema_for!(WriteQuery));
@@ -68,7 +71,7 @@ pub(super) async fn execute(
     model: &dyn Model,
     key: AggregateKey,
     commands: RequestedCommands,
-    request: WriteRequest,
+    mut request: WriteRequest,
 ) -> Result<Response, Problem> {
     let creates = commands.as_slice()[0].command == model.commands().create;
     let expected_version = match request.if_match {
@@ -90,6 +93,12 @@ pub(super) async fn execute(
         idempotency: request.identity.as_ref().map(|identity| identity.store_key(ttl)),
         deadline: request.deadline,
     };
+    let span =
+        tracing::debug_span!("append", daybook.events = Empty, daybook.messages = Empty, daybook.write_units = Empty);
+    // The messages continue the trace from here. Its header has the same form and size as the one that it replaces.
+    if let Some(context) = traces::context(&span) {
+        request.meta.trace_header = Some(context.trace_header());
+    }
     let write = RequestedWrite {
         model,
         key: &key,
@@ -100,10 +109,10 @@ pub(super) async fn execute(
         lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
         messages: AtomicU64::default(),
     };
-    match api.store.transact(model, &key, &write, &options).await {
+    match api.store.transact(model, &key, &write, &options).instrument(span).await {
         Ok(transacted) => {
             if matches!(transacted, Transacted::Decided(_)) {
-                count_appended(write.messages.into_inner());
+                count_write(commands.as_slice().len(), write.messages.into_inner());
             }
             write_response(transacted, &key)
         }
@@ -147,7 +156,9 @@ impl Decide for RequestedWrite<'_> {
     }
 
     fn respond(&self, before: &Folded, decided: &Decided, detail: ResponseDetail) -> Result<CommandResponse, Problem> {
-        self.messages.store(decided.messages.len() as u64, Ordering::Relaxed);
+        let messages = decided.messages.len() as u64;
+        self.messages.store(messages, Ordering::Relaxed);
+        Span::current().record("daybook.events", decided.events.len() as u64).record("daybook.messages", messages);
         let version = decided.after.version();
         let state_version = Some(self.model.state_version());
         if let Some(rejection) = decided.rejection.clone() {

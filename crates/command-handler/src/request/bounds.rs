@@ -10,9 +10,11 @@ use daybook_event_store::TransactOptions;
 use jiff::Timestamp;
 use lambda_http::RequestExt;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 use ulid::Ulid;
 
 use super::headers::visible_text;
+use super::span;
 use crate::problem::{self, log_problem};
 
 /// How long a request may take if there is no Lambda deadline.
@@ -69,12 +71,14 @@ pub(crate) async fn enforce(mut request: Request, next: Next) -> Response {
     let bounds = Bounds::new(request.extensions(), given);
     request.extensions_mut().insert(bounds.clone());
     let (reads, has_key) = (request.method().is_safe(), request.headers().contains_key(IDEMPOTENCY_KEY));
-    let outcome = timeout_at(bounds.deadline, next.run(request)).await;
+    let (span, request) = span::start(request);
+    let outcome = timeout_at(bounds.deadline, next.run(request).instrument(span.clone())).await;
     let mut response = outcome.unwrap_or_else(|elapsed| {
         let cause = format!("no response within the time: {elapsed}");
         let problem = if reads { problem::unavailable(cause) } else { problem::outcome_unknown(None, has_key, cause) };
         problem.into_response()
     });
+    span::end(&span, &response);
     log_problem(&response, &bounds.correlation_id);
     if let Ok(correlation_id) = HeaderValue::try_from(bounds.correlation_id) {
         response.headers_mut().insert(CORRELATION_ID, correlation_id);

@@ -143,6 +143,21 @@ fn detail_contains_every_member_in_order() {
 }
 
 #[test]
+fn first_message_in_an_epoch_contains_the_epoch_of_the_message_before_it() {
+    let input = DecisionInput { epoch: 4, ..decision_input() };
+    let counter = Subject::of::<Counter>();
+    let before = counter.after(&[("Start", json!({"at": 1}))]);
+    let decided = counter.decide_under(&input, &before, &[("Add", json!({"amounts": [0, 2]}))]).unwrap();
+    let [first, second] = [0, 1].map(|index| decided.messages[index].detail.text());
+    assert!(first.contains(r#""messageSeq":2,"epoch":4,"previousEpoch":1,"eventId":"#), "{first}");
+    assert!(second.contains(r#""messageSeq":3,"epoch":4,"eventId":"#), "{second}");
+    assert_eq!(decided.after.last_event().map(|last| last.message_epoch), Some(4));
+    // Message 1 is the first in any case.
+    let created = counter.decide_under(&input, &counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();
+    assert!(!created.messages[0].detail.text().contains("previousEpoch"));
+}
+
+#[test]
 fn detail_omits_absent_metadata() {
     let counter = Subject::of::<Counter>();
     let decided = counter.decide(&counter.unborn(), &[("Start", json!({"at": 1}))]).unwrap();

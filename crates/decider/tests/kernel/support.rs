@@ -42,6 +42,7 @@ pub(crate) fn stored(seq_num: u64, event_type: &str, event_version: u32, data: &
         meta: Meta::default(),
         occurred_at: decision_input().now,
         message_seq: seq_num,
+        message_epoch: 1,
     }
 }
 

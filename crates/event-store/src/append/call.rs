@@ -6,9 +6,10 @@ use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
+use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem};
 use daybook_table::{AggregateKey, Metadata};
 use tokio::time::{Instant, timeout};
+use tracing::Span;
 
 use super::batch::Batch;
 use super::error::{AppendError, SendError};
@@ -29,6 +30,9 @@ pub(crate) struct AppendCall {
     send_until: Instant,
 }
 
+/// The field of a span for the write units of its last append.
+const WRITE_UNITS: &str = "daybook.write_units";
+
 impl EventStream<'_> {
     /// The transaction that appends a batch which was decided on version `before`. It is not sent after `send_until`.
     pub(crate) fn call(&self, before: u64, batch: Batch, send_until: Instant) -> AppendCall {
@@ -46,8 +50,17 @@ impl AppendCall {
         }
         let once = Config::builder().retry_config(RetryConfig::disabled());
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction));
+        // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
+        // If several requests share the append, the span of the one that sends it shows the units of all.
+        let span = Span::current();
+        let units = span.has_field(WRITE_UNITS).then_some(ReturnConsumedCapacity::Total);
+        let call = call.set_return_consumed_capacity(units);
         match timeout(CALL_TIMEOUT, call.customize().config_override(once).send()).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(written)) => {
+                let units = written.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units);
+                span.record(WRITE_UNITS, units.sum::<f64>());
+                Ok(())
+            }
             Ok(Err(error)) => Err(send_error(&self.key, self.responses, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into()).into()),
         }

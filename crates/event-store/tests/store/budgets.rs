@@ -132,6 +132,7 @@ fn fill(data: &Path, key: &AggregateKey, version: u64) {
             meta: Meta::default(),
             occurred_at,
             message_seq: 0,
+            message_epoch: 1,
         };
         row(EventItem::new(key, &event, 1, false))
     };

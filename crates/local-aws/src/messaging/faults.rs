@@ -104,7 +104,7 @@ pub struct Rule {
 
 impl CallFault {
     /// Takes the fault of the next call from a script.
-    pub(crate) fn next(script: &mut Vec<Self>) -> Self {
+    pub fn next(script: &mut Vec<Self>) -> Self {
         match script.first() {
             None => Self::default(),
             Some(fault) if fault.forever => fault.clone(),
@@ -148,7 +148,12 @@ impl CallFault {
         StatusCode::from_u16(self.http?).ok()
     }
 
-    /// The error of the whole call, if the fault has one.
+    /// The status and the code of the error of the whole call, if the fault has one.
+    pub fn status_and_code(&self) -> Option<(u16, String)> {
+        let CallError { status, code, .. } = self.error()?;
+        Some((status.as_u16(), code))
+    }
+
     fn error(&self) -> Option<CallError> {
         if self.http.is_none() && self.code.is_none() {
             return None;

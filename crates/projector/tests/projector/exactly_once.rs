@@ -100,9 +100,9 @@ async fn run(seed: u64) {
     let mut expected = Expected::default();
     let (events, views) = (setup.table.store(), setup.views());
     for _ in 0..12 {
-        let mut rung = Vec::new();
+        let mut changed = Vec::new();
         for _ in 0..rng.usize(1..6) {
-            rung.push(expected.append(&setup, &mut rng).await);
+            changed.push(expected.append(&setup, &mut rng).await);
         }
         for _ in 0..rng.usize(..4) {
             let (operation, fault) = fault(&mut rng);
@@ -111,7 +111,7 @@ async fn run(seed: u64) {
         let project = |name: &'static str| {
             let projecting = Projecting { model: setup.model(name), events: &events, views: &views };
             let followed = projecting.model.follows();
-            let keys = rung.iter().filter(|key| followed.contains(&key.aggregate_type.as_str())).cloned();
+            let keys = changed.iter().filter(|key| followed.contains(&key.aggregate_type.as_str())).cloned();
             projecting.project(keys.collect(), soon())
         };
         // Two projectors of each view at the same time. Sometimes all of them are killed after some calls.

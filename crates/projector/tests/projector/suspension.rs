@@ -3,6 +3,8 @@
 use aggregates::Account;
 use aggregates::account::Event;
 use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Source};
+use daybook_view_store::{Position, PositionWrite, View, ViewWrite, WriteOutcome};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -79,6 +81,34 @@ async fn event_that_cannot_be_folded_suspends_its_aggregate_after_the_events_bef
     setup.transactions(&keys[0], &[5]).await;
     setup.project("delicate", &keys).await;
     assert_eq!(setup.rows("delicate").await["a"], json!({"transactions": 2}));
+}
+
+/// An instance of the release with the error may be in the middle of an invocation when the aggregate is resumed.
+#[tokio::test]
+async fn write_that_began_before_a_resumption_does_not_suspend_the_aggregate_again() {
+    let setup = Setup::new(Projections::new().with::<Delicate>().unwrap()).await;
+    let (view, views) = (View::new("delicate", 1), setup.direct_views());
+    let key = setup.account("a", &[1, 2, 13]).await;
+    setup.project("delicate", std::slice::from_ref(&key)).await;
+    let suspended = async || setup.position("delicate", &key).await.unwrap().1.is_some();
+    assert!(suspended().await);
+    // What the instance read before another one suspended the aggregate, and before each resumption.
+    let mut read = views.positions(&view, &[key.clone()].into()).await.unwrap().remove(&key).unwrap();
+    for _ in 0..3 {
+        let after = Position { suspended: Some("13 is too much".to_owned()), resumed_at: None, ..read.clone() };
+        let position = PositionWrite { before: Some(read.seq_num), resumed_at: read.resumed_at.clone(), after };
+        let late = ViewWrite { positions: [(key.clone(), position)].into(), ..ViewWrite::default() };
+        assert_eq!(views.write(&view, &late).await.unwrap(), WriteOutcome::Written);
+        assert_eq!(views.resume(&view, &key, Timestamp::now()).await.unwrap(), Some(4));
+        assert_eq!(views.write(&view, &late).await.unwrap(), WriteOutcome::Conflict);
+        assert!(!suspended().await);
+        read = views.positions(&view, &[key.clone()].into()).await.unwrap().remove(&key).unwrap();
+    }
+    // An invocation that begins afterwards finds that the code still has the error.
+    let projected = setup.project("delicate", std::slice::from_ref(&key)).await;
+    assert_eq!((projected.suspended.len(), suspended().await), (1, true));
+    assert_eq!(views.resume(&view, &key, Timestamp::now()).await.unwrap(), Some(4));
+    assert_eq!(views.resume(&view, &key, Timestamp::now()).await.unwrap(), None);
 }
 
 #[tokio::test]

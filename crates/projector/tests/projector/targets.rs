@@ -125,6 +125,22 @@ async fn target_waits_for_an_event_that_is_not_visible_yet() {
     assert_eq!(response.batch_item_failures.len(), 1);
 }
 
+/// The message may arrive before the last rows of an append are visible.
+#[tokio::test]
+async fn target_gets_an_event_that_becomes_visible_during_the_invocation() {
+    let setup = Setup::new(Projections::new()).await;
+    let ledger = Ledger::default();
+    let key = setup.account("a", &[1, 2]).await;
+    let hidden = setup.table.row(&key, "EVENT#000000000003").await.unwrap();
+    setup.table.delete(&key, "EVENT#000000000003").await;
+    let projector = projector(&setup, &ledger);
+    let mut run = Box::pin(projector.handle(batch_of_events(std::slice::from_ref(&key), 3), soon()));
+    setup.table.proxy.hold(&mut run, |calls| calls.iter().any(|call| call.operation == "Query")).await;
+    setup.table.put(hidden).await;
+    let response = run.await;
+    assert_eq!((response.batch_item_failures.len(), ledger.stored("a").amounts), (0, vec![1, 2]));
+}
+
 #[tokio::test]
 async fn target_gets_no_event_after_one_that_cannot_be_read() {
     let setup = Setup::new(Projections::new()).await;

@@ -11,7 +11,7 @@ use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Source
 use daybook_projector::{Projector, QueueBatch, QueueRecord, QueueResponse};
 use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_test_support::fault_proxy::RecordedCall;
-use daybook_view_store::{SwitchOutcome, View};
+use daybook_view_store::{ProjectionVersions, SwitchOutcome, View};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,8 +80,9 @@ impl Setup {
 }
 
 fn message(key: &AggregateKey) -> QueueBatch {
-    let changed = ChangedAggregates::from_iter([key.clone()]);
-    QueueBatch { records: vec![QueueRecord { message_id: "1".into(), body: serde_json::to_string(&changed).unwrap() }] }
+    QueueBatch {
+        records: vec![QueueRecord { message_id: "1".into(), body: ChangedAggregates::one(key.clone(), 0).to_body() }],
+    }
 }
 
 fn soon() -> Instant {
@@ -113,7 +114,7 @@ async fn version_that_leads_shows_each_event_before_the_version_that_is_read() {
     let projector = setup.projector(versions_1_and_2());
     let key = setup.account("a", &[1, 2]).await;
     projector.handle(message(&key), soon()).await;
-    views.lead(&view(2), Timestamp::now()).await.unwrap();
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
 
     for (read, leading) in [(1, 2), (2, 1)] {
         let before = setup.reached(read, &key).await.unwrap();
@@ -133,7 +134,8 @@ async fn version_that_leads_shows_each_event_before_the_version_that_is_read() {
         if read == 1 {
             let pointer = views.pointer("counted").await.unwrap();
             assert_eq!(pointer, None);
-            let switched = views.switch(&view(1), &view(2), None, Timestamp::now()).await.unwrap();
+            let before = views.projection_versions("counted").await.unwrap();
+            let switched = views.switch(&view(1), &view(2), &before, Timestamp::now()).await.unwrap();
             assert_eq!(switched, SwitchOutcome::Switched);
         }
     }
@@ -143,7 +145,7 @@ async fn version_that_leads_shows_each_event_before_the_version_that_is_read() {
 async fn aggregate_that_is_unfinished_in_a_leading_version_waits_and_a_suspended_one_does_not() {
     let with = || Projections::new().with::<Counted<1>>().unwrap().with::<Counted<3>>().unwrap();
     let setup = Setup::new(with()).await;
-    setup.direct_views().lead(&view(3), Timestamp::now()).await.unwrap();
+    setup.direct_views().lead(&view(3), "{}", Timestamp::now()).await.unwrap();
     let projector = setup.projector(with());
     let key = setup.account("a", &[1]).await;
     for _ in 0..3 {
@@ -163,19 +165,55 @@ async fn aggregate_that_is_unfinished_in_a_leading_version_waits_and_a_suspended
     assert_eq!((setup.reached(1, &key).await, setup.reached(3, &key).await), (Some(4), Some(2)));
 }
 
+/// After a rollback, only version 1 follows the events.
 #[tokio::test]
-async fn projection_with_one_version_makes_no_call_for_a_pointer() {
+async fn version_that_a_release_does_not_have_leads_no_longer() {
+    let setup = Setup::new(versions_1_and_2()).await;
+    let views = setup.direct_views();
+    let key = setup.account("a", &[1]).await;
+    setup.projector(versions_1_and_2()).handle(message(&key), soon()).await;
+    let mark = async || views.mark(&view(2)).await.unwrap().unwrap();
+
+    views.begin_rebuild(&view(2), "{}", Timestamp::now()).await.unwrap();
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
+    assert!(views.end_rebuild(&view(2), Some(Timestamp::now())).await.unwrap());
+    setup.projector(versions_1_and_2()).handle(message(&key), soon()).await;
+    assert!(mark().await.leads_since.is_some() && mark().await.missed_since.is_none());
+
+    setup.transactions(&key, &[5]).await;
+    let previous = setup.projector(Projections::new().with::<Counted<1>>().unwrap());
+    setup.table.proxy.take_calls();
+    let mut run = Box::pin(previous.handle(message(&key), soon()));
+    setup.table.proxy.hold(&mut run, |calls| transactions(calls) == 1).await;
+    // It is recorded before the first event is folded.
+    let marked = mark().await;
+    assert_eq!((marked.leads_since, marked.filled_at, marked.missed_since.is_some()), (None, None, true));
+    run.await;
+    assert_eq!((setup.reached(1, &key).await, setup.reached(2, &key).await), (Some(3), Some(2)));
+
+    // A rebuild that is under way cannot end.
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
+    assert_eq!(mark().await.missed_since, None);
+    let later = setup.projector(Projections::new().with::<Counted<1>>().unwrap());
+    later.handle(message(&key), soon()).await;
+    assert!(!views.end_rebuild(&view(2), Some(Timestamp::now())).await.unwrap());
+    assert_eq!(mark().await.filled_at, None);
+}
+
+#[tokio::test]
+async fn projection_with_one_version_reads_the_marks_once_in_an_instance() {
     let one = || Projections::new().with::<Counted<1>>().unwrap();
     let setup = Setup::new(one()).await;
     let key = setup.account("a", &[1]).await;
     let mut counts = BTreeMap::new();
     for (versions, projections) in [(1, one()), (2, versions_1_and_2())] {
         let projector = setup.projector(projections);
-        projector.handle(message(&key), soon()).await;
+        let of_pointer = |call: &&RecordedCall| call.request.to_string().contains("PROJECTION#counted");
         setup.table.proxy.take_calls();
         projector.handle(message(&key), soon()).await;
+        assert_eq!(setup.table.proxy.take_calls().iter().filter(of_pointer).count(), 1);
+        projector.handle(message(&key), soon()).await;
         let calls = setup.table.proxy.take_calls();
-        let of_pointer = |call: &&RecordedCall| call.request.to_string().contains("PROJECTION#counted");
         counts.insert(versions, (calls.len(), calls.iter().filter(of_pointer).count()));
     }
     // Each version reads a position and the events after it.
@@ -186,8 +224,8 @@ async fn projection_with_one_version_makes_no_call_for_a_pointer() {
 async fn pointer_to_a_version_that_the_code_does_not_have_leads_to_the_version_below() {
     let setup = Setup::new(versions_1_and_2()).await;
     let views = setup.direct_views();
-    views.switch(&view(1), &view(9), None, Timestamp::now()).await.unwrap();
-    views.lead(&view(2), Timestamp::now()).await.unwrap();
+    views.switch(&view(1), &view(9), &ProjectionVersions::default(), Timestamp::now()).await.unwrap();
+    views.lead(&view(2), "{}", Timestamp::now()).await.unwrap();
     let key = setup.account("a", &[1]).await;
     let projector = setup.projector(versions_1_and_2());
     let mut run = pin!(projector.handle(message(&key), soon()));

@@ -377,7 +377,7 @@ async fn an_unsettled_record_without_a_number_fails_the_batch() {
 #[tokio::test]
 async fn change_of_an_aggregate_is_unsettled_until_the_queue_accepts_it() {
     let denied = json!({"sendMessage": [{"http": 403, "code": "AccessDenied", "forever": true}]});
-    let setup = setup(denied).await.ringing();
+    let setup = setup(denied).await.with_changes_queue();
     let records = [insert(1, "a", 1), moved(2, "a"), insert(3, "b", 1), moved(4, "b"), moved(5, "a")];
     let response = setup.relay_within(Duration::from_millis(200), &records).await.unwrap();
     assert_eq!(response.checkpoint().map(|number| number.as_str()), Some("2"));

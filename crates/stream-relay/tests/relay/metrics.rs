@@ -112,19 +112,19 @@ async fn assert_changes_of_aggregates_are_counted(metrics: Metrics) {
     assert_eq!(setup.checkpoint(&records).await, None);
     let written = lines(metrics);
     assert!(!about_aggregates(&written[0]), "{written:?}");
-    let setup = support::setup(json!({})).await.ringing();
+    let setup = support::setup(json!({})).await.with_changes_queue();
     assert_eq!(setup.checkpoint(&records[1..2]).await, None);
     let written = lines(metrics);
     assert!(!about_aggregates(&written[0]), "{written:?}");
     assert_eq!(setup.checkpoint(&records).await, None);
     let written = lines(metrics);
-    assert_eq!((&written[0]["AggregatesRung"], written[0].get("AggregatesUnrung")), (&json!(2), None));
+    assert_eq!((&written[0]["AggregatesSent"], written[0].get("AggregatesUnsettled")), (&json!(2), None));
     let denied = json!({"sendMessage": [{"http": 403, "code": "AccessDenied", "forever": true}]});
-    let setup = support::setup(denied).await.ringing();
+    let setup = support::setup(denied).await.with_changes_queue();
     assert_eq!(
         setup.relay_within(Duration::from_millis(200), &records).await.unwrap().checkpoint().unwrap().as_str(),
         "1"
     );
     let written = lines(metrics);
-    assert_eq!((written[0].get("AggregatesRung"), &written[0]["AggregatesUnrung"]), (None, &json!(3)));
+    assert_eq!((written[0].get("AggregatesSent"), &written[0]["AggregatesUnsettled"]), (None, &json!(3)));
 }

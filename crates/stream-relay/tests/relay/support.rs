@@ -75,10 +75,10 @@ pub(crate) fn relay_with(config: &SdkConfig, retry: RetryPolicy) -> Relay {
 
 impl Setup {
     /// The relay of a suite with read models, whose queue is `changes`.
-    pub(crate) fn ringing(self) -> Self {
+    pub(crate) fn with_changes_queue(self) -> Self {
         self.bus.create_work_queue("changes");
         let queue = clients::sqs(&daybook_function_runtime::aws_config_at(self.url()));
-        let relay = self.relay.clone().ringing(queue, "http://localhost/1/changes".to_owned());
+        let relay = self.relay.clone().with_changes_queue(queue, "http://localhost/1/changes".to_owned());
         Self { relay, ..self }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::expression;
+use super::super::expression;
 
 /// The value of each metric in each minute. The names are namespace, metric and dimensions, as in the templates.
 pub(super) struct Series(BTreeMap<String, Box<dyn Fn(i64) -> Option<f64>>>);

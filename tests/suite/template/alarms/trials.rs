@@ -342,7 +342,7 @@ pub(super) async fn event_cannot_be_folded() -> Observed {
     instance.table.tamper(&key, &keys::event_sk(1), [("data", broken)]).await;
     let (events, views) = (instance.table.direct_store(), instance.table.views().await);
     let projector = Projector::new(::projections::projections().unwrap(), events, views);
-    let body = serde_json::to_string(&ChangedAggregates::from_iter([key])).unwrap();
+    let body = ChangedAggregates::one(key, 0).to_body();
     let batch = QueueBatch { records: vec![QueueRecord { message_id: "1".to_owned(), body }] };
     let response = projector.handle(batch, Instant::now() + Duration::from_secs(300)).await;
     assert_eq!(response.batch_item_failures, []);

@@ -1,7 +1,7 @@
 //! `daybook discarded redrive`.
 //!
-//! Invariant: an object is deleted only after the bus has accepted every message in it, and no message is sent after an unsent
-//! one.
+//! Invariant: an object is deleted only after the bus has accepted every message in it, and the changes queue every changed
+//! aggregate. No message is sent after an unsent one.
 
 use std::io::Write;
 use std::num::NonZeroU32;
@@ -12,12 +12,15 @@ use daybook_table::{AggregateKey, OutboxItem};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::operator::changes_queue::ChangesQueue;
 use crate::operator::discarded_objects::{DiscardedObject, DiscardedObjects};
-use crate::operator::target::{BusArgs, DiscardedArgs, STACK_HELP, check_bus};
+use crate::operator::target::{BusArgs, ChangesArgs, DiscardedArgs, STACK_HELP, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Send the messages of discarded records, with the same ids and bytes, and delete the objects whose messages the bus accepted.
+///
+/// With read models, the records also contain which aggregates have new events. They are sent to the projector's queue.
 ///
 /// A dry run by default; `--yes` executes it. The objects are sent in the order of the stream, so the messages of an aggregate are
 /// sent in their order. An object stays in the bucket if the bus rejects one of its messages, if one of its records
@@ -47,6 +50,9 @@ pub struct DiscardedRedriveArgs {
     /// Which bus.
     #[command(flatten)]
     pub bus: BusArgs,
+    /// Which queue of the projector.
+    #[command(flatten)]
+    pub changes: ChangesArgs,
 }
 
 /// The number of messages and objects by outcome.
@@ -59,6 +65,8 @@ struct RedriveCounts {
     refused: usize,
     unsent: usize,
     deleted: usize,
+    /// Aggregates with new events that were sent to the projector, or would be.
+    changed: usize,
     /// Objects of the snapshotter, which contain no messages.
     without_messages: usize,
     /// Objects that stay for another reason.
@@ -69,6 +77,7 @@ struct Redrive<'a> {
     args: &'a DiscardedRedriveArgs,
     objects: DiscardedObjects,
     resend: Resend,
+    changes_queue: Option<ChangesQueue>,
     context: &'a mut OperatorContext,
     counts: RedriveCounts,
     unsent: UnsentMessages,
@@ -86,7 +95,9 @@ pub(super) async fn run(args: DiscardedRedriveArgs, context: &mut OperatorContex
     }
     let objects = args.bucket.connect(&context.environment).await?;
     let counts = RedriveCounts { dry_run: !args.yes, ..RedriveCounts::default() };
-    let redrive = Redrive { args: &args, objects, resend, context, counts, unsent: UnsentMessages::default() };
+    let changes_queue = args.changes.connect_if_set(&context.environment).await?;
+    let unsent = UnsentMessages::default();
+    let redrive = Redrive { args: &args, objects, resend, changes_queue, context, counts, unsent };
     redrive.run().await
 }
 
@@ -116,16 +127,20 @@ impl Redrive<'_> {
     }
 
     async fn send_object(&mut self, object: &DiscardedObject) -> Result<(), OperatorError> {
-        if let Some(reason) = object.reason_to_stay() {
+        let reason_to_stay = object.reason_to_stay().or_else(|| self.lacks_queue(object));
+        if let Some(reason) = &reason_to_stay {
             self.counts.left += 1;
-            self.print("left", object, &reason)?;
-        } else if object.rows().is_empty() {
+            self.print("left", object, reason)?;
+        } else if object.rows().is_empty() && object.changed().is_empty() {
             self.counts.without_messages += 1;
             let text = "it contains no messages; if it is of the snapshotter, run daybook snapshot rebuild";
             return self.print("without-messages", object, text);
         }
         let rows = object.rows();
         self.counts.messages += rows.len();
+        if self.changes_queue.is_some() {
+            self.counts.changed += object.changed().len();
+        }
         if !self.args.yes {
             return rows.iter().try_for_each(|row| self.print_row("would-send", row, None));
         }
@@ -149,7 +164,10 @@ impl Redrive<'_> {
                 }
             }
         }
-        if are_all_sent && object.reason_to_stay().is_none() && !self.args.keep {
+        if let Some(queue) = &self.changes_queue {
+            queue.send(object.changed()).await?;
+        }
+        if are_all_sent && reason_to_stay.is_none() && !self.args.keep {
             self.objects.delete(&object.key).await?;
             self.counts.deleted += 1;
             written = written.and_then(|()| self.print("deleted", object, "every message was sent"));
@@ -157,17 +175,26 @@ impl Redrive<'_> {
         written
     }
 
+    /// The reason why an object stays whose changed aggregates cannot be sent to the projector.
+    fn lacks_queue(&self, object: &DiscardedObject) -> Option<String> {
+        let count = object.changed().len();
+        let lacks = count > 0 && self.changes_queue.is_none();
+        lacks.then(|| format!("it contains {count} changed aggregates for the projector: set CHANGES_QUEUE_URL"))
+    }
+
     fn summarize(self) -> Result<Exit, OperatorError> {
-        let RedriveCounts { messages, sent, refused, unsent, deleted, without_messages, left, .. } = self.counts;
+        let RedriveCounts { messages, sent, refused, unsent, deleted, changed, without_messages, left, .. } =
+            self.counts;
         let text = if self.args.yes {
             format!(
                 "{sent} messages sent, {deleted} objects deleted; in the bucket: {refused} messages that the bus rejects, \
-                 {unsent} not sent, {left} objects that cannot be sent whole, {without_messages} without messages"
+                 {unsent} not sent, {left} objects that cannot be sent whole, {without_messages} without messages; {changed} \
+                 changed aggregates sent to the projector"
             )
         } else {
             format!(
-                "{messages} messages would be sent, {left} objects cannot be sent whole, {without_messages} without messages; this \
-                 was a dry run, --yes sends them"
+                "{messages} messages would be sent, {left} objects cannot be sent whole, {without_messages} without messages; \
+                 {changed} changed aggregates would be sent to the projector; this was a dry run, --yes sends them"
             )
         };
         let interrupted = self.context.interrupt.is_set();

@@ -172,7 +172,8 @@ impl Importer<'_> {
                 Some(known) => {
                     if let Some(reason) = difference(&known, &event) {
                         // The same event, counted differently: the other choice is the cause.
-                        if known == (RecordedEvent { message_seq: known.message_seq, ..event.clone() }) {
+                        let RecordedEvent { message_seq, message_epoch, .. } = known;
+                        if known == (RecordedEvent { message_seq, message_epoch, ..event.clone() }) {
                             self.check_publication(metadata.as_ref())?;
                         }
                         return Err(FailureCause::Different(format!(

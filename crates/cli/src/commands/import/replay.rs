@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use daybook_decider::record::timestamp;
+use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{Folded, LastEvent, Model, OutboxMessage, RecordedEvent};
 use daybook_event_store::admin::ImportOptions;
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
@@ -96,6 +96,8 @@ impl<'a> Replay<'a> {
             meta: line.meta,
             occurred_at,
             message_seq: self.folded.message_seq(),
+            // Messages that are not published are of no epoch that consumers know.
+            message_epoch: if self.options.publish { self.epoch } else { FIRST_EPOCH },
         };
         let messages = if self.options.publish {
             let announced = self.model.announced(&self.folded, &self.key.id, &event, self.epoch);

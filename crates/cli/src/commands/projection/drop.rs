@@ -15,7 +15,7 @@ use super::named::views_error;
 use crate::operator::call_usage::CallMeter;
 use crate::operator::pacing::Pacer;
 use crate::operator::target::{STACK_HELP, ViewsArgs};
-use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
+use crate::operator::{Exit, Interrupt, OperatorContext, OperatorError, output_line};
 
 /// Items that are deleted by one call.
 const DELETED_TOGETHER: usize = 25;
@@ -82,8 +82,9 @@ pub(super) async fn run(
         context.print_summary(args.json, "nothing was deleted", &counts, None)?;
         return Ok(Exit::Findings);
     }
-    let pacer = Pacer::new(args.rate, context.interrupt.clone());
-    let segments = (0..SEGMENTS).map(|segment| drop_segment(&views, &view, segment, &pacer, args.yes));
+    let pacer = args.yes.then(|| Pacer::new(args.rate, context.interrupt.clone()));
+    let interrupt = &context.interrupt;
+    let segments = (0..SEGMENTS).map(|segment| drop_segment(&views, &view, segment, pacer.as_ref(), interrupt));
     let segments: FuturesUnordered<_> = segments.collect();
     let items: u64 = segments.try_fold(0, async |sum, items| Ok(sum + items)).await.map_err(&error)?;
     if context.interrupt.is_set() {
@@ -104,28 +105,28 @@ pub(super) async fn run(
     Ok(Exit::Clean)
 }
 
-/// Deletes, or only counts, the items of a segment. Returns their number.
+/// Deletes the items of a segment at the rate of the pacer, or only counts them without one. Returns their number.
 async fn drop_segment(
     views: &ViewStore,
     view: &View,
     segment: i32,
-    pacer: &Pacer,
-    deletes: bool,
+    pacer: Option<&Pacer>,
+    interrupt: &Interrupt,
 ) -> Result<u64, StoreError> {
     let (mut items, mut after) = (0, None);
     loop {
         let page = views.items_to_drop(view, (segment, SEGMENTS), after).await?;
         for keys in page.keys.chunks(DELETED_TOGETHER) {
-            if pacer.turns(u32::try_from(keys.len()).unwrap_or(u32::MAX)).await.is_none() {
-                return Ok(items);
-            }
-            if deletes {
+            if let Some(pacer) = pacer {
+                if pacer.turns(u32::try_from(keys.len()).unwrap_or(u32::MAX)).await.is_none() {
+                    return Ok(items);
+                }
                 views.delete_items(keys).await?;
             }
             items += keys.len() as u64;
         }
         after = page.next;
-        if after.is_none() {
+        if after.is_none() || interrupt.is_set() {
             return Ok(items);
         }
     }

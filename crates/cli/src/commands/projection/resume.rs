@@ -1,10 +1,12 @@
 //! `daybook projection resume`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
 use daybook_projection::Projections;
 use daybook_view_store::View;
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::named::views_error;
@@ -61,11 +63,11 @@ pub(super) async fn run(
         if context.interrupt.is_set() {
             break;
         }
-        if !views.resume(&view, &aggregate).await.map_err(views_error("resume an aggregate"))? {
-            continue;
-        }
+        let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await;
+        let failed_event = failed_event.map_err(views_error("resume an aggregate"))?;
+        let Some(failed_event) = failed_event else { continue };
         // Without the message, the aggregate would wait for its next event, so it is sent before the next one is resumed.
-        queue.send(std::slice::from_ref(&aggregate)).await?;
+        queue.send(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
         resumed += 1;
         let json = json!({ "projection": view.name, "version": view.version, "aggregate": aggregate.to_string(), "resumed": true });
         writeln!(context.out, "{}", output_line(args.json, json, format!("{view} {aggregate} resumed")))?;

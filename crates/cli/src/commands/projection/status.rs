@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::named::{versions, views_error};
-use super::rebuild::RebuildProgress;
+use super::rebuild::progress::RebuildProgress;
 use crate::operator::call_usage::CallMeter;
 use crate::operator::target::{ChangesArgs, STACK_HELP, ViewsArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
@@ -115,6 +115,7 @@ impl VersionStatus {
         let json = json!({
             "projection": name, "version": version, "registered": is_registered, "read": is_read,
             "filledAt": times(mark.filled_at), "startedAt": times(mark.started_at), "readUntil": times(mark.read_until),
+            "missedSince": times(mark.missed_since),
             "rebuilding": progress.as_ref().map(|progress| json!({
                 "progress": progress, "at": times(mark.progress_at),
             })),
@@ -131,6 +132,9 @@ impl VersionStatus {
             text += &format!(", was read until {until:.0}");
         } else {
             text += ", not filled";
+        }
+        if let Some(since) = mark.missed_since {
+            text += &format!(", may lack events since {since:.0}");
         }
         if let Some(progress) = progress {
             let doing = progress.map_or_else(|| "progress of another release".to_owned(), |progress| progress.text());

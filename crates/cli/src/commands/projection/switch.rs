@@ -20,9 +20,9 @@ const PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Let the readers of a view use another version.
 ///
-/// All readers get the other version from their next request on. The command refuses a version that is not filled (run
-/// `daybook projection rebuild` first), and a second switch of the same view within 5 minutes. As long as the code registers
-/// both versions, a switch back is possible: the earlier version follows new events too.
+/// All readers get the other version from their next request on. The command refuses a version that is not filled or may
+/// lack events (run `daybook projection rebuild` first), and a second switch of the same view within 5 minutes. As long as the
+/// code registers both versions, a switch back is possible: the earlier version follows new events too.
 ///
 /// Exit status 1: the command refused, and nothing was changed.
 #[derive(Clone, Debug, Args)]
@@ -81,7 +81,7 @@ pub(super) async fn run(
         )?;
         return Ok(Exit::Findings);
     }
-    if views.switch(&from, &to, pointer, now).await.map_err(&error)? == SwitchOutcome::Conflict {
+    if views.switch(&from, &to, &stored, now).await.map_err(&error)? == SwitchOutcome::Conflict {
         let cause =
             "somebody else switches the same projection at the same time; check with `daybook projection status`";
         return Err(OperatorError::Read { cause: cause.to_owned() });
@@ -104,11 +104,18 @@ impl ProjectionSwitchArgs {
 
 /// Why readers could miss something after a switch.
 fn reason_to_refuse(stored: &ProjectionVersions, to: &View, now: Timestamp) -> Option<String> {
-    let mark = stored.marks.get(&to.version);
-    let is_whole = mark.is_some_and(|mark| mark.filled_at.is_some() || mark.read_until.is_some());
-    if !is_whole {
+    let mark = stored.marks.get(&to.version).cloned().unwrap_or_default();
+    let cause = match (mark.missed_since, mark.filled_at.or(mark.read_until), mark.leads_since) {
+        (Some(since), ..) => {
+            Some(format!("it may lack events, because a release without it has folded events since {since:.0}"))
+        }
+        (None, None, _) => Some("it is not filled".to_owned()),
+        (None, Some(_), None) => Some("it may show events later than the version that readers get".to_owned()),
+        (None, Some(_), Some(_)) => None,
+    };
+    if let Some(cause) = cause {
         let View { name, version } = to;
-        return Some(format!("it is not filled; run `daybook projection rebuild {name} --version {version}` first"));
+        return Some(format!("{cause}; run `daybook projection rebuild {name} --version {version}` first"));
     }
     let next = stored.pointer.as_ref().map(|pointer| pointer.switched_at + PAUSE)?;
     (now < next).then(|| format!("the last switch was less than {} minutes ago; wait until {next:.0}", PAUSE.as_mins()))

@@ -236,6 +236,7 @@ mod tests {
             meta: Meta { actor: Some("a \"b\"".to_owned()), ..Meta::default() },
             occurred_at: "2026-11-21T10:00:00.123Z".parse().unwrap(),
             message_seq: 5,
+            message_epoch: 1,
         };
         let key = AggregateKey::new("todo", "1");
         let text = serde_json::to_string(&EventOut::new(&key, &recorded)).unwrap();

@@ -1,4 +1,4 @@
-//! Metric math, as far as the alarms use it. A missing value stays missing, except in `FILL`.
+//! Metric math, as far as the alarms and the dashboard use it. A missing value stays missing, except in `FILL`.
 
 /// The value of an expression in one period; `metric` returns the value of a metric there.
 pub(super) fn value(expression: &str, metric: &dyn Fn(&str) -> Option<f64>) -> Option<f64> {
@@ -56,10 +56,10 @@ impl Parser<'_> {
 
     fn sum(&mut self) -> Values {
         let mut left = self.product();
-        while self.peek() == "+" {
-            self.take();
+        while ["+", "-"].contains(&self.peek()) {
+            let adds = self.take() == "+";
             let right = self.product();
-            left = vec![both(&left, &right, |left, right| left + right)];
+            left = vec![both(&left, &right, |left, right| if adds { left + right } else { left - right })];
         }
         left
     }
@@ -122,6 +122,7 @@ fn expressions_have_the_values_of_cloudwatch() {
     for (expression, expected) in [
         ("1 + 2 * 3", Some(7.0)),
         ("(1 + 2) * aa / 4", Some(1.5)),
+        ("9 - 2 - 3 + aa", Some(6.0)),
         ("1 + none", None),
         ("FILL(none, 5)", Some(5.0)),
         ("SUM([a, none, bbb])", Some(4.0)),

@@ -1,4 +1,4 @@
-//! The queue of the projector: says which aggregates have new events.
+//! The changes queue, from which the projector learns which aggregates have new events.
 
 use std::collections::BTreeMap;
 
@@ -11,58 +11,51 @@ use crate::message::Moved;
 use crate::record::Coordinates;
 use crate::settings::RetryPolicy;
 
-/// Maximum aggregates of one message. With ids of the maximum length, it has some 30 KB; SQS charges 64 KB as one
-/// request.
-const MAX_AGGREGATES: usize = 100;
-
-/// The queue of the projector.
+/// The changes queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Doorbell {
+pub(crate) struct ChangesQueue {
     /// A client that does not retry by itself.
     pub(crate) client: aws_sdk_sqs::Client,
     pub(crate) url: String,
     pub(crate) retry: RetryPolicy,
 }
 
-/// The result of ringing.
+/// The result of sending changed aggregates.
 #[derive(Debug, Default)]
-pub(crate) struct Rung {
+pub(crate) struct SentChanges {
     /// The number of aggregates that the queue accepted.
     pub(crate) aggregates: usize,
     /// The records of the other aggregates.
     pub(crate) unsettled: Vec<Coordinates>,
 }
 
-impl Doorbell {
+impl ChangesQueue {
     /// Sends the aggregates to the queue. Tries again until `cutoff`.
-    pub(crate) async fn ring(&self, moved: BTreeMap<AggregateKey, Moved>, cutoff: Instant) -> Rung {
-        let moved: Vec<_> = moved.into_iter().collect();
-        let sent = join_all(moved.chunks(MAX_AGGREGATES).map(|chunk| self.send(chunk, cutoff))).await;
-        let mut rung = Rung::default();
-        for (chunk, sent) in moved.chunks(MAX_AGGREGATES).zip(sent) {
-            if sent {
-                rung.aggregates += chunk.len();
+    pub(crate) async fn send(&self, mut moved: BTreeMap<AggregateKey, Moved>, cutoff: Instant) -> SentChanges {
+        let last_events = moved.iter().map(|(key, moved)| (key.clone(), moved.last)).collect();
+        let messages = ChangedAggregates::messages(&last_events);
+        let accepted = join_all(messages.iter().map(|message| self.send_message(message.to_body(), cutoff))).await;
+        let mut sent = SentChanges::default();
+        for (message, is_accepted) in messages.into_iter().zip(accepted) {
+            let records = message.keys().filter_map(|key| moved.remove(&key)).map(|moved| moved.records);
+            if is_accepted {
+                sent.aggregates += records.count();
             } else {
-                rung.unsettled.extend(chunk.iter().flat_map(|(_, moved)| moved.records.clone()));
+                sent.unsettled.extend(records.flatten());
             }
         }
-        rung
+        sent
     }
 
-    async fn send(&self, chunk: &[(AggregateKey, Moved)], cutoff: Instant) -> bool {
-        let changed: ChangedAggregates = chunk.iter().map(|(key, moved)| (key.clone(), moved.last)).collect();
-        let body = serde_json::to_string(&changed).expect("texts have a JSON form");
+    /// Sends a message. Returns whether the queue accepted it.
+    async fn send_message(&self, body: String, cutoff: Instant) -> bool {
         let mut attempts = 1;
         while Instant::now() < cutoff {
             let send = self.client.send_message().queue_url(&self.url).message_body(&body).send();
             match tokio::time::timeout_at(cutoff, send).await {
                 Ok(Ok(_)) => return true,
                 Ok(Err(error)) => {
-                    tracing::warn!(
-                        aggregates = chunk.len(),
-                        error = with_causes(&error),
-                        "could not ring the projector"
-                    );
+                    tracing::warn!(error = with_causes(&error), "could not send to the changes queue");
                     let wait = self.retry.wait(attempts);
                     if Instant::now() + wait >= cutoff {
                         return false;

@@ -1,0 +1,492 @@
+"""Creates the stacks of the templates in an emulator of AWS (moto), with each set of parameters; updates and deletes them.
+
+`sam` would package the code and the nested templates, and CloudFormation would apply the transform of SAM. Here, the
+template gets the locations of empty packages, and SAM's own translator applies the transform. moto runs in this process, so nothing
+listens on a port, and no call leaves the machine. docs/deploy.md describes what this can show, and what it cannot.
+"""
+
+import collections
+import contextlib
+import functools
+import json
+import logging
+import os
+import pathlib
+import re
+import tomllib
+import unittest
+import warnings
+
+REGION, ACCOUNT = "eu-central-1", "123456789012"
+os.environ.update(AWS_DEFAULT_REGION=REGION, AWS_ACCESS_KEY_ID="local", AWS_SECRET_ACCESS_KEY="local")
+
+import boto3
+from moto import mock_aws
+from moto.cloudformation.models import cloudformation_backends
+from moto.core.common_models import CloudFormationModel
+from moto.events.models import Archive, EventBus
+from samtranslator.parser.parser import Parser
+from samtranslator.translator.translator import Translator
+from samtranslator.yaml_helper import yaml_parse
+
+# To make a client takes longer than most calls.
+client = functools.cache(boto3.client)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGES = "packages"
+STACK = "daybook-staging"
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/11111111-2222-3333-4444-555555555555"
+
+# The sets of parameters; the others have their defaults. A test checks that each condition is true in one set and false in
+# another.
+MAIN = {
+    "defaults": {},
+    "everything": {
+        "ReadModels": "true",
+        "JwtIssuer": "https://issuer.example.com",
+        "JwtAudience": "one,other",
+        "AllowedOrigins": "https://app.example.com,https://other.example.com",
+        "BasePath": "/v1",
+        "DomainName": "api.example.com",
+        "CertificateArn": f"arn:aws:acm:{REGION}:{ACCOUNT}:certificate/1",
+        "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
+        "CommandHandlerConcurrency": "100",
+        "KmsKeyArn": KEY,
+        "AlarmEmail": "on-call@example.com",
+        "Release": "0123456789abcdef",
+        "RequireIfMatch": "true",
+        "RecordSourceIp": "true",
+        "OtlpEndpoint": "https://collector.example.com",
+        "OtlpHeaders": "key=secret",
+        "Architecture": "x86_64",
+    },
+    "read models": {"ReadModels": "true"},
+    "tokens": {"JwtIssuer": "https://issuer.example.com", "JwtAudience": "one"},
+    "browsers": {"AllowedOrigins": "https://app.example.com"},
+    "domain": {"DomainName": "api.example.com", "CertificateArn": f"arn:aws:acm:{REGION}:{ACCOUNT}:certificate/1"},
+    "key": {"KmsKeyArn": KEY, "ReadModels": "true"},
+    "boundary": {"PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary"},
+    "reserved concurrency": {"CommandHandlerConcurrency": "100"},
+    "all at once without a hook": {"TrafficShift": "AllAtOnce", "CheckNewVersion": "false"},
+    "mappings off": {"MappingsEnabled": "false"},
+    "restored table": {"TableStreamArn": "of the table", "MappingsEnabled": "false", "Epoch": "2", "ReadModels": "true"},
+}
+
+# The sets of `sam deploy`, by their environments.
+for name, environment in tomllib.loads((ROOT / "samconfig.toml").read_text()).items():
+    if name != "version":
+        overrides = [one.split("=", 1) for one in environment["deploy"]["parameters"]["parameter_overrides"]]
+        MAIN[f"samconfig.toml, {name}"] = {parameter: value.strip('"') for parameter, value in overrides}
+
+OTHERS = {
+    "cloudfront.yaml": {
+        "defaults": {"ApiDomain": "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com"},
+        "domain": {
+            "ApiDomain": "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com",
+            "DomainName": "api.example.com",
+            "CertificateArn": f"arn:aws:acm:us-east-1:{ACCOUNT}:certificate/1",
+        },
+    },
+    "examples/order-mails/template.yaml": {
+        "defaults": {"EventBusName": "default"},
+        "notifications": {"EventBusName": "default", "Notifications": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"},
+    },
+    "retained.yaml": {"defaults": {}, "key": {"KmsKeyArn": KEY}},
+    ".github/aws.yaml": {
+        "defaults": {"Repository": "organisation/repository", "Environment": "staging", "StackName": STACK},
+        "existing provider": {
+            "Repository": "organisation/repository",
+            "Environment": "production",
+            "StackName": "daybook-prod",
+            "MakeProvider": "false",
+        },
+    },
+}  # fmt: skip
+
+
+# What moto does not have at all.
+IGNORED = {"AWS::CloudFront::Distribution"}
+
+# The resources that outlive the stack.
+DATA = {"Table", "EventBus", "Archive", "DeadLetterQueue", "DiscardedRecords"}
+
+
+def decapitalized(value):
+    """A value whose keys begin with a small letter, as in the APIs of CloudWatch Logs and CodeDeploy."""
+    if isinstance(value, dict):
+        return {key[0].lower() + key[1:]: decapitalized(one) for key, one in value.items()}
+    return [decapitalized(one) for one in value] if isinstance(value, list) else value
+
+
+def deployment_group(properties, name):
+    group = {"deploymentGroupName": name, **decapitalized(properties)}
+    if "alarmConfiguration" in group:
+        group["alarmConfiguration"]["enabled"] = True
+    return group
+
+
+def provider(properties, _):
+    return {key.replace("Id", "ID"): value for key, value in properties.items()}
+
+
+# The types of resources that moto has, but that its CloudFormation does not create. For each: the service, the call that
+# creates it, the member of the response or of the call that `Ref` returns, and how the call's parameters follow from the
+# properties and a name. boto3 compares the parameters with the description of the service's API.
+CALLS = {
+    "AWS::ApiGatewayV2::Api": ("apigatewayv2", "create_api", "ApiId", None),
+    "AWS::ApiGatewayV2::ApiMapping": ("apigatewayv2", "create_api_mapping", "ApiMappingId", None),
+    "AWS::ApiGatewayV2::Authorizer": ("apigatewayv2", "create_authorizer", "AuthorizerId", None),
+    "AWS::ApiGatewayV2::DomainName": ("apigatewayv2", "create_domain_name", "DomainName", None),
+    "AWS::ApiGatewayV2::Integration": ("apigatewayv2", "create_integration", "IntegrationId", None),
+    "AWS::ApiGatewayV2::Route": ("apigatewayv2", "create_route", "RouteId", None),
+    "AWS::ApiGatewayV2::Stage": ("apigatewayv2", "create_stage", "StageName", None),
+    "AWS::CloudWatch::Alarm": ("cloudwatch", "put_metric_alarm", "AlarmName", None),
+    "AWS::CodeDeploy::Application": (
+        "codedeploy",
+        "create_application",
+        "applicationName",
+        lambda it, name: {"applicationName": name, **decapitalized(it)},
+    ),
+    "AWS::CodeDeploy::DeploymentGroup": (
+        "codedeploy",
+        "create_deployment_group",
+        "deploymentGroupName",
+        deployment_group,
+    ),
+    "AWS::IAM::OIDCProvider": ("iam", "create_open_id_connect_provider", "OpenIDConnectProviderArn", provider),
+    "AWS::IAM::RolePolicy": (
+        "iam",
+        "put_role_policy",
+        "PolicyName",
+        lambda it, _: {**it, "PolicyDocument": json.dumps(it["PolicyDocument"])},
+    ),
+    "AWS::Lambda::Alias": ("lambda", "create_alias", "AliasArn", None),
+    "AWS::Lambda::Version": ("lambda", "publish_version", "FunctionArn", None),
+    "AWS::Logs::MetricFilter": (
+        "logs",
+        "put_metric_filter",
+        "filterName",
+        lambda it, name: {"filterName": name, **decapitalized(it)},
+    ),
+    "AWS::S3::BucketPolicy": (
+        "s3",
+        "put_bucket_policy",
+        "Bucket",
+        lambda it, _: {"Bucket": it["Bucket"], "Policy": json.dumps(it["PolicyDocument"])},
+    ),
+    "AWS::SNS::Subscription": ("sns", "subscribe", "SubscriptionArn", None),
+    "AWS::SQS::QueuePolicy": (
+        "sqs",
+        "set_queue_attributes",
+        "QueueUrl",
+        # One of the queues of the policy stands for all.
+        lambda it, _: {"QueueUrl": it["Queues"][0], "Attributes": {"Policy": json.dumps(it["PolicyDocument"])}},
+    ),
+    "AWS::WAFv2::WebACL": ("wafv2", "create_web_acl", "Name", lambda it, name: {"Name": name, **it}),
+}
+
+
+# moto keeps the resources of a type under the second part of the name of its module.
+MODULE = "daybook.stacks"
+
+
+def type_of_resource(resource_type):
+    """The class that creates resources of a type of `CALLS`. moto finds it among the direct subclasses."""
+    service, operation, ref, parameters = CALLS.get(resource_type, ("", None, None, None))
+
+    class Resource(CloudFormationModel):
+        __module__ = MODULE
+
+        @staticmethod
+        def cloudformation_name_type():
+            return ""
+
+        @staticmethod
+        def cloudformation_type():
+            return resource_type
+
+        @classmethod
+        def has_cfn_attr(cls, _):
+            return True
+
+        @classmethod
+        def create_from_cloudformation_json(cls, name, resource, account, region, **_):
+            properties = resource.get("Properties", {})
+            call = parameters(properties, name) if parameters else properties
+            response = getattr(client(service), operation)(**call) if operation else {}
+            created = cls()
+            created.physical_resource_id = response.get(ref) or call.get(ref) or name
+            created.members = {**call, **response, "Arn": f"arn:aws:{service}:{region}:{account}:{name}"}
+            return created
+
+        @classmethod
+        def update_from_cloudformation_json(cls, original_resource, **_):
+            return original_resource
+
+        @classmethod
+        def delete_from_cloudformation_json(cls, *_):
+            pass
+
+        def get_cfn_attribute(self, name):
+            return self.members.get(name, name)
+
+        def is_created(self):
+            return True
+
+    return Resource
+
+
+class NestedStack(CloudFormationModel):
+    """A nested stack, in place of moto's, which has no outputs and is created anew by an update."""
+
+    __module__ = MODULE
+
+    @staticmethod
+    def cloudformation_name_type():
+        return ""
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::CloudFormation::Stack"
+
+    @classmethod
+    def has_cfn_attr(cls, _):
+        return True
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, resource, account, region, **_):
+        stack = cls()
+        stack.physical_resource_id = create(name, *cls.template(resource))
+        return stack
+
+    @classmethod
+    def update_from_cloudformation_json(cls, original_resource, cloudformation_json, **_):
+        update(original_resource.physical_resource_id, *cls.template(cloudformation_json))
+        return original_resource
+
+    @staticmethod
+    def template(resource):
+        properties = resource["Properties"]
+        return properties["TemplateURL"], {name: str(value) for name, value in properties["Parameters"].items()}
+
+    def delete(self, *_):
+        delete(self.physical_resource_id)
+
+    def get_cfn_attribute(self, name):
+        return described(self.physical_resource_id, "Output")[name.removeprefix("Outputs.")]
+
+    def is_created(self):
+        return True
+
+
+RESOURCES = [type_of_resource(name) for name in [*CALLS, *IGNORED]]
+# These have no id in moto, which `Ref` needs.
+for model in [Archive, EventBus]:
+    model.physical_resource_id = property(lambda resource: resource.name)
+# moto forgets a resource that an update changes if it cannot update its type, and replaces an archive. Here, such a resource
+# stays as it is.
+for model in CloudFormationModel.__subclasses__():
+    if model is Archive or hasattr(model.update_from_cloudformation_json, "__isabstractmethod__"):
+        model.update_from_cloudformation_json = classmethod(lambda cls, original_resource, **_: original_resource)
+
+
+def for_moto(value, numbers):
+    """A template without what moto reads in another way than CloudFormation.
+
+    The variables of `Fn::Sub` with two dots become explicit, because moto reads only one dot. Where a condition compares a
+    parameter of the type Number with a text, the text becomes a number, because moto never takes them as equal.
+    """
+    if isinstance(value, list):
+        return [for_moto(one, numbers) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "Fn::Sub" in value:
+        text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
+        variables = {name: for_moto(one, numbers) for name, one in variables.items()}
+        for name in re.findall(r"\$\{(\w+\.\w+\.\w+)\}", text):
+            key = name.replace(".", "")
+            text = text.replace("${%s}" % name, "${%s}" % key)
+            variables[key] = {"Fn::GetAtt": name.split(".", 1)}
+        return {"Fn::Sub": [text, variables]}
+    if "Fn::Equals" in value and value["Fn::Equals"][0] in numbers:
+        return {"Fn::Equals": [value["Fn::Equals"][0], int(value["Fn::Equals"][1])]}
+    return {name: for_moto(one, numbers) for name, one in value.items()}
+
+
+@functools.cache
+def translated(file, parameters):
+    """A template as CloudFormation creates it: packaged, and translated by SAM. The parameters are pairs."""
+    template = yaml_parse((ROOT / file).read_text())
+    for resource in template["Resources"].values():
+        properties = resource.get("Properties", {})
+        if resource["Type"] == "AWS::Serverless::Function":
+            properties["CodeUri"] = {"Bucket": PACKAGES, "Key": "package.zip"}
+        # moto knows only this one of the two. After its creation, a resource with either of them outlives the stack.
+        if resource.get("DeletionPolicy") == "RetainExceptOnCreate":
+            resource["DeletionPolicy"] = "Retain"
+    if "Transform" in template:
+        template = Translator({}, Parser()).translate(template, dict(parameters))
+    numbers = [{"Ref": name} for name, one in template.get("Parameters", {}).items() if one["Type"] == "Number"]
+    return for_moto(json.loads(json.dumps(template)), numbers)
+
+
+def arguments(name, file, parameters):
+    values = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
+    return {"StackName": name, "TemplateBody": json.dumps(translated(file, tuple(parameters.items()))), "Parameters": values}
+
+
+def create(name, file, parameters):
+    """Creates a stack, and returns its id."""
+    return client("cloudformation").create_stack(**arguments(name, file, parameters))["StackId"]
+
+
+def update(name, file, parameters):
+    client("cloudformation").update_stack(**arguments(name, file, parameters))
+
+
+def delete(name):
+    # CloudFormation detaches policies before it deletes them. moto does not.
+    iam = client("iam")
+    for resource in resources(name):
+        if resource["ResourceType"] == "AWS::IAM::Role":
+            role = resource["PhysicalResourceId"]
+            for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
+                iam.detach_role_policy(RoleName=role, PolicyArn=policy["PolicyArn"])
+    client("cloudformation").delete_stack(StackName=name)
+
+
+def resources(name):
+    """The resources of a stack. moto also lists those whose condition is false, without an id."""
+    listed = client("cloudformation").describe_stack_resources(StackName=name)["StackResources"]
+    return [resource for resource in listed if "LogicalResourceId" in resource]
+
+
+def stacks():
+    """The statuses of all stacks, by their names."""
+    pages = client("cloudformation").get_paginator("describe_stacks").paginate()
+    return {stack["StackName"]: stack["StackStatus"] for page in pages for stack in page["Stacks"]}
+
+
+def described(name, kind):
+    """The parameters or outputs of a stack."""
+    stack = client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+    return {one[f"{kind}Key"]: one[f"{kind}Value"] for one in stack.get(f"{kind}s", [])}
+
+
+@contextlib.contextmanager
+def account():
+    """An empty account with the packages, a restored table and a role's boundary. Returns the ARN of the table's stream."""
+    with mock_aws():
+        s3 = client("s3")
+        s3.create_bucket(Bucket=PACKAGES, CreateBucketConfiguration={"LocationConstraint": REGION})
+        s3.put_object(Bucket=PACKAGES, Key="package.zip", Body=b"PK\5\6" + bytes(18))
+        table = client("dynamodb").create_table(
+            TableName="restored",
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+            StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+        )
+        yield table["TableDescription"]["LatestStreamArn"]
+
+
+def of_account(parameters, stream):
+    return {name: stream if name == "TableStreamArn" else value for name, value in parameters.items()}
+
+
+class Stacks(unittest.TestCase):
+    created, ignored = collections.Counter(), collections.Counter()
+
+    def count(self, name, file, parameters):
+        """Asserts that the emulator has each resource of the stack that has no condition, and counts them by type."""
+        template = translated(file, tuple(parameters.items()))["Resources"]
+        existing = {one["LogicalResourceId"]: one for one in resources(name)}
+        for id, resource in template.items():
+            if resource["Type"] in IGNORED:
+                Stacks.ignored[resource["Type"]] += 1
+            elif id in existing:
+                Stacks.created[resource["Type"]] += 1
+            else:
+                self.assertIn("Condition", resource, f"{file}: {id} is not created")
+        for id, one in existing.items():
+            if one["ResourceType"] == "AWS::CloudFormation::Stack":
+                name = one["PhysicalResourceId"]
+                self.count(name, template[id]["Properties"]["TemplateURL"], described(name, "Parameter"))
+
+    def test_each_set_of_parameters_reaches_create_complete(self):
+        files, values = {"template.yaml": MAIN, **OTHERS}, set()
+        for file, name, parameters in [(file, name, it) for file in files for name, it in files[file].items()]:
+            with self.subTest(f"{file}: {name}"), account() as stream:
+                parameters = of_account(parameters, stream)
+                create(STACK, file, parameters)
+                self.assertEqual(set(stacks().values()), {"CREATE_COMPLETE"})
+                self.count(STACK, file, parameters)
+                self.assert_resolved()
+                for stack in cloudformation_backends[ACCOUNT][REGION].stacks.values():
+                    of_stack = file if stack.name == STACK else "nested stacks"
+                    values |= {(of_stack, *pair) for pair in stack.resource_map.lazy_condition_map.items()}
+        for file, name in {(file, name) for file, name, _ in values}:
+            with self.subTest(f"{file}: {name}"):
+                self.assertEqual({value for *of, value in values if of == [file, name]}, {True, False})
+
+    def assert_resolved(self):
+        """Asserts that no reference is left in what operators and functions read."""
+        texts = [json.dumps(described(name, "Output")) for name in stacks()]
+        texts += [json.dumps(one.get("Environment")) for one in client("lambda").list_functions()["Functions"]]
+        texts += [json.dumps(one, default=str) for one in client("cloudwatch").describe_alarms()["MetricAlarms"]]
+        for one in client("cloudwatch").list_dashboards()["DashboardEntries"]:
+            body = client("cloudwatch").get_dashboard(DashboardName=one["DashboardName"])["DashboardBody"]
+            texts.append(json.dumps(json.loads(body)))
+        for text in texts:
+            self.assertNotIn("${", text)
+            self.assertNotIn("AWS::", text)
+
+    def test_updates_and_a_deletion_leave_the_data(self):
+        with account() as stream:
+            create(STACK, "template.yaml", {})
+            kept = [one for one in resources(STACK) if one["LogicalResourceId"] in DATA]
+            kept = {one["LogicalResourceId"]: one["PhysicalResourceId"] for one in kept}
+            self.assertEqual(kept.keys(), DATA)
+            self.assertEqual(self.data(kept), DATA)
+            for name, parameters in MAIN.items():
+                with self.subTest(name):
+                    update(STACK, "template.yaml", of_account(parameters, stream))
+                    self.assertEqual(stacks()[STACK], "UPDATE_COMPLETE")
+                    self.assertEqual(self.data(kept), DATA)
+            update(STACK, "template.yaml", {"ReadModels": "true"})
+            views = [name for name in client("dynamodb").list_tables()["TableNames"] if "Views" in name]
+            # docs/deploy.md describes this step. Without it, the deletion fails.
+            client("dynamodb").update_table(TableName=views[-1], DeletionProtectionEnabled=False)
+            delete(STACK)
+            self.assertEqual(stacks(), {})
+            self.assertEqual(self.data(kept), DATA)
+            self.assertEqual(client("lambda").list_functions()["Functions"], [])
+            self.assertEqual(client("iam").list_roles()["Roles"], [])
+            tables = client("dynamodb").list_tables()["TableNames"]
+            self.assertEqual(sorted(tables), sorted(["restored", kept["Table"]]))
+
+    def data(self, kept):
+        """The resources with data that exist."""
+        found = {
+            "Table": kept["Table"] in client("dynamodb").list_tables()["TableNames"],
+            "EventBus": kept["EventBus"] in [one["Name"] for one in client("events").list_event_buses()["EventBuses"]],
+            "Archive": kept["Archive"] in [one["ArchiveName"] for one in client("events").list_archives()["Archives"]],
+            "DeadLetterQueue": kept["DeadLetterQueue"] in client("sqs").list_queues().get("QueueUrls", []),
+            "DiscardedRecords": kept["DiscardedRecords"]
+            in [one["Name"] for one in client("s3").list_buckets()["Buckets"]],
+        }
+        return {name for name, exists in found.items() if exists}
+
+    @classmethod
+    def tearDownClass(cls):
+        by_moto = [f"{name} ({count})" for name, count in sorted(cls.created.items()) if name not in CALLS]
+        by_calls = [f"{name} ({count})" for name, count in sorted(cls.created.items()) if name in CALLS]
+        print("created by moto's CloudFormation:", ", ".join(by_moto))
+        print("created by a call of moto's service:", ", ".join(by_calls))
+        print("not created:", ", ".join(sorted(cls.ignored)))
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    unittest.main(verbosity=2)

@@ -1,0 +1,156 @@
+//! The injected faults of the local stack, which `PUT /_dev/faults` replaces: those of the bus and the queues, those of the
+//! projector's invocations, and those of the calls to the views table.
+//!
+//! As JSON, besides the members of [`Faults`]:
+//!
+//! ```json
+//! {
+//!   "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
+//!   "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]}
+//! }
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::messaging::{CallFault, Faults};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::sleep;
+
+/// All faults.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(try_from = "Map<String, Value>")]
+pub(super) struct StackFaults {
+    /// The faults of the bus and the queues.
+    pub(super) bus: Faults,
+    /// The faults of the projector and its views.
+    pub(super) read_models: ReadModelFaults,
+}
+
+/// The faults of the projector and its views.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct ReadModelFaults {
+    /// A fault for each of the next invocations of the projector.
+    #[serde(default)]
+    projector: Vec<InvocationFault>,
+    /// A fault for each of the next calls to the views table, by operation. `body` and `failEntries` have no effect.
+    #[serde(default)]
+    views: BTreeMap<String, Vec<CallFault>>,
+}
+
+/// The fault of one invocation. `{}` is no fault.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct InvocationFault {
+    /// End the function after this many milliseconds. With 0, it ends before a call has a response.
+    kill_after_ms: Option<u64>,
+    /// The fault is not used up: every later invocation has it too.
+    forever: bool,
+}
+
+impl TryFrom<Map<String, Value>> for StackFaults {
+    type Error = serde_json::Error;
+
+    fn try_from(mut members: Map<String, Value>) -> Result<Self, serde_json::Error> {
+        let read_models = ["projector", "views"].into_iter().filter_map(|name| members.remove_entry(name));
+        let read_models: Map<_, _> = read_models.collect();
+        Ok(Self {
+            read_models: serde_json::from_value(read_models.into())?,
+            bus: serde_json::from_value(members.into())?,
+        })
+    }
+}
+
+/// The faults of the projector and its views in a running stack. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReadModelFaultScript(Arc<Mutex<ReadModelFaults>>);
+
+impl ReadModelFaultScript {
+    /// Replaces all faults.
+    pub(super) fn set(&self, faults: ReadModelFaults) {
+        *self.lock() = faults;
+    }
+
+    /// The time after which the next invocation of the projector is killed; `None` if it is not.
+    pub(super) fn next_invocation(&self) -> Option<Duration> {
+        let script = &mut self.lock().projector;
+        let fault = match script.first() {
+            None => return None,
+            Some(fault) if fault.forever => *fault,
+            Some(_) => script.remove(0),
+        };
+        fault.kill_after_ms.map(Duration::from_millis)
+    }
+
+    /// The configuration of a client of the views table whose calls have these faults.
+    pub(super) fn with_faults(&self, dynamodb: &SdkConfig) -> SdkConfig {
+        let Some(client) = dynamodb.http_client() else { return dynamodb.clone() };
+        dynamodb.to_builder().http_client(FaultyClient { client, faults: self.clone() }).build()
+    }
+
+    fn next_call(&self, operation: &str) -> CallFault {
+        self.lock().views.get_mut(operation).map(CallFault::next).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReadModelFaults> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An HTTP client whose calls have faults.
+#[derive(Clone)]
+struct FaultyClient<T> {
+    client: T,
+    faults: ReadModelFaultScript,
+}
+
+impl<T> fmt::Debug for FaultyClient<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyClient").finish_non_exhaustive()
+    }
+}
+
+impl HttpClient for FaultyClient<SharedHttpClient> {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let client = self.client.http_connector(settings, components);
+        SharedHttpConnector::new(FaultyClient { client, faults: self.faults.clone() })
+    }
+}
+
+impl HttpConnector for FaultyClient<SharedHttpConnector> {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
+        let fault = self.faults.next_call(target.rsplit('.').next().unwrap_or_default());
+        let client = self.client.clone();
+        HttpConnectorFuture::new(async move {
+            sleep(Duration::from_millis(fault.delay_ms)).await;
+            let error = fault.status_and_code().map(|(status, code)| error_response(status, &code));
+            match error {
+                Some(error) if !fault.accept_then_drop => error,
+                None if !fault.accept_then_drop => client.call(request).await,
+                error => {
+                    client.call(request).await?;
+                    error.unwrap_or_else(|| Err(ConnectorError::io("injected fault: the connection broke".into())))
+                }
+            }
+        })
+    }
+}
+
+/// The response of a call that fails with this error.
+fn error_response(status: u16, code: &str) -> Result<HttpResponse, ConnectorError> {
+    let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "injected fault"});
+    let status = status.try_into().map_err(|error| ConnectorError::user(Box::new(error)))?;
+    Ok(HttpResponse::new(status, SdkBody::from(body.to_string())))
+}

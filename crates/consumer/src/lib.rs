@@ -1,0 +1,46 @@
+//! The other half of the bus: applies each message to rows of a consumer exactly once, and in the order of its
+//! aggregate.
+//!
+//! The relay delivers each message at least once, and the bus keeps no order. A [`Consumer`] is a function of a message
+//! and some rows, and a [`ConsumerFunction`] calls it behind an SQS queue or a rule of EventBridge.
+//!
+//! Invariants:
+//! - The rows that a message changes and the position of its aggregate are written in one transaction, so a message is
+//!   applied exactly once.
+//! - A message is applied only after the message before it, or after an operator skipped that one.
+//! - A message whose turn has not come is stored, so no retry limit of a queue loses it.
+//! - A message that cannot be applied stops its aggregate, and nothing else.
+//! - This crate depends on no other crate of the suite.
+//!
+//! In reading order:
+//! - [`message`]: a message as it arrives, with its `number`. [`order`]: which message is next, and which are missing.
+//! - [`consumer`]: what you write. [`rows`]: the rows that it reads and changes. [`testing`]: tests of it.
+//! - [`function`]: one invocation. [`request`]: the requests of an operator.
+//! - `receive`: the messages of one aggregate. `draft`: what they change, until it is written.
+//! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
+//! - [`report`]: gaps and stopped aggregates.
+
+pub mod consumer;
+mod draft;
+mod error;
+pub mod function;
+mod items;
+pub mod message;
+mod number;
+pub mod order;
+mod receive;
+pub mod report;
+pub mod request;
+pub mod rows;
+pub mod table;
+pub mod testing;
+mod write;
+
+pub use consumer::Consumer;
+pub use draft::MAX_ROWS;
+pub use error::{HandleError, TableError};
+pub use function::ConsumerFunction;
+pub use message::{AggregateId, BusMessage};
+pub use number::Number;
+pub use rows::{Changes, RowKey, Rows};
+pub use table::ConsumerTable;

@@ -1,0 +1,185 @@
+//! A message as it arrives from the bus.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::HandleError;
+use crate::number::Number;
+
+/// The characters that separate the parts of a key in the consumer's table.
+const SEPARATORS: [char; 2] = ['#', '/'];
+
+/// A message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BusMessage {
+    /// Its name, the `DetailType` on the bus.
+    pub message_type: String,
+    /// Its origin.
+    pub metadata: MessageMetadata,
+    /// The whole `Detail`, also with metadata that this release does not know.
+    detail: Value,
+}
+
+/// The metadata of a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MessageMetadata {
+    /// Unique; the same in each delivery.
+    pub message_id: String,
+    /// The type of the aggregate.
+    pub aggregate_type: String,
+    /// The id of the aggregate.
+    pub aggregate_id: String,
+    /// The number of the event.
+    pub seq_num: u64,
+    /// The number of the message among those of the aggregate, counted from 1 without a gap.
+    pub message_seq: u64,
+    /// The epoch of that number. It rises when the table is restored. Messages of early releases have none; it counts as 1.
+    #[serde(default = "first_epoch")]
+    pub epoch: u32,
+    /// On the first message of an aggregate in a later epoch: the epoch of the message before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_epoch: Option<u32>,
+    /// The id of the event.
+    pub event_id: String,
+    /// The version of the event's stored form, which is the version of the message's data.
+    pub event_version: u32,
+    /// When the event was decided, RFC 3339.
+    pub occurred_at: String,
+    /// The id that all commands and messages of one business transaction share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// The message or request that caused the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causation_id: Option<String>,
+    /// The sender of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// The `traceparent` of W3C trace context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// The trace header of X-Ray.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_header: Option<String>,
+}
+
+fn first_epoch() -> u32 {
+    1
+}
+
+/// An event that is no message of Daybook.
+#[derive(Debug, thiserror::Error)]
+#[error("the event is no message of Daybook: {0}")]
+pub struct UnreadableMessage(String);
+
+impl BusMessage {
+    /// The message with this name and `Detail`.
+    ///
+    /// # Errors
+    ///
+    /// When the metadata is missing or invalid.
+    pub fn new(message_type: impl Into<String>, detail: Value) -> Result<Self, UnreadableMessage> {
+        let metadata = MessageMetadata::deserialize(&detail["metadata"]);
+        let metadata = metadata.map_err(|error| UnreadableMessage(format!("detail.metadata: {error}")))?;
+        let (aggregate_type, id) = (&metadata.aggregate_type, &metadata.aggregate_id);
+        if aggregate_type.is_empty() || id.is_empty() || format!("{aggregate_type}{id}").contains(SEPARATORS) {
+            return Err(UnreadableMessage(format!("its aggregate cannot be {aggregate_type}/{id}")));
+        }
+        if metadata.message_seq == 0 || metadata.epoch == 0 {
+            return Err(UnreadableMessage("messageSeq and epoch count from 1".to_owned()));
+        }
+        Ok(Self { message_type: message_type.into(), metadata, detail })
+    }
+
+    /// The message of an event as EventBridge delivers it.
+    ///
+    /// # Errors
+    ///
+    /// When the event is no message of Daybook.
+    pub fn of_event(mut event: Value) -> Result<Self, UnreadableMessage> {
+        let detail = event["detail"].take();
+        let name =
+            event["detail-type"].as_str().ok_or_else(|| UnreadableMessage("it has no detail-type".to_owned()))?;
+        Self::new(name, detail)
+    }
+
+    /// The aggregate.
+    pub fn aggregate(&self) -> AggregateId {
+        AggregateId { aggregate_type: self.metadata.aggregate_type.clone(), id: self.metadata.aggregate_id.clone() }
+    }
+
+    /// The message's place in the order of its aggregate.
+    pub fn number(&self) -> Number {
+        Number { epoch: self.metadata.epoch, message_seq: self.metadata.message_seq }
+    }
+
+    /// The message's name and the version of its data, to select how it is read.
+    pub fn form(&self) -> (&str, u32) {
+        (&self.message_type, self.metadata.event_version)
+    }
+
+    /// The data.
+    ///
+    /// # Errors
+    ///
+    /// When it does not fit.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T, HandleError> {
+        T::deserialize(&self.detail["data"]).map_err(|error| HandleError::new(format!("the data: {error}")))
+    }
+
+    /// The error of a form that the consumer does not know. Return it for a name that the consumer needs, and an unknown
+    /// version: the aggregate stops, and continues once the consumer can read that version.
+    pub fn unknown(&self) -> HandleError {
+        let (name, version) = self.form();
+        HandleError::new(format!("{name} version {version} is unknown"))
+    }
+
+    /// The whole `Detail`.
+    pub(crate) fn detail(&self) -> &Value {
+        &self.detail
+    }
+}
+
+/// The name of an aggregate: `order/7`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AggregateId {
+    /// Its type.
+    pub aggregate_type: String,
+    /// Its id.
+    pub id: String,
+}
+
+impl fmt::Display for AggregateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.aggregate_type, self.id)
+    }
+}
+
+impl FromStr for AggregateId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/').filter(|(name, id)| !name.is_empty() && !id.is_empty());
+        let parts = parts.map(|(name, id)| Self { aggregate_type: name.to_owned(), id: id.to_owned() });
+        parts.ok_or_else(|| format!("{text:?} is no aggregate, expected TYPE/ID, as in order/7"))
+    }
+}
+
+impl TryFrom<String> for AggregateId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<AggregateId> for String {
+    fn from(aggregate: AggregateId) -> Self {
+        aggregate.to_string()
+    }
+}

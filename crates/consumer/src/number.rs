@@ -1,0 +1,13 @@
+//! The place of a message in the order of its aggregate.
+
+use serde::Serialize;
+
+/// The place of a message in the order of its aggregate: by epoch, then by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Number {
+    /// The epoch; 0 before the first message.
+    pub epoch: u32,
+    /// The number in the epoch.
+    pub message_seq: u64,
+}

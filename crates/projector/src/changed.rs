@@ -1,0 +1,38 @@
+//! The aggregates whose keys the messages of a batch contain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use daybook_table::{AggregateKey, ChangedAggregates};
+
+/// An aggregate that has new events.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// The number of its last event, as far as the messages contain it.
+    pub(crate) last: u64,
+    /// The ids of the messages.
+    pub(crate) messages: Vec<String>,
+}
+
+/// Reads messages, each with its id and its body. Adds the ids of those that cannot be read to `failed`.
+pub(crate) fn read_changed(
+    messages: impl IntoIterator<Item = (String, String)>,
+    failed: &mut BTreeSet<String>,
+) -> BTreeMap<AggregateKey, Changed> {
+    let mut changed: BTreeMap<AggregateKey, Changed> = BTreeMap::new();
+    for (message_id, body) in messages {
+        match serde_json::from_str::<ChangedAggregates>(&body) {
+            Ok(of_message) => {
+                for (key, last) in of_message.with_last_events() {
+                    let changed = changed.entry(key).or_default();
+                    changed.last = changed.last.max(last);
+                    changed.messages.push(message_id.clone());
+                }
+            }
+            Err(error) => {
+                tracing::error!(message_id, %error, "the message cannot be read");
+                failed.insert(message_id);
+            }
+        }
+    }
+    changed
+}
