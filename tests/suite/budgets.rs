@@ -104,16 +104,18 @@ async fn concurrent_commands_to_one_aggregate_share_an_append() {
         let payment = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}});
         warm.post("/account/1/commands", payment).await.expect(200)
     };
-    let responses = futures_util::future::join_all((1..=11).map(pay)).await;
-    for (number, response) in (1..).zip(responses) {
-        assert_eq!(response.body["version"], number + 1);
-        assert_eq!(response.body["state"]["balance"], number * (number + 1) / 2);
-        assert_eq!(response.body["events"][0]["data"]["amount"], number);
-        assert_eq!(response.header("etag"), format!("\"{}-1\"", number + 1));
+    let mut responses = futures_util::future::join_all((1..=64).map(pay)).await;
+    responses.sort_by_key(|response| response.body["version"].as_u64());
+    let mut balance = 0;
+    for (version, response) in (2..).zip(responses) {
+        balance += response.body["events"][0]["data"]["amount"].as_i64().unwrap();
+        assert_eq!((&response.body["version"], &response.body["state"]["balance"]), (&json!(version), &json!(balance)));
+        assert_eq!(response.header("etag"), format!("\"{version}-1\""));
     }
-    // The first is appended alone. The others have waited for it, and share one item of the metadata: 3.2 units for each.
+    // The first ones are appended alone, if the next ones have not arrived yet. The others wait for these and share an
+    // append: 3 units for each, and 2 for the metadata of all.
     let calls = warm.table.proxy.take_calls();
-    let units: Vec<_> =
-        calls.iter().map(|call| (call.operation.as_str(), call.table_units, call.index_units)).collect();
-    assert_eq!(units, [("TransactWriteItems", 4.0, 1.0), ("TransactWriteItems", 22.0, 10.0)]);
+    assert!(calls.iter().all(|call| call.operation == "TransactWriteItems"), "{calls:?}");
+    let units: f64 = calls.iter().map(|call| call.table_units + call.index_units).sum();
+    assert!(units <= 3.4 * 64.0, "{units} units in {} calls", calls.len());
 }

@@ -30,9 +30,6 @@ const AFTER_A_LOSS: f64 = 0.7;
 /// The factor of the rate when no other process has written since the last attempt.
 const WITHOUT_OTHERS: f64 = 2.0;
 
-/// A request that has lost a race has waited already: its pauses are shorter by this factor than those of a new request.
-const OF_A_REPETITION: f64 = 0.5;
-
 /// Maximum number of aggregates. Beyond it, those that are not contended any more are forgotten.
 const MAX_ENTRIES: usize = 1_000;
 
@@ -66,7 +63,7 @@ impl Contention {
     /// The pause before an attempt after a lost race.
     pub(crate) fn pause(&self, key: &AggregateKey) -> Duration {
         match self.rate(key) {
-            Some(rate) => random_pause(OF_A_REPETITION / rate),
+            Some(rate) => random_pause(1.0 / rate),
             None => SHORT_PAUSE.mul_f64(fastrand::f64()),
         }
     }

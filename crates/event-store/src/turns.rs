@@ -14,6 +14,7 @@ mod group;
 mod queue;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +34,12 @@ const DECISION_TIME: Duration = Duration::from_millis(50);
 
 /// A queue for each aggregate with a request that has its turn or waits for it.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<AggregateKey, Queue>>);
+pub(crate) struct Turns {
+    queues: Mutex<HashMap<AggregateKey, Queue>>,
+    /// The number of requests so far. A number is used once, because a request may leave after its queue was removed and
+    /// another one was made.
+    arrivals: AtomicU64,
+}
 
 /// The place of a request in the queue of its aggregate. Dropping it leaves the queue.
 #[derive(Debug)]
@@ -58,7 +64,11 @@ impl Turns {
     /// Enters the queue of an aggregate.
     pub(crate) fn enter<'a>(&'a self, key: &'a AggregateKey) -> Place<'a> {
         let wake = Arc::default();
-        let number = self.with(key, |queue| queue.enter(&wake));
+        let number = self.with(key, |queue| {
+            let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
+            queue.enter(number, &wake);
+            number
+        });
         Place { turns: self, key, number, wake }
     }
 
@@ -84,7 +94,7 @@ impl Turns {
 
     /// A panic while the lock was held cannot have left the map half-changed.
     fn lock(&self) -> MutexGuard<'_, HashMap<AggregateKey, Queue>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -200,6 +210,19 @@ mod tests {
         tokio::join!(request(1), request(2), request(3), release, request(4));
         assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4]);
         assert_eq!(turns.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn request_that_leaves_late_does_not_take_the_place_of_another_one() {
+        let (turns, hot) = (Turns::default(), key("hot"));
+        let first = turns.enter(&hot);
+        assert!(first.turn(later()).await.is_some());
+        // The queue is removed with the end of the first request, whose place is dropped later.
+        turns.with(&hot, |queue| queue.leave(first.number));
+        assert_eq!(turns.len(), 0);
+        let second = turns.enter(&hot);
+        drop(first);
+        assert!(second.turn(soon()).await.is_some());
     }
 
     #[tokio::test]

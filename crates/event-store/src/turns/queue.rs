@@ -19,7 +19,6 @@ const MAX_MEMBERS: usize = 100;
 /// there.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    arrivals: u64,
     /// The requests that wait for their turn.
     waiting: BTreeMap<u64, Arc<Notify>>,
     /// The request that has its turn.
@@ -41,11 +40,9 @@ struct QueuedGroup {
 }
 
 impl Queue {
-    pub(super) fn enter(&mut self, wake: &Arc<Notify>) -> u64 {
-        self.arrivals += 1;
-        self.waiting.insert(self.arrivals, Arc::clone(wake));
+    pub(super) fn enter(&mut self, number: u64, wake: &Arc<Notify>) {
+        self.waiting.insert(number, Arc::clone(wake));
         self.advance();
-        self.arrivals
     }
 
     pub(super) fn leave(&mut self, number: u64) {
