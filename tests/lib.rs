@@ -121,6 +121,16 @@ impl Suite {
     ///
     /// When it does not start.
     pub async fn with_template(template: PathBuf) -> Self {
+        Self::with_rules(template, &[]).await
+    }
+
+    /// Starts a local stack with another template and with values of `--rule`, whose functions may take two seconds.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub async fn with_rules(template: PathBuf, rules: &[String]) -> Self {
+        let rule = |rule: &String| rule.parse().unwrap_or_else(|error| panic!("{rule}: {error}"));
         let args = DevArgs {
             port: 0,
             dynamodb_port: 0,
@@ -128,6 +138,8 @@ impl Suite {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             data: None,
             template,
+            rules: rules.iter().map(rule).collect(),
+            function_timeout: 2,
             otlp: None,
         };
         let stack = Stack::start(args).await.expect("the stack starts");

@@ -403,7 +403,7 @@ impl Ledger {
             })
         };
         let may_be_tried = |item: &&Pending| {
-            !item.settled && self.is_first(item) && !is_blocked(item) && !(is_breaker_open && item.sent > 0)
+            !item.settled && self.is_first(item) && !is_blocked(item) && (item.sent == 0 || !is_breaker_open)
         };
         let Some(item) = self.pending.iter().find(may_be_tried) else {
             return;

@@ -1,7 +1,10 @@
 //! What a request costs: calls and capacity units, counted at the proxy.
 
 use axum::http::Method;
+use daybook_event_store::SnapshotOutcome;
+use daybook_table::AggregateKey;
 use daybook_test_support::log;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tracing::Instrument;
 
@@ -86,6 +89,29 @@ async fn command_on_a_cold_instance_reads_snapshot_and_events_concurrently() {
     let cold = Instance::over(warm.table.engine).await;
     let (calls, ..) = cost(&cold, Method::POST, "/todo/1", Some(update("a"))).await;
     assert_eq!(calls, ["GetItem", "Query", "TransactWriteItems"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_on_a_cold_instance_three_events_after_the_snapshot_takes_a_few_read_units() {
+    let warm = Instance::start().await;
+    cost(&warm, Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    let pay = async |times| {
+        let payment = json!({"command": "RecordTransaction", "data": {"desc": "payment", "amount": 1}});
+        cost(&warm, Method::POST, "/account/1/commands", Some(json!(vec![payment; times]))).await;
+    };
+    for _ in 0..11 {
+        pay(90).await;
+    }
+    pay(9).await;
+    let (registry, key) = (aggregates::registry().unwrap(), AggregateKey::new("account", "1"));
+    let model = registry.get("account").unwrap();
+    let taken = warm.table.direct_store().take_snapshot(model, &key, Timestamp::now()).await.unwrap();
+    assert_eq!(taken, SnapshotOutcome::Taken { version: 1_000 });
+    pay(3).await;
+    let cold = Instance::over(warm.table.engine).await;
+    let (calls, units, _) = cost(&cold, Method::GET, "/account/1", None).await;
+    assert_eq!(calls, ["GetItem", "Query"]);
+    assert!(units <= 5.0, "{units}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

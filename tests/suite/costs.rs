@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::limits::item_size;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use suite_tests::workspace;
 
@@ -31,8 +32,8 @@ struct Stored {
     saved: (usize, usize),
 }
 
-/// Creates a to-do by a request as API Gateway passes it, signed by a role.
-async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
+/// A table with one to-do, created by a request as API Gateway passes it, signed by a role.
+async fn created(message: &str, headers: &[(&str, &str)]) -> Instance {
     let mut request: Value = serde_json::from_str(&read("command-handler/create.json")).unwrap();
     request["rawPath"] = "/todo".into();
     request["requestContext"]["http"]["path"] = "/todo".into();
@@ -43,6 +44,11 @@ async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
     let instance = Instance::start().await;
     let response = call_api(&instance.router, &request.to_string()).await;
     assert_eq!(response["statusCode"], 201, "{response}");
+    instance
+}
+
+async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
+    let instance = created(message, headers).await;
     let append = instance.table.proxy.take_calls().pop().unwrap();
     assert_eq!(append.operation, "TransactWriteItems");
     let key = AggregateKey::new("todo", ID);
@@ -60,14 +66,38 @@ async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
     }
 }
 
+/// The read units of a load that is not cached, of a snapshot and this number of copies of an event after it.
+async fn units_of_load(events: u64, message: &str) -> f64 {
+    let instance = created(message, &[]).await;
+    let key = AggregateKey::new("todo", ID);
+    let registry = aggregates::registry().unwrap();
+    let model = registry.get("todo").unwrap();
+    instance.table.direct_store().take_snapshot(model, &key, Timestamp::now()).await.unwrap();
+    let event = instance.table.row(&key, &keys::event_sk(1)).await.unwrap();
+    for seq_num in 2..=1 + events {
+        let mut copy = event.clone();
+        copy.insert("sk".to_owned(), AttributeValue::S(keys::event_sk(seq_num)));
+        copy.insert("seqNum".to_owned(), AttributeValue::N(seq_num.to_string()));
+        instance.table.put(copy).await;
+    }
+    instance.table.proxy.take_calls();
+    assert_eq!(instance.table.store().load(model, &key).await.unwrap().version(), 1 + events);
+    instance.table.proxy.take_calls().iter().map(|call| call.table_units).sum()
+}
+
 /// The bytes that names of two letters would save, also in maps.
 fn saved<'a>(row: impl IntoIterator<Item = (&'a String, &'a AttributeValue)>) -> usize {
     row.into_iter().map(|(name, value)| name.len().saturating_sub(2) + value.as_m().map_or(0, saved)).sum()
 }
 
-async fn create_with_data(bytes: usize) -> Stored {
+/// The message of a to-do whose event has this number of bytes of data.
+async fn message_for_data(bytes: usize) -> String {
     let shortest = create("", &[]).await.data;
-    create(&"x".repeat(bytes - shortest), &[]).await
+    "x".repeat(bytes - shortest)
+}
+
+async fn create_with_data(bytes: usize) -> Stored {
+    create(&message_for_data(bytes).await, &[]).await
 }
 
 /// The units of an append, by the rule of DynamoDB: one for each started KB, two in a transaction, and one in the index.
@@ -112,30 +142,32 @@ async fn costs_page_has_the_figures_of_real_rows() {
     let average = (one.saved.0 * 3 + one.saved.1 * 2) as f64 / 1024.0;
     expected.insert(format!("about {average:.1} units a command"));
 
-    // The table of costs. A load reads 50 events on average, a snapshot 100, one unit for each 4 KB.
+    // The table of costs. A load reads 50 events on average, a snapshot 100.
     let writes = units(one.event, one.outbox);
-    let load = 1 + (50 * one.event).div_ceil(4096);
-    let fold = 1 + (100 * one.event).div_ceil(4096);
+    let message = message_for_data(DATA).await;
+    let recent = units_of_load(3, &message).await;
+    let load = units_of_load(50, &message).await;
+    let fold = units_of_load(100, &message).await;
     // A GB for each million of 1,000 bytes.
     let archived = (one.detail as f64 / 100.0).round() / 10.0;
     let prices = [
         1.0,
         0.30,
         writes as f64 * 0.625,
-        0.1 * load as f64 * 0.125,
+        0.1 * load * 0.125,
         0.30,
-        0.005 + 0.04 * 0.625 + 0.01 * fold as f64 * 0.125,
+        0.005 + 0.04 * 0.625 + 0.01 * fold * 0.125,
         1.0,
         archived * 0.123,
         1.25,
     ];
     expected.insert(format!("= {writes} M units | 0.625 / M | {} |", price(prices[2])));
-    expected.insert(format!("(1 snapshot + {} for 50 events)", load - 1));
-    expected.insert(format!("{:.1} M units | 0.125 / M | {} |", 0.1 * load as f64, price(prices[3])));
-    expected.insert(format!("{} read units | as above | {} |", thousands(fold * 10 * 1_000), price(prices[5])));
+    expected.insert(format!("(1 snapshot + {} for 50 events)", load - 1.0));
+    expected.insert(format!("{:.1} M units | 0.125 / M | {} |", 0.1 * load, price(prices[3])));
+    expected.insert(format!("{},000 read units | as above | {} |", fold * 10.0, price(prices[5])));
     expected.insert(format!("| {archived:.1} GB | 0.10 / GB in, 0.023 / GB a month | {} |", price(prices[7])));
     expected.insert(format!("| **{}** |", price(prices.iter().sum())));
-    expected.insert(format!("cost as much as a load that is not cached: {load} units"));
+    expected.insert(format!("costs {load} units with 50 events since the snapshot, and {recent} with three"));
 
     // A stored response is one more item, of the event, the message and the state.
     let with_key = create(&"x".repeat(DATA - 63), &[("idempotency-key", "5f3c")]).await;

@@ -5,6 +5,7 @@ mod alarms;
 mod dashboard;
 mod deployment;
 mod expression;
+mod fan_out;
 mod hook;
 mod monitoring;
 mod operations;

@@ -2,7 +2,7 @@
 //!
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
-//! - [`openapi`]: prints the OpenAPI document of the API. `completions`: prints the completions for a shell.
+//! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
@@ -21,6 +21,7 @@ pub mod openapi;
 mod projection;
 mod relay;
 mod republish;
+pub mod schemas;
 mod snapshot;
 mod verify;
 
@@ -42,6 +43,7 @@ use self::load::LoadArgs;
 pub use self::projection::ProjectionCommand;
 use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
+use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
 use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
@@ -64,6 +66,7 @@ enum Command {
     Dev(DevArgs),
     /// Print the OpenAPI 3.1 document of the API; `docs/openapi.json` is a copy.
     Openapi,
+    Schemas(SchemasArgs),
     Completions(CompletionsArgs),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
@@ -134,6 +137,7 @@ impl DaybookArgs {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
             Command::Dev(args) => Ok(dev::run(args).await?),
             Command::Openapi => Ok(openapi::print()?),
+            Command::Schemas(args) => Ok(schemas::run(&args)?),
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),
             Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process()?).await?),
         }

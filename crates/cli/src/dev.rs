@@ -12,6 +12,8 @@
 //! - `environment`: the functions' settings.
 //! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
 //!   `mapping_states`: what the mappings do. `queue_worker`: the event source mapping in front of the projector.
+//! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues and workers. `rule_function`: the
+//!   function of a rule.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
 //! - `usage`: the calls of the stack, and the units of the table that they use.
@@ -31,6 +33,9 @@ mod functions;
 mod mapping_states;
 mod mapping_worker;
 mod queue_worker;
+mod rule_function;
+mod rule_option;
+mod rules;
 mod servers;
 mod services;
 mod stack;
@@ -40,5 +45,6 @@ mod usage;
 
 pub use args::DevArgs;
 pub use error::DevError;
+pub use rule_option::RuleOption;
 pub use stack::Stack;
 pub use usage::Usage;

@@ -4,12 +4,16 @@
 //! - [`commands`]: the command line; one file for each command.
 //! - [`operator`]: the shared parts of operator commands: target stack, selection, rate limit and interruption.
 //! - [`dev`]: the local stack.
+//! - [`message_schemas`]: the description of the messages for their consumers.
 //! - `aws`: AWS configuration. `metered_client`: counts calls and units. `http`: requests to an API, signed if needed. `termination`: Ctrl-C and SIGTERM.
+//! - [`logs`]: the logs of the process, and the traces of the local stack.
 
 mod aws;
 pub mod commands;
 pub mod dev;
 mod http;
+pub mod logs;
+pub mod message_schemas;
 mod metered_client;
 pub mod operator;
 mod termination;

@@ -11,6 +11,8 @@
 //! - `schemas`, `json_schema`: the schemas.
 //! - `examples`, `sample`: the examples.
 //! - `component`: the names of shared parts.
+//!
+//! The description of the messages is made from the same samples and schemas.
 
 mod component;
 mod document;
@@ -27,3 +29,6 @@ mod subject;
 mod view;
 
 pub use self::document::document;
+pub use self::json_schema::{Variant, variants};
+pub use self::sample::{ID, NOW, sample, ulid};
+pub use self::schemas::Schemas;

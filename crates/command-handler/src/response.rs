@@ -3,7 +3,7 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use daybook_decider::record::timestamp;
+use daybook_decider::record::{ULID, timestamp};
 use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
 use daybook_event_store::{CommandResponse, Transacted};
 use daybook_table::AggregateKey;
@@ -74,9 +74,6 @@ pub(crate) struct WriteResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages: Option<Vec<MessageJson<'a>>>,
 }
-
-/// The pattern of a ULID.
-pub(crate) const ULID: &str = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$";
 
 /// A stored event.
 #[derive(Serialize, JsonSchema)]

@@ -1,7 +1,8 @@
 //! The result of an accepted command: events with their envelope, and messages ready to send.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
@@ -67,6 +68,9 @@ pub const MAX_RECORDS: usize = 99;
 /// Maximum bytes of the events and messages of one decision: the maximum of a transaction of the table.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
+/// The pattern of a ULID.
+pub const ULID: &str = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$";
+
 /// A message of the outbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxMessage {
@@ -105,39 +109,75 @@ pub(crate) struct MessageNumber {
 
 /// The `Detail` of a message: everything that a consumer needs to deduplicate, order, correlate, trace and read it. It
 /// leaves out the source address of the command, because the bus has more readers than the stream.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Detail<'a> {
     metadata: DetailMetadata<'a>,
     data: &'a Json,
 }
 
-#[derive(Serialize)]
+/// The origin and the numbers of the message.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 struct DetailMetadata<'a> {
+    /// A ULID; the same at every delivery, so consumers deduplicate on it.
+    #[schemars(regex(pattern = ULID))]
     message_id: String,
+    /// The aggregate type.
     aggregate_type: &'a str,
+    /// The id of the aggregate.
     aggregate_id: &'a str,
+    /// The number of the event that the message is about, and the version of the aggregate right after it.
+    #[schemars(range(min = 1, max = 999_999_999_999u64))]
     seq_num: u64,
+    /// The number of the message within its aggregate, from 1 without a gap.
+    #[schemars(range(min = 1))]
     message_seq: u64,
+    /// Rises when the table is restored. Consumers order by `epoch`, then by `messageSeq`. Messages of early releases lack
+    /// it, which means 1.
+    #[schemars(range(min = 1))]
     epoch: u32,
+    /// The epoch of the message before it, in the first message of the aggregate in an epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1))]
     previous_epoch: Option<u32>,
+    /// The id of the event, a ULID.
+    #[schemars(regex(pattern = ULID))]
     event_id: String,
+    /// The version in which the event is stored.
+    #[schemars(range(min = 1))]
     event_version: u32,
+    /// The time of the decision: RFC 3339 in UTC, with milliseconds.
+    #[schemars(extend("format" = "date-time"))]
     occurred_at: String,
+    /// The id that all commands and messages of one business transaction share.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     correlation_id: Option<&'a str>,
+    /// The message or request that caused the command.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     causation_id: Option<&'a str>,
+    /// The sender of the command, as the authorizer identified it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     actor: Option<&'a str>,
+    /// The `traceparent` of W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     traceparent: Option<&'a str>,
+    /// The trace header of the platform that carried the request.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     trace_header: Option<&'a str>,
 }
 
 impl OutboxMessage {
+    /// The JSON Schema of [`detail`](Self::detail), with any data.
+    pub fn detail_schema() -> Schema {
+        SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Detail<'_>>()
+    }
+
     /// The message with this number among those of an aggregate.
     pub(crate) fn new(
         (aggregate_type, aggregate_id): (&str, &str),

@@ -26,6 +26,7 @@ impl EventStream<'_> {
         let mut folded = onto;
         let mut retries = None;
         while folded.version() < last {
+            let before = folded.version();
             let mut pages = self.events_between(folded.version() + 1, last).into_paginator().send();
             while let Some(page) = pages.next().await {
                 let page = page.map_err(|error| StoreError::of_call("read an aggregate's events", error))?;
@@ -33,12 +34,16 @@ impl EventStream<'_> {
                 end = end.max(events.stream_end);
                 let version = folded.version();
                 folded = self.fold(folded, events.contiguous_after(version))?;
-                if folded.version() < events.events.last().map_or(0, |event| event.seq_num) {
+                if folded.version() < events.last() {
                     break;
                 }
             }
             if folded.version() >= end.min(last) {
                 break;
+            }
+            if folded.version() > before {
+                // These are other events than those that were missing before: of a later transaction.
+                retries = None;
             }
             let retries = retries.get_or_insert_with(|| Backoff::until(Instant::now() + COMMIT_TIME));
             if !retries.wait().await {
@@ -77,6 +82,11 @@ impl QueriedEvents {
             events.push(item.into_event()?);
         }
         Ok(Self { events, stream_end })
+    }
+
+    /// The number of the last of these events; 0 when there is none.
+    pub(crate) fn last(&self) -> u64 {
+        self.events.last().map_or(0, |event| event.seq_num)
     }
 
     /// The events that follow `version` and each other without a gap.

@@ -1,5 +1,5 @@
-//! Local DynamoDB, EventBridge, SQS and S3 for development and tests: real HTTP, the services' limits and error codes, and
-//! injected faults.
+//! Local DynamoDB, EventBridge, SQS, S3 and Lambda for development and tests: real HTTP, the services' limits and error codes,
+//! and injected faults.
 //!
 //! Invariant: every server stops when its handle is dropped and leaves nothing behind. No deployed crate uses this one.
 //!
@@ -7,12 +7,14 @@
 //! - [`state`]: the local stack's own state, in the file of the engine.
 //! - [`messaging`]: EventBridge and SQS, in memory or in that file.
 //! - [`bucket`]: a bucket of S3.
+//! - [`lambda`]: functions that speak the Lambda Runtime API.
 //! - [`json_protocol`]: the parts of the AWS JSON protocol that all services share.
 //! - [`server`]: a server on a port of its own.
 
 pub mod bucket;
 pub mod dynamodb;
 pub mod json_protocol;
+pub mod lambda;
 pub mod messaging;
 pub mod server;
 pub mod state;

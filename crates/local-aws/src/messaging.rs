@@ -12,11 +12,14 @@
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
 //! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which events
-//!   reach which queues.
+//!   reach which queues. `patterns` and `comparisons`: the patterns of rules. `deliveries`: events on their way to queues.
 
 mod bus;
+mod comparisons;
+mod deliveries;
 mod describe_event_bus;
 pub mod faults;
+mod patterns;
 mod protocol;
 mod put_events;
 mod router;
@@ -25,7 +28,9 @@ mod rules;
 mod sqs;
 
 pub use bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};
-pub use faults::{CallFault, EntryFault, Faults, Rule};
-pub use sqs::QueueMessage;
+pub use deliveries::QueueTarget;
+pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
+pub use patterns::{EventPattern, PatternError};
+pub use sqs::{QueueMessage, ReceivedMessage};
 
 pub use crate::server::Server;

@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use daybook_local_aws::messaging::{Bus, Server};
+use std::time::Duration;
+
+use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_local_aws::messaging::{Bus, EventPattern, QueueTarget, Server};
+use daybook_local_aws::state::StateFile;
 use serde_json::{Value, json};
 
 async fn call(server: &Server, target: &str, request: Value) -> (u16, Value) {
@@ -75,6 +79,60 @@ async fn rule_of_an_unknown_bus_or_with_a_wrong_pattern_is_rejected() {
     };
     assert_eq!(put("nowhere", r#"{"source":["a"]}"#).await, "ResourceNotFoundException");
     assert_eq!(put("default", r#"{"source":"a"}"#).await, "InvalidEventPatternException");
+    assert_eq!(put("default", r#"{"source":[{"glob":"a"}]}"#).await, "InvalidEventPatternException");
     let targets = json!({"Rule": "none", "Targets": []});
     assert_eq!(call(&server, "AWSEvents.PutTargets", targets).await.1["__type"], "ResourceNotFoundException");
+}
+
+/// Sends an event of this number to the bus `main`.
+async fn put_event(server: &Server, number: u32) {
+    let detail = json!({"n": number}).to_string();
+    let entry = json!({"EventBusName": "main", "Source": "daybook", "DetailType": "T", "Detail": detail});
+    assert_eq!(call(server, "AWSEvents.PutEvents", json!({"Entries": [entry]})).await.0, 200);
+}
+
+#[tokio::test]
+async fn messages_of_rules_survive_a_restart_until_they_are_deleted_or_dead() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("daybook.db");
+    let short = Duration::from_millis(1);
+    let number = |body: &str| serde_json::from_str::<Value>(body).unwrap()["detail"]["n"].clone();
+    for start in 0..3 {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let database = LocalDynamoDb::start(Some(&data), listener).unwrap();
+        let file = StateFile::open(&data).unwrap();
+        let bus = Bus::with_file(file.clone()).unwrap();
+        bus.create_event_bus("main");
+        let pattern = EventPattern::new(&json!({"source": ["daybook"]})).unwrap();
+        bus.create_rule("main", "r", pattern, &QueueTarget { queue: "seen", max_receives: 2 });
+        let server = Server::start(bus.router()).await.unwrap();
+        let receive = async || bus.receive("seen", 10, short).await.unwrap();
+        match start {
+            0 => {
+                put_event(&server, 1).await;
+                put_event(&server, 2).await;
+                let received = receive().await;
+                bus.delete("seen", &received[0]);
+            }
+            1 => {
+                for _ in 0..2 {
+                    let received = receive().await;
+                    assert_eq!(received.iter().map(|message| number(&message.body)).collect::<Vec<_>>(), [2]);
+                    tokio::time::sleep(short * 5).await;
+                }
+                // The third receive moves the message.
+                put_event(&server, 3).await;
+                assert_eq!(number(&receive().await[0].body), 3);
+                assert_eq!((bus.message_counts("seen-dlq"), bus.dead_letters().len()), ((1, 0), 0));
+            }
+            _ => {
+                let dead = bus.receive("seen-dlq", 10, short).await.unwrap();
+                assert_eq!(dead.iter().map(|message| number(&message.body)).collect::<Vec<_>>(), [2]);
+                assert_eq!(number(&receive().await[0].body), 3);
+            }
+        }
+        server.stop(Duration::from_secs(1)).await;
+        file.close();
+        database.stop(Duration::from_secs(1)).await;
+    }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::rule_option::RuleOption;
+
 /// Where the stack listens, what it stores, and which template it reads.
 #[derive(Clone, Debug, Args)]
 pub struct DevArgs {
@@ -26,6 +28,14 @@ pub struct DevArgs {
     /// The SAM template that the functions and their mappings are read from.
     #[arg(long, value_name = "FILE", default_value = "template.yaml")]
     pub template: PathBuf,
+    /// Send events of the bus to a queue or a function; can be repeated. PATTERN is an event pattern (JSON), aggregate
+    /// types (TYPE/*) or message types that commas separate, or * for all. TARGET is queue:NAME, function:PATH (a program that speaks the Lambda Runtime API),
+    /// function:URL, or queue:NAME -> function:PATH (a function that gets batches of a queue).
+    #[arg(long = "rule", value_name = "PATTERN -> TARGET")]
+    pub rules: Vec<RuleOption>,
+    /// Seconds that an invocation of a function of --rule may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=900))]
+    pub function_timeout: u16,
     /// OpenTelemetry collector that gets the traces of requests and messages, such as http://localhost:4318.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp: Option<String>,

@@ -1,5 +1,5 @@
 //! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, the discarded
-//! records, the event source mappings, the usage, and injected faults.
+//! records, the event source mappings, the rules, the usage, and injected faults.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -13,6 +13,7 @@ use super::discarded::DiscardedRecords;
 use super::faults::{ReadModelFaultScript, StackFaults};
 use super::mapping_states::MappingStates;
 use super::mapping_worker::now;
+use super::rules::RuleStates;
 use super::usage::{Usage, UsageMeter};
 
 /// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
@@ -20,6 +21,7 @@ pub(super) fn router(
     bus: Bus,
     discarded: DiscardedRecords,
     states: MappingStates,
+    rules: RuleStates,
     meter: UsageMeter,
     faults: ReadModelFaultScript,
 ) -> Router {
@@ -33,6 +35,7 @@ pub(super) fn router(
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
         .route("/_dev/mappings", get(async move || Json(states.all(now()))))
+        .route("/_dev/rules", get(async move || Json(rules.all())))
         .route("/_dev/usage", get(async move |State(bus): State<Bus>| Json(usage(&bus, &meter))))
         .route("/_dev/faults", put(set_faults))
         .with_state(bus)

@@ -31,6 +31,18 @@ pub enum DevError {
         /// Its binary.
         binary: &'static str,
     },
+    /// Rules need the stack's own bus and queues.
+    #[error("--rule needs the stack's own EventBridge and SQS; unset {variable}")]
+    RuleWithoutBus {
+        /// The variable that names an external service.
+        variable: &'static str,
+    },
+    /// Two functions would share the messages of a queue.
+    #[error("the queue {queue} has two targets; give each --rule with another function a queue of another name")]
+    TwoFunctions {
+        /// Its name.
+        queue: String,
+    },
     /// A function's setting is missing or wrong.
     #[error(transparent)]
     Setting(#[from] SettingError),

@@ -37,7 +37,7 @@ use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
-use super::{endpoints, environment};
+use super::{endpoints, environment, rules};
 
 /// The parameter of the template that turns on read models, which the stack always has.
 const READ_MODELS: (&str, &str) = ("ReadModels", "true");
@@ -83,8 +83,13 @@ impl Stack {
             meter: meter.clone(),
             faults: ReadModelFaultScript::default(),
         };
-        let workers =
+        let mut workers =
             start_stream_functions(&template, &services, &dynamodb, &table_name, &reports, &stop_signal).await?;
+
+        let (_, relay_environment) = environment::function(&template, "stream-relay", &services.sqs)?;
+        let event_bus = RelaySettings::read(&relay_environment)?.event_bus_name;
+        let timeout = Duration::from_secs(args.function_timeout.into());
+        let rules = rules::start(&args.rules, timeout, &services, &event_bus, &mut workers, &stop_signal)?;
 
         let mut api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
         if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
@@ -95,7 +100,8 @@ impl Stack {
         let api = daybook_command_handler::router(api)
             .layer(middleware::from_fn(identify))
             .layer(middleware::from_fn_with_state(meter.clone(), count_request));
-        let router = api.merge(endpoints::router(services.bus.clone(), discarded, states, meter, reports.faults));
+        let router = endpoints::router(services.bus.clone(), discarded, states, rules, meter, reports.faults);
+        let router = api.merge(router);
         let router = router.layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;

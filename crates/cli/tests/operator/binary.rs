@@ -160,7 +160,7 @@ async fn usage_error_names_the_option_or_the_variable_that_was_set() {
 async fn command_with_a_closed_pipe_as_output_ends_silently() {
     let setup = Setup::new().await;
     let dev = DEV.as_slice();
-    for words in [["verify"].as_slice(), &["openapi"], &["completions", "bash"], dev] {
+    for words in [["verify"].as_slice(), &["openapi"], &["schemas"], &["completions", "bash"], dev] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
@@ -333,6 +333,7 @@ fn completions_of_each_shell_contain_all_commands() {
         for command in [
             "dev",
             "openapi",
+            "schemas",
             "completions",
             "verify",
             "dlq",

@@ -10,8 +10,8 @@ use daybook_cli::commands::DaybookArgs;
 /// The words of each operator command, such as `["dlq", "list"]`.
 pub(crate) fn operator_commands() -> Vec<Vec<String>> {
     let daybook = DaybookArgs::command();
-    let commands =
-        daybook.get_subcommands().filter(|command| !["dev", "openapi", "completions"].contains(&command.get_name()));
+    let others = ["dev", "openapi", "schemas", "completions"];
+    let commands = daybook.get_subcommands().filter(|command| !others.contains(&command.get_name()));
     commands
         .flat_map(|command| {
             let name = command.get_name().to_owned();

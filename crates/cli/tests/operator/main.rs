@@ -18,6 +18,7 @@ mod reads;
 mod rebuild;
 mod relay_status;
 mod republish;
+mod schemas;
 mod shards;
 mod snapshot;
 mod support;

@@ -214,6 +214,22 @@ async fn wait_for<T>(setup: &Setup, what: &str, run: impl Future<Output = T>) ->
     }
 }
 
+/// Checks that a version of the view has the row of each account, and their total.
+async fn assert_view_equals(setup: &Setup, version: u32, expected: &BTreeMap<String, (i64, i64)>) {
+    let total = expected.values().fold((0, 0), |sum, (events, balance)| (sum.0 + events, sum.1 + balance));
+    let rows =
+        expected.iter().map(|(id, shown)| (format!("account:{id}"), *shown)).chain([("total".to_owned(), total)]);
+    let rows: BTreeMap<_, _> = rows.map(|(key, (events, balance))| (key, Total { version, events, balance })).collect();
+    let shown = setup.view(version).await;
+    let wrong = rows.iter().find(|(key, row)| shown.get(*key) != Some(*row));
+    assert_eq!(
+        (wrong, shown.len()),
+        (None, rows.len()),
+        "version {version}: {:?}",
+        wrong.and_then(|(key, _)| shown.get(key))
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() {
     let count = aggregates();
@@ -294,18 +310,6 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
         (0..count).map(id).chain(["template".to_owned()]).map(|id| (id, (1, 0))).collect();
     expected.extend(written);
     for version in [1, 2] {
-        let total = expected.values().fold((0, 0), |sum, (events, balance)| (sum.0 + events, sum.1 + balance));
-        let rows =
-            expected.iter().map(|(id, shown)| (format!("account:{id}"), *shown)).chain([("total".to_owned(), total)]);
-        let rows: BTreeMap<_, _> =
-            rows.map(|(key, (events, balance))| (key, Total { version, events, balance })).collect();
-        let shown = setup.view(version).await;
-        let wrong = rows.iter().find(|(key, row)| shown.get(*key) != Some(*row));
-        assert_eq!(
-            (wrong, shown.len()),
-            (None, rows.len()),
-            "version {version}: {:?}",
-            wrong.and_then(|(key, _)| shown.get(key))
-        );
+        assert_view_equals(&setup, version, &expected).await;
     }
 }

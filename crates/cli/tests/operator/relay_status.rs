@@ -170,6 +170,8 @@ async fn status_of_a_local_stack_shows_its_shards() {
         host: "127.0.0.1".parse().unwrap(),
         data: None,
         template: concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml").into(),
+        rules: vec![],
+        function_timeout: 30,
         otlp: None,
     };
     let stack = Stack::start(args).await.unwrap();

@@ -5,7 +5,7 @@ use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::Access;
-use daybook_decider::record::timestamp;
+use daybook_decider::record::{ULID, timestamp};
 use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
 use crate::problem::{self, Problem};
 use crate::request::{QueryParameters, RequestReader};
-use crate::response::{EventJson, ULID};
+use crate::response::EventJson;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
     method: Method::GET,

@@ -5,13 +5,17 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 /// A variant of an enum that is written as name and data.
-pub(super) struct Variant {
-    pub(super) name: String,
-    pub(super) description: String,
-    pub(super) data: Value,
+pub struct Variant {
+    /// Its name.
+    pub name: String,
+    /// Its description; may be empty.
+    pub description: String,
+    /// The schema of its data.
+    pub data: Value,
 }
 
-pub(super) fn variants(schema: &Value, tag: &str) -> Vec<Variant> {
+/// The variants of an enum that is tagged with this member.
+pub fn variants(schema: &Value, tag: &str) -> Vec<Variant> {
     let read = |variant: &Value| {
         let members = &variant["properties"];
         let data = members.get("data").cloned().unwrap_or_else(|| json!({"type": "object"}));

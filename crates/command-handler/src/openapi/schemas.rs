@@ -15,13 +15,13 @@ use crate::endpoints::get::StateResponse;
 use crate::endpoints::list::AggregatePage;
 use crate::response::{EventJson, MessageJson, WriteResponse};
 
-/// The schemas that others refer to.
+/// The schemas that others refer to as `#/components/schemas/NAME`.
 #[derive(Default)]
-pub(super) struct Schemas(Map<String, Value>);
+pub struct Schemas(Map<String, Value>);
 
 impl Schemas {
     /// All of them, by name.
-    pub(super) fn into_all(self) -> Value {
+    pub fn into_all(self) -> Value {
         self.0.into()
     }
 
@@ -31,7 +31,7 @@ impl Schemas {
     }
 
     /// Adds a schema under this name, or under another if a different schema already has the name.
-    pub(super) fn add(&mut self, name: &str, schema: Value) -> Value {
+    pub fn add(&mut self, name: &str, schema: Value) -> Value {
         let mut name = name.to_owned();
         while self.0.get(&name).is_some_and(|taken| *taken != schema) {
             name.push('_');
@@ -61,7 +61,7 @@ impl Schemas {
 
     /// Adds the definitions of a schema that schemars made as separate schemas, whose names begin with the prefix, and
     /// returns the schema.
-    pub(super) fn adopt(&mut self, prefix: &str, mut schema: Value) -> Value {
+    pub fn adopt(&mut self, prefix: &str, mut schema: Value) -> Value {
         let definitions = match schema["$defs"].take() {
             Value::Object(definitions) => definitions,
             _ => Map::new(),

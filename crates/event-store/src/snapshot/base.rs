@@ -15,9 +15,6 @@ impl EventStream<'_> {
     /// snapshot that is usable. While two releases run in parallel, each one finds its own.
     pub(crate) async fn base(&self) -> Result<Folded, StoreError> {
         let before_first = self.model.before_first_event();
-        if self.model.full_history() {
-            return Ok(before_first);
-        }
         let Some(row) = self.latest_snapshot().await? else { return Ok(before_first) };
         match self.usable(row) {
             Some(folded) => Ok(folded),

@@ -81,7 +81,9 @@ impl EventStream<'_> {
 
     /// Whether a snapshot is of an event that does not exist, so that no newer snapshot would ever replace it.
     pub(super) async fn is_ahead(&self, version: u64) -> Result<bool, StoreError> {
-        let is_ahead = self.store.events(self.key, version - 1, 1).await?.items.is_empty();
+        let event = self.store.row(self.key, keys::event_sk(version)).send().await;
+        let is_ahead =
+            event.map_err(|error| StoreError::of_call("read the event of a snapshot", error))?.item.is_none();
         if is_ahead {
             tracing::warn!(aggregate = %self.key, version, "a snapshot is of an event that does not exist");
         }

@@ -2,21 +2,24 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use daybook_decider::{Json, Meta, RecordedEvent};
-use daybook_event_store::EventStore;
 use daybook_event_store::limits::item_size;
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::{AggregateKey, EventItem, SnapshotItem, StoredText, keys};
 use daybook_test_support::clock::now;
-use daybook_test_support::row::notation;
+use daybook_test_support::row::{notation, number};
 use daybook_test_support::table::{TABLE, TestTable, settings};
 use dynoxide::{AttributeValue, Database, ImportOptions};
+use jiff::Timestamp;
 use serde_json::json;
 use ulid::Ulid;
 
-use crate::support::{Subject, ledger, state};
+use crate::support::{Subject, balance, ledger, ledger_of, state};
 
 #[tokio::test]
 async fn command_on_a_warm_cache_makes_one_call() {
@@ -38,26 +41,166 @@ async fn command_on_a_warm_cache_makes_one_call() {
 }
 
 #[tokio::test]
-async fn command_on_a_cold_cache_makes_two_reads_and_the_append() {
+async fn command_on_a_cold_cache_makes_two_or_three_reads_and_the_append() {
     let table = TestTable::new().await;
     let every = settings().snapshot_every;
-    let account = ledger(&table.store(), "1", every).await;
-    // Without a snapshot, with one, and with the maximum number of events after it.
-    for (version, with_snapshot) in [(every, false), (every, true), (2 * every, true)] {
+    let account = ledger(&table.store(), "1", 4).await;
+    let in_parallel = ["GetItem", "Query"];
+    let with_the_rest = ["GetItem", "Query", "Query"];
+    // Without a snapshot, with one, and with the usual maximum number of events after it.
+    for (version, with_snapshot, reads) in [
+        (4, false, &in_parallel[..]),
+        (every, false, &with_the_rest),
+        (every, true, &in_parallel),
+        (every + 4, false, &in_parallel),
+        (2 * every, false, &with_the_rest),
+    ] {
         ledger(&table.store(), "1", version).await;
-        if with_snapshot && version == every {
+        if with_snapshot {
             table.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
         }
         let cold = table.store();
         table.proxy.take_calls();
         let before = account.load(&cold).await;
         assert_eq!(before.version(), version);
-        assert_eq!(table.operations(), ["GetItem", "Query"]);
+        assert_eq!(table.operations(), reads, "at version {version}");
     }
     let cold = table.store();
     table.proxy.take_calls();
     account.command(&cold, "RecordTransaction", json!({"desc": "payment", "amount": 1})).await;
-    assert_eq!(table.operations(), ["GetItem", "Query", "TransactWriteItems"]);
+    assert_eq!(table.operations(), ["GetItem", "Query", "Query", "TransactWriteItems"]);
+}
+
+/// The calls since they were last taken, in alphabetical order, and the units that they read.
+fn cost(table: &TestTable) -> (Vec<String>, f64) {
+    let calls = table.proxy.take_calls();
+    let units = calls.iter().map(|call| call.table_units).sum();
+    let mut operations: Vec<_> = calls.into_iter().map(|call| call.operation).collect();
+    operations.sort();
+    (operations, units)
+}
+
+/// The bytes of the events with these numbers, in read units of 4 KB that are not rounded.
+async fn units_of(table: &TestTable, account: &Subject, numbers: RangeInclusive<u64>) -> f64 {
+    let rows = table.rows(&account.key, keys::EVENT_PREFIX).await;
+    let bytes: usize = rows.iter().filter(|row| numbers.contains(&number(row, "seqNum"))).map(item_size).sum();
+    f64::from(u32::try_from(bytes).unwrap()) / 4096.0
+}
+
+#[tokio::test]
+async fn cold_load_reads_little_more_than_the_snapshot_and_the_events_after_it() {
+    for (data, snapshot_at, tails) in [
+        (16, 1_000, &[0, 1, 3, 4, 5, 50, 99, 500][..]),
+        (1_024, 100, &[0, 1, 3, 4, 5, 50, 99]),
+        (10 * 1_024, 10, &[3, 4, 5, 50]),
+    ] {
+        let table = TestTable::new().await;
+        let desc = "A".repeat(data);
+        let account = ledger_of(&table.store(), "1", snapshot_at, &desc).await;
+        table.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
+        for tail in tails {
+            let version = snapshot_at + tail;
+            ledger_of(&table.store(), "1", version, &desc).await;
+            table.proxy.take_calls();
+            let loaded = account.load(&table.store()).await;
+            assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
+            let (calls, units) = cost(&table);
+            // The first two are in parallel, so a load is one round trip deep, or two.
+            let expected = if *tail <= 4 { &["GetItem", "Query"][..] } else { &["GetItem", "Query", "Query"] };
+            assert_eq!(calls, expected, "{tail} events of {data} bytes");
+            let most = 3.0 + 1.25 * units_of(&table, &account, snapshot_at + 1..=version).await;
+            assert!(units <= most, "{tail} events of {data} bytes: {units} read units, of {most}");
+            assert!(*tail != 3 || data > 1_024 || units <= 5.0, "{data} bytes: {units} read units");
+        }
+    }
+}
+
+#[tokio::test]
+async fn load_after_a_lost_race_reads_only_the_newer_events() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger(&store, "1", 110).await;
+    for (version, newer) in [(111, 111..=111), (114, 112..=114), (164, 115..=164)] {
+        ledger(&table.store(), "1", version).await;
+        table.proxy.take_calls();
+        assert_eq!(account.load(&store).await.version(), version);
+        let (calls, units) = cost(&table);
+        assert_eq!((calls, units), (vec!["Query".to_owned()], units_of(&table, &account, newer).await.ceil()));
+    }
+}
+
+#[tokio::test]
+async fn load_without_a_usable_snapshot_reads_every_event_once() {
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 200).await;
+    table.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
+    let good = table.row(&account.key, keys::SNAPSHOT).await.unwrap();
+    let most = 3.0 + 1.25 * units_of(&table, &account, 1..=200).await;
+    let number_of = |value: &str| SdkValue::N(value.to_owned());
+    for (attribute, value) in [
+        ("state", SdkValue::S("no JSON".to_owned())),
+        ("stateVersion", number_of("7")),
+        ("lastSeqNum", number_of("999")),
+    ] {
+        table.put(good.clone()).await;
+        table.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;
+        table.proxy.take_calls();
+        assert_eq!(account.load(&table.store()).await.version(), 200);
+        let (calls, units) = cost(&table);
+        // A query for a kept snapshot, or for events that a snapshot contains and the first query did not find.
+        assert_eq!(calls, ["GetItem", "Query", "Query", "Query"], "{attribute}");
+        assert!(units <= most, "{attribute}: {units} read units, of {most}");
+    }
+}
+
+#[tokio::test]
+async fn load_of_a_past_version_reads_little_more_than_its_snapshot_and_the_events_after_it() {
+    for snapshot_keep in [0, 5] {
+        let table = TestTable::new().await;
+        let store = table.store_with(StoreSettings { snapshot_keep, ..settings() });
+        let mut account = ledger(&store, "1", 1).await;
+        for version in [200, 400] {
+            account = ledger(&store, "1", version).await;
+            store.take_snapshot(account.model(), &account.key, now()).await.unwrap();
+        }
+        ledger(&store, "1", 450).await;
+        for version in [1, 199, 200, 203, 250, 399, 400, 403, 450] {
+            let snapshot = match version {
+                400.. => 400,
+                200.. if snapshot_keep > 0 => 200,
+                _ => 0,
+            };
+            table.proxy.take_calls();
+            assert_eq!(account.load_at(&store, version).await.version(), version);
+            let (calls, units) = cost(&table);
+            assert!(calls.len() <= 3, "version {version}: {calls:?}");
+            let most = 3.0 + 1.25 * units_of(&table, &account, snapshot + 1..=version).await;
+            assert!(units <= most, "version {version}, keeping {snapshot_keep}: {units} read units, of {most}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn page_of_events_reads_one_event_more_than_it_returns() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger_of(&store, "1", 60, &"A".repeat(1_024)).await;
+    // The event after the page shows whether there are more.
+    for (after, limit, last) in [(0, 1, 2), (0, 20, 21), (57, 2, 60), (50, 10, 60), (55, 100, 60), (60, 10, 60)] {
+        table.proxy.take_calls();
+        store.events(&account.key, after, limit).await.unwrap();
+        let (calls, units) = cost(&table);
+        assert_eq!(calls, ["Query"]);
+        let read = units_of(&table, &account, after + 1..=last).await;
+        assert!(units <= read.ceil().max(1.0), "{limit} events after {after}: {units} read units of {read}");
+    }
+    // The index is read eventually consistently, at half the units.
+    let settled = Timestamp::constant(4_102_444_800, 0);
+    store.feed("TransactionAccepted", None, 20, settled).await.unwrap();
+    let calls = table.proxy.take_calls();
+    assert_eq!(calls.len(), 1);
+    let read = units_of(&table, &account, 2..=22).await;
+    assert!(calls[0].table_units + calls[0].index_units <= read.ceil() / 2.0, "{calls:?}");
 }
 
 /// The operation that a request names, read to the end of its body.
@@ -192,6 +335,7 @@ async fn load_of_100_000_events_costs_as_much_as_a_load_of_100() {
         cost.sort();
         costs.push(cost);
     }
-    assert_eq!(costs[0].iter().map(|(operation, _)| operation).collect::<Vec<_>>(), ["GetItem", "Query"]);
+    let calls: Vec<_> = costs[0].iter().map(|(operation, _)| operation).collect();
+    assert_eq!(calls, ["GetItem", "Query", "Query"]);
     assert_eq!(costs[0], costs[1]);
 }

@@ -7,6 +7,7 @@ use daybook_event_store::{EventStore, LoadOptions, Loaded, StoreError, StoreSett
 use daybook_table::keys;
 use daybook_test_support::clock::now;
 use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
+use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::Item;
 use daybook_test_support::table::{TestTable, settings};
 use serde_json::json;
@@ -120,7 +121,14 @@ async fn load_with_a_cache_that_is_far_behind_makes_few_calls() {
         let calls = table.proxy.take_calls();
         let read: u64 = calls.iter().filter_map(|call| call.request["Limit"].as_u64()).sum();
         if snapshots {
-            assert_eq!((calls.len(), read), (3, 300), "two pages on from the cache, the snapshot, the newest events");
+            assert_eq!((calls.len(), read), (4, 204), "200 events on from the cache, the latest four, the snapshot");
+            // Exactly the events between the snapshot and the latest four.
+            let rest = calls.iter().find(|call| call.operation == "Query" && call.request["Limit"].is_null()).unwrap();
+            let values = &rest.request["ExpressionAttributeValues"];
+            assert_eq!(
+                [&values[":first"]["S"], &values[":last"]["S"]],
+                [&keys::event_sk(1_051), &keys::event_sk(1_096)]
+            );
         } else {
             // The events that have been folded already are not read again.
             let rest = calls.iter().find(|call| call.operation == "Query" && call.request["Limit"].is_null()).unwrap();
@@ -255,26 +263,43 @@ async fn event_of_a_newer_release_is_distinguished_from_a_corrupt_one() {
 }
 
 #[tokio::test]
-async fn cold_load_reads_further_back_only_when_the_snapshot_is_overdue() {
+async fn cold_load_reads_further_back_only_when_more_than_four_events_follow_the_snapshot() {
     let table = TestTable::new().await;
     let every_tenth = StoreSettings { snapshot_every: 10, ..settings() };
     let account = ledger(&table.store(), "1", 10).await;
     let cold = || table.store_with(every_tenth.clone());
     cold().take_snapshot(account.model(), &account.key, now()).await.unwrap();
-    let two_side_by_side = vec!["GetItem", "Query"];
-    for (version, calls) in [
-        (10, two_side_by_side.clone()),
-        (11, two_side_by_side.clone()),
-        (19, two_side_by_side.clone()),
-        (20, two_side_by_side),
-        (21, vec!["GetItem", "Query", "Query"]),
-        (137, vec!["GetItem", "Query", "Query"]),
-    ] {
+    for (version, between) in
+        [(10, None), (11, None), (14, None), (15, Some([11, 11])), (19, Some([11, 15])), (137, Some([11, 133]))]
+    {
         ledger(&table.store(), "1", version).await;
         table.proxy.take_calls();
         let loaded = account.load(&cold()).await;
         assert_eq!((loaded.version(), &state(&loaded)["balance"]), (version, &json!(balance(version))));
-        assert_eq!(table.operations(), calls, "at version {version}");
+        let mut calls = table.proxy.take_calls();
+        let rest = calls.split_off(2);
+        assert!(calls.iter().all(|call| call.operation == "GetItem" || call.request["Limit"] == 4), "{calls:?}");
+        let range = |call: &RecordedCall| {
+            let values = &call.request["ExpressionAttributeValues"];
+            [values[":first"]["S"].clone(), values[":last"]["S"].clone()]
+        };
+        let expected: Vec<_> =
+            between.map(|numbers| numbers.map(|number| json!(keys::event_sk(number)))).into_iter().collect();
+        assert_eq!(rest.iter().map(range).collect::<Vec<_>>(), expected, "at version {version}");
+    }
+}
+
+#[tokio::test]
+async fn load_of_a_full_history_reads_the_events_once_and_in_order() {
+    let table = TestTable::new().await;
+    let diary = Subject::of::<Notebook<1, true>>("1");
+    let lines: Vec<_> = (1..=60).map(|number| number.to_string()).collect();
+    diary.command(&table.store(), "Start", json!({ "lines": lines })).await;
+    let store = table.store();
+    for _ in 0..2 {
+        table.proxy.take_calls();
+        assert_eq!(state(&diary.load(&store).await)["lines"], json!(lines));
+        assert_eq!(table.operations(), ["Query"]);
     }
 }
 
@@ -360,6 +385,28 @@ async fn partly_visible_append(table: &TestTable) -> (Subject, Item) {
     (account, last)
 }
 
+/// The latest events are read while an append is partly visible, and the snapshot after the whole append is visible.
+#[tokio::test]
+async fn load_from_a_snapshot_of_a_partly_visible_append_has_the_time_of_its_last_event() {
+    let table = TestTable::new().await;
+    let (account, last) = partly_visible_append(&table).await;
+    let sk = keys::event_sk(3);
+    table.put(last.clone()).await;
+    table.store().take_snapshot(account.model(), &account.key, now()).await.unwrap();
+    table.delete(&account.key, &sk).await;
+    let store = table.store();
+    table.proxy.take_calls();
+    for _ in 0..3 {
+        table.proxy.fail_next("GetItem", InjectedFault::Refuse { status: 500, code: "InternalServerError" });
+    }
+    let mut load = pin!(account.load(&store));
+    table.proxy.hold(&mut load, |calls| calls.iter().any(|call| call.operation == "Query")).await;
+    table.put(last).await;
+    let loaded = load.await;
+    assert_eq!(loaded.version(), 3);
+    assert_eq!(loaded.folded.last_event(), account.rebuild(&table.store()).await.folded.last_event());
+}
+
 /// The event appears only after the third query.
 #[tokio::test]
 async fn append_whose_end_appears_late_is_loaded_completely() {
@@ -372,6 +419,28 @@ async fn append_whose_end_appears_late_is_loaded_completely() {
     table.proxy.hold(&mut load, |calls| queries(calls) == 3).await;
     table.put(last).await;
     assert_eq!(load.await.version(), 3);
+}
+
+/// Each missing event appears after five more queries. Together that takes longer than a single event may take.
+#[tokio::test]
+async fn events_of_several_appends_that_appear_late_are_loaded_completely() {
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 31).await;
+    let mut missing = Vec::new();
+    for number in (2..=30).step_by(2) {
+        let sk = keys::event_sk(number);
+        missing.push(table.row(&account.key, &sk).await.unwrap());
+        table.delete(&account.key, &sk).await;
+    }
+    let store = table.store();
+    let mut load = pin!(store.load_with(account.model(), &account.key, LoadOptions::REBUILD));
+    let queries = |calls: &[RecordedCall]| calls.iter().filter(|call| call.operation == "Query").count();
+    for row in missing {
+        table.proxy.take_calls();
+        table.proxy.hold(&mut load, |calls| queries(calls) == 5).await;
+        table.put(row).await;
+    }
+    assert_eq!(load.await.unwrap().version(), 31);
 }
 
 /// The first page refers to an event that the second page should contain and does not contain yet.

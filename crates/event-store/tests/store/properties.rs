@@ -1,15 +1,20 @@
 //! Properties that hold whatever two writers do, with small caches and with snapshots at any time.
 
+use std::pin::pin;
+
+use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::RecordedEvent;
 use daybook_event_store::cache::Cache;
-use daybook_event_store::{AppendError, EventStore, Loaded, StoreSettings};
+use daybook_event_store::{AppendError, EventStore, LoadOptions, Loaded, StoreSettings};
 use daybook_table::keys;
 use daybook_test_support::clock::now;
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::notebook::Notebook;
-use daybook_test_support::row::number;
+use daybook_test_support::row::{Item, number, text};
 use daybook_test_support::table::{TestTable, settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use serde_json::{Value, json};
 
 use crate::support::{Subject, state};
@@ -120,7 +125,147 @@ proptest! {
 
     #[test]
     fn loads_rebuilds_and_folds_agree_whatever_two_writers_do(steps in vec(step(), 1..14)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(run(steps));
+        block_on(run(steps));
+    }
+
+    #[test]
+    fn load_returns_the_fold_of_the_events_of_one_instant(case in case()) {
+        block_on(load_during_an_append(case));
+    }
+}
+
+fn block_on(run: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run);
+}
+
+/// A load during which the rows of another writer become visible in two steps.
+#[derive(Clone, Debug)]
+struct Case {
+    /// The appends before the load, each with its number of events.
+    appends: Vec<usize>,
+    /// The other writer's append: whether a snapshot follows it, and its number of events.
+    appended: (bool, usize),
+    /// The append after which a snapshot is taken.
+    snapshot: Option<Index>,
+    /// An attribute of the latest snapshot that is changed.
+    tampered: Option<(&'static str, &'static str)>,
+    /// The append after which the loading process has the state in its cache.
+    cached: Option<Index>,
+    what: What,
+    /// The items of the next pages, and the numbers of calls after which each step follows.
+    pages: Vec<u32>,
+    steps: [usize; 2],
+    /// Which of the other writer's rows the first step makes visible.
+    first: Vec<bool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Current,
+    Rebuilt,
+    At(u64),
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let events = || prop_oneof![4 => 1..4_usize, 1 => 4..12_usize];
+    let sometimes = |share| proptest::option::weighted(share, any::<Index>());
+    let tampered = prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(("stateVersion", "7"))),
+        1 => Just(Some(("lastSeqNum", "999"))),
+        1 => Just(Some(("messageSeq", "-1"))),
+    ];
+    let what = prop_oneof![3 => Just(What::Current), 1 => Just(What::Rebuilt), 2 => (0..30_u64).prop_map(What::At)];
+    let load = (what, vec(1..7_u32, 0..4), [0..5_usize, 0..3_usize], vec(any::<bool>(), 12));
+    (vec(events(), 0..8), (any::<bool>(), events()), sometimes(0.7), tampered, sometimes(0.4), load).prop_map(
+        |(appends, appended, snapshot, tampered, cached, (what, pages, steps, first))| Case {
+            appends,
+            appended,
+            snapshot,
+            tampered,
+            cached,
+            what,
+            pages,
+            steps,
+            first,
+        },
+    )
+}
+
+async fn load_during_an_append(case: Case) {
+    let table = TestTable::new().await;
+    let with = StoreSettings { snapshot_every: 3, snapshot_keep: 1, ..settings() };
+    let (writer, reader) = (table.store_with(with.clone()), table.store_with(with));
+    let notebook = Subject::of::<Notebook>("1");
+    let take = async || writer.take_snapshot(notebook.model(), &notebook.key, now()).await.unwrap();
+    let is_at = |chosen: &Option<Index>, at| chosen.is_some_and(|chosen| chosen.index(case.appends.len()) == at);
+    let mut events = Vec::new();
+    for (at, lines) in case.appends.iter().enumerate() {
+        events.extend(append(&writer, &notebook, &vec![1; *lines]).await);
+        if is_at(&case.snapshot, at) {
+            take().await;
+        }
+        if is_at(&case.cached, at) {
+            notebook.load(&reader).await;
+        }
+    }
+    if let (Some((name, value)), Some(_)) = (case.tampered, table.row(&notebook.key, keys::SNAPSHOT).await) {
+        table.tamper(&notebook.key, keys::SNAPSHOT, [(name, AttributeValue::N(value.to_owned()))]).await;
+    }
+    let before = table.rows(&notebook.key, "").await;
+    let version_before = events.len() as u64;
+
+    // The other writer's rows are stored, and hidden again until the steps.
+    events.extend(append(&writer, &notebook, &vec![0; case.appended.1]).await);
+    if case.appended.0 {
+        take().await;
+    }
+    let after = table.rows(&notebook.key, "").await;
+    for row in &after {
+        table.delete(&notebook.key, text(row, "sk")).await;
+    }
+    for row in before {
+        table.put(row).await;
+    }
+
+    table.proxy.take_calls();
+    table.proxy.take_faults();
+    for items in case.pages {
+        table.proxy.fail_next("Query", InjectedFault::ShortPage { items });
+    }
+    let options = match case.what {
+        What::Current => LoadOptions::default(),
+        What::Rebuilt => LoadOptions::REBUILD,
+        What::At(version) => LoadOptions { at: Some(version), ..LoadOptions::default() },
+    };
+    let mut load = pin!(reader.load_with(notebook.model(), &notebook.key, options));
+    let new = |row: &&Item| text(row, "sk") > keys::event_sk(version_before).as_str() && row.contains_key("eventId");
+    let first = after.iter().filter(new).zip(&case.first).filter(|(_, is_first)| **is_first);
+    let first: Vec<_> = first.map(|(row, _)| row.clone()).collect();
+    let mut loaded = None;
+    for (calls, rows) in case.steps.into_iter().zip([first, after.clone()]) {
+        if loaded.is_none() {
+            loaded = table.proxy.advance(&mut load, |made| made.len() >= calls).await;
+        }
+        for row in rows {
+            table.put(row).await;
+        }
+    }
+    let loaded = match loaded {
+        Some(loaded) => loaded,
+        None => load.await,
+    };
+    let loaded = loaded.unwrap();
+
+    let most = if let What::At(version) = case.what { version } else { u64::MAX };
+    let instants = [version_before.min(most), (events.len() as u64).min(most)];
+    assert!(instants.contains(&loaded.version()), "version {} is none of {instants:?}", loaded.version());
+    let expected = notebook.model().fold(notebook.unborn(), &events[..usize::try_from(loaded.version()).unwrap()]);
+    let expected = expected.unwrap();
+    let expected_state = notebook.model().state(&expected).unwrap().read().unwrap();
+    assert_eq!(seen(&loaded), (expected.version(), expected.message_seq(), expected_state));
+    // A decision on the current state must not precede its last event.
+    if !matches!(case.what, What::At(_)) {
+        assert_eq!(loaded.folded.last_event(), expected.last_event());
     }
 }

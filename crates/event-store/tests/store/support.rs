@@ -194,13 +194,18 @@ pub(crate) fn state(loaded: &Loaded) -> Value {
 /// An account in which every event from the second on is a payment of its own number, so that its balance shows
 /// which events were folded.
 pub(crate) async fn ledger(store: &EventStore, id: &str, version: u64) -> Subject {
+    ledger_of(store, id, version, "payment").await
+}
+
+/// A [`ledger`] whose payments have this description.
+pub(crate) async fn ledger_of(store: &EventStore, id: &str, version: u64, desc: &str) -> Subject {
     /// As many events as fit a transaction beside the metadata.
     const MOST: u64 = 99;
     let account = Subject::shipped("account", id);
     let mut loaded = account.load(store).await;
     while loaded.version() < version {
         let numbers = loaded.version() + 1..=version.min(loaded.version() + MOST);
-        let commands: Vec<_> = numbers.map(|number| account_command(number, "payment")).collect();
+        let commands: Vec<_> = numbers.map(|number| account_command(number, desc)).collect();
         loaded = account.commands(store, &commands).await;
     }
     account

@@ -1,15 +1,15 @@
 //! The accepted entries and messages, and the recorded calls.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::messaging::faults::Faults;
+use crate::messaging::faults::{Faults, FunctionFault};
 use crate::messaging::protocol::CallError;
 use crate::messaging::rules::Rules;
 use crate::messaging::sqs::{QueueMessage, Queues, name_of};
@@ -112,7 +112,7 @@ impl Bus {
         let messages = file.entries::<QueueMessage>(Journal::Queue)?.into_iter();
         messages
             .filter(|message| !deleted.contains(&message.message_id))
-            .for_each(|message| state.queues.send(message));
+            .for_each(|message| state.queues.send(message, Duration::ZERO));
         Ok(Self(Arc::new(Mutex::new(state))))
     }
 
@@ -169,6 +169,16 @@ impl Bus {
         self.state().faults = faults;
     }
 
+    /// The fault of the next invocation of a function with an event or a batch.
+    pub fn invocation_fault(&self, function: &str, event: &str) -> Option<FunctionFault> {
+        FunctionFault::next(&mut self.state().faults.invocations, function, event)
+    }
+
+    /// The numbers of visible and of hidden messages of a queue.
+    pub fn message_counts(&self, queue: &str) -> (usize, usize) {
+        self.state().queues.counts(queue)
+    }
+
     /// Returns a receiver of each entry that is accepted from now on. A slow receiver loses none.
     pub fn subscribe(&self) -> UnboundedReceiver<Delivered> {
         let (sender, receiver) = unbounded_channel();
@@ -187,8 +197,9 @@ pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
 }
 
 impl State {
+    /// Whether the messages of a queue are not dead letters. A rule sends its events to the ARN of a queue.
     fn is_work(&self, queue_url: &str) -> bool {
-        self.work_queues.contains(name_of(queue_url))
+        queue_url.starts_with("arn:") || self.work_queues.contains(name_of(queue_url))
     }
 
     /// Whether there is an event bus of this name or ARN.
@@ -202,32 +213,36 @@ impl State {
             Some(file) => file.append(Journal::Bus, &entry)?,
             None => self.delivered.push(entry.clone()),
         }
-        self.send_to_targets(&entry);
+        self.send_to_targets(&entry)?;
         self.subscribers.retain(|subscriber| subscriber.send(entry.clone()).is_ok());
         Ok(())
     }
 
-    /// Sends an event to the queues of the rules that it matches. These messages end with the process.
-    fn send_to_targets(&mut self, entry: &Delivered) {
-        let bus = event_bus_name(&entry.event_bus_name);
-        let event = json!({
-            "version": "0", "id": entry.event_id, "detail-type": entry.detail_type, "source": entry.source,
-            "account": "000000000000", "time": entry.time, "region": "us-east-1", "resources": entry.resources,
-            "detail": serde_json::from_str::<Value>(&entry.detail).unwrap_or_default(),
-        });
-        for queue_url in self.rules.targets_of(bus, &event) {
-            let (message_id, attributes) = (self.new_id(), BTreeMap::new());
-            self.queues.send(QueueMessage { message_id, queue_url, body: event.to_string(), attributes });
-        }
+    pub(crate) fn send(&mut self, message: QueueMessage) -> Result<(), StateError> {
+        self.send_hidden(message, Duration::ZERO)
     }
 
-    pub(crate) fn send(&mut self, message: QueueMessage) -> Result<(), StateError> {
+    /// Sends a message that becomes visible after a duration.
+    pub(crate) fn send_hidden(&mut self, message: QueueMessage, hidden: Duration) -> Result<(), StateError> {
         match &self.file {
             Some(file) => file.append(Journal::Queue, &message)?,
             None if self.is_work(&message.queue_url) => {}
             None => self.dead_letters.push(message.clone()),
         }
-        self.queues.send(message);
+        self.queues.send(message, hidden);
+        Ok(())
+    }
+
+    /// Moves the messages of a queue that were received too often to its dead-letter queue. Unlike in SQS, they get new ids
+    /// there, because the file knows deleted messages by their ids.
+    pub(crate) fn redrive(&mut self, queue_url: &str) -> Result<(), StateError> {
+        for (message, dead_letter_queue) in self.queues.take_exhausted(queue_url) {
+            let (message_id, deleted) = (self.new_id(), message.message_id.clone());
+            self.send(QueueMessage { message_id, queue_url: dead_letter_queue, ..message })?;
+            if let Some(file) = &self.file {
+                file.append(Journal::DeletedMessages, &deleted)?;
+            }
+        }
         Ok(())
     }
 

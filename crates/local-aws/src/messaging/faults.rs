@@ -19,7 +19,13 @@
 //!   "messages": [{"containing": "", "code": "AWS.SimpleQueueService.NonExistentQueue"}],
 //!   "receiveMessage": [{"http": 500}],
 //!   "deleteMessage": [{"acceptThenDrop": true}],
-//!   "describeEventBus": [{"code": "ThrottlingException"}]
+//!   "describeEventBus": [{"code": "ThrottlingException"}],
+//!   "deliveries": [
+//!     {"containing": "TodoCreated", "duplicate": true},
+//!     {"containing": "OrderPlaced", "delayMs": 500, "times": 1},
+//!     {"containing": "OrderPaid", "fail": true}
+//!   ],
+//!   "invocations": [{"containing": "TodoCreated", "times": 1}, {"function": "billing", "acceptThenDrop": true}]
 //! }
 //! # "#;
 //! # serde_json::from_str::<daybook_local_aws::messaging::Faults>(json).unwrap();
@@ -55,6 +61,43 @@ pub struct Faults {
     pub delete_message: Vec<CallFault>,
     /// A fault for each of the next calls of `DescribeEventBus`.
     pub describe_event_bus: Vec<CallFault>,
+    /// Faults of deliveries of events to the targets of rules.
+    pub deliveries: Vec<DeliveryFault>,
+    /// Faults of invocations of functions that are targets of rules.
+    pub invocations: Vec<FunctionFault>,
+}
+
+/// A fault of every delivery of an event that contains a text, to each of its targets.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DeliveryFault {
+    /// The text; an empty text is contained in every event.
+    pub containing: String,
+    /// The number of attempts to deliver that have the fault; without it, all.
+    pub times: Option<u32>,
+    /// Deliver the event twice.
+    pub duplicate: bool,
+    /// Deliver the event so much later, in milliseconds.
+    pub delay_ms: u64,
+    /// Fail the attempt. The second attempt is a second later, the third two seconds later; after the third, the event goes to
+    /// the dead-letter queue.
+    pub fail: bool,
+}
+
+/// A fault of every invocation of a function with an event or a batch that contains a text.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct FunctionFault {
+    /// The name of the function; without it, all functions.
+    pub function: Option<String>,
+    /// The text; an empty text is contained in every event.
+    pub containing: String,
+    /// The number of invocations that have the fault; without it, all.
+    pub times: Option<u32>,
+    /// Wait this long first, in milliseconds.
+    pub delay_ms: u64,
+    /// Invoke the function, and let the invocation fail afterwards. Otherwise, the function is not invoked.
+    pub accept_then_drop: bool,
 }
 
 /// The fault of one call. `{}` is no fault.
@@ -167,6 +210,36 @@ impl CallFault {
 
     pub(crate) fn of_entry(&self, index: usize) -> Option<String> {
         self.fail_entries.iter().find(|fault| fault.index == index).map(|fault| fault.code.clone())
+    }
+}
+
+impl DeliveryFault {
+    /// The fault of the next attempt to deliver an event.
+    pub(crate) fn next(faults: &mut [Self], event: &str) -> Option<Self> {
+        let mut matching = faults.iter_mut().filter(|fault| event.contains(&fault.containing));
+        matching.find_map(|fault| use_up(&mut fault.times).then(|| fault.clone()))
+    }
+}
+
+impl FunctionFault {
+    /// The fault of the next invocation of a function.
+    pub(crate) fn next(faults: &mut [Self], function: &str, event: &str) -> Option<Self> {
+        let is_of = |fault: &&mut Self| {
+            fault.function.as_deref().is_none_or(|name| name == function) && event.contains(&fault.containing)
+        };
+        faults.iter_mut().filter(is_of).find_map(|fault| use_up(&mut fault.times).then(|| fault.clone()))
+    }
+}
+
+/// Uses up one of a number of times; false if none is left.
+fn use_up(times: &mut Option<u32>) -> bool {
+    match times {
+        Some(0) => false,
+        Some(left) => {
+            *left -= 1;
+            true
+        }
+        None => true,
     }
 }
 

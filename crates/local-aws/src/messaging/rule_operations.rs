@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::messaging::bus::{Bus, event_bus_name};
+use crate::messaging::patterns::EventPattern;
 use crate::messaging::protocol::{self, CallError, CallResponse};
-use crate::messaging::rules;
 
 /// The members that these operations use. `Rule` and `Name` are the name of the rule.
 #[derive(Deserialize)]
@@ -42,10 +42,12 @@ pub(crate) fn put_rule(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError
         let message = format!("Event bus {bus_name} does not exist.");
         return Err(CallError::bad_request("ResourceNotFoundException", &message));
     }
-    let pattern = serde_json::from_str::<Value>(&event_pattern).ok().filter(rules::is_supported);
-    let Some(pattern) = pattern else {
-        return Err(CallError::bad_request("InvalidEventPatternException", "Event pattern is not valid."));
-    };
+    let pattern = serde_json::from_str::<Value>(&event_pattern).map_err(|error| error.to_string());
+    let pattern = pattern.and_then(|pattern| EventPattern::new(&pattern).map_err(|error| error.to_string()));
+    let pattern = pattern.map_err(|reason| {
+        let message = format!("Event pattern is not valid. Reason: {reason}");
+        CallError::bad_request("InvalidEventPatternException", &message)
+    })?;
     state.rules.put(bus_name, &name, pattern);
     let arn = format!("arn:aws:events:us-east-1:000000000000:rule/{bus_name}/{name}");
     Ok(CallResponse::Json(json!({ "RuleArn": arn })))

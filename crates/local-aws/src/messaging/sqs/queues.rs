@@ -28,6 +28,8 @@ pub struct QueueMessage {
 pub(crate) struct Queues {
     names: BTreeSet<String>,
     queued: Vec<Queued>,
+    /// By the name of a queue, how often a message is received, and the dead-letter queue to which it goes then.
+    redrive: BTreeMap<String, (u32, String)>,
     /// Wakes waiting receivers.
     pub(crate) changed: Arc<Notify>,
 }
@@ -62,6 +64,11 @@ pub(crate) fn name_of(queue: &str) -> &str {
     queue.rsplit(['/', ':']).next().unwrap_or_default()
 }
 
+/// The dead-letter queue of a rule's queue, in the same form: name, URL or ARN.
+pub(crate) fn dead_letter_queue_of(queue: &str) -> String {
+    format!("{queue}-dlq")
+}
+
 impl Queues {
     /// Creates a queue, unless it exists.
     pub(crate) fn create(&mut self, queue: &str) {
@@ -82,10 +89,26 @@ impl Queues {
         Err(CallError::bad_request("QueueDoesNotExist", "The specified queue does not exist."))
     }
 
-    pub(crate) fn send(&mut self, message: QueueMessage) {
-        let (sent, first_received) = (now(), 0);
-        self.queued.push(Queued { message, sent, receives: 0, first_received, handle: None, hidden_until: None });
+    /// Adds a message, which becomes visible after a duration.
+    pub(crate) fn send(&mut self, message: QueueMessage, hidden: Duration) {
+        let (sent, first_received, handle) = (now(), 0, None);
+        let hidden_until = (!hidden.is_zero()).then(|| Instant::now() + hidden);
+        self.queued.push(Queued { message, sent, receives: 0, first_received, handle, hidden_until });
         self.changed.notify_waiters();
+    }
+
+    /// Gives a queue a dead-letter queue, for messages that were received this often.
+    pub(crate) fn set_redrive(&mut self, queue: &str, max_receives: u32, dead_letter_queue: &str) {
+        self.redrive.insert(name_of(queue).to_owned(), (max_receives, dead_letter_queue.to_owned()));
+    }
+
+    /// Takes the visible messages of a queue that were received too often, each with the dead-letter queue.
+    pub(crate) fn take_exhausted(&mut self, queue_url: &str) -> Vec<(QueueMessage, String)> {
+        let Some((max_receives, dead_letter_queue)) = self.redrive.get(name_of(queue_url)) else { return Vec::new() };
+        let is_exhausted =
+            |queued: &mut Queued| queued.is_of(queue_url) && !queued.is_hidden() && queued.receives >= *max_receives;
+        let taken = self.queued.extract_if(.., is_exhausted);
+        taken.map(|queued| (queued.message, dead_letter_queue.clone())).collect()
     }
 
     pub(crate) fn messages(&self) -> Vec<QueueMessage> {

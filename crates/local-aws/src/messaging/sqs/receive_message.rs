@@ -11,6 +11,7 @@ use crate::messaging::faults::CallFault;
 use crate::messaging::protocol::{self, CallError, CallResponse};
 use crate::messaging::sqs::limits::{check_range, check_visibility_timeout, check_wait_time};
 use crate::messaging::sqs::queues::Queued;
+use crate::state::StateError;
 
 /// Maximum messages per call.
 const MAX_MESSAGES: u64 = 10;
@@ -55,15 +56,23 @@ pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallRespon
     check_visibility_timeout(request.visibility_timeout)?;
     check_wait_time(request.wait_time_seconds)?;
     bus.state().queues.check(&request.queue_url)?;
-    let messages = receive(bus, &request).await;
-    fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
-}
-
-/// Returns the visible messages, or, if there are none, the first that become visible within the wait time.
-async fn receive(bus: &Bus, request: &ReceiveMessageRequest) -> Vec<Value> {
     let wait_until = Instant::now() + Duration::from_secs(request.wait_time_seconds);
     let hide = Duration::from_secs(request.visibility_timeout);
     let most = usize::try_from(request.max_number_of_messages).unwrap_or(1);
+    let read = |queued: &Queued| received_message(queued, &request);
+    let messages = receive(bus, &request.queue_url, (most, hide), wait_until, read).await?;
+    fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
+}
+
+/// Returns the visible messages, or, if there are none, the first that become visible within the wait time. They are hidden
+/// for a duration.
+pub(crate) async fn receive<T>(
+    bus: &Bus,
+    queue_url: &str,
+    (most, hide): (usize, Duration),
+    wait_until: Instant,
+    read: impl Fn(&Queued) -> T,
+) -> Result<Vec<T>, StateError> {
     loop {
         let changed = bus.state().queues.changed.clone();
         let changed = changed.notified();
@@ -72,11 +81,12 @@ async fn receive(bus: &Bus, request: &ReceiveMessageRequest) -> Vec<Value> {
         changed.as_mut().enable();
         let next = {
             let mut state = bus.state();
-            let received = state.queues.receive(&request.queue_url, most, hide);
+            state.redrive(queue_url)?;
+            let received = state.queues.receive(queue_url, most, hide);
             if !received.is_empty() || Instant::now() >= wait_until {
-                return received.into_iter().map(|queued| received_message(queued, request)).collect();
+                return Ok(received.into_iter().map(read).collect());
             }
-            state.queues.next_to_show(&request.queue_url)
+            state.queues.next_to_show(queue_url)
         };
         let wake = next.map_or(wait_until, |next| next.min(wait_until));
         tokio::select! {

@@ -1,0 +1,74 @@
+//! `daybook schemas`: prints the description of the messages for their consumers, or what a release changes for them.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::message_schemas::{asyncapi, breaks, json_schema};
+use crate::operator::{Exit, OperatorError};
+
+/// Print the JSON Schema of each message on the bus; `docs/messages.schema.json` is a copy.
+#[derive(Clone, Debug, Args)]
+pub struct SchemasArgs {
+    /// Print an AsyncAPI 3.0 document of the bus instead; `docs/asyncapi.json` is a copy.
+    #[arg(long)]
+    asyncapi: bool,
+    /// Print what breaks a consumer since an earlier release instead, and end with 1 if there is something. The file is what
+    /// `daybook schemas` of that release printed.
+    #[arg(long, value_name = "FILE", conflicts_with = "asyncapi")]
+    since: Option<PathBuf>,
+}
+
+/// The text of the JSON Schema document, as in `docs/messages.schema.json`.
+///
+/// # Errors
+///
+/// When the aggregates cannot be registered.
+pub fn json_schema_text() -> Result<String, OperatorError> {
+    Ok(format!("{:#}\n", json_schema(&aggregates::registry()?)))
+}
+
+/// The text of the AsyncAPI document, as in `docs/asyncapi.json`.
+///
+/// # Errors
+///
+/// When the aggregates cannot be registered.
+pub fn asyncapi_text() -> Result<String, OperatorError> {
+    Ok(format!("{:#}\n", asyncapi(&aggregates::registry()?)))
+}
+
+/// Prints a document, or the changes.
+///
+/// # Errors
+///
+/// When the aggregates cannot be registered, the file of the earlier release cannot be read, or standard output cannot be
+/// written.
+pub(super) fn run(args: &SchemasArgs) -> Result<Exit, OperatorError> {
+    let (text, exit) = match &args.since {
+        Some(file) => changes(file)?,
+        None if args.asyncapi => (asyncapi_text()?, Exit::Clean),
+        None => (json_schema_text()?, Exit::Clean),
+    };
+    Ok(match Exit::of_output(io::stdout().write_all(text.as_bytes()))? {
+        Exit::Clean => exit,
+        unread => unread,
+    })
+}
+
+fn changes(file: &Path) -> Result<(String, Exit), OperatorError> {
+    let doing = || format!("cannot read the schemas of the earlier release in {}", file.display());
+    let text = fs::read_to_string(file).map_err(|source| OperatorError::File { doing: doing(), source })?;
+    let earlier: Value = serde_json::from_str(&text).unwrap_or_default();
+    if !earlier["oneOf"].is_array() {
+        let doing = doing();
+        return Err(OperatorError::Usage(format!("{doing}: it is not what `daybook schemas` prints")));
+    }
+    let found = breaks(&earlier, &json_schema(&aggregates::registry()?));
+    if found.is_empty() {
+        return Ok(("No change breaks a consumer.\n".to_owned(), Exit::Clean));
+    }
+    Ok((found.iter().map(|found| format!("{found}\n")).collect(), Exit::Findings))
+}

@@ -1,0 +1,86 @@
+//! Events on their way from a bus to the queues of the rules that they match.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::messaging::bus::{Bus, Delivered, State, event_bus_name};
+use crate::messaging::faults::DeliveryFault;
+use crate::messaging::patterns::EventPattern;
+use crate::messaging::sqs::{QueueMessage, dead_letter_queue_of};
+use crate::state::StateError;
+
+/// How often an event is sent to a target before it goes to the dead-letter queue. EventBridge's default is 185 times within
+/// 24 hours.
+const ATTEMPTS: u32 = 3;
+
+/// The pause after the first failed attempt; each further pause is longer by the same time.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The queue of a rule, as its target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueTarget<'a> {
+    /// The name of the queue. Its dead-letter queue has the same name with `-dlq`.
+    pub queue: &'a str,
+    /// How often a message is received before it goes to the dead-letter queue.
+    pub max_receives: u32,
+}
+
+impl Bus {
+    /// Creates a rule of an event bus whose target is a queue, and the queue with its dead-letter queue unless they exist.
+    pub fn create_rule(&self, event_bus: &str, name: &str, pattern: EventPattern, target: &QueueTarget<'_>) {
+        let dead_letter_queue = dead_letter_queue_of(target.queue);
+        self.create_work_queue(target.queue);
+        self.create_work_queue(&dead_letter_queue);
+        let mut state = self.state();
+        state.queues.set_redrive(target.queue, target.max_receives, &arn(&dead_letter_queue));
+        let event_bus = event_bus_name(event_bus);
+        state.rules.put(event_bus, name, pattern);
+        if let Some(rule) = state.rules.get(event_bus, name) {
+            rule.targets.insert("queue".to_owned(), arn(target.queue));
+        }
+    }
+}
+
+fn arn(queue: &str) -> String {
+    format!("arn:aws:sqs:us-east-1:000000000000:{queue}")
+}
+
+impl State {
+    /// Sends an event to the queues of the rules that it matches.
+    pub(crate) fn send_to_targets(&mut self, entry: &Delivered) -> Result<(), StateError> {
+        let bus = event_bus_name(&entry.event_bus_name);
+        let event = json!({
+            "version": "0", "id": entry.event_id, "detail-type": entry.detail_type, "source": entry.source,
+            "account": "000000000000", "time": entry.time, "region": "us-east-1", "resources": entry.resources,
+            "detail": serde_json::from_str::<Value>(&entry.detail).unwrap_or_default(),
+        });
+        let body = event.to_string();
+        self.rules.targets_of(bus, &event).into_iter().try_for_each(|queue| self.send_to_target(queue, &body))
+    }
+
+    /// Sends an event to one queue. Failed attempts and delays hide the message for the time that they take.
+    fn send_to_target(&mut self, mut queue_url: String, body: &str) -> Result<(), StateError> {
+        let (mut hidden, mut copies) = (Duration::ZERO, 1);
+        for attempt in 1..=ATTEMPTS {
+            let Some(fault) = DeliveryFault::next(&mut self.faults.deliveries, body) else { break };
+            hidden += Duration::from_millis(fault.delay_ms);
+            copies += u32::from(fault.duplicate);
+            if !fault.fail {
+                break;
+            }
+            if attempt == ATTEMPTS {
+                queue_url = dead_letter_queue_of(&queue_url);
+            } else {
+                hidden += PAUSE * attempt;
+            }
+        }
+        for _ in 0..copies {
+            let (message_id, attributes) = (self.new_id(), BTreeMap::new());
+            let message = QueueMessage { message_id, queue_url: queue_url.clone(), body: body.to_owned(), attributes };
+            self.send_hidden(message, hidden)?;
+        }
+        Ok(())
+    }
+}
