@@ -115,6 +115,7 @@ const REQUIRED_KINDS: [&str; 103] = [
     "republish while writers go on",
     "request repeated",
     "request sent twice at the same time",
+    "requests sent together",
     "response lost",
     "response replayed",
     "ring that fails",

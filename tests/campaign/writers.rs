@@ -6,6 +6,7 @@ use std::time::Duration;
 use daybook_decider::{CommandRequest, Json, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::AggregateKey;
+use futures_util::future::{FutureExt, join_all};
 use jiff::SignedDuration;
 use serde_json::json;
 use tokio::time::sleep;
@@ -71,6 +72,8 @@ struct Writer {
     written: Arc<Mutex<Written>>,
     process: Arc<Process>,
     store: Arc<EventStore>,
+    /// The number of requests that were sent together with others.
+    together: u64,
 }
 
 impl Writer {
@@ -79,7 +82,7 @@ impl Writer {
         let (process, store) = new_process(&work, &mut dice);
         let milliseconds = i64::try_from(dice.number(0..=CLOCK_ERROR.as_millis().try_into().unwrap())).unwrap();
         let clock_error = SignedDuration::from_millis(if dice.chance(0.5) { milliseconds } else { -milliseconds });
-        Self { work, number, clock_error, dice, written, process, store }
+        Self { work, number, clock_error, dice, written, process, store, together: 0 }
     }
 
     /// Creates its share of the aggregates, and then sends requests to any aggregate.
@@ -131,7 +134,19 @@ impl Writer {
         let crash = self.dice.chance(0.05).then(|| self.crash());
         self.process.begin(crash);
         let (work, store) = (Arc::clone(&self.work), Arc::clone(&self.store));
-        let executing = execute(work, store, Arc::clone(&self.written), Arc::clone(request));
+        let mut requests = vec![Arc::clone(request)];
+        // Sometimes the process has several requests to the aggregate at once, which it may append together.
+        if self.dice.chance(0.3) {
+            let count = self.dice.size(1..=5);
+            for _ in 0..count {
+                self.together += 1;
+                let id = format!("{}-together-{}", self.number, self.together);
+                requests.push(Arc::new(self.request_to(request.key.clone(), false, id)));
+            }
+            self.work.log.count("requests sent together");
+        }
+        let execute = |request| execute(Arc::clone(&work), Arc::clone(&store), Arc::clone(&self.written), request);
+        let executing = join_all(requests.into_iter().map(execute)).map(|answered| answered[0]);
         let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
         let done = tokio::select! {
             biased;
@@ -158,10 +173,14 @@ impl Writer {
     fn request(&mut self, to_create: Option<usize>, number: usize) -> Request {
         let some_key = self.dice.one_of(&self.work.keys);
         let key = to_create.map_or(some_key, |key| self.work.keys[key].clone());
+        self.request_to(key, to_create.is_some(), format!("{}-{number}", self.number))
+    }
+
+    fn request_to(&mut self, key: AggregateKey, creates: bool, id: String) -> Request {
         let count = if self.dice.chance(0.2) { self.dice.size(2..=4) } else { 1 };
         let commands = (0..count)
             .map(|number| {
-                let creates = to_create.is_some() && number == 0;
+                let creates = creates && number == 0;
                 command(&mut self.dice, &key.aggregate_type, creates, self.work.volume)
             })
             .collect();
@@ -171,7 +190,7 @@ impl Writer {
             // A warm instance decides on its cached state, a new one on the loaded state.
             from_cache: self.dice.chance(0.6),
             time: self.dice.one_of(&[30, 30, 300, 3_000, 20_000]),
-            idempotency: self.dice.chance(0.15).then(|| format!("{}-{number}", self.number)),
+            idempotency: self.dice.chance(0.15).then_some(id),
             writer: self.number,
             clock_error: self.clock_error,
             dice: Mutex::new(Dice::new(self.work.seed, &format!("request {}", self.dice.bits()))),

@@ -121,3 +121,27 @@ async fn read_on_a_warm_instance_takes_one_query_for_newer_events() {
     let (calls, units, _) = cost(&warm, Method::GET, "/todo/1", None).await;
     assert_eq!((calls, units), (vec!["Query".to_owned()], 1.0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_commands_to_one_aggregate_share_an_append() {
+    let warm = Instance::start().await;
+    cost(&warm, Method::POST, "/account", Some(json!({"id": "1"}))).await;
+    let pay = async |amount: i64| {
+        let payment = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": amount}});
+        warm.post("/account/1/commands", payment).await.expect(200)
+    };
+    let mut responses = futures_util::future::join_all((1..=64).map(pay)).await;
+    responses.sort_by_key(|response| response.body["version"].as_u64());
+    let mut balance = 0;
+    for (version, response) in (2..).zip(responses) {
+        balance += response.body["events"][0]["data"]["amount"].as_i64().unwrap();
+        assert_eq!((&response.body["version"], &response.body["state"]["balance"]), (&json!(version), &json!(balance)));
+        assert_eq!(response.header("etag"), format!("\"{version}-1\""));
+    }
+    // The first ones are appended alone, if the next ones have not arrived yet. The others wait for these and share an
+    // append: 3 units for each, and 2 for the metadata of all.
+    let calls = warm.table.proxy.take_calls();
+    assert!(calls.iter().all(|call| call.operation == "TransactWriteItems"), "{calls:?}");
+    let units: f64 = calls.iter().map(|call| call.table_units + call.index_units).sum();
+    assert!(units <= 3.4 * 64.0, "{units} units in {} calls", calls.len());
+}

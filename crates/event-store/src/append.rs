@@ -1,17 +1,20 @@
 //! The append: one transaction that updates the metadata, puts the events, and puts the messages into the outbox.
 //!
-//! In reading order: `transaction`: its items; `call`: sends it and interprets a failure; `error`: the errors of an
-//! append.
+//! In reading order: `transaction`: its items; `batch`: the items of several decisions; `call`: sends the transaction and
+//! interprets a failure; `error`: the errors of an append.
 
+pub(crate) mod batch;
 mod call;
-mod error;
+pub(crate) mod error;
 mod transaction;
 
 use daybook_decider::{Decided, Model};
 use daybook_table::AggregateKey;
 use tokio::time::Instant;
 
+pub(crate) use self::batch::Batch;
 pub use self::error::AppendError;
+pub(crate) use self::error::SendError;
 pub(crate) use self::transaction::Origin;
 use crate::idempotency::ResponseToStore;
 use crate::loaded::Loaded;
@@ -39,11 +42,8 @@ impl EventStore {
     ) -> Result<Loaded, AppendError> {
         let stream = self.stream(model, key);
         if !decided.events.is_empty() || to_store.is_some() {
-            let transaction = stream.transaction(before, decided, to_store.as_ref(), Origin::Decision)?;
-            if Instant::now() > send_until {
-                return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
-            }
-            stream.send(transaction, to_store.is_some()).await?;
+            let batch = stream.batch(decided, to_store.as_ref(), Origin::Decision)?;
+            stream.call(before, batch, send_until).send().await?;
         }
         Ok(stream.cache(decided.after.clone())?)
     }

@@ -1,4 +1,4 @@
-//! Random pauses between attempts, so that writers that collided spread out.
+//! Random pauses between attempts while DynamoDB throttles or fails.
 
 use std::time::Duration;
 
@@ -8,8 +8,6 @@ use tokio::time::Instant;
 const FIRST: Duration = Duration::from_millis(10);
 /// Maximum of every pause while DynamoDB throttles or fails.
 const LONGEST: Duration = Duration::from_millis(800);
-/// Maximum of every pause after a lost race.
-const AFTER_A_RACE: Duration = Duration::from_millis(10);
 
 /// The maximum of the next pause, and the time until which pauses are allowed.
 #[derive(Clone, Copy, Debug)]
@@ -25,21 +23,20 @@ impl Backoff {
         Self { ceiling: FIRST, longest: LONGEST, deadline }
     }
 
-    /// Short pauses after a race with another writer, which has finished or is about to: a long pause would only let
-    /// others overtake again. They end before `deadline`.
-    pub(crate) fn of_race(deadline: Instant) -> Self {
-        Self { ceiling: AFTER_A_RACE, longest: AFTER_A_RACE, deadline }
-    }
-
     /// Waits a random time below the maximum. Returns `false`, without waiting, when the pause would not end before
     /// the deadline.
     pub(crate) async fn wait(&mut self) -> bool {
         let pause = self.ceiling.mul_f64(fastrand::f64());
         self.ceiling = (self.ceiling * 2).min(self.longest);
-        if Instant::now() + pause >= self.deadline {
-            return false;
-        }
-        tokio::time::sleep(pause).await;
-        true
+        wait(pause, self.deadline).await
     }
+}
+
+/// Waits. Returns `false`, without waiting, when the pause would not end before the deadline.
+pub(crate) async fn wait(pause: Duration, deadline: Instant) -> bool {
+    let has_time = Instant::now() + pause < deadline;
+    if has_time {
+        tokio::time::sleep(pause).await;
+    }
+    has_time
 }

@@ -10,28 +10,7 @@ use crate::error::{Cause, StoreError};
 use crate::item::Item;
 use crate::packing::{pack, unpack};
 use crate::store::EventStore;
-
-/// The response to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandResponse {
-    /// The status code, which the store only passes on.
-    pub status: u16,
-    /// The version of the aggregate.
-    pub version: u64,
-    /// The `STATE_VERSION` of the state in the body. Responses that an earlier release stored have none.
-    pub state_version: Option<u32>,
-    /// The body.
-    pub body: String,
-}
-
-/// A response, and the digest that distinguishes its request from others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredResponse {
-    /// SHA-256 of the request, in hexadecimal digits.
-    pub digest: String,
-    /// The response.
-    pub response: CommandResponse,
-}
+use crate::stored_response::{CommandResponse, StoredResponse};
 
 /// The idempotency key of a request.
 #[derive(Clone, Copy, Debug)]

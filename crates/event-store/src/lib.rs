@@ -13,11 +13,12 @@
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
 //! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: the order of requests for
-//!   the same aggregate; `settle`: the time after which a write is visible or never will be.
+//!   the same aggregate, and the transactions that they share; `contention`: races with other processes; `settle`: the time after which a write is visible or
+//!   never will be.
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
 //! - `append`: the transaction, and the meaning of its failures.
-//! - `idempotency`: responses that are stored in the transaction of their command.
+//! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
 //! - `snapshot`: taking and reading snapshots.
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
 //!   out.
@@ -32,6 +33,7 @@ mod append;
 mod backoff;
 pub mod cache;
 mod checksum;
+mod contention;
 mod error;
 mod event_stream;
 mod feed;
@@ -46,6 +48,7 @@ mod page;
 mod settle;
 mod snapshot;
 mod store;
+mod stored_response;
 mod transact;
 mod turns;
 mod unreadable_row;
@@ -53,12 +56,13 @@ mod unreadable_row;
 pub use append::AppendError;
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
-pub use idempotency::{CommandResponse, IdempotencyKey, ResponseToStore, StoredResponse};
+pub use idempotency::{IdempotencyKey, ResponseToStore};
 pub use load::{LoadOptions, LoadPolicy};
 pub use loaded::Loaded;
 pub use page::Page;
 pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client};
+pub use stored_response::{CommandResponse, StoredResponse};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted};
 pub use unreadable_row::UnreadableRow;

@@ -46,7 +46,7 @@ pub enum TooLarge {
 }
 
 /// Checks the items of one transaction as they will be stored: the metadata and the rows, and the response that is
-/// stored with them.
+/// stored with them. Returns the bytes of all.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub enum TooLarge {
 pub fn check_transaction<'a>(
     items: impl IntoIterator<Item = &'a Item>,
     response: Option<&'a Item>,
-) -> Result<(), TooLarge> {
+) -> Result<usize, TooLarge> {
     let sizes: Vec<_> = items.into_iter().map(item_size).collect();
     let response = response.map(item_size);
     let count = sizes.len() + usize::from(response.is_some());
@@ -68,7 +68,7 @@ pub fn check_transaction<'a>(
         return Err(TooLarge::Response { bytes });
     }
     match sizes.into_iter().chain(response).sum() {
-        ..=MAX_TRANSACTION => Ok(()),
+        bytes @ ..=MAX_TRANSACTION => Ok(bytes),
         bytes => Err(TooLarge::Transaction { bytes }),
     }
 }
@@ -139,29 +139,29 @@ mod tests {
     #[test]
     fn transaction_at_the_limit_is_allowed() {
         let check = |items: &[Item]| check_transaction(items, None);
-        assert_eq!(check(&[text(MAX_ITEM)]), Ok(()));
+        assert_eq!(check(&[text(MAX_ITEM)]), Ok(MAX_ITEM));
         assert_eq!(check(&[text(MAX_ITEM + 1)]), Err(TooLarge::Item { bytes: MAX_ITEM + 1 }));
 
-        assert_eq!(check(&vec![text(10); 100]), Ok(()));
+        assert_eq!(check(&vec![text(10); 100]), Ok(1_000));
         assert_eq!(check(&vec![text(10); 101]), Err(TooLarge::Items { items: 101 }));
 
         let part = MAX_TRANSACTION / 16;
         let mut items = vec![text(part); 15];
         items.push(text(part));
-        assert_eq!(check(&items), Ok(()));
+        assert_eq!(check(&items), Ok(MAX_TRANSACTION));
         items.push(text(2));
         assert_eq!(check(&items), Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
     }
 
     #[test]
     fn response_counts_towards_the_limits_and_has_its_own_error() {
-        assert_eq!(check_transaction(&[text(10)], Some(&text(MAX_ITEM))), Ok(()));
+        assert_eq!(check_transaction(&[text(10)], Some(&text(MAX_ITEM))), Ok(10 + MAX_ITEM));
         let too_large = check_transaction(&[text(10)], Some(&text(MAX_ITEM + 1)));
         assert_eq!(too_large, Err(TooLarge::Response { bytes: MAX_ITEM + 1 }));
-        assert_eq!(check_transaction(&vec![text(10); 99], Some(&text(10))), Ok(()));
+        assert_eq!(check_transaction(&vec![text(10); 99], Some(&text(10))), Ok(1_000));
         assert_eq!(check_transaction(&vec![text(10); 100], Some(&text(10))), Err(TooLarge::Items { items: 101 }));
         let part = text(MAX_TRANSACTION / 16);
-        assert_eq!(check_transaction(&vec![part.clone(); 15], Some(&part)), Ok(()));
+        assert_eq!(check_transaction(&vec![part.clone(); 15], Some(&part)), Ok(MAX_TRANSACTION));
         let over = check_transaction(&vec![part.clone(); 16], Some(&text(2)));
         assert_eq!(over, Err(TooLarge::Transaction { bytes: MAX_TRANSACTION + 2 }));
     }

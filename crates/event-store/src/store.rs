@@ -14,6 +14,7 @@ use daybook_table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
 
 use crate::cache::Cache;
+use crate::contention::Contention;
 use crate::error::StoreError;
 use crate::item::{Item, row_key};
 use crate::settle::SETTLE_WRITES;
@@ -55,12 +56,19 @@ pub struct EventStore {
     pub(crate) settings: StoreSettings,
     pub(crate) cache: Cache,
     pub(crate) turns: Turns,
+    pub(crate) contention: Contention,
 }
 
 impl EventStore {
     /// A store over the table that `settings` names, at the endpoint that `aws` names.
     pub fn new(aws: &SdkConfig, settings: StoreSettings) -> Self {
-        Self { client: dynamodb_client(aws), settings, cache: Cache::default(), turns: Turns::default() }
+        Self {
+            client: dynamodb_client(aws),
+            settings,
+            cache: Cache::default(),
+            turns: Turns::default(),
+            contention: Contention::default(),
+        }
     }
 
     /// The number of events after which a snapshot is due.

@@ -2,12 +2,17 @@
 //! faster.
 //!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
-//! `in_doubt`: appends with an unknown outcome.
+//! `decision`: a decision that is ready to be appended; `unsettled`: why an attempt has no result; `settlement`: how a
+//! transaction ends whose append is in doubt, or whose request was executed before; `in_doubt`: appends with an unknown
+//! outcome.
 
 mod decide;
+mod decision;
 mod in_doubt;
 mod options;
+mod settlement;
 mod transaction;
+mod unsettled;
 
 use std::time::Duration;
 
@@ -33,7 +38,8 @@ impl EventStore {
     ///
     /// Every attempt is a new decision with a new time, so that no event becomes visible later than
     /// [`SETTLE_WRITES`](crate::SETTLE_WRITES) after its time. Requests of this process for the same aggregate are
-    /// carried out one after the other, in the order of their arrival.
+    /// decided one after the other, in the order of their arrival. Those that arrive while an append is in progress are
+    /// appended together; each has its own result, as if it had been alone.
     ///
     /// # Errors
     ///
@@ -46,8 +52,6 @@ impl EventStore {
         options: &TransactOptions<'_>,
     ) -> Result<Transacted, TransactError<D::Error>> {
         let race_until = options.deadline.min(Instant::now() + RACE_TIME);
-        // A group commit would be added here: the request that has its turn could decide for all requests that wait.
-        let Some(_turn) = self.turns.take(key, race_until).await else { return Err(TransactError::Contended) };
         Transaction::new(self.stream(model, key), commands, options, race_until).run().await
     }
 }

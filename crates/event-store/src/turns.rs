@@ -1,35 +1,89 @@
-//! Turns: the requests of one process that write to the same aggregate go one after the other, in the order of their
-//! arrival. Without turns, their appends would make each other's conditions fail. Requests for other aggregates do not
-//! wait.
+//! Turns: the requests of one process that write to the same aggregate decide one after the other, in the order of
+//! their arrival. Without turns, their appends would make each other's conditions fail. Requests for other aggregates
+//! do not wait.
+//!
+//! A request that has its turn while nobody else waits appends its decision alone, and keeps the turn until the end.
+//! While others wait, its decision begins a group instead, and the turn goes on: the next request decides on the state
+//! that the group leads to, and joins it. When nobody waits any more, or the group is full, the members send it as one
+//! transaction. Every request decides for itself and waits for the call itself, so a request that is cancelled, or whose
+//! time is over, takes no other with it.
+//!
+//! `group`: the decisions that one transaction appends; `queue`: the order of the requests.
+
+mod group;
+mod queue;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use daybook_decider::Folded;
 use daybook_table::AggregateKey;
-use tokio::sync::OwnedMutexGuard;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout, timeout_at};
+
+pub(crate) use self::group::{Group, SentGroup};
+use self::queue::Queue;
+use crate::append::batch::Batch;
+use crate::append::error::SendError;
+
+/// Maximum time that the members of a group wait for the next request to join. A decision takes less than a millisecond,
+/// unless nobody polls the request.
+const DECISION_TIME: Duration = Duration::from_millis(50);
 
 /// A queue for each aggregate with a request that has its turn or waits for it.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<AggregateKey, Arc<tokio::sync::Mutex<()>>>>);
+pub(crate) struct Turns {
+    queues: Mutex<HashMap<AggregateKey, Queue>>,
+    /// The number of requests so far. A number is used once, because a request may leave after its queue was removed and
+    /// another one was made.
+    arrivals: AtomicU64,
+}
 
-/// The turn of a request. Dropping it ends the turn.
+/// The place of a request in the queue of its aggregate. Dropping it leaves the queue.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct Place<'a> {
     turns: &'a Turns,
     key: &'a AggregateKey,
-    /// `None` while the request waits.
-    guard: Option<OwnedMutexGuard<()>>,
+    /// The number of the request, by arrival.
+    number: u64,
+    wake: Arc<Notify>,
+}
+
+/// The turn of a request.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Nobody has decided before it.
+    First,
+    /// Its decision can join a group that leads to this state.
+    After(Arc<Group>, Folded),
 }
 
 impl Turns {
-    /// Waits for the turn of a request; `None` when the turn does not come before the deadline.
-    pub(crate) async fn take<'a>(&'a self, key: &'a AggregateKey, deadline: Instant) -> Option<Turn<'a>> {
-        // Made before the wait, so that a request that is cancelled in the queue also cleans up.
-        let mut turn = Turn { turns: self, key, guard: None };
-        let queue = Arc::clone(self.lock().entry(key.clone()).or_default());
-        turn.guard = Some(timeout_at(deadline, queue.lock_owned()).await.ok()?);
-        Some(turn)
+    /// Enters the queue of an aggregate.
+    pub(crate) fn enter<'a>(&'a self, key: &'a AggregateKey) -> Place<'a> {
+        let wake = Arc::default();
+        let number = self.with(key, |queue| {
+            let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
+            queue.enter(number, &wake);
+            number
+        });
+        Place { turns: self, key, number, wake }
+    }
+
+    /// Changes a queue. One that is empty is removed.
+    fn with<T>(&self, key: &AggregateKey, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut queues = self.lock();
+        let queue = match queues.get_mut(key) {
+            Some(queue) => queue,
+            None => queues.entry(key.clone()).or_default(),
+        };
+        let result = change(queue);
+        if queue.is_empty() {
+            queues.remove(key);
+        }
+        result
     }
 
     /// The number of aggregates that have a queue.
@@ -39,26 +93,94 @@ impl Turns {
     }
 
     /// A panic while the lock was held cannot have left the map half-changed.
-    fn lock(&self) -> MutexGuard<'_, HashMap<AggregateKey, Arc<tokio::sync::Mutex<()>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<AggregateKey, Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut queues = self.turns.lock();
-        self.guard = None;
-        // Requests join a queue under the lock, so nobody has joined it if the map has the only reference.
-        if queues.get(self.key).is_some_and(|queue| Arc::strong_count(queue) == 1) {
-            queues.remove(self.key);
+impl Place<'_> {
+    /// Waits for the turn; `None` when the turn does not come before the deadline.
+    pub(crate) async fn turn(&self, deadline: Instant) -> Option<Turn> {
+        let mut is_late = false;
+        loop {
+            let turn = |queue: &mut Queue| queue.has_turn(self.number).then(|| queue.open_group());
+            match self.with(turn) {
+                Some(None) => return Some(Turn::First),
+                Some(Some((group, after))) => return Some(Turn::After(group, after)),
+                None if is_late => return None,
+                None => is_late = timeout_at(deadline, self.wake.notified()).await.is_err(),
+            }
         }
+    }
+
+    /// Whether other requests wait for their turn.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.with(|queue| queue.has_waiting())
+    }
+
+    /// Begins a group with the first decision. The turn goes on.
+    pub(crate) fn open(&self, group: &Arc<Group>, batch: Batch, after: Folded) {
+        self.with(|queue| queue.open(group, batch, after));
+    }
+
+    /// Joins the group with a decision that appends something, or nothing. The turn goes on. Returns the position of the
+    /// decision's response among those that are stored; `None` if the request could not join.
+    pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
+        self.with(|queue| queue.join(self.number, group, decision))
+    }
+
+    /// Lets the group be sent without this request, which then has the next turn.
+    pub(crate) fn pass(&self) {
+        self.with(|queue| queue.pass(self.number));
+    }
+
+    /// Waits until the members send the group. `call` makes the call if this member is the first.
+    pub(crate) async fn sent<'g, F>(&self, group: &'g Arc<Group>, call: impl Fn(Batch) -> F) -> &'g SentGroup
+    where
+        F: Future<Output = Result<(), SendError>> + Send + 'static,
+    {
+        let mut is_late = false;
+        loop {
+            self.with(|queue| queue.send(group, is_late, &call));
+            match group.sent() {
+                Some(sent) => return sent,
+                None => is_late = timeout(DECISION_TIME, self.wake.notified()).await.is_err(),
+            }
+        }
+    }
+
+    /// Lets the other members send the group and leaves the queue, because the time of this member is over. Returns what
+    /// is sent.
+    pub(crate) fn abandon<'g, F>(&self, group: &'g Arc<Group>, call: impl Fn(Batch) -> F) -> Option<&'g SentGroup>
+    where
+        F: Future<Output = Result<(), SendError>> + Send + 'static,
+    {
+        self.with(|queue| {
+            queue.send(group, true, call);
+            queue.leave(self.number);
+        });
+        group.sent()
+    }
+
+    /// Ends the group, whose outcome is known.
+    pub(crate) fn end(&self, group: &Arc<Group>, is_stored: bool) {
+        self.with(|queue| queue.end(group, is_stored));
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        self.turns.with(self.key, change)
+    }
+}
+
+impl Drop for Place<'_> {
+    /// The group that the request has joined is sent by its other members.
+    fn drop(&mut self) {
+        self.with(|queue| queue.leave(self.number));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn key(id: &str) -> AggregateKey {
@@ -76,9 +198,11 @@ mod tests {
     #[tokio::test]
     async fn turns_of_one_aggregate_come_in_the_order_of_arrival() {
         let (turns, hot, order) = (Turns::default(), key("hot"), Mutex::new(Vec::new()));
-        let first = turns.take(&hot, later()).await;
+        let first = turns.enter(&hot);
+        assert!(first.turn(later()).await.is_some());
         let request = async |number: usize| {
-            let _turn = turns.take(&hot, later()).await.unwrap();
+            let place = turns.enter(&hot);
+            assert!(place.turn(later()).await.is_some());
             tokio::task::yield_now().await;
             order.lock().unwrap().push(number);
         };
@@ -89,10 +213,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn request_that_leaves_late_does_not_take_the_place_of_another_one() {
+        let (turns, hot) = (Turns::default(), key("hot"));
+        let first = turns.enter(&hot);
+        assert!(first.turn(later()).await.is_some());
+        // The queue is removed with the end of the first request, whose place is dropped later.
+        turns.with(&hot, |queue| queue.leave(first.number));
+        assert_eq!(turns.len(), 0);
+        let second = turns.enter(&hot);
+        drop(first);
+        assert!(second.turn(soon()).await.is_some());
+    }
+
+    #[tokio::test]
     async fn turn_of_another_aggregate_does_not_wait() {
         let (turns, one, other) = (Turns::default(), key("1"), key("2"));
-        let held = turns.take(&one, later()).await;
-        assert!(turns.take(&other, Instant::now()).await.is_some());
+        let held = turns.enter(&one);
+        assert!(held.turn(later()).await.is_some());
+        assert!(turns.enter(&other).turn(Instant::now()).await.is_some());
         assert_eq!(turns.len(), 1);
         drop(held);
         assert_eq!(turns.len(), 0);
@@ -101,13 +239,16 @@ mod tests {
     #[tokio::test]
     async fn request_that_waits_too_long_or_is_cancelled_leaves_the_queue() {
         let (turns, hot) = (Turns::default(), key("hot"));
-        let held = turns.take(&hot, later()).await;
-        assert!(turns.take(&hot, soon()).await.is_none());
-        let cancelled = tokio::time::timeout_at(soon(), turns.take(&hot, later())).await;
+        let held = turns.enter(&hot);
+        assert!(held.turn(later()).await.is_some());
+        assert!(turns.enter(&hot).turn(soon()).await.is_none());
+        let waiting = turns.enter(&hot);
+        let cancelled = tokio::time::timeout_at(soon(), waiting.turn(later())).await;
         assert!(cancelled.is_err());
+        drop(waiting);
         assert_eq!(turns.len(), 1);
         drop(held);
         assert_eq!(turns.len(), 0);
-        assert!(turns.take(&hot, Instant::now()).await.is_some(), "a free turn is taken even after the deadline");
+        assert!(turns.enter(&hot).turn(Instant::now()).await.is_some(), "a free turn is taken even after the deadline");
     }
 }

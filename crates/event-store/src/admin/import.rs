@@ -154,8 +154,8 @@ impl ImportBatch<'_> {
     async fn send_once(&self, after: &Folded) -> Result<(), AppendError> {
         let (events, messages) = (self.events.clone(), self.messages.clone());
         let decided = Decided { events, messages, after: after.clone(), rejection: None };
-        let transaction = self.stream.transaction(self.before, &decided, None, self.origin())?;
-        self.stream.send(transaction, false).await
+        let batch = self.stream.batch(&decided, None, self.origin())?;
+        Ok(self.stream.call(self.before, batch, Instant::now() + PATIENCE).send().await?)
     }
 
     /// Whether the last event of the batch is in the table, and so are all its rows.

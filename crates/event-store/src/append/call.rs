@@ -1,34 +1,57 @@
 //! The call that sends the transaction, and the meaning of its failure: whether it was written, and whether another
 //! attempt may help.
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem};
 use daybook_table::{AggregateKey, Metadata};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Span;
 
-use super::error::AppendError;
+use super::batch::Batch;
+use super::error::{AppendError, SendError};
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::event_stream::EventStream;
 use crate::idempotency;
 use crate::settle::CALL_TIMEOUT;
+use crate::stored_response::StoredResponse;
+
+/// A transaction that is ready to be sent. It owns what it needs, so that several requests can wait for it.
+#[derive(Debug)]
+pub(crate) struct AppendCall {
+    client: Client,
+    key: AggregateKey,
+    transaction: Vec<TransactWriteItem>,
+    /// The number of responses that it stores: its last items.
+    responses: usize,
+    send_until: Instant,
+}
 
 /// The field of a span for the write units of its last append.
 const WRITE_UNITS: &str = "daybook.write_units";
 
 impl EventStream<'_> {
+    /// The transaction that appends a batch which was decided on version `before`. It is not sent after `send_until`.
+    pub(crate) fn call(&self, before: u64, batch: Batch, send_until: Instant) -> AppendCall {
+        let responses = batch.responses();
+        let transaction = self.transaction(before, batch);
+        AppendCall { client: self.store.client.clone(), key: self.key.clone(), transaction, responses, send_until }
+    }
+}
+
+impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.
-    pub(crate) async fn send(
-        &self,
-        transaction: Vec<TransactWriteItem>,
-        stores_response: bool,
-    ) -> Result<(), AppendError> {
+    pub(crate) async fn send(self) -> Result<(), SendError> {
+        if Instant::now() > self.send_until {
+            return Err(AppendError::NotWritten("the decision was too old to be sent".into()).into());
+        }
         let once = Config::builder().retry_config(RetryConfig::disabled());
-        let call = self.store.client.transact_write_items().set_transact_items(Some(transaction));
+        let call = self.client.transact_write_items().set_transact_items(Some(self.transaction));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
+        // If several requests share the append, the span of the one that sends it shows the units of all.
         let span = Span::current();
         let units = span.has_field(WRITE_UNITS).then_some(ReturnConsumedCapacity::Total);
         let call = call.set_return_consumed_capacity(units);
@@ -38,19 +61,19 @@ impl EventStream<'_> {
                 span.record(WRITE_UNITS, units.sum::<f64>());
                 Ok(())
             }
-            Ok(Err(error)) => Err(append_error(self.key, stores_response, error)),
-            Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
+            Ok(Err(error)) => Err(send_error(&self.key, self.responses, error)),
+            Err(elapsed) => Err(AppendError::Unknown(elapsed.into()).into()),
         }
     }
 }
 
-fn append_error(key: &AggregateKey, stores_response: bool, error: SdkError<TransactWriteItemsError>) -> AppendError {
+fn send_error(key: &AggregateKey, responses: usize, error: SdkError<TransactWriteItemsError>) -> SendError {
     let invalid = |source| StoreError::InvalidRequest { doing: "append", source }.into();
     let meaning: fn(Cause) -> AppendError = match &error {
         SdkError::ConstructionFailure(_) => invalid,
         SdkError::ServiceError(service) => match service.err() {
             TransactWriteItemsError::TransactionCanceledException(cancelled) => {
-                match of_reasons(key, stores_response, cancelled.cancellation_reasons()) {
+                match of_reasons(key, responses, cancelled.cancellation_reasons()) {
                     Some(known) => return known,
                     None => invalid,
                 }
@@ -63,41 +86,45 @@ fn append_error(key: &AggregateKey, stores_response: bool, error: SdkError<Trans
         },
         _ => AppendError::Unknown,
     };
-    meaning(cause(error))
+    meaning(cause(error)).into()
 }
 
 /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
-/// versions. A stored response is the last item, and is the result even if the version has changed since.
-fn of_reasons(key: &AggregateKey, stores_response: bool, reasons: &[CancellationReason]) -> Option<AppendError> {
+/// versions. Stored responses are the last items, and are the result even if the version has changed since.
+fn of_reasons(key: &AggregateKey, responses: usize, reasons: &[CancellationReason]) -> Option<SendError> {
     let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
-    let response = reasons.last().filter(|_| stores_response);
-    let used = response.filter(|reason| reason.code() == Some("ConditionalCheckFailed"));
-    if let Some(item) = used.and_then(CancellationReason::item) {
-        return Some(match idempotency::read(key, item.clone()) {
-            Ok((stored, _)) => AppendError::KeyUsed(stored),
-            Err(error) => error.into(),
-        });
+    let of_responses = &reasons[reasons.len().saturating_sub(responses)..];
+    match of_responses.iter().map(|reason| stored_response(key, reason)).collect::<Result<Vec<_>, _>>() {
+        Ok(stored) if stored.iter().all(Option::is_none) => {}
+        Ok(stored) => return Some(SendError::KeysUsed(stored)),
+        Err(error) => return Some(error.into()),
     }
     // The same request may be committing elsewhere: then its response is about to be stored.
-    if response.is_some_and(|reason| reason.code() == Some("TransactionConflict")) {
-        return Some(AppendError::Busy);
+    if of_responses.iter().any(|reason| reason.code() == Some("TransactionConflict")) {
+        return Some(AppendError::Busy.into());
     }
     if failed("ConditionalCheckFailed") == Some(0) {
-        return Some(conflict(key, &reasons[0]));
+        return Some(conflict(key, &reasons[0]).into());
     }
     // Checked before the other rows: while another transaction commits, its rows may exist already although it still
     // holds the metadata.
     if failed("TransactionConflict").is_some() {
-        return Some(AppendError::Busy);
+        return Some(AppendError::Busy.into());
     }
     let throttled = ["ThrottlingError", "ProvisionedThroughputExceeded"];
     if let Some(code) = throttled.into_iter().find(|code| failed(code).is_some()) {
-        return Some(AppendError::NotWritten(code.into()));
+        return Some(AppendError::NotWritten(code.into()).into());
     }
     // The metadata is at the expected version, but a row that it does not count exists.
     let row = failed("ConditionalCheckFailed")?;
     let source = format!("row {row} of the append exists, but the metadata is at the expected version").into();
     Some(StoreError::Corrupt { item: key.to_string(), source }.into())
+}
+
+/// The response that is stored under a key that was used before.
+fn stored_response(key: &AggregateKey, reason: &CancellationReason) -> Result<Option<StoredResponse>, StoreError> {
+    let used = reason.item().filter(|_| reason.code() == Some("ConditionalCheckFailed"));
+    used.map(|item| Ok(idempotency::read(key, item.clone())?.0)).transpose()
 }
 
 /// The conflict, with the version that the failed condition returned; 0 when there is no metadata.

@@ -1,8 +1,8 @@
 //! The errors of an append.
 
 use crate::error::{Cause, StoreError};
-use crate::idempotency::StoredResponse;
 use crate::limits::TooLarge;
+use crate::stored_response::StoredResponse;
 
 /// The errors of an append.
 #[derive(Debug, thiserror::Error)]
@@ -31,4 +31,40 @@ pub enum AppendError {
     /// Anything else.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// The errors of a transaction that appends the decisions of one or several requests.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// Idempotency keys were used before: for each response that was to be stored, the one that is stored.
+    #[error("an idempotency key was used before")]
+    KeysUsed(Vec<Option<StoredResponse>>),
+    /// An error of all decisions.
+    #[error(transparent)]
+    Append(AppendError),
+}
+
+impl From<AppendError> for SendError {
+    fn from(error: AppendError) -> Self {
+        Self::Append(error)
+    }
+}
+
+impl From<StoreError> for SendError {
+    fn from(error: StoreError) -> Self {
+        Self::Append(error.into())
+    }
+}
+
+impl From<SendError> for AppendError {
+    /// The error of a transaction of one decision.
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::KeysUsed(stored) => match stored.into_iter().flatten().next() {
+                Some(stored) => Self::KeyUsed(stored),
+                None => Self::Busy,
+            },
+            SendError::Append(error) => error,
+        }
+    }
 }

@@ -8,6 +8,7 @@ use daybook_decider::{Decided, OutboxMessage, RecordedEvent};
 use daybook_table::{EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 
+use super::batch::{Attributes, Batch};
 use super::error::AppendError;
 use crate::checksum;
 use crate::error::{Cause, StoreError};
@@ -17,9 +18,6 @@ use crate::item::{Item, row_key};
 use crate::limits::check_transaction;
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
-
-/// Attributes of the metadata, by name.
-type Attributes = Vec<(&'static str, AttributeValue)>;
 
 /// The origin of the events of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +33,13 @@ pub(crate) enum Origin {
 }
 
 impl EventStream<'_> {
-    /// The items in order: the metadata, the events, the messages, and the response to store.
-    pub(crate) fn transaction(
+    /// The items of a decision, which must fit a transaction of their own.
+    pub(crate) fn batch(
         &self,
-        before: u64,
         decided: &Decided,
         to_store: Option<&ResponseToStore<'_>>,
         origin: Origin,
-    ) -> Result<Vec<TransactWriteItem>, AppendError> {
+    ) -> Result<Batch, AppendError> {
         let end = decided.after.version();
         let events = decided.events.iter().map(|event| self.event_row(event, end)).map(serde_dynamo::to_item);
         let messages = decided.messages.iter().map(|message| self.outbox_row(message, origin));
@@ -58,19 +55,33 @@ impl EventStream<'_> {
         // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
         let metadata: Item = self.metadata_key().into_iter().chain(attributes).collect();
-        check_transaction(std::iter::once(&metadata).chain(&rows), response.as_ref())?;
+        let bytes = check_transaction(std::iter::once(&metadata).chain(&rows), response.as_ref())?;
 
+        let item = |put| TransactWriteItem::builder().put(put).build();
+        let response = response.zip(to_store).map(|(row, to_store)| {
+            (to_store.idempotency.key.to_owned(), item(self.store.put_unless_used(row, to_store.now)))
+        });
+        Ok(Batch {
+            created,
+            changed,
+            first_event: decided.events.first().map(|event| (event.seq_num, event.event_id)),
+            rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
+            responses: response.into_iter().collect(),
+            bytes,
+        })
+    }
+
+    /// The items of a transaction in order: the metadata, the events and messages, and the responses to store.
+    pub(super) fn transaction(&self, before: u64, batch: Batch) -> Vec<TransactWriteItem> {
         let metadata = TransactWriteItem::builder();
-        let metadata = if decided.events.is_empty() {
+        let metadata = if batch.first_event.is_none() {
             metadata.condition_check(self.metadata_check(before))
         } else {
-            let created = if before == 0 { created } else { Vec::new() };
-            metadata.update(self.metadata_update(before, created.into_iter().chain(changed).collect()))
+            let created = if before == 0 { batch.created } else { Vec::new() };
+            metadata.update(self.metadata_update(before, created.into_iter().chain(batch.changed).collect()))
         };
-        let puts = rows.into_iter().map(|row| self.put_new(row));
-        let response = response.zip(to_store).map(|(row, to_store)| self.store.put_unless_used(row, to_store.now));
-        let puts = puts.chain(response).map(|put| TransactWriteItem::builder().put(put).build());
-        Ok(std::iter::once(metadata.build()).chain(puts).collect())
+        let responses = batch.responses.into_iter().map(|(_, put)| put);
+        std::iter::once(metadata.build()).chain(batch.rows).chain(responses).collect()
     }
 
     /// The row of an event whose append ends at event `end`.

@@ -2,7 +2,7 @@
 
 use daybook_decider::{Decided, Folded};
 
-use crate::idempotency::CommandResponse;
+use crate::stored_response::CommandResponse;
 
 /// The caller's part of a transaction. Its methods are called again, with another state, whenever an attempt is
 /// repeated.

@@ -1,20 +1,21 @@
 //! Appends with an unknown outcome.
 
-use daybook_decider::{Decided, Folded};
+use daybook_decider::Folded;
 use ulid::Ulid;
 
 use crate::error::Cause;
-use crate::idempotency::CommandResponse;
+use crate::stored_response::CommandResponse;
 
-/// The appends of a transaction whose outcome is unknown. Each was decided on the same version, so at most one of them
-/// is stored.
+/// The appends of a transaction whose outcome is unknown. Each is conditional on the same version, so at most one of
+/// them is stored.
 #[derive(Debug, Default)]
 pub(super) struct InDoubt(Vec<AppendInDoubt>);
 
 /// An append whose outcome is unknown.
 #[derive(Debug)]
 pub(super) struct AppendInDoubt {
-    /// The number and id of its first event; `None` if it only stores a response.
+    /// The number and id of its first event, which may be that of another request that shares the append; `None` if it
+    /// only stores responses.
     first: Option<(u64, Ulid)>,
     /// The state that it leads to.
     pub(super) after: Folded,
@@ -23,9 +24,8 @@ pub(super) struct AppendInDoubt {
 }
 
 impl InDoubt {
-    pub(super) fn add(&mut self, decided: &Decided, response: CommandResponse, cause: Cause) {
-        let first = decided.events.first().map(|event| (event.seq_num, event.event_id));
-        self.0.push(AppendInDoubt { first, after: decided.after.clone(), response, cause });
+    pub(super) fn add(&mut self, first: Option<(u64, Ulid)>, after: Folded, response: CommandResponse, cause: Cause) {
+        self.0.push(AppendInDoubt { first, after, response, cause });
     }
 
     /// The number of the event that shows which of them is stored; `None` if none of them has events.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Cause, StoreError};
-use crate::idempotency::{CommandResponse, IdempotencyKey};
+use crate::idempotency::IdempotencyKey;
 use crate::limits::TooLarge;
 use crate::load::LoadPolicy;
+use crate::stored_response::CommandResponse;
 
 /// The options of a transaction.
 #[derive(Clone, Copy, Debug)]

@@ -1,51 +1,73 @@
 //! The attempts of a transaction.
 
+use std::sync::Arc;
+
 use daybook_decider::Folded;
-use daybook_table::keys;
-use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
-use super::decide::{Decide, ResponseDetail};
+use super::decide::Decide;
+use super::decision::Decision;
 use super::in_doubt::InDoubt;
 use super::options::{TransactError, TransactOptions, Transacted};
-use crate::append::AppendError;
-use crate::backoff::Backoff;
+use super::unsettled::{Pause, Unsettled};
+use crate::append::{AppendError, SendError};
+use crate::backoff::{Backoff, wait};
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::fold::COMMIT_TIME;
-use crate::idempotency::{ResponseToStore, StoredResponse};
-use crate::item::event_item;
-use crate::limits::TooLarge;
 use crate::load::{LoadOptions, LoadPolicy};
 use crate::settle::SEND_WINDOW;
+use crate::stored_response::CommandResponse;
+use crate::turns::{Group, Place, Turn};
 
 pub(super) struct Transaction<'a, D> {
-    stream: EventStream<'a>,
+    pub(super) stream: EventStream<'a>,
     commands: &'a D,
-    options: &'a TransactOptions<'a>,
+    pub(super) options: &'a TransactOptions<'a>,
+    place: Place<'a>,
     /// The time until which lost races are repeated.
     race_until: Instant,
     /// The deadline, or the start of the transaction if that is later: one attempt is always made.
-    last_attempt: Instant,
-    in_doubt: InDoubt,
+    pub(super) last_attempt: Instant,
+    pub(super) in_doubt: InDoubt,
+    next: NextAttempt,
 }
 
-/// The reason why an attempt has not settled the transaction.
-enum Unsettled<E> {
-    /// Another writer was faster.
-    Overtaken { actual: u64 },
-    /// Another writer's transaction is in progress.
-    Busy,
-    /// The version in the metadata is lower than that of the events.
-    MetadataBehind { actual: u64 },
-    /// Nothing was written, or the append is in doubt. Another attempt on the same state may help.
-    Failed(Cause),
-    /// Nothing was written. The value is the result of the transaction if the state is current.
-    NotWritten(Result<Transacted, TransactError<E>>),
-    /// Another attempt would have the same result.
-    Final(TransactError<E>),
+/// The next attempt.
+struct NextAttempt {
+    state: StartState,
+    /// The read of the state, if it is read.
+    load: LoadOptions,
+    pause: Option<Pause>,
+    /// The time until which it waits for its turn.
+    turn_until: Instant,
+    /// Whether it shares its append with no other request.
+    is_alone: bool,
+    backoff: Backoff,
+    behind_since: Option<Instant>,
 }
+
+/// The state that the next attempt decides on, if no request has decided before it.
+enum StartState {
+    /// The cached state, or the state before the first event if the commands create the aggregate; or else it is read.
+    Cached,
+    /// This state, and whether it was read.
+    Known(Folded, bool),
+    /// It is read.
+    Read,
+}
+
+/// A decision that is part of an append.
+struct Proposed {
+    /// The position of its response among those that are stored, if the request has an idempotency key.
+    index: usize,
+    after: Folded,
+    response: CommandResponse,
+}
+
+/// The result of a transaction, or the reason why an attempt has none.
+type Attempted<E> = Result<Transacted, Unsettled<E>>;
 
 impl<'a, D: Decide> Transaction<'a, D> {
     pub(super) fn new(
@@ -54,8 +76,18 @@ impl<'a, D: Decide> Transaction<'a, D> {
         options: &'a TransactOptions<'a>,
         race_until: Instant,
     ) -> Self {
+        let next = NextAttempt {
+            state: if options.policy == LoadPolicy::Rebuild { StartState::Read } else { StartState::Cached },
+            load: LoadOptions { policy: options.policy, ..LoadOptions::default() },
+            pause: None,
+            turn_until: race_until,
+            is_alone: false,
+            backoff: Backoff::until(options.deadline),
+            behind_since: None,
+        };
         let last_attempt = options.deadline.max(Instant::now());
-        Self { stream, commands, options, race_until, last_attempt, in_doubt: InDoubt::default() }
+        let place = stream.store.turns.enter(stream.key);
+        Self { stream, commands, options, place, race_until, last_attempt, in_doubt: InDoubt::default(), next }
     }
 
     pub(super) async fn run(mut self) -> Result<Transacted, TransactError<D::Error>> {
@@ -68,196 +100,284 @@ impl<'a, D: Decide> Transaction<'a, D> {
     }
 
     async fn attempts(&mut self) -> Result<Transacted, TransactError<D::Error>> {
-        let mut backoff = Backoff::until(self.options.deadline);
-        let mut race = Backoff::of_race(self.race_until);
-        let mut behind_since = None;
-        let mut load = LoadOptions { policy: self.options.policy, ..LoadOptions::default() };
-        let mut known = self.state_without_read().map(|state| (state, false));
         loop {
-            let (before, is_read) = match known.take() {
-                Some(known) => known,
-                None => {
-                    // A newer state may contain an append in doubt, and deciding on it would append twice.
-                    if let Some(number) = self.in_doubt.event_number() {
-                        match self.settle(load.at_least >= number).await? {
+            let Some(turn) = self.place.turn(self.next.turn_until).await else {
+                let pause = self.next.pause.take();
+                return Err(self.time_over(pause.unwrap_or(Pause::Race)));
+            };
+            let (base, is_read, attempted) = match turn {
+                Turn::First => {
+                    self.pause().await?;
+                    let (before, is_read) = match self.state_without_read() {
+                        Some(known) => known,
+                        None => match self.settle_before_read().await? {
                             Some(stored) => return Ok(stored),
-                            None if self.in_doubt.event_number().is_some() => return Err(self.outcome_unknown()),
-                            None => {}
-                        }
+                            None => (self.read().await?, true),
+                        },
+                    };
+                    let attempted = self.attempt(&before, is_read).await;
+                    if let Err(Unsettled::Overtaken { .. } | Unsettled::Busy) = attempted {
+                        self.stream.store.contention.lost(self.stream.key);
                     }
-                    (self.stream.load(load).await?.folded, true)
+                    (before, is_read, attempted)
+                }
+                Turn::After(group, before) if self.may_join(&group) => {
+                    let attempted = self.attempt_after(&group, &before).await;
+                    (group.base.clone(), group.is_read, attempted)
+                }
+                Turn::After(..) => {
+                    self.place.pass();
+                    continue;
                 }
             };
-            match self.attempt(&before).await {
+            match attempted {
                 Ok(transacted) => return Ok(transacted),
-                Err(Unsettled::Overtaken { actual }) => {
-                    load.at_least = actual;
-                    // With an expected version there is no race to repeat: the state that is read decides the response.
-                    if self.options.expected_version.is_none() && !race.wait().await {
-                        return Err(TransactError::Contended);
-                    }
-                }
-                Err(Unsettled::Busy) => {
-                    if !race.wait().await {
-                        return Err(TransactError::Contended);
-                    }
-                    // The other transaction may be the one in doubt, which has to be settled on the same state.
-                    known = self.in_doubt.event_number().map(|_| (before, is_read));
-                }
-                Err(Unsettled::MetadataBehind { actual }) => {
-                    let since = *behind_since.get_or_insert_with(Instant::now);
-                    if is_read && (since.elapsed() >= COMMIT_TIME || !backoff.wait().await) {
-                        let version = before.version();
-                        let source = format!("its metadata is at version {actual}, but its events end at {version}");
-                        return Err(self.stream.corrupt(source).into());
-                    }
-                }
-                Err(Unsettled::Failed(source)) => {
-                    tracing::debug!(aggregate = %self.stream.key, error = source, "the append will be decided again");
-                    if !backoff.wait().await {
-                        return Err(StoreError::Unavailable { doing: "append", source }.into());
-                    }
-                    known = Some((before, is_read));
-                }
-                // No condition has checked whether the state is current.
-                Err(Unsettled::NotWritten(_)) if !is_read => {}
-                Err(Unsettled::NotWritten(end)) => return self.stored_response_or(end).await,
+                Err(Unsettled::Ended(end)) => return end,
+                Err(Unsettled::NotWritten(end)) if is_read => return self.stored_response_or(end).await,
                 Err(Unsettled::Final(error)) => return Err(error),
+                Err(unsettled) => self.prepare_next(unsettled, base, is_read),
             }
         }
     }
 
-    /// The state of the first attempt, without a call: the cached state, or the state before the first event if the
-    /// commands create the aggregate.
-    fn state_without_read(&self) -> Option<Folded> {
-        if self.options.policy == LoadPolicy::Rebuild {
-            return None;
+    /// Prepares the attempt after one on the state `base`.
+    fn prepare_next(&mut self, unsettled: Unsettled<D::Error>, base: Folded, is_read: bool) {
+        let next = &mut self.next;
+        let version = base.version();
+        if let Unsettled::NotJoined = unsettled {
+            return;
         }
-        let EventStream { store, model, key } = self.stream;
-        let cached = store.cached(key).map(|loaded| loaded.folded);
-        cached.or_else(|| self.options.creates.then(|| model.before_first_event()))
-    }
-
-    /// Decides on one state and appends, with a reduced response when the full one does not fit.
-    async fn attempt(&mut self, before: &Folded) -> Result<Transacted, Unsettled<D::Error>> {
-        let TransactOptions { expected_version, idempotency, .. } = *self.options;
-        let EventStream { store, model, key } = self.stream;
-        let (version, now, send_until) = (before.version(), Timestamp::now(), Instant::now() + SEND_WINDOW);
-        let not_decided = |error| Unsettled::NotWritten(Err(TransactError::Decide(error)));
-        let decided = self.commands.decide(before).map_err(not_decided)?;
-        if let Some(expected) = expected_version.filter(|&expected| expected != version) {
-            return Err(Unsettled::NotWritten(Err(TransactError::Conflict { expected, actual: version })));
-        }
-        let mut detail = ResponseDetail::Full;
-        loop {
-            let response = self.commands.respond(before, &decided, detail).map_err(not_decided)?;
-            if decided.events.is_empty() && idempotency.is_none() {
-                return Err(Unsettled::NotWritten(Ok(Transacted::Decided(response))));
+        let same = StartState::Known(base, is_read);
+        (next.state, next.pause) = (StartState::Read, None);
+        match unsettled {
+            Unsettled::Overtaken { actual } => {
+                next.load.at_least = actual;
+                // With an expected version there is no race to repeat: the state that is read decides the response.
+                next.pause = self.options.expected_version.is_none().then_some(Pause::Race);
             }
-            let to_store =
-                idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
-            let append = store.append(model, key, version, &decided, to_store, send_until);
-            let appended = timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, append).await;
-            match appended.unwrap_or_else(|elapsed| Err(AppendError::Unknown(elapsed.into()))) {
-                Ok(_) => {
-                    self.in_doubt.clear();
-                    return Ok(Transacted::Decided(response));
+            Unsettled::Busy => {
+                next.pause = Some(Pause::Race);
+                // The other transaction may be the one in doubt, which has to be settled on the same state.
+                if self.in_doubt.event_number().is_some() {
+                    next.state = same;
                 }
-                Err(AppendError::Unknown(cause)) => {
-                    let text = cause.to_string();
-                    self.in_doubt.add(&decided, response, cause);
-                    return Err(Unsettled::Failed(text.into()));
-                }
-                // On the current state, the caller may not be allowed to send the commands.
-                Err(AppendError::KeyUsed(stored)) => {
-                    return self.replay(stored).map_err(|reused| Unsettled::NotWritten(Err(reused)));
-                }
-                // The version is lower, so no other writer was faster.
-                Err(AppendError::Conflict { actual }) if actual < version => {
-                    return Err(Unsettled::MetadataBehind { actual });
-                }
-                Err(AppendError::Conflict { actual }) => return Err(Unsettled::Overtaken { actual }),
-                Err(AppendError::Busy) => return Err(Unsettled::Busy),
-                Err(AppendError::NotWritten(cause)) => return Err(Unsettled::Failed(cause)),
-                Err(AppendError::TooLarge(limit)) => {
-                    let is_for_the_response = match limit {
-                        TooLarge::Response { .. } => true,
-                        TooLarge::Transaction { .. } => idempotency.is_some(),
-                        TooLarge::Item { .. } | TooLarge::Items { .. } => false,
-                    };
-                    let less = detail.less().filter(|_| is_for_the_response);
-                    detail = less.ok_or(Unsettled::NotWritten(Err(limit.into())))?;
-                }
-                Err(AppendError::Store(error)) => return Err(Unsettled::Final(error.into())),
             }
+            Unsettled::MetadataBehind { actual } => {
+                next.behind_since.get_or_insert_with(Instant::now);
+                next.pause = is_read.then_some(Pause::MetadataBehind { actual, version });
+            }
+            Unsettled::Failed(source) => {
+                tracing::debug!(aggregate = %self.stream.key, error = source, "the append will be decided again");
+                (next.state, next.pause) = (same, Some(Pause::Failed(source)));
+            }
+            Unsettled::Shared => {
+                next.state = same;
+                next.turn_until = self.last_attempt + TransactOptions::LAST_ATTEMPT;
+            }
+            // No condition has checked whether the state is current.
+            Unsettled::NotWritten(_) | Unsettled::NotJoined | Unsettled::Ended(_) | Unsettled::Final(_) => {}
         }
     }
 
-    /// The result of the append in doubt that is stored, if one is. Makes no call if none with events is in doubt.
-    ///
-    /// Reads the first event after the version that they were decided on. If it is the event of another writer, none
-    /// of them is stored, or ever will be. If there is no such event, they stay in doubt: a call that was lost may
-    /// still arrive. `exists` means that the event is known to exist: a read during a transaction may not see it yet.
-    async fn settle(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
+    /// The pause before the next attempt, if there is one.
+    async fn pause(&mut self) -> Result<(), TransactError<D::Error>> {
+        let EventStream { store, key, .. } = self.stream;
+        let Some(pause) = self.next.pause.take() else {
+            // One attempt is made even without time for a pause.
+            if let (StartState::Cached, Some(pause)) = (&self.next.state, store.contention.first_pause(key))
+                && wait(pause, self.race_until).await
+            {
+                self.next.state = StartState::Read;
+            }
+            return Ok(());
+        };
+        let next = &mut self.next;
+        let has_time = match pause {
+            Pause::Race => wait(store.contention.pause(key), self.race_until).await,
+            Pause::Failed(_) => next.backoff.wait().await,
+            Pause::MetadataBehind { .. } => {
+                next.behind_since.is_none_or(|since| since.elapsed() < COMMIT_TIME) && next.backoff.wait().await
+            }
+        };
+        if has_time { Ok(()) } else { Err(self.time_over(pause)) }
+    }
+
+    /// The error of a transaction that has no time for another attempt.
+    fn time_over(&self, pause: Pause) -> TransactError<D::Error> {
+        match pause {
+            Pause::Race => TransactError::Contended,
+            Pause::Failed(source) => StoreError::Unavailable { doing: "append", source }.into(),
+            Pause::MetadataBehind { actual, version } => {
+                let source = format!("its metadata is at version {actual}, but its events end at {version}");
+                self.stream.corrupt(source).into()
+            }
+        }
+    }
+
+    /// The state of the next attempt, if it needs no call, and whether it was read.
+    fn state_without_read(&mut self) -> Option<(Folded, bool)> {
+        match std::mem::replace(&mut self.next.state, StartState::Read) {
+            StartState::Known(folded, is_read) => Some((folded, is_read)),
+            StartState::Read => None,
+            StartState::Cached => {
+                let EventStream { store, model, key } = self.stream;
+                let cached = store.cached(key).map(|loaded| loaded.folded);
+                let folded = cached.or_else(|| self.options.creates.then(|| model.before_first_event()))?;
+                Some((folded, false))
+            }
+        }
+    }
+
+    /// Reads the state of the next attempt.
+    async fn read(&self) -> Result<Folded, StoreError> {
+        let EventStream { store, key, .. } = self.stream;
+        let cached = store.cached(key).map(|loaded| loaded.version());
+        let folded = self.stream.load(self.next.load).await?.folded;
+        if let Some(cached) = cached {
+            store.contention.found(key, folded.version().saturating_sub(cached));
+        }
+        Ok(folded)
+    }
+
+    /// Settles the appends in doubt. A newer state may contain one of them, and deciding on it would append twice.
+    async fn settle_before_read(&mut self) -> Result<Option<Transacted>, TransactError<D::Error>> {
         let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
-        let mut retries = Backoff::until(Instant::now() + COMMIT_TIME);
-        loop {
-            let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, self.event_id(number)).await;
-            let unavailable =
-                |elapsed| StoreError::Unavailable { doing: "read an event", source: Cause::from(elapsed) };
-            match read.map_err(unavailable)?? {
-                Some(id) => {
-                    let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
-                    self.in_doubt.clear();
-                    self.stream.cache(stored.after)?;
-                    return Ok(Some(Transacted::Decided(stored.response)));
+        match self.settle(self.next.load.at_least >= number).await? {
+            None if self.in_doubt.event_number().is_some() => Err(self.outcome_unknown()),
+            settled => Ok(settled),
+        }
+    }
+
+    /// Whether the decision can be part of the group. An append in doubt has to be settled on its own version.
+    fn may_join(&self, group: &Group) -> bool {
+        let version = group.base.version();
+        !self.next.is_alone
+            && self.options.policy != LoadPolicy::Rebuild
+            && self.in_doubt.event_number().is_none_or(|number| number == version + 1)
+    }
+
+    /// Decides on one state and appends, together with the requests that wait.
+    async fn attempt(&mut self, before: &Folded, is_read: bool) -> Attempted<D::Error> {
+        let send_until = Instant::now() + SEND_WINDOW;
+        let Decision { batch, after, response } = self.stream.decide(self.commands, self.options, before)?;
+        if self.place.has_waiting() && !self.next.is_alone {
+            let group = Arc::new(Group::new(before.clone(), is_read, send_until));
+            self.place.open(&group, batch, after.clone());
+            return self.member(&group, Ok(Proposed { index: 0, after, response })).await;
+        }
+        let first_event = batch.first_event;
+        let call = self.stream.call(before.version(), batch, send_until).send();
+        let error = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, call).await {
+            Ok(Ok(())) => {
+                self.stream.cache(after).map_err(|error| Unsettled::Final(error.into()))?;
+                self.in_doubt.clear();
+                return Ok(Transacted::Decided(response));
+            }
+            Ok(Err(SendError::Append(AppendError::Store(error)))) => return Err(Unsettled::Final(error.into())),
+            Ok(Err(error)) => error,
+            Err(elapsed) => AppendError::Unknown(elapsed.into()).into(),
+        };
+        self.not_stored(error.into(), before.version(), first_event, Some(Proposed { index: 0, after, response }))
+    }
+
+    /// Decides on the state that a group leads to, and joins the group. A decision that appends nothing joins too: the
+    /// condition of the group checks the state that it was made on.
+    async fn attempt_after(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
+        match self.stream.decide(self.commands, self.options, before) {
+            Ok(Decision { batch, after, response }) => match self.place.join(group, Some((batch, after.clone()))) {
+                Some(index) => self.member(group, Ok(Proposed { index, after, response })).await,
+                None => Err(Unsettled::NotJoined),
+            },
+            // Its key may have a stored response, which is read before the next request is decided.
+            Err(Unsettled::NotWritten(_)) if self.options.idempotency.is_some() => {
+                self.place.pass();
+                Err(Unsettled::NotJoined)
+            }
+            Err(Unsettled::NotWritten(end)) => match self.place.join(group, None) {
+                Some(_) => self.member(group, Err(end)).await,
+                None => Err(Unsettled::NotJoined),
+            },
+            Err(unsettled) => Err(unsettled),
+        }
+    }
+
+    /// Waits for the append of a group that contains a decision of this request, or a result without events.
+    async fn member(
+        &mut self,
+        group: &Arc<Group>,
+        proposed: Result<Proposed, Result<Transacted, TransactError<D::Error>>>,
+    ) -> Attempted<D::Error> {
+        let stream = self.stream;
+        let version = group.base.version();
+        let call = |batch| stream.call(version, batch, group.send_until).send();
+        let sent = async { self.place.sent(group, call).await.call.clone().await };
+        let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, sent).await {
+            Ok(stored) => {
+                if stored.is_ok() {
+                    group.cache_once(|after| stream.cache(after.clone()).map(drop));
                 }
-                None if exists && retries.wait().await => {}
-                None => return Ok(None),
+                self.place.end(group, stored.is_ok());
+                stored
+            }
+            Err(elapsed) => {
+                self.place.abandon(group, call);
+                Err(Arc::new(AppendError::Unknown(elapsed.into()).into()))
+            }
+        };
+        match stored {
+            Ok(()) => {
+                self.in_doubt.clear();
+                match proposed {
+                    Ok(proposed) => Ok(Transacted::Decided(proposed.response)),
+                    Err(end) => Err(Unsettled::Ended(end)),
+                }
+            }
+            Err(error) => {
+                let first_event = group.sent().and_then(|sent| sent.first_event);
+                self.not_stored(error, version, first_event, proposed.ok())
             }
         }
     }
 
-    /// The id of a stored event.
-    async fn event_id(&self, number: u64) -> Result<Option<Ulid>, StoreError> {
-        let row = self.stream.store.row(self.stream.key, keys::event_sk(number)).send().await;
-        let row = row.map_err(|error| StoreError::of_call("read an event", error))?;
-        let Some(item) = row.item else { return Ok(None) };
-        Ok(Some(event_item(item)?.into_event()?.event_id))
-    }
-
-    /// The error of a transaction that ends while an append is in doubt. Nothing is in doubt afterwards.
-    fn outcome_unknown(&mut self) -> TransactError<D::Error> {
-        let after = self.in_doubt.event_number().map_or(0, |number| number - 1);
-        let source = self.in_doubt.take_cause().unwrap_or_else(|| "the response was lost".into());
-        TransactError::OutcomeUnknown { after, has_key: self.options.idempotency.is_some(), source }
-    }
-
-    /// The stored response, if there is one, in place of an error: the state that was read may already contain the
-    /// result of this same request, which was sent before.
-    async fn stored_response_or(
+    /// The result of an append on version `version` that was not stored, or may not have been.
+    fn not_stored(
         &mut self,
-        end: Result<Transacted, TransactError<D::Error>>,
-    ) -> Result<Transacted, TransactError<D::Error>> {
-        let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
-        let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
-        let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
-        let stored = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now()).await?;
-        match stored.filter(|stored| !is_forbidden || idempotency.is_of(stored)) {
-            Some(stored) => self.replay(stored),
-            None => end,
-        }
-    }
-
-    /// The stored response. It settles the appends in doubt, which would have stored theirs under the same key.
-    fn replay(&mut self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
-        let is_own = self.in_doubt.settle_by_response(&stored.response).is_some();
-        match self.options.idempotency {
-            Some(idempotency) if !idempotency.is_of(&stored) => Err(TransactError::KeyReused),
-            None => Err(TransactError::KeyReused),
-            // An earlier attempt of this call was stored, and only DynamoDB's response to it was lost.
-            Some(_) if is_own => Ok(Transacted::Decided(stored.response)),
-            Some(_) => Ok(Transacted::Replayed(stored.response)),
-        }
+        error: Arc<SendError>,
+        version: u64,
+        first_event: Option<(u64, Ulid)>,
+        proposed: Option<Proposed>,
+    ) -> Attempted<D::Error> {
+        let cause = || Cause::from(Arc::clone(&error));
+        let error = match &*error {
+            SendError::Append(error) => error,
+            SendError::KeysUsed(stored) => {
+                let own = proposed.filter(|_| self.options.idempotency.is_some());
+                let stored = own.and_then(|own| stored.get(own.index).cloned().flatten());
+                let Some(stored) = stored else { return Err(Unsettled::Shared) };
+                // On the current state, the caller may not be allowed to send the commands.
+                return self.replay(stored).map_err(|reused| {
+                    self.next.is_alone = true;
+                    Unsettled::NotWritten(Err(reused))
+                });
+            }
+        };
+        Err(match error {
+            AppendError::Unknown(_) => {
+                if let Some(Proposed { after, response, .. }) = proposed {
+                    self.in_doubt.add(first_event, after, response, cause());
+                }
+                Unsettled::Failed(cause())
+            }
+            // The version is lower, so no other writer was faster.
+            AppendError::Conflict { actual } if *actual < version => Unsettled::MetadataBehind { actual: *actual },
+            AppendError::Conflict { actual } => Unsettled::Overtaken { actual: *actual },
+            AppendError::Busy => Unsettled::Busy,
+            AppendError::NotWritten(_) => Unsettled::Failed(cause()),
+            // It is about one of the decisions, or about each of them.
+            AppendError::Store(_) | AppendError::KeyUsed(_) | AppendError::TooLarge(_) => {
+                self.next.is_alone = true;
+                Unsettled::Shared
+            }
+        })
     }
 }

@@ -5,6 +5,7 @@
 mod append;
 mod budgets;
 mod feed;
+mod group;
 mod idempotency;
 mod import;
 mod kept;

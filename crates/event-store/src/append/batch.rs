@@ -1,0 +1,68 @@
+//! The items of one decision, or of several that follow each other, for one transaction.
+
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
+use ulid::Ulid;
+
+use crate::limits::{MAX_TRANSACTION, MAX_TRANSACTION_ITEMS};
+
+/// Attributes of the metadata, by name.
+pub(crate) type Attributes = Vec<(&'static str, AttributeValue)>;
+
+/// The items of one decision, or of several that follow each other. The item of the metadata is made when the
+/// transaction is sent, because the transaction has only one.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// The attributes of the metadata that only the first append of the aggregate sets.
+    pub(super) created: Attributes,
+    /// The attributes of the metadata that every append sets; empty without events.
+    pub(super) changed: Attributes,
+    /// The number and id of the first event; `None` without events.
+    pub(crate) first_event: Option<(u64, Ulid)>,
+    /// The events and messages.
+    pub(super) rows: Vec<TransactWriteItem>,
+    /// The responses to store, each with its idempotency key.
+    pub(super) responses: Vec<(String, TransactWriteItem)>,
+    /// The bytes of all items.
+    pub(super) bytes: usize,
+}
+
+impl Batch {
+    /// The number of responses to store.
+    pub(crate) fn responses(&self) -> usize {
+        self.responses.len()
+    }
+
+    /// Whether no other decision fits the transaction.
+    pub(crate) fn is_full(&self) -> bool {
+        self.items() >= MAX_TRANSACTION_ITEMS
+    }
+
+    /// Whether the next decision fits the transaction. An item may occur only once in a transaction, so two decisions
+    /// with the same idempotency key do not fit.
+    pub(crate) fn has_room_for(&self, next: &Self) -> bool {
+        let is_used = |key: &String| self.responses.iter().any(|(used, _)| used == key);
+        // Both count the metadata.
+        self.items() + next.items() - 1 <= MAX_TRANSACTION_ITEMS
+            && self.bytes + next.bytes <= MAX_TRANSACTION
+            && !next.responses.iter().any(|(key, _)| is_used(key))
+    }
+
+    /// Adds the next decision.
+    pub(crate) fn add(&mut self, next: Self) {
+        if next.first_event.is_some() {
+            self.changed = next.changed;
+        }
+        if self.first_event.is_none() {
+            self.created = next.created;
+            self.first_event = next.first_event;
+        }
+        self.rows.extend(next.rows);
+        self.responses.extend(next.responses);
+        self.bytes += next.bytes;
+    }
+
+    /// The number of items, with the metadata.
+    fn items(&self) -> usize {
+        1 + self.rows.len() + self.responses.len()
+    }
+}

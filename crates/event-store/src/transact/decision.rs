@@ -1,0 +1,61 @@
+//! A decision that is ready to be appended.
+
+use daybook_decider::Folded;
+use jiff::Timestamp;
+
+use super::decide::{Decide, ResponseDetail};
+use super::options::{TransactError, TransactOptions, Transacted};
+use super::unsettled::Unsettled;
+use crate::append::{AppendError, Batch, Origin};
+use crate::event_stream::EventStream;
+use crate::idempotency::ResponseToStore;
+use crate::limits::TooLarge;
+use crate::stored_response::CommandResponse;
+
+/// A decision that is ready to be appended.
+pub(super) struct Decision {
+    pub(super) batch: Batch,
+    pub(super) after: Folded,
+    pub(super) response: CommandResponse,
+}
+
+impl EventStream<'_> {
+    /// Decides on one state, with a reduced response when the full one does not fit.
+    pub(super) fn decide<D: Decide>(
+        &self,
+        commands: &D,
+        options: &TransactOptions<'_>,
+        before: &Folded,
+    ) -> Result<Decision, Unsettled<D::Error>> {
+        let TransactOptions { expected_version, idempotency, .. } = *options;
+        let (version, now) = (before.version(), Timestamp::now());
+        let not_decided = |error| Unsettled::NotWritten(Err(TransactError::Decide(error)));
+        let decided = commands.decide(before).map_err(not_decided)?;
+        if let Some(expected) = expected_version.filter(|&expected| expected != version) {
+            return Err(Unsettled::NotWritten(Err(TransactError::Conflict { expected, actual: version })));
+        }
+        let mut detail = ResponseDetail::Full;
+        loop {
+            let response = commands.respond(before, &decided, detail).map_err(not_decided)?;
+            if decided.events.is_empty() && idempotency.is_none() {
+                return Err(Unsettled::NotWritten(Ok(Transacted::Decided(response))));
+            }
+            let to_store =
+                idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
+            match self.batch(&decided, to_store.as_ref(), Origin::Decision) {
+                Ok(batch) => return Ok(Decision { batch, after: decided.after, response }),
+                Err(AppendError::TooLarge(limit)) => {
+                    let is_for_the_response = match limit {
+                        TooLarge::Response { .. } => true,
+                        TooLarge::Transaction { .. } => idempotency.is_some(),
+                        TooLarge::Item { .. } | TooLarge::Items { .. } => false,
+                    };
+                    let less = detail.less().filter(|_| is_for_the_response);
+                    detail = less.ok_or(Unsettled::NotWritten(Err(limit.into())))?;
+                }
+                Err(AppendError::Store(error)) => return Err(Unsettled::Final(error.into())),
+                Err(error) => return Err(Unsettled::Failed(error.into())),
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! How a transaction ends whose append is in doubt, or whose request was executed before.
+
+use daybook_table::keys;
+use jiff::Timestamp;
+use tokio::time::{Instant, timeout_at};
+use ulid::Ulid;
+
+use super::decide::Decide;
+use super::options::{TransactError, TransactOptions, Transacted};
+use super::transaction::Transaction;
+use crate::backoff::Backoff;
+use crate::error::{Cause, StoreError};
+use crate::fold::COMMIT_TIME;
+use crate::item::event_item;
+use crate::stored_response::StoredResponse;
+
+impl<D: Decide> Transaction<'_, D> {
+    /// The result of the append in doubt that is stored, if one is. Makes no call if none with events is in doubt.
+    ///
+    /// Reads the first event after the version that they were decided on. If it is the event of another writer, none
+    /// of them is stored, or ever will be. If there is no such event, they stay in doubt: a call that was lost may
+    /// still arrive. `exists` means that the event is known to exist: a read during a transaction may not see it yet.
+    pub(super) async fn settle(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
+        let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
+        let mut retries = Backoff::until(Instant::now() + COMMIT_TIME);
+        loop {
+            let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, self.event_id(number)).await;
+            let unavailable =
+                |elapsed| StoreError::Unavailable { doing: "read an event", source: Cause::from(elapsed) };
+            match read.map_err(unavailable)?? {
+                Some(id) => {
+                    let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
+                    self.in_doubt.clear();
+                    self.stream.cache(stored.after)?;
+                    return Ok(Some(Transacted::Decided(stored.response)));
+                }
+                None if exists && retries.wait().await => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The id of a stored event.
+    async fn event_id(&self, number: u64) -> Result<Option<Ulid>, StoreError> {
+        let row = self.stream.store.row(self.stream.key, keys::event_sk(number)).send().await;
+        let row = row.map_err(|error| StoreError::of_call("read an event", error))?;
+        let Some(item) = row.item else { return Ok(None) };
+        Ok(Some(event_item(item)?.into_event()?.event_id))
+    }
+
+    /// The error of a transaction that ends while an append is in doubt. Nothing is in doubt afterwards.
+    pub(super) fn outcome_unknown(&mut self) -> TransactError<D::Error> {
+        let after = self.in_doubt.event_number().map_or(0, |number| number - 1);
+        let source = self.in_doubt.take_cause().unwrap_or_else(|| "the response was lost".into());
+        TransactError::OutcomeUnknown { after, has_key: self.options.idempotency.is_some(), source }
+    }
+
+    /// The stored response, if there is one, in place of an error: the state that was read may already contain the
+    /// result of this same request, which was sent before.
+    pub(super) async fn stored_response_or(
+        &mut self,
+        end: Result<Transacted, TransactError<D::Error>>,
+    ) -> Result<Transacted, TransactError<D::Error>> {
+        let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
+        let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
+        let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
+        let stored = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now()).await?;
+        match stored.filter(|stored| !is_forbidden || idempotency.is_of(stored)) {
+            Some(stored) => self.replay(stored),
+            None => end,
+        }
+    }
+
+    /// The stored response. It settles the appends in doubt, which would have stored theirs under the same key.
+    pub(super) fn replay(&mut self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
+        let is_own = self.in_doubt.settle_by_response(&stored.response).is_some();
+        match self.options.idempotency {
+            Some(idempotency) if !idempotency.is_of(&stored) => Err(TransactError::KeyReused),
+            None => Err(TransactError::KeyReused),
+            // An earlier attempt of this call was stored, and only DynamoDB's response to it was lost.
+            Some(_) if is_own => Ok(Transacted::Decided(stored.response)),
+            Some(_) => Ok(Transacted::Replayed(stored.response)),
+        }
+    }
+}

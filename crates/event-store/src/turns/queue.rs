@@ -1,0 +1,180 @@
+//! The queue of one aggregate: who waits, who has its turn, and the group that those before have joined.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use daybook_decider::Folded;
+use tokio::sync::Notify;
+
+use super::group::Group;
+use crate::append::batch::Batch;
+use crate::append::error::SendError;
+
+/// Maximum number of requests in a group. Requests that append nothing take no space in the transaction.
+const MAX_MEMBERS: usize = 100;
+
+/// The requests that write to one aggregate, by the order of their arrival.
+///
+/// At any time, one of these holds: a request has its turn; or a group is closed, and its members send it; or nobody is
+/// there.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// The requests that wait for their turn.
+    waiting: BTreeMap<u64, Arc<Notify>>,
+    /// The request that has its turn.
+    holder: Option<(u64, Arc<Notify>)>,
+    group: Option<QueuedGroup>,
+}
+
+/// The group that is being filled or sent.
+#[derive(Debug)]
+struct QueuedGroup {
+    group: Arc<Group>,
+    /// The state after the last decision.
+    after: Folded,
+    /// The items of the transaction, until it is sent.
+    batch: Option<Batch>,
+    members: BTreeMap<u64, Arc<Notify>>,
+    /// Whether no request may join any more.
+    is_closed: bool,
+}
+
+impl Queue {
+    pub(super) fn enter(&mut self, number: u64, wake: &Arc<Notify>) {
+        self.waiting.insert(number, Arc::clone(wake));
+        self.advance();
+    }
+
+    pub(super) fn leave(&mut self, number: u64) {
+        self.waiting.remove(&number);
+        if self.has_turn(number) {
+            self.holder = None;
+        }
+        if let Some(group) = &mut self.group {
+            group.members.remove(&number);
+        }
+        self.advance();
+    }
+
+    pub(super) fn has_turn(&self, number: u64) -> bool {
+        self.holder.as_ref().is_some_and(|(holder, _)| *holder == number)
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.holder.is_none() && self.group.is_none()
+    }
+
+    /// The group that the request with the turn may join, and the state that it leads to.
+    pub(super) fn open_group(&self) -> Option<(Arc<Group>, Folded)> {
+        let group = self.group.as_ref().filter(|group| !group.is_closed)?;
+        Some((Arc::clone(&group.group), group.after.clone()))
+    }
+
+    /// Begins a group with the decision of the request that has its turn.
+    pub(super) fn open(&mut self, group: &Arc<Group>, batch: Batch, after: Folded) {
+        let members = self.holder.take().into_iter().collect();
+        let group = Arc::clone(group);
+        self.group = Some(QueuedGroup { group, after, batch: Some(batch), members, is_closed: false });
+        self.advance();
+    }
+
+    /// Adds the decision of request `number`, which appends something or nothing. Returns the position of its response
+    /// among the stored ones; `None` when it cannot be added, because there is no space or because the group has been
+    /// closed meanwhile. The request then waits for its next turn.
+    pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
+        let joined = if self.has_turn(number) { self.add(group, decision) } else { None };
+        match joined {
+            Some(_) => {
+                let is_full = |group: &QueuedGroup| {
+                    group.members.len() >= MAX_MEMBERS || group.batch.as_ref().is_some_and(Batch::is_full)
+                };
+                if self.group.as_ref().is_some_and(is_full) { self.close() } else { self.advance() }
+            }
+            None => self.pass(number),
+        }
+        joined
+    }
+
+    fn add(&mut self, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
+        let queued = self.group.as_mut().filter(|queued| !queued.is_closed && Arc::ptr_eq(&queued.group, group))?;
+        let batch = queued.batch.as_mut()?;
+        let responses = batch.responses();
+        if let Some((next, after)) = decision {
+            if !batch.has_room_for(&next) {
+                return None;
+            }
+            batch.add(next);
+            queued.after = after;
+        }
+        queued.members.extend(self.holder.take());
+        Some(responses)
+    }
+
+    /// Lets the group be sent without the request that has its turn, which then waits for the next one.
+    pub(super) fn pass(&mut self, number: u64) {
+        if self.has_turn(number) {
+            self.close();
+        }
+    }
+
+    /// Lets nobody join the group any more, so that its members send it. A request that has its turn waits for the next
+    /// one.
+    fn close(&mut self) {
+        self.waiting.extend(self.holder.take());
+        if let Some(group) = &mut self.group {
+            group.is_closed = true;
+            group.members.values().for_each(|wake| wake.notify_one());
+        }
+        self.advance();
+    }
+
+    /// Sends the group, if it has not been sent and is closed, or is to be closed `now`.
+    pub(super) fn send<F>(&mut self, group: &Arc<Group>, now: bool, call: impl FnOnce(Batch) -> F)
+    where
+        F: Future<Output = Result<(), SendError>> + Send + 'static,
+    {
+        let is_open = |queued: &QueuedGroup| !queued.is_closed && Arc::ptr_eq(&queued.group, group);
+        if now && self.group.as_ref().is_some_and(is_open) {
+            self.close();
+        }
+        let Some(queued) = self.group.as_mut().filter(|queued| Arc::ptr_eq(&queued.group, group)) else { return };
+        if let Some(batch) = queued.batch.take_if(|_| queued.is_closed) {
+            let first_event = batch.first_event;
+            group.send(call(batch), queued.after.clone(), first_event);
+        }
+    }
+
+    /// Ends the group when its outcome is known. If it is not stored, its members wait for their turn again, before
+    /// those who came later.
+    pub(super) fn end(&mut self, group: &Arc<Group>, is_stored: bool) {
+        if let Some(queued) = self.group.take_if(|queued| Arc::ptr_eq(&queued.group, group)) {
+            if !is_stored {
+                self.waiting.extend(queued.members);
+            }
+            self.advance();
+        }
+    }
+
+    /// Gives the turn to the next request, if it is free. If nobody waits, the group is closed: there is nobody to wait
+    /// for.
+    fn advance(&mut self) {
+        // The requests that have decided are gone, and so is the call, if it had begun.
+        self.group.take_if(|group| group.is_closed && group.members.is_empty());
+        let is_sending = self.group.as_ref().is_some_and(|group| group.is_closed);
+        if self.holder.is_some() || is_sending {
+            return;
+        }
+        match self.waiting.pop_first() {
+            Some((number, wake)) => {
+                wake.notify_one();
+                self.holder = Some((number, wake));
+            }
+            None if self.group.is_some() => self.close(),
+            None => {}
+        }
+    }
+}
