@@ -49,6 +49,7 @@ use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
 use crate::operator::target::TableArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
+use crate::project::Project;
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
@@ -133,13 +134,13 @@ impl DaybookArgs {
     /// # Errors
     ///
     /// See [`CliError`].
-    pub async fn run(self) -> Result<Exit, CliError> {
+    pub async fn run(self, project: Project) -> Result<Exit, CliError> {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
-            Command::Dev(args) => Ok(dev::run(args).await?),
-            Command::Openapi => Ok(openapi::print()?),
-            Command::Schemas(args) => Ok(schemas::run(&args)?),
+            Command::Dev(args) => Ok(dev::run(args, project).await?),
+            Command::Openapi => Ok(openapi::print(project)?),
+            Command::Schemas(args) => Ok(schemas::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),
-            Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process()?).await?),
+            Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process(project)?).await?),
         }
     }
 }
@@ -166,7 +167,7 @@ impl OperatorCommand {
             Self::CheckDeployment(args) => check_deployment::run(args, context).await,
             Self::Export(args) => export::run(args, context).await,
             Self::Import(args) => import::run(args, context).await,
-            Self::Projection(command) => command.run(&projections::projections()?, context).await,
+            Self::Projection(command) => command.run(&(context.projections)()?, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),

@@ -7,13 +7,19 @@
 //! - [`message_schemas`]: the description of the messages for their consumers.
 //! - `aws`: AWS configuration. `metered_client`: counts calls and units. `http`: requests to an API, signed if needed. `termination`: Ctrl-C and SIGTERM.
 //! - [`logs`]: the logs of the process, and the traces of the local stack.
+//! - `project`: the aggregates and the projections, which a project hands to [`main`]. `entry`: runs a process.
 
 mod aws;
 pub mod commands;
 pub mod dev;
+mod entry;
 mod http;
 pub mod logs;
 pub mod message_schemas;
 mod metered_client;
 pub mod operator;
+mod project;
 mod termination;
+
+pub use entry::main;
+pub use project::Project;
