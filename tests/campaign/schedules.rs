@@ -26,7 +26,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 103] = [
+const REQUIRED_KINDS: [&str; 104] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",

@@ -13,19 +13,35 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
     ("daybook-consumer", &[]),
     ("daybook-order-mails", &["daybook-consumer", "daybook-function-runtime", "daybook-settings"]),
     ("daybook-stream-batch", &[]),
-    ("aggregates", &["daybook-decider"]),
+    // Everything but the kernels is a feature, which `facade_without_features_contains_only_the_kernels` checks.
+    (
+        "daybook",
+        &[
+            "daybook-command-handler",
+            "daybook-consumer",
+            "daybook-decider",
+            "daybook-golden",
+            "daybook-projection",
+            "daybook-projector",
+            "daybook-snapshotter",
+            "daybook-stream-relay",
+        ],
+    ),
+    ("daybook-golden", &["daybook-decider"]),
+    ("aggregates", &["daybook"]),
+    ("functions", &["aggregates", "daybook", "projections"]),
     ("daybook-function-runtime", &["daybook-settings"]),
     ("daybook-table", &["daybook-decider"]),
     ("daybook-event-store", &["daybook-decider", "daybook-table"]),
     ("daybook-projection", &["daybook-decider"]),
-    ("projections", &["aggregates", "daybook-projection"]),
+    ("projections", &["aggregates", "daybook"]),
     ("daybook-view-store", &["daybook-decider", "daybook-event-store", "daybook-table"]),
     (
         "daybook-projector",
@@ -37,13 +53,11 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "daybook-settings",
             "daybook-table",
             "daybook-view-store",
-            "projections",
         ],
     ),
     (
         "daybook-command-handler",
         &[
-            "aggregates",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",
@@ -51,7 +65,6 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "daybook-settings",
             "daybook-table",
             "daybook-view-store",
-            "projections",
         ],
     ),
     (
@@ -61,7 +74,6 @@ const ARROWS: [(&str, &[&str]); 21] = [
     (
         "daybook-snapshotter",
         &[
-            "aggregates",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",
@@ -196,6 +208,27 @@ fn kernel_depends_on_neither_aws_nor_async_crates() {
             let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
             assert!(!foreign.iter().any(|prefix| used.starts_with(prefix)), "{name} uses {used}");
         }
+    }
+}
+
+#[test]
+fn facade_without_features_contains_only_the_kernels() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p}", "--package", "aggregates"])
+        .args(["--package", "projections", "--edges", "normal"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let own: BTreeSet<_> =
+        tree.lines().filter(|line| line.contains(" (/")).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(
+        own.into_iter().collect::<Vec<_>>(),
+        ["aggregates", "daybook", "daybook-decider", "daybook-projection", "projections"]
+    );
+    for foreign in ["aws-", "lambda_", "tokio ", "axum ", "serde_dynamo "] {
+        assert!(!tree.lines().any(|line| line.starts_with(foreign)), "{foreign}: {tree}");
     }
 }
 
