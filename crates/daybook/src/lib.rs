@@ -78,7 +78,8 @@
 //! ```
 
 #[cfg(feature = "consumer")]
-pub use daybook_consumer as consumer;
+pub mod consumer;
+
 pub use daybook_decider::given;
 pub use daybook_decider::{
     Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, IamIdentity, Json, Message, Meta,
