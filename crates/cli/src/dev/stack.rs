@@ -13,6 +13,7 @@ use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
+use daybook_projection::Projections;
 use daybook_projector::Projector;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
@@ -38,6 +39,7 @@ use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
 use super::{endpoints, environment, rules};
+use crate::project::Project;
 
 /// The parameter of the template that turns on read models, which the stack always has.
 const READ_MODELS: (&str, &str) = ("ReadModels", "true");
@@ -62,7 +64,7 @@ impl Stack {
     /// # Errors
     ///
     /// See [`DevError`].
-    pub async fn start(args: DevArgs) -> Result<Self, DevError> {
+    pub async fn start(args: DevArgs, project: Project) -> Result<Self, DevError> {
         let template = read_template(&args.template)?;
         let services = Services::start(&args).await?;
         let messages = services.bus.subscribe();
@@ -84,18 +86,19 @@ impl Stack {
             faults: ReadModelFaultScript::default(),
         };
         let mut workers =
-            start_stream_functions(&template, &services, &dynamodb, &table_name, &reports, &stop_signal).await?;
+            start_stream_functions(&template, &services, &dynamodb, &table_name, project, &reports, &stop_signal)
+                .await?;
 
         let (_, relay_environment) = environment::function(&template, "stream-relay", &services.sqs)?;
         let event_bus = RelaySettings::read(&relay_environment)?.event_bus_name;
         let timeout = Duration::from_secs(args.function_timeout.into());
         let rules = rules::start(&args.rules, timeout, &services, &event_bus, &mut workers, &stop_signal)?;
 
-        let mut api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
+        let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&api_environment)?);
         if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
             let views = ViewStore::new(&reports.faults.with_faults(&dynamodb), views_table);
             views.create_table().await?;
-            api = api.with_views(projections::projections()?, views);
+            api = api.with_views((project.projections)()?, views);
         }
         let api = daybook_command_handler::router(api)
             .layer(middleware::from_fn(identify))
@@ -163,6 +166,7 @@ async fn projector(
     template: &Template,
     services: &Services,
     queue: String,
+    projections: Projections,
     faults: &ReadModelFaultScript,
     stop: &StopSignal,
 ) -> Result<QueueWorker, DevError> {
@@ -171,7 +175,7 @@ async fn projector(
     let views = ViewStore::new(&faults.with_faults(&services.dynamodb), daybook_projector::views_table(&environment)?);
     views.create_table().await?;
     Ok(QueueWorker {
-        projector: Arc::new(Projector::new(projections::projections()?, events, views)),
+        projector: Arc::new(Projector::new(projections, events, views)),
         timeout: function.timeout,
         sqs: aws_sdk_sqs::Client::new(&services.sqs),
         url: queue,
@@ -225,6 +229,7 @@ async fn start_stream_functions(
     services: &Services,
     dynamodb: &SdkConfig,
     table_name: &str,
+    project: Project,
     reports: &MappingReports,
     stop: &StopSignal,
 ) -> Result<JoinSet<()>, DevError> {
@@ -239,12 +244,14 @@ async fn start_stream_functions(
     let mut workers = JoinSet::new();
     if let Some(queue) = changes_queue(&environment) {
         services.bus.create_work_queue(&queue);
-        workers.spawn(projector(template, services, queue.clone(), &reports.faults, stop).await?.run());
+        workers.spawn(
+            projector(template, services, queue.clone(), (project.projections)()?, &reports.faults, stop).await?.run(),
+        );
         relay_function = relay_function.with_changes_queue(clients::sqs(&services.sqs), queue);
     }
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;
-    let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(dynamodb, settings));
+    let snapshotter_function = Snapshotter::new((project.aggregates)()?, EventStore::new(dynamodb, settings));
 
     let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
     let mut readers = Vec::new();

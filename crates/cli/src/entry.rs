@@ -1,17 +1,20 @@
-//! The `daybook` command.
+//! The entry of the `daybook` command.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use daybook_cli::commands::DaybookArgs;
-use daybook_cli::logs;
 use tokio::runtime::Runtime;
+
+use crate::commands::DaybookArgs;
+use crate::logs;
+use crate::project::Project;
 
 /// How long the end of the process waits for connections and files to be closed.
 const CLOSING: Duration = Duration::from_millis(500);
 
-fn main() -> ExitCode {
+/// Runs the command that the command line names, on the aggregates and the projections of this project.
+pub fn main(project: Project) -> ExitCode {
     let args = DaybookArgs::parse();
     let exporter = logs::start(args.collector()).map_err(|error| error.to_string());
     let started = exporter.and_then(|exporter| Ok((exporter, Runtime::new().map_err(|error| error.to_string())?)));
@@ -22,7 +25,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let exit = match runtime.block_on(logs::run_exporting(exporter, args.run())) {
+    let exit = match runtime.block_on(logs::run_exporting(exporter, args.run(project))) {
         Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("daybook: {}", daybook_function_runtime::with_causes(&error));
