@@ -95,7 +95,9 @@ class Test(NamedTuple):
 
     def run(self, limit, mutation=None):
         """Runs the test, with a mutation or without one, for at most `limit` seconds."""
-        environment = {"CAMPAIGN_SCHEDULES": "300", **os.environ, "RUST_BACKTRACE": "0"}
+        # A function with several bodies needs more of the stack.
+        stack = {"RUST_MIN_STACK": str(16 * 1024 * 1024)}
+        environment = {"CAMPAIGN_SCHEDULES": "300", **stack, **os.environ, "RUST_BACKTRACE": "0"}
         if mutation is not None:
             environment[VARIABLE] = mutation
         began = time.monotonic()
