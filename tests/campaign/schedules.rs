@@ -213,7 +213,7 @@ fn repeated_seed_produces_the_same_log() {
 /// Runs the schedule of a seed, and for some seeds that of read models after it.
 fn run(seed: u64, verbose: bool) -> LogContents {
     let mut contents = schedule::run(seed, verbose);
-    if seed.is_multiple_of(READ_MODELS_EVERY) {
+    if seed.is_multiple_of(number("CAMPAIGN_READ_MODELS_EVERY").unwrap_or(READ_MODELS_EVERY)) {
         contents.append(read_models::run(seed, verbose));
     }
     contents
