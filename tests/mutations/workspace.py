@@ -85,6 +85,17 @@ def tests_of(target, executable, directory):
     ]
 
 
+# Environment variables of the tests.
+ENVIRONMENT = {
+    # The first failure is enough. Proptest does not look for a smaller example, and does not write it to a file.
+    "PROPTEST_MAX_SHRINK_ITERS": "0",
+    "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "1",
+    # Functions with several bodies need more space on the stack.
+    "RUST_MIN_STACK": str(16 * 1024 * 1024),
+    "RUST_BACKTRACE": "0",
+}
+
+
 class Test(NamedTuple):
     """A test in an executable."""
 
@@ -95,9 +106,7 @@ class Test(NamedTuple):
 
     def run(self, limit, mutation=None):
         """Runs the test, with a mutation or without one, for at most `limit` seconds."""
-        # A function with several bodies needs more of the stack.
-        stack = {"RUST_MIN_STACK": str(16 * 1024 * 1024)}
-        environment = {"CAMPAIGN_SCHEDULES": "300", **stack, **os.environ, "RUST_BACKTRACE": "0"}
+        environment = {"CAMPAIGN_SCHEDULES": "300", **os.environ, **ENVIRONMENT}
         if mutation is not None:
             environment[VARIABLE] = mutation
         began = time.monotonic()
