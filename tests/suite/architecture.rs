@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -87,10 +87,13 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ),
     ("daybook-event-source-mapping", &["daybook-stream-batch"]),
     ("daybook-local-aws", &[]),
+    // It reaches what is around the table over the HTTP interface of the stack alone.
+    ("daybook-console", &["daybook-decider", "daybook-event-store", "daybook-table"]),
     (
         "daybook-cli",
         &[
             "daybook-command-handler",
+            "daybook-console",
             "daybook-decider",
             "daybook-event-source-mapping",
             "daybook-event-store",

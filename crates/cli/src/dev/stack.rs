@@ -7,6 +7,7 @@ use std::time::Duration;
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::middleware;
 use daybook_command_handler::{Api, ApiSettings};
+use daybook_console::{Access, Console};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
@@ -38,7 +39,7 @@ use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
-use super::{endpoints, environment, rules};
+use super::{endpoints, environment, messages, rules};
 use crate::project::Project;
 
 /// The parameter of the template that turns on read models, which the stack always has.
@@ -50,6 +51,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The running stack. Dropping it stops its servers and mappings; [`stop`](Self::stop) lets them finish first.
 pub struct Stack {
     api: Server,
+    console_url: String,
     table_name: String,
     messages: UnboundedReceiver<Delivered>,
     services: Services,
@@ -90,9 +92,9 @@ impl Stack {
                 .await?;
 
         let (_, relay_environment) = environment::function(&template, "stream-relay", &services.sqs)?;
-        let event_bus = RelaySettings::read(&relay_environment)?.event_bus_name;
+        let relay = RelaySettings::read(&relay_environment)?;
         let timeout = Duration::from_secs(args.function_timeout.into());
-        let rules = rules::start(&args.rules, timeout, &services, &event_bus, &mut workers, &stop_signal)?;
+        let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
         let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&api_environment)?);
         if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
@@ -104,16 +106,28 @@ impl Stack {
             .layer(middleware::from_fn(identify))
             .layer(middleware::from_fn_with_state(meter.clone(), count_request));
         let router = endpoints::router(services.bus.clone(), discarded, states, rules, meter, reports.faults);
-        let router = api.merge(router);
-        let router = router.layer(middleware::from_fn(read_whole));
+        let messages_router = messages::router(services.bus.clone(), services.eventbridge.clone(), relay);
+        let router = api.merge(router).merge(messages_router);
+        let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+        // A store of its own: what the console reads is not counted as the stack's usage.
+        let of_console = daybook_command_handler::store_settings(&api_environment)?;
+        let of_console = EventStore::new(&services.dynamodb, of_console);
+        let console = Console::new((project.aggregates)()?, of_console, router.clone(), access.clone());
+        let router = router.merge(daybook_console::router(console)).layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;
-        Ok(Self { api, table_name, messages, services, workers, stop })
+        let console_url = access.address(api.url());
+        Ok(Self { api, console_url, table_name, messages, services, workers, stop })
     }
 
     /// The URL of the API.
     pub fn api_url(&self) -> &str {
         self.api.url()
+    }
+
+    /// The address of the console.
+    pub fn console_url(&self) -> &str {
+        &self.console_url
     }
 
     /// The URL of DynamoDB.
