@@ -9,6 +9,7 @@ use daybook_settings::Environment;
 use daybook_view_store::ViewStore;
 use lambda_http::tower::ServiceExt;
 
+// An environment on managed instances has one vCPU too, which one thread uses: its concurrent invocations wait for DynamoDB.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     daybook_function_runtime::run(run()).await
@@ -30,5 +31,6 @@ async fn run() -> Result<(), lambda_http::Error> {
         export_spans().await;
         response
     });
-    lambda_http::lambda_runtime::run(function).await
+    // Elsewhere than on managed instances, Lambda sets no concurrency, and there is one invocation at a time.
+    lambda_http::lambda_runtime::run_concurrent(function).await
 }
