@@ -23,6 +23,7 @@ type RegisteredProjections = fn() -> Result<Projections, ProjectionRegistrationE
 
 /// Runs the command handler until Lambda ends its process: the `main` of the function. It exits with an error in the log if
 /// a registration fails or a setting is invalid.
+// An environment on managed instances has one vCPU too, which one thread uses: its concurrent invocations wait for DynamoDB.
 #[tokio::main(flavor = "current_thread")]
 pub async fn run(aggregates: Aggregates, projections: RegisteredProjections) -> ExitCode {
     daybook_function_runtime::run(serve(aggregates, projections)).await
@@ -44,5 +45,6 @@ async fn serve(aggregates: Aggregates, projections: RegisteredProjections) -> Re
         export_spans().await;
         response
     });
-    lambda_http::lambda_runtime::run(function).await
+    // Elsewhere than on managed instances, Lambda sets no concurrency, and there is one invocation at a time.
+    lambda_http::lambda_runtime::run_concurrent(function).await
 }

@@ -17,7 +17,7 @@ use axum::extract::Request;
 use axum::http::header::HOST;
 use lambda_http::request::{LambdaRequest, RequestContext};
 use lambda_http::tower::{Service, ServiceExt};
-use lambda_http::{Adapter, Context, LambdaEvent, RequestExt};
+use lambda_http::{Adapter, Context, LambdaEvent, RequestExt, service_fn};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -35,12 +35,16 @@ const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b
 /// encoding makes longer.
 const MAX: usize = 65_000;
 
-/// The router as a Lambda function.
+/// The router as a Lambda function. On managed instances, each of an environment's concurrent invocations uses a clone.
 pub fn function(
     router: Router,
-) -> impl Service<LambdaEvent<ApiEvent>, Response: Serialize, Error = Infallible, Future: Send> {
-    Adapter::from(router).map_request(|LambdaEvent { payload: ApiEvent(request), context, .. }| {
-        LambdaEvent::new(encoded(request), context)
+) -> impl Service<LambdaEvent<ApiEvent>, Response: Serialize + Send + 'static, Error = Infallible, Future: Send + 'static>
++ Clone
++ Send
++ 'static {
+    service_fn(move |LambdaEvent { payload: ApiEvent(request), context, .. }| {
+        // An adapter cannot be sent between threads, but the router can, and it is always ready.
+        Adapter::from(router.clone()).call(LambdaEvent::new(encoded(request), context))
     })
 }
 
