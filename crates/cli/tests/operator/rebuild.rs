@@ -2,7 +2,7 @@
 //! and are killed, and an instance of the previous release takes messages, no reader ever sees a gap or a step back, and
 //! the new version equals the fold of the events.
 //!
-//! `REBUILD_AGGREGATES=100000 cargo test --release -p daybook-cli --test operator rebuild_while -- --nocapture` does the same
+//! `REBUILD_AGGREGATES=100000 cargo test --release -p operator --test operator rebuild_while -- --nocapture` does the same
 //! with 100,000 aggregates, and prints calls and units. The default is a number that takes seconds.
 
 use std::collections::BTreeMap;
