@@ -4,14 +4,20 @@ use std::process::ExitCode;
 
 use daybook_function_runtime::{Error, Metrics, aws_config_in_lambda, handle_invocations};
 use daybook_settings::Environment;
-use daybook_stream_relay::{Relay, RelaySettings, StreamBatch, changes_queue, clients};
+use daybook_stream_batch::StreamBatch;
 
+use crate::clients;
+use crate::relay::Relay;
+use crate::settings::{RelaySettings, changes_queue};
+
+/// Runs the relay until Lambda ends its process: the `main` of the function. It exits with an error in the log if a setting
+/// is invalid or the bus does not exist.
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    daybook_function_runtime::run(run()).await
+pub async fn run() -> ExitCode {
+    daybook_function_runtime::run(serve()).await
 }
 
-async fn run() -> Result<(), Error> {
+async fn serve() -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
     let settings = RelaySettings::read(&environment)?;
