@@ -49,8 +49,8 @@ fn function_on_instances_has_the_properties_of_the_other_and_one_vcpu() {
     assert_eq!(own["CapacityProviderConfig"], provider);
     // More than one vCPU would be of no use: the process has one thread.
     assert_eq!(own["MemorySize"], 2 * 1024);
-    let main = read("crates/command-handler/src/main.rs");
-    assert!(main.contains("flavor = \"current_thread\"") && main.contains("run_concurrent("));
+    let run = read("crates/command-handler/src/function.rs");
+    assert!(run.contains("flavor = \"current_thread\"") && run.contains("run_concurrent("));
     // CloudFormation would publish a version that nobody invokes, with environments of its own.
     assert_eq!(own["PublishToLatestPublished"], false);
 }

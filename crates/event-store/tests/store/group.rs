@@ -1,5 +1,6 @@
 //! Requests of one process that are appended together.
 
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -132,6 +133,13 @@ fn operations(calls: &[RecordedCall]) -> Vec<&str> {
     calls.iter().map(|call| call.operation.as_str()).collect()
 }
 
+fn puts_are_distinct(call: &RecordedCall) -> bool {
+    let mut keys = HashSet::new();
+    let items = call.request["TransactItems"].as_array().into_iter().flatten();
+    let mut puts = items.filter_map(|item| item.get("Put"));
+    puts.all(|put| keys.insert((put["Item"]["pk"].to_string(), put["Item"]["sk"].to_string())))
+}
+
 fn version(sent: &Sent) -> u64 {
     match sent {
         Ok(Transacted::Decided(response)) => response.version,
@@ -227,7 +235,9 @@ async fn used_key_takes_no_other_request_with_it() {
         // The same request twice at once.
         Request::payment(&account, 2).with_key("k2", "d2"),
     ];
-    let (sent, _) = send_together(&table, &store, &requests, &[]).await;
+    let (sent, calls) = send_together(&table, &store, &requests, &[]).await;
+    // DynamoDB rejects a transaction that has an item twice.
+    assert!(calls.iter().all(puts_are_distinct), "{calls:?}");
     assert_eq!(sent[0].as_ref().unwrap(), &Transacted::Replayed(stored));
     assert!(matches!(&sent[2], Err(TransactError::KeyReused)), "{sent:?}");
     let Ok(Transacted::Decided(first)) = &sent[1] else { panic!("{sent:?}") };
