@@ -1,9 +1,9 @@
 //! Lambda 4: folds the events of aggregates into the rows of views.
 //!
 //! A message of its queue contains no events, only the keys of aggregates that have new events and the numbers of their
-//! last events. The projector reads the events from the table: for each aggregate and each projection, those after the
-//! stored position. Late, repeated, reordered and needless messages therefore do no harm. To *project* an aggregate is to
-//! fold these events into the views.
+//! last events. For each aggregate and each projection, the projector reads the stored position and, if that is before
+//! the last event, the events after it from the table. Late, repeated, reordered and needless messages therefore do no
+//! harm. To *project* an aggregate is to fold these events into the views.
 //!
 //! Invariants:
 //! - An event is folded into a view exactly once, because the rows and the position are written in one transaction.
@@ -12,6 +12,7 @@
 //!   show it.
 //!
 //! In reading order:
+//! - [`run`], [`run_with`]: the `main` of the function.
 //! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `pause`: the pauses between two attempts.
@@ -22,6 +23,7 @@
 mod changed;
 mod failures;
 mod fold;
+mod function;
 pub mod handler;
 mod pause;
 mod plan;
@@ -30,6 +32,7 @@ pub mod settings;
 pub mod target;
 mod versions;
 
+pub use function::{run, run_with};
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
 pub use project::{Extent, ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;
