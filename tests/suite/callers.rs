@@ -265,7 +265,7 @@ async fn stored_response_is_returned_only_to_its_own_principal() {
     let instance = Instance::start().await;
     let beside = instance.beside();
     let new = json!({"id": "1", "title": "TODO", "message": "Make coffee"});
-    let create = async |who: &str, router| {
+    let create = async |who: &str, router: &axum::Router| {
         let who = jwt(json!({"sub": who}));
         ApiEvent::post("/todo", &new).of(&who).key("k").send_to(router).await
     };
