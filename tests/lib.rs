@@ -1,11 +1,13 @@
 //! A running suite for tests, and a client that keeps status, headers and body together.
 
 pub mod document;
+pub mod scale;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use daybook_cli::Project;
 use daybook_cli::dev::{DevArgs, Stack};
 use daybook_local_aws::messaging::Delivered;
 use document::Document;
@@ -16,6 +18,9 @@ use tokio::time::Instant;
 
 /// How long a test waits for an asynchronous result before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The aggregates and the projections of the workspace, which are samples.
+pub const SAMPLES: Project = Project { aggregates: aggregates::registry, projections: projections::projections };
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
@@ -142,7 +147,7 @@ impl Suite {
             function_timeout: 2,
             otlp: None,
         };
-        let stack = Stack::start(args).await.expect("the stack starts");
+        let stack = Stack::start(args, SAMPLES).await.expect("the stack starts");
         Self { stack, client: reqwest::Client::new() }
     }
 

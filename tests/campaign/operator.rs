@@ -251,6 +251,7 @@ fn context() -> (OperatorContext, watch::Sender<bool>) {
     let context = OperatorContext {
         environment: std::iter::empty::<(&str, &str)>().collect::<Environment>(),
         registry: registry(),
+        projections: projections::projections,
         out: Box::new(std::io::sink()),
         interrupt: Interrupt::by(interrupt.subscribe()),
     };

@@ -186,6 +186,7 @@ async fn daybook(instance: &Instance, line: &str) -> String {
     let mut context = OperatorContext {
         environment: [("AWS_ENDPOINT_URL_DYNAMODB", url.as_str()), ("TABLE_NAME", TABLE)].into_iter().collect(),
         registry: aggregates::registry().unwrap(),
+        projections: projections::projections,
         out: Box::new(screen.clone()),
         interrupt: Interrupt::by(stop.subscribe()),
     };

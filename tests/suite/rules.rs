@@ -269,6 +269,6 @@ async fn two_functions_of_one_queue_are_an_error() {
         rules: rules.into(),
         function_timeout: 2,
     };
-    let error = Stack::start(args).await.err();
+    let error = Stack::start(args, suite_tests::SAMPLES).await.err();
     assert!(matches!(&error, Some(DevError::TwoFunctions { queue }) if queue == "q"), "{error:?}");
 }

@@ -3,9 +3,11 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
+//! - `new`, `add`: write the files of a project.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
+mod add;
 mod check_deployment;
 mod completions;
 mod dev;
@@ -17,6 +19,7 @@ mod feed;
 mod get;
 mod import;
 mod load;
+mod new;
 pub mod openapi;
 mod projection;
 mod relay;
@@ -29,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
 use self::discarded::DiscardedCommand;
@@ -40,6 +44,7 @@ use self::feed::FeedArgs;
 use self::get::GetArgs;
 use self::import::ImportArgs;
 use self::load::LoadArgs;
+use self::new::NewArgs;
 pub use self::projection::ProjectionCommand;
 use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
@@ -49,6 +54,8 @@ use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
 use crate::operator::target::TableArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
+use crate::project::Project;
+use crate::scaffold::ScaffoldError;
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
@@ -68,6 +75,9 @@ enum Command {
     Openapi,
     Schemas(SchemasArgs),
     Completions(CompletionsArgs),
+    New(NewArgs),
+    #[command(subcommand)]
+    Add(AddCommand),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
 }
@@ -103,6 +113,9 @@ pub enum CliError {
     /// The local stack failed.
     #[error(transparent)]
     Dev(#[from] DevError),
+    /// No files were written.
+    #[error(transparent)]
+    Scaffold(#[from] ScaffoldError),
     /// Another command failed.
     #[error(transparent)]
     Operator(#[from] OperatorError),
@@ -113,6 +126,7 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Dev(_) => ExitCode::FAILURE,
+            Self::Scaffold(_) => ExitCode::from(2),
             Self::Operator(error) => ExitCode::from(error.exit_code()),
         }
     }
@@ -133,13 +147,15 @@ impl DaybookArgs {
     /// # Errors
     ///
     /// See [`CliError`].
-    pub async fn run(self) -> Result<Exit, CliError> {
+    pub async fn run(self, project: Project) -> Result<Exit, CliError> {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
-            Command::Dev(args) => Ok(dev::run(args).await?),
-            Command::Openapi => Ok(openapi::print()?),
-            Command::Schemas(args) => Ok(schemas::run(&args)?),
+            Command::Dev(args) => Ok(dev::run(args, project).await?),
+            Command::Openapi => Ok(openapi::print(project)?),
+            Command::Schemas(args) => Ok(schemas::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),
-            Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process()?).await?),
+            Command::New(args) => Ok(new::run(&args)?),
+            Command::Add(command) => Ok(command.run(project)?),
+            Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process(project)?).await?),
         }
     }
 }
@@ -166,7 +182,7 @@ impl OperatorCommand {
             Self::CheckDeployment(args) => check_deployment::run(args, context).await,
             Self::Export(args) => export::run(args, context).await,
             Self::Import(args) => import::run(args, context).await,
-            Self::Projection(command) => command.run(&projections::projections()?, context).await,
+            Self::Projection(command) => command.run(&(context.projections)()?, context).await,
         };
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),

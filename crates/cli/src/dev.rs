@@ -19,7 +19,7 @@
 //! - `usage`: the calls of the stack, and the units of the table that they use.
 //! - `faults`: the injected faults.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
-//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
+//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `messages`: those for the console.
 
 mod args;
 mod caller;
@@ -32,6 +32,7 @@ mod faults;
 mod functions;
 mod mapping_states;
 mod mapping_worker;
+mod messages;
 mod queue_worker;
 mod rule_function;
 mod rule_option;

@@ -63,6 +63,7 @@ async fn memory_of_dlq_commands_does_not_grow_with_the_size_of_the_messages() {
         let mut context = OperatorContext {
             environment: settings.into_iter().collect::<Environment>(),
             registry: aggregates::registry().unwrap(),
+            projections: projections::projections,
             out: Box::new(std::io::sink()),
             interrupt: Interrupt::by(stop.subscribe()),
         };

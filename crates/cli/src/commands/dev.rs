@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::dev::{DevArgs, DevError, Stack};
 use crate::operator::Exit;
+use crate::project::Project;
 use crate::termination::TerminationSignals;
 
 /// How long the reader of the output may take for the last lines after the stack has stopped.
@@ -18,11 +19,11 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 /// # Errors
 ///
 /// When the stack cannot be started, or standard output cannot be written.
-pub(super) async fn run(args: DevArgs) -> Result<Exit, DevError> {
+pub(super) async fn run(args: DevArgs, project: Project) -> Result<Exit, DevError> {
     let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
     let mut stack = tokio::select! {
         () = signals.next() => return Ok(Exit::Clean),
-        started = Stack::start(args) => started?,
+        started = Stack::start(args, project) => started?,
     };
     let mut output = Output::start(io::stdout());
     output.print(&greeting(&stack));
@@ -45,6 +46,7 @@ fn greeting(stack: &Stack) -> String {
     let mut lines = vec![
         "Daybook is running. Ctrl-C stops it.".to_owned(),
         format!("  API       {}", stack.api_url()),
+        format!("  Console   {}", stack.console_url()),
         format!("  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name()),
     ];
     for (variable, url) in stack.elsewhere() {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use daybook_decider::Registry;
 use serde_json::Value;
 
 use crate::message_schemas::{asyncapi, breaks, json_schema};
@@ -23,34 +24,25 @@ pub struct SchemasArgs {
 }
 
 /// The text of the JSON Schema document, as in `docs/messages.schema.json`.
-///
-/// # Errors
-///
-/// When the aggregates cannot be registered.
-pub fn json_schema_text() -> Result<String, OperatorError> {
-    Ok(format!("{:#}\n", json_schema(&aggregates::registry()?)))
+pub fn json_schema_text(registry: &Registry) -> String {
+    format!("{:#}\n", json_schema(registry))
 }
 
 /// The text of the AsyncAPI document, as in `docs/asyncapi.json`.
-///
-/// # Errors
-///
-/// When the aggregates cannot be registered.
-pub fn asyncapi_text() -> Result<String, OperatorError> {
-    Ok(format!("{:#}\n", asyncapi(&aggregates::registry()?)))
+pub fn asyncapi_text(registry: &Registry) -> String {
+    format!("{:#}\n", asyncapi(registry))
 }
 
 /// Prints a document, or the changes.
 ///
 /// # Errors
 ///
-/// When the aggregates cannot be registered, the file of the earlier release cannot be read, or standard output cannot be
-/// written.
-pub(super) fn run(args: &SchemasArgs) -> Result<Exit, OperatorError> {
+/// When the file of the earlier release cannot be read, or standard output cannot be written.
+pub(super) fn run(args: &SchemasArgs, registry: &Registry) -> Result<Exit, OperatorError> {
     let (text, exit) = match &args.since {
-        Some(file) => changes(file)?,
-        None if args.asyncapi => (asyncapi_text()?, Exit::Clean),
-        None => (json_schema_text()?, Exit::Clean),
+        Some(file) => changes(file, registry)?,
+        None if args.asyncapi => (asyncapi_text(registry), Exit::Clean),
+        None => (json_schema_text(registry), Exit::Clean),
     };
     Ok(match Exit::of_output(io::stdout().write_all(text.as_bytes()))? {
         Exit::Clean => exit,
@@ -58,7 +50,7 @@ pub(super) fn run(args: &SchemasArgs) -> Result<Exit, OperatorError> {
     })
 }
 
-fn changes(file: &Path) -> Result<(String, Exit), OperatorError> {
+fn changes(file: &Path, registry: &Registry) -> Result<(String, Exit), OperatorError> {
     let doing = || format!("cannot read the schemas of the earlier release in {}", file.display());
     let text = fs::read_to_string(file).map_err(|source| OperatorError::File { doing: doing(), source })?;
     let earlier: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -66,7 +58,7 @@ fn changes(file: &Path) -> Result<(String, Exit), OperatorError> {
         let doing = doing();
         return Err(OperatorError::Usage(format!("{doing}: it is not what `daybook schemas` prints")));
     }
-    let found = breaks(&earlier, &json_schema(&aggregates::registry()?));
+    let found = breaks(&earlier, &json_schema(registry));
     if found.is_empty() {
         return Ok(("No change breaks a consumer.\n".to_owned(), Exit::Clean));
     }

@@ -7,12 +7,14 @@ use std::time::Duration;
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::middleware;
 use daybook_command_handler::{Api, ApiSettings};
+use daybook_console::{Access, Console};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
+use daybook_projection::Projections;
 use daybook_projector::Projector;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
@@ -37,7 +39,8 @@ use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
-use super::{endpoints, environment, rules};
+use super::{endpoints, environment, messages, rules};
+use crate::project::Project;
 
 /// The parameter of the template that turns on read models, which the stack always has.
 const READ_MODELS: (&str, &str) = ("ReadModels", "true");
@@ -48,6 +51,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The running stack. Dropping it stops its servers and mappings; [`stop`](Self::stop) lets them finish first.
 pub struct Stack {
     api: Server,
+    console_url: String,
     table_name: String,
     messages: UnboundedReceiver<Delivered>,
     services: Services,
@@ -62,7 +66,7 @@ impl Stack {
     /// # Errors
     ///
     /// See [`DevError`].
-    pub async fn start(args: DevArgs) -> Result<Self, DevError> {
+    pub async fn start(args: DevArgs, project: Project) -> Result<Self, DevError> {
         let template = read_template(&args.template)?;
         let services = Services::start(&args).await?;
         let messages = services.bus.subscribe();
@@ -84,33 +88,46 @@ impl Stack {
             faults: ReadModelFaultScript::default(),
         };
         let mut workers =
-            start_stream_functions(&template, &services, &dynamodb, &table_name, &reports, &stop_signal).await?;
+            start_stream_functions(&template, &services, &dynamodb, &table_name, project, &reports, &stop_signal)
+                .await?;
 
         let (_, relay_environment) = environment::function(&template, "stream-relay", &services.sqs)?;
-        let event_bus = RelaySettings::read(&relay_environment)?.event_bus_name;
+        let relay = RelaySettings::read(&relay_environment)?;
         let timeout = Duration::from_secs(args.function_timeout.into());
-        let rules = rules::start(&args.rules, timeout, &services, &event_bus, &mut workers, &stop_signal)?;
+        let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
-        let mut api = Api::new(aggregates::registry()?, store, ApiSettings::read(&api_environment)?);
+        let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&api_environment)?);
         if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
             let views = ViewStore::new(&reports.faults.with_faults(&dynamodb), views_table);
             views.create_table().await?;
-            api = api.with_views(projections::projections()?, views);
+            api = api.with_views((project.projections)()?, views);
         }
         let api = daybook_command_handler::router(api)
             .layer(middleware::from_fn(identify))
             .layer(middleware::from_fn_with_state(meter.clone(), count_request));
         let router = endpoints::router(services.bus.clone(), discarded, states, rules, meter, reports.faults);
-        let router = api.merge(router);
-        let router = router.layer(middleware::from_fn(read_whole));
+        let messages_router = messages::router(services.bus.clone(), services.eventbridge.clone(), relay);
+        let router = api.merge(router).merge(messages_router);
+        let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+        // A store of its own: what the console reads is not counted as the stack's usage.
+        let of_console = daybook_command_handler::store_settings(&api_environment)?;
+        let of_console = EventStore::new(&services.dynamodb, of_console);
+        let console = Console::new((project.aggregates)()?, of_console, router.clone(), access.clone());
+        let router = router.merge(daybook_console::router(console)).layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;
-        Ok(Self { api, table_name, messages, services, workers, stop })
+        let console_url = access.address(api.url());
+        Ok(Self { api, console_url, table_name, messages, services, workers, stop })
     }
 
     /// The URL of the API.
     pub fn api_url(&self) -> &str {
         self.api.url()
+    }
+
+    /// The address of the console.
+    pub fn console_url(&self) -> &str {
+        &self.console_url
     }
 
     /// The URL of DynamoDB.
@@ -163,6 +180,7 @@ async fn projector(
     template: &Template,
     services: &Services,
     queue: String,
+    projections: Projections,
     faults: &ReadModelFaultScript,
     stop: &StopSignal,
 ) -> Result<QueueWorker, DevError> {
@@ -171,7 +189,7 @@ async fn projector(
     let views = ViewStore::new(&faults.with_faults(&services.dynamodb), daybook_projector::views_table(&environment)?);
     views.create_table().await?;
     Ok(QueueWorker {
-        projector: Arc::new(Projector::new(projections::projections()?, events, views)),
+        projector: Arc::new(Projector::new(projections, events, views)),
         timeout: function.timeout,
         sqs: aws_sdk_sqs::Client::new(&services.sqs),
         url: queue,
@@ -225,6 +243,7 @@ async fn start_stream_functions(
     services: &Services,
     dynamodb: &SdkConfig,
     table_name: &str,
+    project: Project,
     reports: &MappingReports,
     stop: &StopSignal,
 ) -> Result<JoinSet<()>, DevError> {
@@ -239,12 +258,14 @@ async fn start_stream_functions(
     let mut workers = JoinSet::new();
     if let Some(queue) = changes_queue(&environment) {
         services.bus.create_work_queue(&queue);
-        workers.spawn(projector(template, services, queue.clone(), &reports.faults, stop).await?.run());
+        workers.spawn(
+            projector(template, services, queue.clone(), (project.projections)()?, &reports.faults, stop).await?.run(),
+        );
         relay_function = relay_function.with_changes_queue(clients::sqs(&services.sqs), queue);
     }
     let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
     let settings = daybook_snapshotter::store_settings(&environment)?;
-    let snapshotter_function = Snapshotter::new(aggregates::registry()?, EventStore::new(dynamodb, settings));
+    let snapshotter_function = Snapshotter::new((project.aggregates)()?, EventStore::new(dynamodb, settings));
 
     let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
     let mut readers = Vec::new();

@@ -3,12 +3,14 @@
 use std::io::{self, Write};
 
 use daybook_decider::Registry;
+use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::OperatorError;
 use super::interrupt::Interrupt;
+use crate::project::Project;
 
 /// The settings, aggregates and terminal of an operator command.
 pub struct OperatorContext {
@@ -16,6 +18,8 @@ pub struct OperatorContext {
     pub environment: Environment,
     /// The aggregates.
     pub registry: Registry,
+    /// Registers the projections.
+    pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
     /// Standard output.
     pub out: Box<dyn Write + Send>,
     /// Whether the command must end.
@@ -28,10 +32,11 @@ impl OperatorContext {
     /// # Errors
     ///
     /// When the aggregates cannot be registered.
-    pub fn of_process() -> Result<Self, OperatorError> {
+    pub fn of_process(project: Project) -> Result<Self, OperatorError> {
         Ok(Self {
             environment: Environment::of_process(),
-            registry: aggregates::registry()?,
+            registry: (project.aggregates)()?,
+            projections: project.projections,
             out: Box::new(io::stdout()),
             interrupt: Interrupt::on_signals(),
         })

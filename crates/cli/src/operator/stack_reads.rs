@@ -71,11 +71,8 @@ impl StackReads {
         let settings = ApiSettings::read(&Environment::default())
             .map_err(|error| OperatorError::Setting { or_give: String::new(), error })?;
         let store = table.connect(&context.environment, required).await?;
-        let registry = aggregates::registry()?;
-        Ok(Self {
-            reads: OperatorReads::new(registry, table.connect(&context.environment, required).await?, settings),
-            store,
-        })
+        let api_store = table.connect(&context.environment, required).await?;
+        Ok(Self { reads: OperatorReads::new(context.registry.clone(), api_store, settings), store })
     }
 
     /// Checks that the feed reads every index partition of these event types.

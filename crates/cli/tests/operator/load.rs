@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::binary::DEV;
-use crate::support::{Printed, Setup};
+use crate::support::{Printed, SAMPLES, Setup};
 
 #[derive(Parser)]
 struct DevLine {
@@ -28,7 +28,7 @@ struct DevLine {
 }
 
 pub(crate) async fn local_stack() -> Stack {
-    Stack::start(DevLine::parse_from(DEV).dev).await.unwrap()
+    Stack::start(DevLine::parse_from(DEV).dev, SAMPLES).await.unwrap()
 }
 
 /// Runs `daybook load` with these settings, on a stack without a local table.

@@ -425,6 +425,7 @@ async fn version_that_was_read_before_a_rollback_is_not_read_again_before_it_is_
     let setup = five_accounts(versions_1_and_2).await;
     setup.fill_and_roll_back(&["projection switch totals 2"]).await;
     setup.daybook("projection switch totals 1").await.expect(Exit::Clean);
+    assert_eq!(setup.mark(2).await.leads_since, None);
     setup.age_switch().await;
     let lines = setup.daybook("projection switch totals 2").await.expect(Exit::Findings);
     assert!(lines[0].starts_with("totals@2 refused: it may lack events, because"), "{lines:?}");

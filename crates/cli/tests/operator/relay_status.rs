@@ -174,7 +174,7 @@ async fn status_of_a_local_stack_shows_its_shards() {
         function_timeout: 30,
         otlp: None,
     };
-    let stack = Stack::start(args).await.unwrap();
+    let stack = Stack::start(args, crate::support::SAMPLES).await.unwrap();
     let client = reqwest::Client::new();
     let post = async |id: &str| {
         let todo = json!({"id": id, "title": "a", "message": ""});

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use clap::Parser;
+use daybook_cli::Project;
 use daybook_cli::commands::OperatorCommand;
 use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
 use daybook_decider::Registry;
@@ -20,6 +21,9 @@ use daybook_test_support::row::Item;
 use daybook_test_support::table::{TABLE, TestTable};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+
+/// The project whose stack the tests start.
+pub(crate) const SAMPLES: Project = Project { aggregates: aggregates::registry, projections: projections::projections };
 
 /// The stack that an operator works on. Only the commands under test use the table's proxy.
 pub(crate) struct Setup {
@@ -219,6 +223,7 @@ async fn run_command(
     let mut context = OperatorContext {
         environment,
         registry: aggregates::registry().unwrap(),
+        projections: projections::projections,
         out: Box::new(screen.clone()),
         interrupt: Interrupt::by(screen.stop.subscribe()),
     };

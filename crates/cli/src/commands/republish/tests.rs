@@ -153,6 +153,7 @@ async fn send_all(services: Services) -> (Duration, Seen) {
     let mut context = OperatorContext {
         environment: Environment::default(),
         registry: aggregates::registry().unwrap(),
+        projections: projections::projections,
         out: Box::new(io::sink()),
         interrupt: Interrupt::by(stop.subscribe()),
     };

@@ -1,0 +1,23 @@
+//! What the `daybook` command gets from the project that it runs.
+
+use daybook_decider::{RegistrationError, Registry};
+use daybook_projection::{ProjectionRegistrationError, Projections};
+
+/// The registrations of a project: which aggregates and which projections its functions serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Project {
+    /// Registers the aggregates.
+    pub aggregates: fn() -> Result<Registry, RegistrationError>,
+    /// Registers the projections.
+    pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
+}
+
+impl Project {
+    /// A project with these registrations.
+    pub const fn new(
+        aggregates: fn() -> Result<Registry, RegistrationError>,
+        projections: fn() -> Result<Projections, ProjectionRegistrationError>,
+    ) -> Self {
+        Self { aggregates, projections }
+    }
+}
