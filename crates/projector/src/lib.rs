@@ -1,9 +1,9 @@
 //! Lambda 4: folds the events of aggregates into the rows of views.
 //!
 //! A message of its queue contains no events, only the keys of aggregates that have new events and the numbers of their
-//! last events. For each aggregate and each projection, the projector reads the stored position and, if that is before
-//! the last event, the events after it from the table. Late, repeated, reordered and needless messages therefore do no
-//! harm. To *project* an aggregate is to fold these events into the views.
+//! last events. The projector reads the events from the table: for each aggregate and each projection, those after the
+//! stored position. Late, repeated, reordered and needless messages therefore do no harm. To *project* an aggregate is to
+//! fold these events into the views.
 //!
 //! Invariants:
 //! - An event is folded into a view exactly once, because the rows and the position are written in one transaction.

@@ -5,7 +5,7 @@
 //! This does the same with 100,000 aggregates, and prints calls and units. The default is a number that takes seconds.
 //!
 //! ```sh
-//! REBUILD_AGGREGATES=100000 cargo test --profile campaign -p daybook-cli --test operator rebuild_while -- --nocapture
+//! REBUILD_AGGREGATES=100000 cargo test --profile campaign -p operator --test operator rebuild_while -- --nocapture
 //! ```
 
 use std::collections::BTreeMap;
