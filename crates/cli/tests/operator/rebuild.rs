@@ -43,8 +43,7 @@ const KILLS: usize = 5;
 /// aggregate. Each of them asks at least once a second, and after each invocation.
 const MAX_RECEIVES: u64 = 10_000;
 
-/// The pause of a writer between two commands, and, in a large rebuild, of an instance of the previous release between two
-/// invocations.
+/// The pause of a writer between two commands, and of an instance of the previous release between two invocations.
 const PAUSE: Duration = Duration::from_secs(1);
 
 fn aggregates() -> usize {
@@ -271,13 +270,14 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
     let api = setup.api(versions_1_and_2()).await;
     let load = Load::start(&setup, &api, count);
     let (stop_projectors, kills) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-    // A small rebuild must be slow enough to be killed five times. An instance of the previous release still runs, which
-    // does not know version 2. It takes most messages of a small rebuild, and some of a large one.
-    let (rate, pause) = if count <= 2_000 { (100, Duration::ZERO) } else { (100_000, PAUSE) };
-    let previous = setup.slow_worker(version_1(), setup.table.engine.url(), pause);
+    // An instance of the previous release still runs. It takes some of the messages, and does not know version 2. Without
+    // a pause it would take most of them, because it has nothing to fold.
+    let previous = setup.slow_worker(version_1(), setup.table.engine.url(), PAUSE);
     let projectors = tokio::spawn(unreliable_projectors(setup.clone(), stop_projectors.clone(), kills.clone()));
 
     let began = Instant::now();
+    // Slow enough to be killed five times.
+    let rate = if count <= 2_000 { 100 } else { 100_000 };
     let command = format!("{command} --rate {rate}");
     for kill in 1..=KILLS {
         // After some aggregates more than the run before.
