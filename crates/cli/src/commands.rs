@@ -4,12 +4,14 @@
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
 //! - `new`, `add`: write the files of a project.
+//! - `console`: serves the console of a stack until Ctrl-C.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
 mod completions;
+mod console;
 mod dev;
 mod discarded;
 mod dlq;
@@ -35,6 +37,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
+use self::console::ConsoleArgs;
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 pub use self::dlq::{DlqRedriveArgs, redrive};
@@ -89,6 +92,7 @@ pub enum OperatorCommand {
     Get(GetArgs),
     Events(EventsArgs),
     Feed(FeedArgs),
+    Console(ConsoleArgs),
     Verify(VerifyArgs),
     #[command(subcommand)]
     Dlq(DlqCommand),
@@ -172,6 +176,7 @@ impl OperatorCommand {
             Self::Get(args) => get::run(args, context).await,
             Self::Events(args) => events::run(args, context).await,
             Self::Feed(args) => feed::run(args, context).await,
+            Self::Console(args) => console::run(args, context).await,
             Self::Verify(args) => verify::run(args, context).await,
             Self::Dlq(command) => command.run(context).await,
             Self::Discarded(command) => command.run(context).await,
@@ -199,6 +204,7 @@ impl OperatorCommand {
             Self::Get(args) => Some(&args.table),
             Self::Events(args) => Some(&args.table),
             Self::Feed(args) => Some(&args.table),
+            Self::Console(args) => Some(&args.table),
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),

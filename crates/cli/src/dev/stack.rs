@@ -112,7 +112,10 @@ impl Stack {
         // A store of its own: what the console reads is not counted as the stack's usage.
         let of_console = daybook_command_handler::store_settings(&api_environment)?;
         let of_console = EventStore::new(&services.dynamodb, of_console);
-        let console = Console::new((project.aggregates)()?, of_console, router.clone(), access.clone());
+        let mut console = Console::new((project.aggregates)()?, of_console, router.clone(), access.clone());
+        if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
+            console = console.with_views((project.projections)()?, ViewStore::new(&services.dynamodb, views_table));
+        }
         let router = router.merge(daybook_console::router(console)).layer(middleware::from_fn(read_whole));
         let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;
