@@ -13,6 +13,7 @@
 //! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
 //! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which events
 //!   reach which queues. `patterns` and `comparisons`: the patterns of rules. `deliveries`: events on their way to queues.
+//!   `target_records`: what became of them there.
 
 mod bus;
 mod comparisons;
@@ -26,11 +27,13 @@ mod router;
 mod rule_operations;
 mod rules;
 mod sqs;
+mod target_records;
 
 pub use bus::{Bus, Delivered, DeliveredPart, PutEventsCall, PutEventsResultEntry, WaitingMessage};
 pub use deliveries::QueueTarget;
 pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
 pub use patterns::{EventPattern, PatternError};
 pub use sqs::{QueueMessage, ReceivedMessage};
+pub use target_records::{TargetOutcome, TargetRecord};
 
 pub use crate::server::Server;

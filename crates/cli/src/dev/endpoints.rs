@@ -33,10 +33,12 @@ pub(super) fn router(
         let last_set = last_set.clone();
         async move || Json(last_set.lock().unwrap_or_else(PoisonError::into_inner).clone())
     };
+    let mappings = states.clone();
     let set_faults = async move |State(bus): State<Bus>, Json(text): Json<Value>| {
         let given =
             StackFaults::deserialize(&text).map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
         *last_set.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        states.pause(given.paused());
         bus.set_faults(given.bus);
         faults.set(given.read_models);
         Ok::<_, (StatusCode, String)>(StatusCode::NO_CONTENT)
@@ -45,7 +47,7 @@ pub(super) fn router(
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
-        .route("/_dev/mappings", get(async move || Json(states.all(now()))))
+        .route("/_dev/mappings", get(async move || Json(mappings.all(now()))))
         .route("/_dev/rules", get(async move || Json(rules.all())))
         .route("/_dev/usage", get(async move |State(bus): State<Bus>| Json(usage(&bus, &meter))))
         .route("/_dev/faults", get(get_faults).put(set_faults))

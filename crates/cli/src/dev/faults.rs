@@ -1,16 +1,17 @@
 //! The injected faults of the local stack, which `PUT /_dev/faults` replaces: those of the bus and the queues, those of the
-//! projector's invocations, and those of the calls to the views table.
+//! projector's invocations, those of the calls to the views table, and the functions of the stream that are paused.
 //!
 //! As JSON, besides the members of [`Faults`]:
 //!
 //! ```json
 //! {
 //!   "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
-//!   "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]}
+//!   "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]},
+//!   "paused": ["stream-relay"]
 //! }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,6 +37,16 @@ pub(super) struct StackFaults {
     pub(super) bus: Faults,
     /// The faults of the projector and its views.
     pub(super) read_models: ReadModelFaults,
+    /// The functions of the stream that are not invoked.
+    paused: Vec<PausedFunction>,
+}
+
+/// A function of the table's stream.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PausedFunction {
+    StreamRelay,
+    Snapshotter,
 }
 
 /// The faults of the projector and its views.
@@ -66,9 +77,21 @@ impl TryFrom<Map<String, Value>> for StackFaults {
         let read_models = ["projector", "views"].into_iter().filter_map(|name| members.remove_entry(name));
         let read_models: Map<_, _> = read_models.collect();
         Ok(Self {
+            paused: serde_json::from_value(members.remove("paused").unwrap_or_else(|| json!([])))?,
             read_models: serde_json::from_value(read_models.into())?,
             bus: serde_json::from_value(members.into())?,
         })
+    }
+}
+
+impl StackFaults {
+    /// The names of the paused functions.
+    pub(super) fn paused(&self) -> BTreeSet<&'static str> {
+        let name = |function: &PausedFunction| match function {
+            PausedFunction::StreamRelay => "stream-relay",
+            PausedFunction::Snapshotter => "snapshotter",
+        };
+        self.paused.iter().map(name).collect()
     }
 }
 

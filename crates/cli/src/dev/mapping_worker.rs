@@ -62,8 +62,13 @@ impl MappingWorker {
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
         let (mut settled, mut ended, mut stopping, mut last_result) = (false, false, false, None);
+        let mut paused = self.states.paused();
         loop {
+            let is_paused = paused.borrow_and_update().contains(self.function.name()) && !stopping;
             let wake = loop {
+                if is_paused {
+                    break None;
+                }
                 match mapping.poll(now()) {
                     Step::Invoke(batch) if stopping => mapping.settle(batch, InvocationOutcome::NotInvoked, now()),
                     Step::Invoke(batch) => running.push(Box::pin(self.invoke(batch))),
@@ -80,7 +85,7 @@ impl MappingWorker {
                 checkpoint.save(mapping.position());
                 settled = false;
             }
-            if running.is_empty() && (stopping || ended && wake.is_none()) {
+            if running.is_empty() && (stopping || ended && wake.is_none() && !is_paused) {
                 return;
             }
             let pause = wake.map_or(Duration::MAX, |until| until.saturating_sub(now()));
@@ -96,6 +101,7 @@ impl MappingWorker {
                     None => ended = true,
                 },
                 () = self.stop.wait(), if !stopping => stopping = true,
+                _ = paused.changed() => {}
                 () = tokio::time::sleep(pause), if !stopping => {}
             }
         }

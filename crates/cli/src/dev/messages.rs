@@ -97,7 +97,7 @@ async fn messages(State(messages): State<Messages>, Query(query): Query<MessageQ
         json!({
             "position": position, "acceptedAt": entry.accepted_at, "eventBusName": entry.event_bus_name,
             "source": entry.source, "detailType": entry.detail_type, "resources": entry.resources,
-            "detail": entry.detail,
+            "targets": messages.bus.target_records(&entry.event_id), "detail": entry.detail,
         })
     };
     let entries: Vec<_> = part.entries.into_iter().map(entry).collect();

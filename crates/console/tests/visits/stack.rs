@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use daybook_cli::Project;
 use daybook_cli::dev::{DevArgs, Stack};
+use daybook_local_aws::messaging::Bus;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -56,6 +57,11 @@ impl Page {
 
 impl Visit {
     pub(crate) async fn start() -> Self {
+        Self::with_rules(&[]).await
+    }
+
+    /// A stack whose bus has these rules.
+    pub(crate) async fn with_rules(rules: &[&str]) -> Self {
         let args = DevArgs {
             port: 0,
             dynamodb_port: 0,
@@ -63,7 +69,7 @@ impl Visit {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             data: None,
             template: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml"),
-            rules: Vec::new(),
+            rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
             function_timeout: 30,
             otlp: None,
         };
@@ -73,6 +79,11 @@ impl Visit {
 
     pub(crate) async fn stop(self) {
         self.stack.stop().await;
+    }
+
+    /// The bus with the queues of the rules.
+    pub(crate) fn queues(&self) -> &Bus {
+        self.stack.bus()
     }
 
     /// The page at a path below the console.

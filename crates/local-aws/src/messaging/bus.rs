@@ -14,6 +14,7 @@ use crate::messaging::faults::{Faults, FunctionFault};
 use crate::messaging::protocol::CallError;
 use crate::messaging::rules::Rules;
 use crate::messaging::sqs::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
+use crate::messaging::target_records::TargetRecord;
 use crate::state::{Journal, StateError, StateFile};
 
 /// The event buses and queues of an account. A clone is the same account.
@@ -199,6 +200,12 @@ impl Bus {
             matching: matching.len(),
             last: all.len(),
         }
+    }
+
+    /// What became of an accepted entry in the queues of the rules that it matched, since the start of the process. Only the
+    /// last 10,000 entries have records.
+    pub fn target_records(&self, event_id: &str) -> Vec<TargetRecord> {
+        self.state().queues.records.of_event(event_id).to_vec()
     }
 
     /// The messages that are in dead-letter queues now, also in those of rules, in order of arrival.
