@@ -5,6 +5,7 @@
 //!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` sets
 //!   `CAMPAIGN_FIRST_SEED` to the time and so runs new schedules each time.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.
+//!   Every second schedule is followed by one of read models; with `CAMPAIGN_READ_MODELS_EVERY=1` each one is.
 //! - `CAMPAIGN_SEED=7 cargo test -p suite-tests --test campaign schedules -- --nocapture` runs one, and prints its log.
 //!
 //! Guarantees that are checked after each schedule:

@@ -26,7 +26,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 103] = [
+const REQUIRED_KINDS: [&str; 104] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -213,7 +213,7 @@ fn repeated_seed_produces_the_same_log() {
 /// Runs the schedule of a seed, and for some seeds that of read models after it.
 fn run(seed: u64, verbose: bool) -> LogContents {
     let mut contents = schedule::run(seed, verbose);
-    if seed.is_multiple_of(READ_MODELS_EVERY) {
+    if seed.is_multiple_of(number("CAMPAIGN_READ_MODELS_EVERY").unwrap_or(READ_MODELS_EVERY)) {
         contents.append(read_models::run(seed, verbose));
     }
     contents
