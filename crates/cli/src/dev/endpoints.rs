@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::discarded::DiscardedRecords;
-use super::faults::{ReadModelFaultScript, StackFaults};
+use super::faults::{ProjectorFaults, StackFaults};
+use super::functions::Functions;
 use super::mapping_states::MappingStates;
 use super::mapping_worker::now;
 use super::rules::RuleStates;
@@ -23,12 +24,19 @@ pub(super) fn router(
     states: MappingStates,
     rules: RuleStates,
     meter: UsageMeter,
-    faults: ReadModelFaultScript,
+    faults: ProjectorFaults,
+    functions: Functions,
 ) -> Router {
+    let faulty = functions.clone();
     let set_faults = async move |State(bus): State<Bus>, Json(given): Json<StackFaults>| {
         bus.set_faults(given.bus);
-        faults.set(given.read_models);
+        faults.set(&given.read_models);
+        faulty.replace_view_faults(&given.read_models.views).await;
         StatusCode::NO_CONTENT
+    };
+    let usage = async move |State(bus): State<Bus>| {
+        meter.add_calls(functions.take_usage().await);
+        Json(usage(&bus, &meter))
     };
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
@@ -36,7 +44,7 @@ pub(super) fn router(
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
         .route("/_dev/mappings", get(async move || Json(states.all(now()))))
         .route("/_dev/rules", get(async move || Json(rules.all())))
-        .route("/_dev/usage", get(async move |State(bus): State<Bus>| Json(usage(&bus, &meter))))
+        .route("/_dev/usage", get(usage))
         .route("/_dev/faults", put(set_faults))
         .with_state(bus)
 }
