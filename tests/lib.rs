@@ -1,6 +1,7 @@
 //! A running suite for tests, and a client that keeps status, headers and body together.
 
 pub mod document;
+pub mod scale;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ use daybook_table::AggregateKey;
 use daybook_test_support::engine::Engine;
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use serde_json::{Value, json};
+use suite_tests::scale::{Command, HotAggregate};
 use tokio::time::{Instant, sleep, timeout};
 use ulid::Ulid;
 
@@ -211,6 +212,27 @@ fn measure(processes: usize, clients: usize, payments: usize, time: Duration) ->
     })
 }
 
+/// Compares the result with that of the simulation. The timers of the runtime have whole milliseconds.
+fn assert_as_simulated(measured: &Measured, processes: usize, clients: usize, payments: usize) {
+    let parameters = HotAggregate {
+        processes: u32::try_from(processes).unwrap(),
+        requests: u32::try_from(clients / processes).unwrap(),
+        commands: u32::try_from(payments).unwrap(),
+        command: Command { data: 256, messages: 0 },
+    };
+    let simulated = parameters.simulate();
+    let assert_near = |what: &str, measured: f64, simulated: f64, difference: f64| {
+        let is_near = (measured - simulated).abs() <= difference * measured;
+        assert!(is_near, "{what} of {processes} processes: measured {measured}, simulated {simulated}");
+    };
+    assert_near("transactions", measured.transactions(), simulated.transactions_per_command(), 0.15);
+    assert_near("write units", measured.units(), simulated.units_per_command(), 0.15);
+    // Two processes either slow each other down all the time, or have the aggregate in turns.
+    if processes != 2 {
+        assert_near("throughput", measured.throughput(), simulated.throughput(), 0.3);
+    }
+}
+
 async fn send(
     store: &EventStore,
     registry: &Registry,
@@ -247,6 +269,7 @@ fn processes_that_write_to_one_aggregate_waste_little_and_all_make_progress() {
         assert!(transactions <= most_transactions, "{processes}: {transactions}");
         // Five units for the transaction that is stored, and four for each one that is cancelled.
         assert!((measured.units() - (5.0 + 4.0 * (transactions - 1.0))).abs() < 0.001, "{processes}");
+        assert_as_simulated(&measured, processes, processes, payments);
         let (half, most) = (measured.percentile(50), measured.percentile(99));
         // Two processes have the aggregate for themselves for a while, in turns.
         assert!(processes < 8 || most <= 10 * half, "{processes}: {half:?}, {most:?}");
@@ -261,6 +284,7 @@ fn requests_of_one_process_to_one_aggregate_go_by_arrival() {
     let measured = measure(1, 64, 40, Duration::from_millis(8_500));
     measured.report("64 clients of one process");
     assert_eq!(measured.contended, 0);
+    assert_as_simulated(&measured, 1, 64, 40);
     // Each waits for the append in progress, and is part of the next one.
     assert!(measured.percentile(100) < 3 * 3 * (2 * ONE_WAY + HELD), "{:?}", measured.percentile(100));
     assert!(measured.throughput() >= 10.0 * alone.throughput(), "{} {}", measured.throughput(), alone.throughput());

@@ -13,19 +13,38 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
     ("daybook-consumer", &[]),
-    ("daybook-order-mails", &["daybook-consumer", "daybook-function-runtime", "daybook-settings"]),
+    ("daybook-order-mails", &["daybook", "daybook-consumer"]),
     ("daybook-stream-batch", &[]),
-    ("aggregates", &["daybook-decider"]),
+    // Everything but the kernels is a feature, which `facade_without_features_contains_only_the_kernels` checks.
+    (
+        "daybook",
+        &[
+            "daybook-command-handler",
+            "daybook-consumer",
+            "daybook-decider",
+            "daybook-function-runtime",
+            "daybook-golden",
+            "daybook-projection",
+            "daybook-projector",
+            "daybook-settings",
+            "daybook-snapshotter",
+            "daybook-stream-relay",
+        ],
+    ),
+    ("daybook-golden", &["daybook-decider"]),
+    ("aggregates", &["daybook"]),
+    ("operator", &["aggregates", "daybook-cli", "projections"]),
+    ("functions", &["aggregates", "daybook", "projections"]),
     ("daybook-function-runtime", &["daybook-settings"]),
     ("daybook-table", &["daybook-decider"]),
     ("daybook-event-store", &["daybook-decider", "daybook-table"]),
     ("daybook-projection", &["daybook-decider"]),
-    ("projections", &["aggregates", "daybook-projection"]),
+    ("projections", &["aggregates", "daybook"]),
     ("daybook-view-store", &["daybook-decider", "daybook-event-store", "daybook-table"]),
     (
         "daybook-projector",
@@ -37,13 +56,11 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "daybook-settings",
             "daybook-table",
             "daybook-view-store",
-            "projections",
         ],
     ),
     (
         "daybook-command-handler",
         &[
-            "aggregates",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",
@@ -51,7 +68,6 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "daybook-settings",
             "daybook-table",
             "daybook-view-store",
-            "projections",
         ],
     ),
     (
@@ -61,7 +77,6 @@ const ARROWS: [(&str, &[&str]); 21] = [
     (
         "daybook-snapshotter",
         &[
-            "aggregates",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",
@@ -72,11 +87,13 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ),
     ("daybook-event-source-mapping", &["daybook-stream-batch"]),
     ("daybook-local-aws", &[]),
+    // It reaches what is around the table over the HTTP interface of the stack alone.
+    ("daybook-console", &["daybook-decider", "daybook-event-store", "daybook-table"]),
     (
         "daybook-cli",
         &[
-            "aggregates",
             "daybook-command-handler",
+            "daybook-console",
             "daybook-decider",
             "daybook-event-source-mapping",
             "daybook-event-store",
@@ -90,7 +107,6 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "daybook-stream-relay",
             "daybook-table",
             "daybook-view-store",
-            "projections",
         ],
     ),
     // Test targets may use this crate. It is listed for no other crate, so no product crate may use it.
@@ -140,7 +156,9 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 fn target_roots() -> Vec<(String, PathBuf)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let targets = packages().into_iter().flat_map(|package| package["targets"].as_array().unwrap().clone());
-    targets.map(|target| (text(&target["kind"][0]), PathBuf::from(text(&target["src_path"])))).collect()
+    // A package may have a target in the folder of another one.
+    let root = |target: &Value| PathBuf::from(text(&target["src_path"])).canonicalize().unwrap();
+    targets.map(|target| (text(&target["kind"][0]), root(&target))).collect()
 }
 
 #[test]
@@ -172,7 +190,7 @@ fn imports_between_the_files_of_a_crate_have_no_cycle() {
 #[test]
 fn each_file_is_a_target_or_a_module() {
     let roots: BTreeSet<_> = target_roots().into_iter().map(|(_, root)| root).collect();
-    let folders = ["crates", "examples", "tests"].map(|folder| walk(&workspace().join(folder)));
+    let folders = ["crates", "examples", "tests"].map(|folder| walk(&workspace().join(folder).canonicalize().unwrap()));
     for file in folders.into_iter().flatten() {
         if roots.contains(&file) {
             continue;
@@ -196,6 +214,27 @@ fn kernel_depends_on_neither_aws_nor_async_crates() {
             let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
             assert!(!foreign.iter().any(|prefix| used.starts_with(prefix)), "{name} uses {used}");
         }
+    }
+}
+
+#[test]
+fn facade_without_features_contains_only_the_kernels() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p}", "--package", "aggregates"])
+        .args(["--package", "projections", "--edges", "normal"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let own: BTreeSet<_> =
+        tree.lines().filter(|line| line.contains(" (/")).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(
+        own.into_iter().collect::<Vec<_>>(),
+        ["aggregates", "daybook", "daybook-decider", "daybook-projection", "projections"]
+    );
+    for foreign in ["aws-", "lambda_", "tokio ", "axum ", "serde_dynamo "] {
+        assert!(!tree.lines().any(|line| line.starts_with(foreign)), "{foreign}: {tree}");
     }
 }
 

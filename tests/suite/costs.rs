@@ -19,15 +19,15 @@ const DATA: usize = 1024;
 
 /// What a command of one event and one message stores.
 #[derive(Clone, Copy, Debug)]
-struct Stored {
-    table_units: f64,
-    index_units: f64,
+pub(crate) struct Stored {
+    pub(crate) table_units: f64,
+    pub(crate) index_units: f64,
     /// The bytes of the event row, of the outbox row, and of the message's `Detail`.
-    event: usize,
-    outbox: usize,
-    detail: usize,
+    pub(crate) event: usize,
+    pub(crate) outbox: usize,
+    pub(crate) detail: usize,
     /// The bytes of the data, which the event and the message have in common.
-    data: usize,
+    pub(crate) data: usize,
     /// The bytes that attribute names of two letters would save, in the event row and in the outbox row.
     saved: (usize, usize),
 }
@@ -67,7 +67,7 @@ async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
 }
 
 /// The read units of a load that is not cached, of a snapshot and this number of copies of an event after it.
-async fn units_of_load(events: u64, message: &str) -> f64 {
+pub(crate) async fn units_of_load(events: u64, message: &str) -> f64 {
     let instance = created(message, &[]).await;
     let key = AggregateKey::new("todo", ID);
     let registry = aggregates::registry().unwrap();
@@ -91,12 +91,12 @@ fn saved<'a>(row: impl IntoIterator<Item = (&'a String, &'a AttributeValue)>) ->
 }
 
 /// The message of a to-do whose event has this number of bytes of data.
-async fn message_for_data(bytes: usize) -> String {
+pub(crate) async fn message_for_data(bytes: usize) -> String {
     let shortest = create("", &[]).await.data;
     "x".repeat(bytes - shortest)
 }
 
-async fn create_with_data(bytes: usize) -> Stored {
+pub(crate) async fn create_with_data(bytes: usize) -> Stored {
     create(&message_for_data(bytes).await, &[]).await
 }
 

@@ -1,6 +1,6 @@
 //! A counter that counts down.
 
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Rejection};
+use daybook::{Aggregate, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ impl Aggregate for Counter {
 
 #[cfg(test)]
 mod tests {
-    use daybook_decider::given::given;
+    use daybook::given::given;
 
     use super::*;
 

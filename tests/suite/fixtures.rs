@@ -3,20 +3,18 @@
 //! The functions receive the same events in several ways: in this process as Lambda calls them, over HTTP, and (by
 //! `.ci/local-invoke`) in containers. `RECORD=1` records the result of a new event; review the recorded file.
 //!
-//! In reading order: the tests, then `files` (the files of the folder), `functions` (the ways to call a function) and
-//! `comparison` (the comparison of a response with the recorded one).
+//! In reading order: the tests, then `files` (the files of the folder) and `functions` (the ways to call a function).
 
-mod comparison;
 mod files;
 mod functions;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use daybook_cli::fixtures::{Extent, difference, generalized};
 use serde_json::{Value, json};
 use suite_tests::{PATIENCE, Suite, workspace};
 
-use self::comparison::{Extent, difference};
 use self::files::{API, Event, FUNCTIONS, Function};
 pub(crate) use self::files::{read, records};
 use self::functions::{Endpoints, Functions};
@@ -135,7 +133,7 @@ async fn check(event: &Event<'_>, functions: &Functions, endpoints: &Endpoints) 
 fn expect(event: &Event<'_>, part: &str, actual: &Value, extent: Extent) {
     let path = event.path(part);
     if extent == Extent::Whole && std::env::var_os("RECORD").is_some() && !files::all().contains(&path) {
-        let recorded = serde_json::to_string_pretty(&comparison::generalized(actual, &event.text())).unwrap();
+        let recorded = serde_json::to_string_pretty(&generalized(actual, &event.text())).unwrap();
         std::fs::write(workspace().join("events").join(&path), recorded + "\n").unwrap();
     }
     let written: Value = serde_json::from_str(&read(&path)).unwrap();

@@ -40,6 +40,7 @@ mod readme;
 mod reads;
 mod rolling;
 mod rules;
+mod scale;
 mod snapshots;
 mod template;
 mod todo;

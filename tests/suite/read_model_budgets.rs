@@ -180,10 +180,10 @@ async fn command_handler_makes_the_same_calls_with_and_without_read_models() {
 }
 
 /// The calls of a projection, and the units that it reads and writes.
-type Cost = (Vec<String>, f64, f64);
+pub(crate) type Cost = (Vec<String>, f64, f64);
 
 /// Projects one message for each order. Returns the cost.
-async fn project(instance: &Instance, ids: &[&str]) -> Cost {
+pub(crate) async fn project(instance: &Instance, ids: &[&str]) -> Cost {
     let projections = Projections::new().with::<projections::OrdersByDay>().unwrap();
     let projector = Projector::new(projections, instance.table.store(), instance.table.views().await);
     let message = |id: &&str| {
@@ -211,7 +211,7 @@ async fn project(instance: &Instance, ids: &[&str]) -> Cost {
     (operations, read, written)
 }
 
-async fn place(instance: &Instance, id: &str) {
+pub(crate) async fn place(instance: &Instance, id: &str) {
     let items = json!([{"productId": "coffee", "quantity": 2}]);
     let order = json!({"id": id, "customerId": "alice", "items": items, "total": 100});
     instance.post("/order", order).await.expect(201);

@@ -264,6 +264,19 @@ async fn page_of_large_rows_has_fewer_of_them() {
     assert_eq!(rows.iter().map(|row| row["key"].as_str().unwrap()).collect::<Vec<_>>(), large);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn page_that_is_cut_in_one_shard_ends_before_rows_that_have_a_part_there() {
+    let instance = instance().await;
+    let keys = ["large-1", "large-2", "large-3", "large-4", "large-5", "sum"];
+    transact(&instance, "1", &keys).await;
+    for id in ["2", "3", "4", "5"] {
+        transact(&instance, id, &["sum"]).await;
+    }
+    let rows = all_rows(&instance, "/views/by-description?limit=1000").await;
+    assert_eq!(rows.iter().map(|row| row["key"].as_str().unwrap()).collect::<Vec<_>>(), keys);
+    assert_eq!(rows[5]["row"], json!({"transactions": 5}));
+}
+
 // Seen.
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 //! limit is rejected, and the rejection is recorded as an event. An account publishes only two messages: that it became
 //! overdrawn, and that a transaction failed.
 
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
+use daybook::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -196,7 +196,7 @@ impl Aggregate for Account {
 
 #[cfg(test)]
 mod tests {
-    use daybook_decider::given::{ID, given};
+    use daybook::given::{ID, given};
     use serde_json::json;
 
     use super::*;

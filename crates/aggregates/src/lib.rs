@@ -12,7 +12,7 @@ pub mod order;
 pub mod todo;
 
 pub use account::Account;
-use daybook_decider::{RegistrationError, Registry};
+use daybook::{RegistrationError, Registry};
 pub use order::Order;
 pub use todo::Todo;
 

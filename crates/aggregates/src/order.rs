@@ -5,7 +5,7 @@
 
 mod earlier;
 
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
+use daybook::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -265,7 +265,7 @@ fn require(order: &State, verb: &str, allowed: &[Status]) -> Result<(), Rejectio
 
 #[cfg(test)]
 mod tests {
-    use daybook_decider::given::{ID, given};
+    use daybook::given::{ID, given};
     use serde_json::json;
 
     use super::*;

@@ -3,7 +3,7 @@
 //! If the authorizer of the API names the caller who creates a to-do, that caller owns it: nobody else may read or
 //! change it. A to-do of an unnamed caller has no owner: everybody may read and change it.
 
-use daybook_decider::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Rejection};
+use daybook::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -150,7 +150,7 @@ fn checked_title(title: String) -> Result<String, Rejection<Event>> {
 
 #[cfg(test)]
 mod tests {
-    use daybook_decider::given::{ID, given};
+    use daybook::given::{ID, given};
 
     use super::*;
 

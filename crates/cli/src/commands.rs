@@ -3,9 +3,11 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C, or the functions of a stack.
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
+//! - `new`, `add`: write the files of a project.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
+mod add;
 mod check_deployment;
 mod completions;
 mod dev;
@@ -17,6 +19,7 @@ mod feed;
 mod get;
 mod import;
 mod load;
+mod new;
 pub mod openapi;
 mod projection;
 mod relay;
@@ -29,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
@@ -41,6 +45,7 @@ use self::feed::FeedArgs;
 use self::get::GetArgs;
 use self::import::ImportArgs;
 use self::load::LoadArgs;
+use self::new::NewArgs;
 pub use self::projection::ProjectionCommand;
 use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
@@ -51,6 +56,7 @@ use crate::dev::DevError;
 use crate::operator::target::TableArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
 use crate::project::Project;
+use crate::scaffold::ScaffoldError;
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
@@ -72,6 +78,9 @@ enum Command {
     Openapi,
     Schemas(SchemasArgs),
     Completions(CompletionsArgs),
+    New(NewArgs),
+    #[command(subcommand)]
+    Add(AddCommand),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
 }
@@ -107,6 +116,9 @@ pub enum CliError {
     /// The local stack failed.
     #[error(transparent)]
     Dev(#[from] DevError),
+    /// No files were written.
+    #[error(transparent)]
+    Scaffold(#[from] ScaffoldError),
     /// Another command failed.
     #[error(transparent)]
     Operator(#[from] OperatorError),
@@ -117,6 +129,7 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Dev(_) => ExitCode::FAILURE,
+            Self::Scaffold(_) => ExitCode::from(2),
             Self::Operator(error) => ExitCode::from(error.exit_code()),
         }
     }
@@ -145,6 +158,8 @@ impl DaybookArgs {
             Command::Openapi => Ok(openapi::print(project)?),
             Command::Schemas(args) => Ok(schemas::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),
+            Command::New(args) => Ok(new::run(&args)?),
+            Command::Add(command) => Ok(command.run(project)?),
             Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process(project)?).await?),
         }
     }

@@ -11,7 +11,8 @@
 //! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: the parts that its HTTP servers share.
 //!   `stop`: the signal that ends the stack.
 //! - `environment`: the functions' settings.
-//! - `functions`: the functions, in one version of their code. `restart`: replaces them after a change of their sources.
+//! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
+//!   sources. `forward`: forwards HTTP requests to another process.
 //! - `mapping_worker`: the event source mapping in front of a function. `mapping_states`: what the mappings do. `queue_worker`:
 //!   the event source mapping in front of the projector.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues and workers. `rule_function`: the
@@ -21,7 +22,7 @@
 //! - `usage`: the calls of the stack, and the units of the table that they use.
 //! - `faults`: the injected faults.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads.
-//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`.
+//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `messages`: those for the console.
 
 mod args;
 mod caller;
@@ -31,9 +32,11 @@ mod endpoints;
 mod environment;
 mod error;
 mod faults;
+mod forward;
 mod functions;
 mod mapping_states;
 mod mapping_worker;
+mod messages;
 mod queue_worker;
 mod restart;
 mod rule_function;

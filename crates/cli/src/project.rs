@@ -11,3 +11,13 @@ pub struct Project {
     /// Registers the projections.
     pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
 }
+
+impl Project {
+    /// A project with these registrations.
+    pub const fn new(
+        aggregates: fn() -> Result<Registry, RegistrationError>,
+        projections: fn() -> Result<Projections, ProjectionRegistrationError>,
+    ) -> Self {
+        Self { aggregates, projections }
+    }
+}

@@ -10,13 +10,14 @@ mod event;
 mod headers;
 
 use std::convert::Infallible;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::HOST;
 use lambda_http::request::{LambdaRequest, RequestContext};
 use lambda_http::tower::{Service, ServiceExt};
-use lambda_http::{Adapter, LambdaEvent, RequestExt};
+use lambda_http::{Adapter, Context, LambdaEvent, RequestExt, service_fn};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -34,13 +35,34 @@ const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b
 /// encoding makes longer.
 const MAX: usize = 65_000;
 
-/// The router as a Lambda function.
+/// The router as a Lambda function. On managed instances, each of an environment's concurrent invocations uses a clone.
 pub fn function(
     router: Router,
-) -> impl Service<LambdaEvent<ApiEvent>, Response: Serialize, Error = Infallible, Future: Send> {
-    Adapter::from(router).map_request(|LambdaEvent { payload: ApiEvent(request), context, .. }| {
-        LambdaEvent::new(encoded(request), context)
+) -> impl Service<LambdaEvent<ApiEvent>, Response: Serialize + Send + 'static, Error = Infallible, Future: Send + 'static>
++ Clone
++ Send
++ 'static {
+    service_fn(move |LambdaEvent { payload: ApiEvent(request), context, .. }| {
+        // An adapter cannot be sent between threads, but the router can, and it is always ready.
+        Adapter::from(router.clone()).call(LambdaEvent::new(encoded(request), context))
     })
+}
+
+/// The function's response to an event, without Lambda's runtime. The invocation must end within `timeout`.
+///
+/// # Errors
+///
+/// When the event does not have the form of API Gateway's.
+pub async fn respond(router: Router, event: &str, timeout: Duration) -> Result<Value, serde_json::Error> {
+    let event: ApiEvent = serde_json::from_str(event)?;
+    let deadline = SystemTime::now() + timeout;
+    let milliseconds = deadline.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut context = Context::default();
+    context.deadline = u64::try_from(milliseconds).unwrap_or(u64::MAX);
+    match function(router).oneshot(LambdaEvent::new(event, context)).await {
+        Ok(response) => serde_json::to_value(response),
+        Err(never) => match never {},
+    }
 }
 
 /// An HTTP request with this result of an authorizer, as if API Gateway had passed it on.

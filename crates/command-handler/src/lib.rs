@@ -18,6 +18,7 @@
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.
 //! - `operator`: the reads for operator commands. `canary`: the aggregate that a deployment's hook writes and reads.
+//! - [`run`]: the `main` of the function.
 //! - `api`: what the endpoints share; `views`: the read models. [`settings`]: the environment variables. `signals`: metrics,
 //!   and their log lines.
 
@@ -26,6 +27,7 @@ mod base_path;
 mod canary;
 mod endpoints;
 mod etag;
+mod function;
 pub mod gateway;
 pub mod openapi;
 mod operator;
@@ -38,6 +40,7 @@ mod signals;
 mod views;
 
 pub use api::Api;
+pub use function::run;
 pub use operator::{OperatorReads, ReadResponse};
 pub use router::router;
 pub use settings::{ApiSettings, store_settings, views_table};

@@ -17,7 +17,8 @@
 //!   tests of a consumer.
 //! - [`function`]: one invocation. [`request`]: the requests of an operator.
 //! - `receive`: the messages of one aggregate. `draft`: their changes, until these are written.
-//! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
+//! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction. `pauses`: the pauses between
+//!   attempts.
 //! - [`report`]: gaps and stopped aggregates.
 
 pub mod consumer;
@@ -28,6 +29,7 @@ mod items;
 pub mod message;
 mod number;
 pub mod order;
+mod pauses;
 mod receive;
 pub mod report;
 pub mod request;

@@ -1,10 +1,9 @@
 //! The messages of one aggregate: applies those whose turn has come, and stores the others.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::consumer::Consumer;
 use crate::draft::{Draft, reads};
@@ -14,6 +13,7 @@ use crate::items::PositionItem;
 use crate::message::{AggregateId, BusMessage, MessageMetadata};
 use crate::number::Number;
 use crate::order::{Messages, next_messages};
+use crate::pauses::Pauses;
 use crate::table::{ConsumerTable, Waiting};
 use crate::write::WriteOutcome;
 
@@ -23,9 +23,8 @@ const MAX_APPLIED: usize = 50;
 /// Maximum transactions in a row that fail because of other writers, or whose result is unknown.
 const MAX_RETRIES: u32 = 12;
 
-/// Maximum length of the first pause before such a retry, and of every pause.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Why messages must be delivered again.
+const TIME_IS_UP: &str = "the time of the invocation is up";
 
 /// The numbers of messages that were applied, stored and so on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,10 +79,11 @@ impl<C: Consumer> Receiver<'_, C> {
         change: Option<PositionChange>,
         messages: &Messages,
     ) -> Result<Received, TableError> {
-        let (mut received, mut change, mut retries) = (Received::default(), change, 0);
+        let (mut received, mut change) = (Received::default(), change);
+        let (mut retries, mut pauses) = (0, Pauses::until(self.cutoff));
         loop {
             if Instant::now() >= self.cutoff {
-                return Err(unavailable("the time of the invocation is up"));
+                return Err(unavailable(TIME_IS_UP));
             }
             let position = self.table.position(self.aggregate).await?;
             let round = match change {
@@ -93,13 +93,10 @@ impl<C: Consumer> Receiver<'_, C> {
             match round {
                 Round::Finished if change.is_none() => return Ok(received),
                 Round::Finished => change = None,
-                Round::Continues => retries = 0,
+                Round::Continues => (retries, pauses) = (0, Pauses::until(self.cutoff)),
                 Round::Contended if retries == MAX_RETRIES => return Err(unavailable("other writers were faster")),
-                Round::Contended => {
-                    let longest = (FIRST_PAUSE * 2_u32.pow(retries)).min(LONGEST_PAUSE);
-                    sleep(longest.mul_f64(fastrand::f64())).await;
-                    retries += 1;
-                }
+                Round::Contended if pauses.wait().await => retries += 1,
+                Round::Contended => return Err(unavailable(TIME_IS_UP)),
             }
         }
     }
@@ -179,7 +176,7 @@ impl<C: Consumer> Receiver<'_, C> {
         // If `reads` fails for a message, `apply` returns the error below.
         let keys: BTreeSet<_> =
             next.iter().flat_map(|message| reads(self.consumer, message).unwrap_or_default()).collect();
-        let rows = self.table.rows(keys).await?;
+        let rows = self.table.rows(keys, self.cutoff).await?;
         for message in next {
             let mut with = draft.clone();
             let applied = with.apply(self.consumer, message, &rows, waiting.messages.contains_key(&message.number()));

@@ -14,6 +14,7 @@ use aws_sdk_dynamodb::types::{
 };
 use aws_types::SdkConfig;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::error::TableError;
 use crate::items::{
@@ -23,6 +24,7 @@ use crate::items::{
 use crate::message::AggregateId;
 use crate::number::Number;
 use crate::order::Messages;
+use crate::pauses::Pauses;
 use crate::rows::RowKey;
 
 /// Maximum attempts of a read, the first one included.
@@ -117,7 +119,8 @@ impl ConsumerTable {
     ///
     /// See [`TableError`].
     pub async fn row(&self, key: &RowKey) -> Result<Option<Value>, TableError> {
-        Ok(self.rows(BTreeSet::from([key.clone()])).await?.remove(key).flatten().map(|stored| stored.row))
+        let item = self.item(row_key(self.consumer, key), "read a row").await?;
+        item.map(|item| Ok(stored_row(item)?.row)).transpose()
     }
 
     /// The rows of a partition in the order of `sort`, strongly consistent.
@@ -173,24 +176,36 @@ impl ConsumerTable {
         items.into_iter().map(read).collect()
     }
 
-    /// The rows with these keys; `None` for a row that does not exist. Strongly consistent.
-    pub(crate) async fn rows(&self, keys: BTreeSet<RowKey>) -> Result<BTreeMap<RowKey, Option<StoredRow>>, TableError> {
+    /// The rows with these keys; `None` for a row that does not exist. Strongly consistent. Reads the rows that DynamoDB
+    /// leaves out after a pause, until `cutoff`.
+    pub(crate) async fn rows(
+        &self,
+        keys: BTreeSet<RowKey>,
+        cutoff: Instant,
+    ) -> Result<BTreeMap<RowKey, Option<StoredRow>>, TableError> {
+        const DOING: &str = "read rows";
         let mut left: Vec<Item> = keys.iter().map(|key| row_key(self.consumer, key)).collect();
         let by_key: BTreeMap<_, _> = keys.iter().map(|key| (name_of(&row_key(self.consumer, key)), key)).collect();
         let mut rows: BTreeMap<_, _> = keys.iter().map(|key| (key.clone(), None)).collect();
+        let mut pauses = Pauses::until(cutoff);
         while !left.is_empty() {
             let rest = left.split_off(left.len().min(MAX_BATCH));
             let request = KeysAndAttributes::builder().consistent_read(true).set_keys(Some(left)).build();
             let call = self.client.batch_get_item().request_items(&self.table_name, request.expect("keys are set"));
-            let page = call.send().await.map_err(|error| TableError::of_call("read rows", error))?;
+            let page = call.send().await.map_err(|error| TableError::of_call(DOING, error))?;
             for item in page.responses.into_iter().flatten().flat_map(|(_, items)| items) {
                 if let Some(&key) = by_key.get(&name_of(&item)) {
                     rows.insert(key.clone(), Some(stored_row(item)?));
                 }
             }
-            // DynamoDB leaves out rows that exceed the size limit of a response.
+            // DynamoDB leaves out rows that exceed the size limit of a response, and rows of partitions that it throttles.
             let unprocessed = page.unprocessed_keys.into_iter().flatten().flat_map(|(_, keys)| keys.keys);
-            left = rest.into_iter().chain(unprocessed).collect();
+            left = unprocessed.collect();
+            if !left.is_empty() && !pauses.wait().await {
+                let source = "DynamoDB left keys unprocessed again and again".into();
+                return Err(TableError::Unavailable { doing: DOING, source });
+            }
+            left.extend(rest);
         }
         Ok(rows)
     }

@@ -60,6 +60,10 @@ impl<A: Aggregate> Model for ModelOf<A> {
         A::TYPE
     }
 
+    fn rust_type(&self) -> &'static str {
+        std::any::type_name::<A>()
+    }
+
     fn state_version(&self) -> u32 {
         A::STATE_VERSION
     }

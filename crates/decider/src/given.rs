@@ -26,7 +26,7 @@ pub const ID: &str = "given-1";
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let history: Vec<_> = events.into_iter().collect();
     let state = history.iter().fold(A::State::default(), A::evolve);
-    Given { state, history, caller: Caller::anonymous() }
+    Given { state, history, caller: Caller::anonymous(), id: ID.to_owned(), now: Timestamp::UNIX_EPOCH }
 }
 
 /// An aggregate under test, which [`given`] returns.
@@ -34,9 +34,28 @@ pub struct Given<A: Aggregate> {
     state: A::State,
     history: Vec<A::Event>,
     caller: Caller,
+    id: String,
+    now: Timestamp,
 }
 
 impl<A: Aggregate> Given<A> {
+    /// Sets the id of the aggregate, which is [`ID`] otherwise.
+    #[must_use]
+    pub fn with_id(self, id: impl Into<String>) -> Self {
+        Self { id: id.into(), ..self }
+    }
+
+    /// Sets the time of the decision, in RFC 3339. It is the beginning of 1970 otherwise.
+    ///
+    /// # Panics
+    ///
+    /// When it is not a time.
+    #[must_use]
+    #[track_caller]
+    pub fn at(self, time: &str) -> Self {
+        Self { now: time.parse().expect("a time in RFC 3339"), ..self }
+    }
+
     /// Sets the caller, who is anonymous otherwise.
     #[must_use]
     pub fn by(self, caller: Caller) -> Self {
@@ -78,8 +97,8 @@ impl<A: Aggregate> Given<A> {
     pub fn when(self, command: A::Command) -> TestedDecision<A> {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
         let history = if A::FULL_HISTORY { self.history.as_slice() } else { &[] };
-        let (now, meta) = (Timestamp::UNIX_EPOCH, Meta::default());
-        let context = Context { aggregate_id: ID, now, meta: &meta, caller: &self.caller, history, ids: &ids };
+        let (now, meta) = (self.now, Meta::default());
+        let context = Context { aggregate_id: &self.id, now, meta: &meta, caller: &self.caller, history, ids: &ids };
         let decision = A::decide(&self.state, command, &context);
         TestedDecision { state: self.state, decision }
     }

@@ -22,6 +22,9 @@ pub trait Model: Send + Sync {
     /// [`Aggregate::TYPE`](crate::Aggregate::TYPE).
     fn type_name(&self) -> &'static str;
 
+    /// The path of the Rust type that implements [`Aggregate`](crate::Aggregate), for source code that is written for people.
+    fn rust_type(&self) -> &'static str;
+
     /// [`Aggregate::STATE_VERSION`](crate::Aggregate::STATE_VERSION).
     fn state_version(&self) -> u32;
 

@@ -9,6 +9,7 @@
 //! - `batch_get`: reads of many rows by their keys.
 //! - `outbox`: the outbox rows of events, to send them again.
 //! - `rebuild_snapshot`: repairs wrong snapshots.
+//! - `rows`: the rows of one event, as they are stored.
 //! - `verify`: checks all rows of an aggregate.
 //! - `import`: writes events that exist already, such as those of another table.
 
@@ -20,6 +21,7 @@ mod outbox;
 mod partitions;
 mod progress;
 mod rebuild_snapshot;
+mod rows;
 mod table;
 mod verify;
 

@@ -4,8 +4,8 @@
 //!
 //! A request that has its turn while nobody else waits appends its decision alone, and keeps the turn until the end.
 //! While others wait, its decision begins a group instead, and the turn goes on: the next request decides on the state
-//! that the group leads to, and joins it. When nobody waits any more, or the group is full, the members send it as one
-//! transaction. Every request decides for itself and waits for the call itself, so a request that is cancelled, or whose
+//! that the group leads to, and joins it. When nobody waits any more, the group is full, or the next decision takes too
+//! long, the members send it as one transaction. Every request decides for itself and waits for the call itself, so a request that is cancelled, or whose
 //! time is over, takes no other with it.
 //!
 //! `group`: the decisions that one transaction appends; `queue`: the order of the requests.
@@ -28,7 +28,7 @@ use self::queue::Queue;
 use crate::append::batch::Batch;
 use crate::append::error::SendError;
 
-/// Maximum time that the members of a group wait for the next request to join. A decision takes less than a millisecond,
+/// Maximum time that a member of a group waits for further requests to join. A decision takes less than a millisecond,
 /// unless nobody polls the request.
 const DECISION_TIME: Duration = Duration::from_millis(50);
 
@@ -129,7 +129,7 @@ impl Place<'_> {
         self.with(|queue| queue.join(self.number, group, decision))
     }
 
-    /// Lets the group be sent without this request, which then has the next turn.
+    /// Lets the group be sent without this request, which waits for its next turn.
     pub(crate) fn pass(&self) {
         self.with(|queue| queue.pass(self.number));
     }
@@ -149,9 +149,8 @@ impl Place<'_> {
         }
     }
 
-    /// Lets the other members send the group and leaves the queue, because the time of this member is over. Returns what
-    /// is sent.
-    pub(crate) fn abandon<'g, F>(&self, group: &'g Arc<Group>, call: impl Fn(Batch) -> F) -> Option<&'g SentGroup>
+    /// Lets the other members send the group and leaves the queue, because the time of this member is over.
+    pub(crate) fn abandon<F>(&self, group: &Arc<Group>, call: impl Fn(Batch) -> F)
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
@@ -159,12 +158,16 @@ impl Place<'_> {
             queue.send(group, true, call);
             queue.leave(self.number);
         });
-        group.sent()
     }
 
     /// Ends the group, whose outcome is known.
     pub(crate) fn end(&self, group: &Arc<Group>, is_stored: bool) {
         self.with(|queue| queue.end(group, is_stored));
+    }
+
+    /// Leaves the queue. The other members send the group that the request has joined.
+    pub(crate) fn leave(&self) {
+        self.with(|queue| queue.leave(self.number));
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
@@ -173,9 +176,8 @@ impl Place<'_> {
 }
 
 impl Drop for Place<'_> {
-    /// The group that the request has joined is sent by its other members.
     fn drop(&mut self) {
-        self.with(|queue| queue.leave(self.number));
+        self.leave();
     }
 }
 

@@ -27,7 +27,7 @@ mod rule_operations;
 mod rules;
 mod sqs;
 
-pub use bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};
+pub use bus::{Bus, Delivered, DeliveredPart, PutEventsCall, PutEventsResultEntry, WaitingMessage};
 pub use deliveries::QueueTarget;
 pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
 pub use patterns::{EventPattern, PatternError};

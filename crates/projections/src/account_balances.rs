@@ -2,7 +2,7 @@
 
 use aggregates::Account;
 use aggregates::account::Event;
-use daybook_projection::{FollowedEvent, Follows, Projection, Shards, Source};
+use daybook::projection::{FollowedEvent, Follows, Projection, Shards, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ impl Follows<Account> for AccountBalances {
 
 #[cfg(test)]
 mod tests {
-    use daybook_projection::given::given;
+    use daybook::projection::given::given;
 
     use super::*;
 

@@ -11,7 +11,7 @@ pub mod orders_by_day;
 pub mod orders_by_status;
 
 pub use account_balances::AccountBalances;
-use daybook_projection::{ProjectionRegistrationError, Projections};
+use daybook::projection::{ProjectionRegistrationError, Projections};
 pub use orders_by_day::OrdersByDay;
 pub use orders_by_status::OrdersByStatus;
 

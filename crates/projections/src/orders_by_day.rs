@@ -2,7 +2,7 @@
 
 use aggregates::Order;
 use aggregates::order::Event;
-use daybook_projection::{FollowedEvent, Follows, Projection, Source};
+use daybook::projection::{FollowedEvent, Follows, Projection, Source};
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl Follows<Order> for OrdersByDay {
 
 #[cfg(test)]
 mod tests {
-    use daybook_projection::given::given;
+    use daybook::projection::given::given;
 
     use super::*;
 

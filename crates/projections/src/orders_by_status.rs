@@ -2,7 +2,7 @@
 
 use aggregates::Order;
 use aggregates::order::{Event, Status};
-use daybook_projection::{FollowedEvent, Follows, Projection, Source};
+use daybook::projection::{FollowedEvent, Follows, Projection, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,7 @@ fn key(status: Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use daybook_projection::given::given;
+    use daybook::projection::given::given;
 
     use super::*;
 

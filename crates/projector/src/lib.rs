@@ -12,6 +12,7 @@
 //!   show it.
 //!
 //! In reading order:
+//! - [`run`], [`run_with`]: the `main` of the function.
 //! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `pause`: the pauses between two attempts.
@@ -22,6 +23,7 @@
 mod changed;
 mod failures;
 mod fold;
+mod function;
 pub mod handler;
 mod pause;
 mod plan;
@@ -30,6 +32,7 @@ pub mod settings;
 pub mod target;
 mod versions;
 
+pub use function::{run, run_with};
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
 pub use project::{Extent, ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;

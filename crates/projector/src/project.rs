@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_projection::ProjectionModel;
 use daybook_table::AggregateKey;
+use daybook_view_store::keys::shard_of;
 use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
@@ -35,7 +36,8 @@ pub struct Suspended {
 /// The events of an aggregate that are to be folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Events up to this number exist. Those that are not visible yet are waited for.
+    /// Events up to this number exist. Those that are not visible yet are waited for. If the view shows all of them, no
+    /// later event is read. 0 if no number is known.
     pub known: u64,
     /// No event after this number is folded.
     pub through: u64,
@@ -108,6 +110,9 @@ impl Projecting<'_> {
         let view = View::new(self.model.name(), self.model.version());
         let mut projected = Projected::default();
         let mut pending: Vec<_> = aggregates.keys().cloned().collect();
+        // Aggregates that change the same part of a row share a transaction, so that it writes fewer parts, and others that
+        // are written at the same time change other parts.
+        pending.sort_by_cached_key(|key| shard_of(key, self.model.shards()));
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(MAX_AGGREGATES));
             let group = std::mem::replace(&mut pending, rest).into_iter().collect();
@@ -228,7 +233,8 @@ impl Projecting<'_> {
         let unfolded = stream::iter(to_read).map(async |unfolded| {
             let Extent { known, through } = extents.get(&unfolded.key).copied().unwrap_or_default();
             let after = unfolded.before.unwrap_or_default();
-            if after >= through {
+            // Events after the last known one have messages of their own.
+            if after >= through || (known > 0 && after >= known) {
                 return Ok(unfolded);
             }
             let mut page = self.events.events(&unfolded.key, after, MAX_EVENTS).await?;

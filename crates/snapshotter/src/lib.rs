@@ -22,14 +22,17 @@
 //! deployment.
 //!
 //! In reading order:
+//! - [`run`]: the `main` of the function.
 //! - [`handler`]: an invocation.
 //! - `due`: the aggregates of a batch that are due.
 //! - [`settings`]: the environment variables.
 
 mod due;
+mod function;
 pub mod handler;
 pub mod settings;
 
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
+pub use function::run;
 pub use handler::{NoCheckpoint, Snapshotter};
 pub use settings::store_settings;

@@ -8,6 +8,7 @@
 //! - Details are opaque: this code depends on no aggregate, and never parses or reformats a detail.
 //!
 //! In reading order:
+//! - [`run`]: the `main` of the function.
 //! - [`relay`]: an invocation. [`resend`]: rows that an operator sends again.
 //! - [`BatchRows`]: the rows of a batch, for an operator. `record`: reads one stream record: a message, something else, or unreadable.
 //! - `message`: a message as an entry for EventBridge, and its state while it is published.
@@ -28,6 +29,7 @@ mod changes_queue;
 pub mod clients;
 mod clock;
 mod dead_letter;
+mod function;
 mod limits;
 mod message;
 mod published;
@@ -45,6 +47,7 @@ pub use batch_rows::BatchRows;
 pub use bus_check::{BusCheck, NoSuchBus, check_bus};
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 pub use dead_letter::DeadLetter;
+pub use function::run;
 pub use message::EntryError;
 pub use relay::{Relay, RelayError};
 pub use resend::{Resend, ResendOutcome};

@@ -1,8 +1,8 @@
-//! Projections with keys of any form, large rows, and rules about callers.
+//! Projections with keys of any form, large rows, rows in parts, and rules about callers.
 
 use aggregates::{Account, Todo};
 use daybook_decider::{Authorization, Caller};
-use daybook_projection::{FollowedEvent, Follows, Projection, Source, ViewAccess};
+use daybook_projection::{FollowedEvent, Follows, Projection, Shards, Source, ViewAccess};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ pub(crate) struct Transactions {
 impl Projection for ByDescription {
     const NAME: &'static str = "by-description";
     const VERSION: u32 = 1;
+    const SHARDS: Shards<Transactions> = Shards::merged(2, add);
 
     type Row = Transactions;
     type Change = &'static str;
@@ -40,6 +41,10 @@ impl Projection for ByDescription {
         };
         (!is_secret || !caller.is_authenticated || caller.is_in_group("auditors")).into()
     }
+}
+
+fn add(one: Transactions, other: Transactions) -> Transactions {
+    Transactions { transactions: one.transactions + other.transactions, ballast: one.ballast.max(other.ballast) }
 }
 
 impl Follows<Account> for ByDescription {

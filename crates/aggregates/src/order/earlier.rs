@@ -6,7 +6,7 @@
 //!   events.
 //! - `PaymentReminded` had no effect on the order. It is retired: it has no step, and `RETIRED` lists it.
 
-use daybook_decider::{StoredEvent, Upcast};
+use daybook::{StoredEvent, Upcast};
 use serde::{Deserialize, Serialize};
 
 pub(super) fn upcast(event: StoredEvent) -> Upcast {

@@ -4,5 +4,3 @@
 
 mod golden;
 mod properties;
-mod shape;
-mod states;

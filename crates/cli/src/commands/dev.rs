@@ -80,6 +80,7 @@ fn greeting(stack: &Stack) -> String {
     let mut lines = vec![
         "Daybook is running. Ctrl-C stops it.".to_owned(),
         format!("  API       {}", stack.api_url()),
+        format!("  Console   {}", stack.console_url()),
         format!("  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name()),
     ];
     for (variable, url) in stack.elsewhere() {

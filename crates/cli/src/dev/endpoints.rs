@@ -1,13 +1,16 @@
 //! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, the discarded
 //! records, the event source mappings, the rules, the usage, and injected faults.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, put};
+use axum::routing::get;
 use axum::{Json, Router};
 use daybook_local_aws::messaging::Bus;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::discarded::DiscardedRecords;
 use super::faults::{ProjectorFaults, StackFaults};
@@ -27,12 +30,20 @@ pub(super) fn router(
     faults: ProjectorFaults,
     functions: Functions,
 ) -> Router {
+    let last_set = Arc::new(Mutex::new(json!({})));
+    let get_faults = {
+        let last_set = last_set.clone();
+        async move || Json(last_set.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    };
     let faulty = functions.clone();
-    let set_faults = async move |State(bus): State<Bus>, Json(given): Json<StackFaults>| {
+    let set_faults = async move |State(bus): State<Bus>, Json(text): Json<Value>| {
+        let given =
+            StackFaults::deserialize(&text).map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
+        *last_set.lock().unwrap_or_else(PoisonError::into_inner) = text;
         bus.set_faults(given.bus);
         faults.set(&given.read_models);
         faulty.replace_view_faults(&given.read_models.views).await;
-        StatusCode::NO_CONTENT
+        Ok::<_, (StatusCode, String)>(StatusCode::NO_CONTENT)
     };
     let usage = async move |State(bus): State<Bus>| {
         meter.add_calls(functions.take_usage().await);
@@ -45,7 +56,7 @@ pub(super) fn router(
         .route("/_dev/mappings", get(async move || Json(states.all(now()))))
         .route("/_dev/rules", get(async move || Json(rules.all())))
         .route("/_dev/usage", get(usage))
-        .route("/_dev/faults", put(set_faults))
+        .route("/_dev/faults", get(get_faults).put(set_faults))
         .with_state(bus)
 }
 

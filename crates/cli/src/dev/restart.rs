@@ -3,11 +3,10 @@
 //! In reading order:
 //! - `rebuilder`: waits for changes, builds, and replaces the functions.
 //! - `restarts`: the binary that is built. `sources`: its sources. `build_command`: the command that builds it.
-//! - `child`: the process of a version. `forward`: calls its HTTP services. `serve`: what runs in that process.
+//! - `child`: the process of a version. `serve`: what runs in that process.
 
 mod build_command;
 mod child;
-mod forward;
 mod rebuilder;
 mod restarts;
 mod serve;

@@ -21,6 +21,7 @@ const GRACE: Duration = Duration::from_millis(200);
 /// The services, each at the endpoint that the environment names or at the stack's own.
 pub(super) struct Services {
     pub(super) dynamodb: SdkConfig,
+    pub(super) eventbridge: SdkConfig,
     pub(super) sqs: SdkConfig,
     /// The stack's own DynamoDB.
     pub(super) database: Option<LocalDynamoDb>,
@@ -60,6 +61,7 @@ impl Services {
         let bus_url = bus_server.as_ref().map(Server::url);
         Ok(Self {
             dynamodb: service_config(&process, DYNAMODB_ENDPOINT, database.as_ref().map(LocalDynamoDb::url)).await,
+            eventbridge: service_config(&process, EVENTBRIDGE_ENDPOINT, bus_url).await,
             sqs: service_config(&process, SQS_ENDPOINT, bus_url).await,
             database,
             file,

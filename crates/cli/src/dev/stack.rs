@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::extract::Request;
+use axum::routing::any;
 use axum::{Router, middleware};
+use daybook_console::{Access, new_token};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::EventStore;
 use daybook_function_runtime::SdkConfig;
@@ -23,17 +25,17 @@ use super::checkpoints::reader_of_stream;
 use super::environment::Variables;
 use super::error::DevError;
 use super::faults::ProjectorFaults;
-use super::functions::{FunctionSettings, Functions, event_bus, queue_of_projector};
+use super::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
 use super::mapping_states::MappingStates;
 use super::mapping_worker::MappingWorker;
 use super::queue_worker::QueueWorker;
 use super::restart::{Rebuilder, Restarts};
-use super::servers::{listen, read_whole};
+use super::servers::{address_here, listen, read_whole};
 use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
-use super::{endpoints, environment, functions, rules};
+use super::{endpoints, environment, functions, messages, rules};
 use crate::project::Project;
 
 /// The parameter of the template that turns on read models, which the stack always has.
@@ -45,6 +47,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The running stack. Dropping it stops its servers and mappings; [`stop`](Self::stop) lets them finish first.
 pub struct Stack {
     api: Server,
+    console_url: String,
     table_name: String,
     messages: UnboundedReceiver<Delivered>,
     services: Services,
@@ -84,7 +87,12 @@ impl Stack {
         let template = read_template(&args.template)?;
         let services = Services::start(&args).await?;
         let messages = services.bus.subscribe();
-        let settings = FunctionSettings::read(&template, &services)?;
+        // The console calls the stack. Its requests wait until the stack is served.
+        let listener = listen(args.host, args.port, "--port").await?;
+        let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+        let console =
+            ConsoleSettings { stack: address_here(&listener)?, access: access.clone(), form_token: new_token() };
+        let settings = FunctionSettings::read(&template, &services, console)?;
         let meter = UsageMeter::default();
         create_resources(&services, &settings, &meter).await?;
 
@@ -106,24 +114,27 @@ impl Stack {
             workers.spawn(mappings.projector(queue, &faults)?.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
-        let bus = event_bus(&settings.stream_relay)?;
-        let rules = rules::start(&args.rules, timeout, &services, &bus, &mut workers, &stop_signal)?;
+        let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
+        let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
-        let api = functions.clone();
-        let api = Router::new()
-            .fallback(async move |request: Request| api.respond(request).await)
-            .layer(middleware::from_fn_with_state(meter.clone(), count_request));
         let (bus, discarded) = (services.bus.clone(), services.discarded.clone());
-        let router = api.merge(endpoints::router(bus, discarded, states, rules, meter, faults, functions));
+        let of_stack = endpoints::router(bus, discarded, states, rules, meter.clone(), faults, functions.clone());
+        let messages_router = messages::router(services.bus.clone(), services.eventbridge.clone(), relay);
+        let router = router_to(functions, meter).merge(of_stack).merge(messages_router);
         let router = router.layer(middleware::from_fn(read_whole));
-        let listener = listen(args.host, args.port, "--port").await?;
         let api = Server::serve(listener, router).map_err(StartError::from)?;
-        Ok(Self { api, table_name, messages, services, workers, stop })
+        let console_url = access.address(api.url());
+        Ok(Self { api, console_url, table_name, messages, services, workers, stop })
     }
 
     /// The URL of the API.
     pub fn api_url(&self) -> &str {
         self.api.url()
+    }
+
+    /// The address of the console.
+    pub fn console_url(&self) -> &str {
+        &self.console_url
     }
 
     /// The URL of DynamoDB.
@@ -169,6 +180,16 @@ impl Stack {
         tokio::join!(api.stop(GRACE), invocations);
         services.stop().await;
     }
+}
+
+/// The API and the console. Only requests to the API are counted.
+fn router_to(functions: Functions, meter: UsageMeter) -> Router {
+    let pages = functions.clone();
+    let console = any(async move |request: Request| pages.respond(request).await);
+    let api = Router::new()
+        .fallback(async move |request: Request| functions.respond(request).await)
+        .layer(middleware::from_fn_with_state(meter, count_request));
+    api.route("/_console", console.clone()).route("/_console/{*path}", console)
 }
 
 fn read_template(path: &Path) -> Result<Template, DevError> {

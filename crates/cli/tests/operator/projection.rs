@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use daybook_cli::operator::Exit;
 use daybook_local_aws::messaging::Faults;
-use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_table::ChangedAggregates;
+use daybook_test_support::fault_proxy::{FaultProxy, InjectedFault};
 use daybook_view_store::View;
 use serde_json::{Value, json};
 
+use crate::rebuild::open_accounts;
 use crate::support::{Setup, key};
-use crate::views::{version_1, version_2, versions_1_and_2, versions_1_and_4};
+use crate::views::{HIDDEN_SECONDS, invoke, version_1, version_2, versions_1_and_2, versions_1_and_4};
 
 const REBUILD: &str = "projection rebuild totals --rate 100000 --send-again-after 1 --wait-for-projector 0";
 
@@ -106,6 +108,44 @@ async fn rebuild_waits_until_the_view_shows_each_aggregate_and_sends_it_again() 
     current.stop().await;
 }
 
+/// A batch whose messages are lost again and again must not delay the other batches.
+#[tokio::test(flavor = "multi_thread")]
+async fn rebuild_fills_all_other_aggregates_while_messages_about_some_are_lost() {
+    const ACCOUNTS: usize = 1_000;
+    let setup = Setup::with_views(version_1).await;
+    open_accounts(&setup, ACCOUNTS).await;
+    let projector = setup.projector(version_1(), setup.table.engine.url());
+    let (sqs, url) = (setup.sqs(), setup.changes_url());
+    let losing = async {
+        let (mut lost, mut is_filled) = (0, false);
+        while lost < 3 || !is_filled {
+            let receive = sqs.receive_message().queue_url(&url).wait_time_seconds(1).visibility_timeout(HIDDEN_SECONDS);
+            for message in receive.send().await.unwrap().messages.unwrap_or_default() {
+                if message.body.as_ref().unwrap().contains("\"a000000\"") {
+                    assert!(lost < 60, "only {} rows are filled", setup.view(1).await.len());
+                    sqs.delete_message()
+                        .queue_url(&url)
+                        .receipt_handle(message.receipt_handle.unwrap())
+                        .send()
+                        .await
+                        .unwrap();
+                    lost += 1;
+                } else {
+                    invoke(&projector, &sqs, &url, vec![message]).await;
+                }
+            }
+            // The other batches: a row for each account, and the total.
+            is_filled = setup.view(1).await.len() > ACCOUNTS - ChangedAggregates::MAX;
+        }
+        setup.worker(version_1(), setup.table.engine.url())
+    };
+    let (printed, worker) = tokio::join!(setup.daybook(REBUILD), losing);
+    let lines = printed.expect(Exit::Clean);
+    assert!(lines[0].starts_with("totals@1 is filled: 1001 of 1001 aggregates checked;"), "{lines:?}");
+    assert_eq!(setup.view(1).await["total"].events, 1_001);
+    worker.stop().await;
+}
+
 /// Between the passes, an instance of the previous release took the message of an aggregate that the first pass had done.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_pass_of_a_rebuild_finds_events_that_only_the_previous_release_has_seen() {
@@ -117,6 +157,26 @@ async fn second_pass_of_a_rebuild_finds_events_that_only_the_previous_release_ha
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         // Nobody tells the projector.
+        setup.deposit("c", 5).await;
+    };
+    let (printed, ()) = tokio::join!(setup.daybook(&rebuild), late);
+    assert!(printed.expect(Exit::Clean)[0].contains("; 6 sent in 2 messages;"));
+    assert_eq!(setup.view(2).await["account:c"].events, 4);
+    current.stop().await;
+}
+
+/// The same, if the code registers the new version only: an instance of the previous release may still be running.
+#[tokio::test(flavor = "multi_thread")]
+async fn second_pass_of_a_rebuild_of_an_only_version_waits_for_the_previous_release() {
+    let setup = five_accounts(version_2).await;
+    let current = setup.worker(version_2(), setup.table.engine.url());
+    let rebuild = REBUILD.replace("--wait-for-projector 0", "--wait-for-projector 3");
+    let late = async {
+        while setup.mark(2).await.leads_since.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // The previous release takes the message.
         setup.deposit("c", 5).await;
     };
     let (printed, ()) = tokio::join!(setup.daybook(&rebuild), late);
@@ -179,6 +239,35 @@ async fn rebuild_makes_one_call_of_each_kind_for_a_hundred_aggregates() {
     let summary = &json_of(&lines[0])["summary"];
     assert_eq!((&summary["counts"]["sent"], &summary["counts"]["filled"]), (&json!(0), &json!(150)));
     worker.stop().await;
+}
+
+/// What a rebuild costs the projector, which also looks whether the version that readers get is up to date.
+#[tokio::test(flavor = "multi_thread")]
+async fn projector_folds_a_rebuild_with_one_query_for_each_aggregate_and_few_units() {
+    const ACCOUNTS: usize = 500;
+    let setup = Setup::with_views(versions_1_and_2).await;
+    open_accounts(&setup, ACCOUNTS - 1).await;
+    let rebuild = REBUILD.replace("--send-again-after 1", "--send-again-after 60");
+    let previous = setup.worker(version_1(), setup.table.engine.url());
+    setup.daybook(&format!("{rebuild} --version 1")).await.expect(Exit::Clean);
+    previous.stop().await;
+    let proxy = FaultProxy::to(setup.table.engine.url()).await.unwrap();
+    let worker = setup.worker(versions_1_and_2(), proxy.url());
+    setup.daybook(&rebuild).await.expect(Exit::Clean);
+    worker.stop().await;
+    let calls = proxy.take_calls();
+    let usage = |operation: &str| {
+        let calls = calls.iter().filter(|call| call.operation == operation);
+        calls.fold((0, 0.0), |(count, units), call| (count + 1, units + call.table_units))
+    };
+    let (reads, queries, writes) = (usage("BatchGetItem"), usage("Query"), usage("TransactWriteItems"));
+    let figures = format!("BatchGetItem {reads:?}, Query {queries:?}, TransactWriteItems {writes:?}");
+    // The events after the position in version 2, and the marks of the versions in each invocation.
+    assert!((ACCOUNTS..=ACCOUNTS + 10).contains(&queries.0), "{figures}");
+    // The positions in both versions, and the row of the account in version 2.
+    assert!((3.0..3.2).contains(&(reads.1 / ACCOUNTS as f64)), "{figures}");
+    // The row, the position, and the parts of the total.
+    assert!((4.0..4.25).contains(&(writes.1 / ACCOUNTS as f64)), "{figures}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -336,6 +425,7 @@ async fn version_that_was_read_before_a_rollback_is_not_read_again_before_it_is_
     let setup = five_accounts(versions_1_and_2).await;
     setup.fill_and_roll_back(&["projection switch totals 2"]).await;
     setup.daybook("projection switch totals 1").await.expect(Exit::Clean);
+    assert_eq!(setup.mark(2).await.leads_since, None);
     setup.age_switch().await;
     let lines = setup.daybook("projection switch totals 2").await.expect(Exit::Findings);
     assert!(lines[0].starts_with("totals@2 refused: it may lack events, because"), "{lines:?}");

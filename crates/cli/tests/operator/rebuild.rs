@@ -2,8 +2,11 @@
 //! and are killed, and an instance of the previous release takes messages, no reader ever sees a gap or a step back, and
 //! the new version equals the fold of the events.
 //!
-//! `REBUILD_AGGREGATES=100000 cargo test --release -p daybook-cli --test operator rebuild_while -- --nocapture` does the same
-//! with 100,000 aggregates, and prints calls and units. The default is a number that takes seconds.
+//! This does the same with 100,000 aggregates, and prints calls and units. The default is a number that takes seconds.
+//!
+//! ```sh
+//! REBUILD_AGGREGATES=100000 cargo test --profile campaign -p daybook-cli --test operator rebuild_while -- --nocapture
+//! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use daybook_cli::operator::Exit;
 use daybook_local_aws::messaging::QueueMessage;
 use daybook_test_support::commands::execute;
-use daybook_test_support::fault_proxy::{FaultProxy, InjectedFault};
+use daybook_test_support::fault_proxy::{FaultProxy, InjectedFault, RecordedCall};
 use daybook_test_support::row::Item;
 use daybook_test_support::table::TABLE;
 use daybook_view_store::View;
@@ -40,7 +43,7 @@ const KILLS: usize = 5;
 /// aggregate. Each of them asks at least once a second, and after each invocation.
 const MAX_RECEIVES: u64 = 10_000;
 
-/// The pause of a writer between two commands.
+/// The pause of a writer between two commands, and of an instance of the previous release between two invocations.
 const PAUSE: Duration = Duration::from_secs(1);
 
 fn aggregates() -> usize {
@@ -53,7 +56,7 @@ fn id(number: usize) -> String {
 }
 
 /// Opens accounts, by copies of the rows that a command has written.
-async fn open_accounts(setup: &Setup, count: usize) {
+pub(crate) async fn open_accounts(setup: &Setup, count: usize) {
     setup.quiet_account("template", &[]).await;
     let rows =
         [setup.rows("account/template", "#METADATA").await, setup.rows("account/template", "EVENT#").await].concat();
@@ -127,15 +130,30 @@ async fn read(api: ApiReader, accounts: Vec<String>, stop: Arc<AtomicBool>) -> B
     reads
 }
 
-/// Instances of the projector whose calls fail now and then, and that are killed now and then.
-async fn unreliable_projectors(setup: Arc<Setup>, stop: Arc<AtomicBool>, kills: Arc<AtomicU64>) {
+/// The calls of projectors: for each operation their number, their capacity units, and how many of them failed.
+#[derive(Debug, Default)]
+struct ProjectorUsage(BTreeMap<String, (u64, f64, u64)>);
+
+impl ProjectorUsage {
+    fn add(&mut self, calls: Vec<RecordedCall>) {
+        for call in calls {
+            let (count, units, failed) = self.0.entry(call.operation).or_default();
+            *count += 1;
+            *units += call.table_units + call.index_units;
+            *failed += u64::from(call.status != 200);
+        }
+    }
+}
+
+/// Instances of the projector whose calls fail now and then, and that are killed now and then. Returns their calls.
+async fn unreliable_projectors(setup: Arc<Setup>, stop: Arc<AtomicBool>, kills: Arc<AtomicU64>) -> ProjectorUsage {
     let proxy = FaultProxy::to(setup.table.engine.url()).await.unwrap();
     let start = || setup.worker(versions_1_and_2(), proxy.url());
     let mut workers: Vec<Worker> = (0..3).map(|_| start()).collect();
-    let mut rng = Rng::new();
+    let (mut rng, mut usage) = (Rng::new(), ProjectorUsage::default());
     while !stop.load(Relaxed) {
         sleep(Duration::from_millis(rng.u64(500..1_500))).await;
-        proxy.take_calls();
+        usage.add(proxy.take_calls());
         let operation = ["TransactWriteItems", "BatchGetItem", "Query"][rng.usize(..3)];
         let fault = match rng.u32(..4) {
             0 => InjectedFault::BreakBefore,
@@ -156,6 +174,8 @@ async fn unreliable_projectors(setup: Arc<Setup>, stop: Arc<AtomicBool>, kills: 
     for worker in workers {
         worker.stop().await;
     }
+    usage.add(proxy.take_calls());
+    usage
 }
 
 struct Load {
@@ -238,17 +258,20 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
     open_accounts(&setup, count).await;
     eprintln!("{count} accounts opened in {:.1?}", began.elapsed());
     // The previous release, whose view has all accounts.
-    let previous = setup.worker(version_1(), setup.table.engine.url());
+    let previous_release = setup.worker(version_1(), setup.table.engine.url());
     let command = "projection rebuild totals --send-again-after 5 --wait-for-projector 4 --json";
     let fast = format!("{command} --version 1 --rate 100000");
     let began = Instant::now();
     wait_for(&setup, "version 1 is filled", setup.daybook(&fast)).await.expect(Exit::Clean);
     let took = began.elapsed();
     eprintln!("version 1 filled in {took:.1?}");
+    previous_release.stop().await;
 
     let api = setup.api(versions_1_and_2()).await;
     let load = Load::start(&setup, &api, count);
     let (stop_projectors, kills) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    // An instance of the previous release still runs. It takes some of the messages, and does not know version 2.
+    let previous = setup.slow_worker(version_1(), setup.table.engine.url(), PAUSE);
     let projectors = tokio::spawn(unreliable_projectors(setup.clone(), stop_projectors.clone(), kills.clone()));
 
     let began = Instant::now();
@@ -298,7 +321,12 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
     };
     wait_for(&setup, "the projectors have handled all messages", drained).await;
     stop_projectors.store(true, Relaxed);
-    projectors.await.unwrap();
+    let ProjectorUsage(usage) = projectors.await.unwrap();
+    for (operation, (calls, units, failed)) in usage {
+        let [of_calls, of_units] = [calls as f64, units].map(|number| number / count as f64);
+        eprintln!("projectors, {operation}: {calls} calls ({of_calls:.3} per aggregate), {failed} of them failed");
+        eprintln!("projectors, {operation}: {units} units ({of_units:.3} per aggregate)");
+    }
     eprintln!(
         "{} events of writers, reads by version {reads:?}, {} projectors killed",
         { written.values().map(|(events, _)| events - 1).sum::<i64>() },

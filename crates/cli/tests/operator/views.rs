@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::support::Setup;
 
@@ -174,11 +174,21 @@ impl Setup {
         self.table.direct_views().mark(&View::new("totals", version)).await.unwrap().unwrap_or_default()
     }
 
-    /// Starts an instance of the projector with these projections. Its calls go to `endpoint`.
-    pub(crate) fn worker(&self, projections: Projections, endpoint: &str) -> Worker {
+    /// A projector of these projections. Its calls go to `endpoint`.
+    pub(crate) fn projector(&self, projections: Projections, endpoint: &str) -> Projector {
         let config = aws_config_at(endpoint);
         let events = daybook_event_store::EventStore::new(&config, daybook_test_support::table::settings());
-        let projector = Projector::new(projections, events, ViewStore::new(&config, VIEWS_TABLE));
+        Projector::new(projections, events, ViewStore::new(&config, VIEWS_TABLE))
+    }
+
+    /// Starts an instance of the projector with these projections. Its calls go to `endpoint`.
+    pub(crate) fn worker(&self, projections: Projections, endpoint: &str) -> Worker {
+        self.slow_worker(projections, endpoint, Duration::ZERO)
+    }
+
+    /// Does the same with a pause after each invocation.
+    pub(crate) fn slow_worker(&self, projections: Projections, endpoint: &str, pause: Duration) -> Worker {
+        let projector = self.projector(projections, endpoint);
         let (sqs, url) = (self.sqs(), self.changes_url());
         let (stop, mut stopped) = watch::channel(false);
         let receives = self.receives.clone();
@@ -194,6 +204,7 @@ impl Setup {
                 };
                 let messages = received.unwrap().messages.unwrap_or_default();
                 invoke(&projector, &sqs, &url, messages).await;
+                sleep(pause).await;
             }
         });
         Worker { running, stop }
@@ -244,7 +255,8 @@ impl Setup {
     }
 }
 
-async fn invoke(projector: &Projector, sqs: &aws_sdk_sqs::Client, url: &str, messages: Vec<Message>) {
+/// Passes messages to the projector, and deletes those that it has handled.
+pub(crate) async fn invoke(projector: &Projector, sqs: &aws_sdk_sqs::Client, url: &str, messages: Vec<Message>) {
     let record = |message: &Message| QueueRecord {
         message_id: message.message_id.clone().unwrap(),
         body: message.body.clone().unwrap(),

@@ -61,6 +61,8 @@ struct Inner {
     rng: Mutex<Rng>,
     /// The share of calls with a fault.
     fault_rate: Mutex<f64>,
+    /// The number of the next reads of several items whose responses contain none of them.
+    unprocessed: Mutex<usize>,
     calls: Mutex<Vec<RecordedCall>>,
 }
 
@@ -115,7 +117,7 @@ impl Database {
     pub(crate) fn new(seed: u64) -> Self {
         let engine = Engine::in_memory(|| Duration::from_secs(1_900_000_000)).unwrap();
         let (rng, fault_rate, calls) = (Mutex::new(Rng::with_seed(seed)), Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { engine, rng, fault_rate, calls }))
+        Self(Arc::new(Inner { engine, rng, fault_rate, unprocessed: Mutex::default(), calls }))
     }
 
     pub(crate) fn fault_rate(&self) -> MutexGuard<'_, f64> {
@@ -124,6 +126,11 @@ impl Database {
 
     pub(crate) fn set_fault_rate(&self, rate: f64) {
         *self.0.fault_rate.lock().unwrap() = rate;
+    }
+
+    /// From now on, this number of reads of several items returns none of them, as if their partitions were throttled.
+    pub(crate) fn leave_unprocessed(&self, reads: usize) {
+        *self.0.unprocessed.lock().unwrap() = reads;
     }
 
     /// The configuration of a process's clients.
@@ -171,6 +178,13 @@ impl Database {
             consumed => units(consumed),
         };
         let operation = call.operation.clone();
+        let mut unprocessed = self.0.unprocessed.lock().unwrap();
+        if operation == "BatchGetItem" && *unprocessed > 0 {
+            *unprocessed -= 1;
+            let body = json!({"Responses": {}, "UnprocessedKeys": request["RequestItems"]}).to_string();
+            self.0.calls.lock().unwrap().push(RecordedCall { operation, request, units: 0.0 });
+            return Reply { status: 200, body };
+        }
         self.0.calls.lock().unwrap().push(RecordedCall { operation, request, units });
         Reply { status: response.status, body: response.body }
     }

@@ -1,10 +1,12 @@
 //! A message that cannot be applied stops its aggregate only, and can be attempted again.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use daybook_consumer::testing::message;
 use daybook_consumer::{BusMessage, Changes, Consumer, ConsumerFunction, HandleError, Rows};
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
 
 use crate::database::{Process, TABLE};
 use crate::journal::{POISON, Setup, batch, event, failures, first, noted, soon};
@@ -63,6 +65,28 @@ async fn stopped_aggregate_goes_on_after_the_message_that_is_skipped() {
     setup.request(json!({"request": "skip", "aggregate": "note/1", "through": 1})).await;
     assert_eq!(setup.applied("note/1").await, [(1, 2)]);
     assert_eq!(setup.report().await["total"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_that_the_table_leaves_unprocessed_are_read_again_after_pauses_until_the_time_is_up() {
+    let setup = Setup::new(1).await;
+    let reads = || setup.database.take_calls().iter().filter(|call| call.operation == "BatchGetItem").count();
+    setup.database.leave_unprocessed(3);
+    assert_eq!(setup.deliver([&noted("note/1", 1)]).await, [] as [usize; 0]);
+    assert_eq!((reads(), setup.applied("note/1").await), (4, first(1)));
+
+    setup.database.leave_unprocessed(usize::MAX);
+    let begin = Instant::now();
+    let handled = setup.function.handle(batch([&noted("note/1", 2)]), begin + Duration::from_secs(20));
+    let response = timeout(Duration::from_secs(60), handled).await.expect("the invocation ends").unwrap();
+    assert_eq!(failures(&response), [0]);
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    // The pauses become longer, up to half a second.
+    let reads = reads();
+    assert!((40..150).contains(&reads), "{reads}");
+    setup.database.leave_unprocessed(0);
+    assert_eq!(setup.deliver([&noted("note/1", 2)]).await, [] as [usize; 0]);
+    assert_eq!(setup.applied("note/1").await, first(2));
 }
 
 struct Panics;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use daybook_table::{AggregateKey, attributes, keys};
 use ulid::Ulid;
@@ -102,11 +103,35 @@ impl Admin<'_> {
         if first > last {
             return Ok(Page::empty(first));
         }
-        let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
-        let query = self.store.index_between(partition.0.clone(), first, last).projection_expression(wanted);
-        let query = query.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let query = self.positions(partition, first, last);
         let slice = Slice::read("read the index", query, limit - 1, event_id, index_entry).await?;
         Ok(slice.into_page(limit, first, |_| 0))
+    }
+
+    /// The latest `limit` events of a partition, the latest first: those before `before`, if it is given.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`]; stored data never causes one.
+    pub async fn latest(
+        &self,
+        partition: &IndexPartition,
+        before: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
+        let cursor = before.unwrap_or(Ulid::max());
+        let last = before.map_or(Some(Ulid::max()), |before| u128::from(before).checked_sub(1).map(Ulid::from));
+        let Some(last) = last else { return Ok(Page::empty(cursor)) };
+        let query = self.positions(partition, Ulid::nil(), last).scan_index_forward(false);
+        let slice = Slice::read("read the index", query, limit, event_id, index_entry).await?;
+        Ok(slice.into_page(limit, cursor, |_| 0))
+    }
+
+    /// The query for the positions of a partition's events.
+    fn positions(&self, partition: &IndexPartition, first: Ulid, last: Ulid) -> QueryFluentBuilder {
+        let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
+        let query = self.store.index_between(partition.0.clone(), first, last).projection_expression(wanted);
+        query.return_consumed_capacity(ReturnConsumedCapacity::Total)
     }
 }
 

@@ -6,7 +6,7 @@ use daybook_table::{AggregateKey, attributes, keys};
 
 use super::handle::Admin;
 use crate::error::StoreError;
-use crate::item::{number, text};
+use crate::item::{Item, number, text};
 
 /// The version of an aggregate and the progress of its snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,5 +72,29 @@ impl Admin<'_> {
             }
         }
         Ok(progress)
+    }
+
+    /// The kept snapshots of an aggregate up to event `version`, the latest first, a maximum of `limit`. They cost their whole
+    /// capacity, although their states are not returned.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn kept_snapshots(
+        &self,
+        key: &AggregateKey,
+        version: u64,
+        limit: i32,
+    ) -> Result<Vec<SnapshotProgress>, StoreError> {
+        let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version));
+        let wanted = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION].join(", ");
+        let query = self.store.rows_between(key, first, last).scan_index_forward(false).limit(limit);
+        let output = query.projection_expression(wanted).send().await;
+        let output = output.map_err(|error| StoreError::of_call("list kept snapshots", error))?;
+        let snapshot = |item: Item| SnapshotProgress {
+            version: number(&item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
+            state_version: number(&item, attributes::STATE_VERSION).unwrap_or_default(),
+        };
+        Ok(output.items.unwrap_or_default().into_iter().map(snapshot).collect())
     }
 }

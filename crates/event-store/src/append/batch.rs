@@ -3,7 +3,11 @@
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use ulid::Ulid;
 
-use crate::limits::{MAX_TRANSACTION, MAX_TRANSACTION_ITEMS};
+use crate::limits::MAX_TRANSACTION_ITEMS;
+
+/// Maximum bytes of several decisions: a partition accepts 1,000 write units per second, and a transaction costs two for
+/// each kilobyte. A larger decision is sent alone.
+const MAX_SHARED_BYTES: usize = 400_000;
 
 /// Attributes of the metadata, by name.
 pub(crate) type Attributes = Vec<(&'static str, AttributeValue)>;
@@ -43,7 +47,7 @@ impl Batch {
         let is_used = |key: &String| self.responses.iter().any(|(used, _)| used == key);
         // Both count the metadata.
         self.items() + next.items() - 1 <= MAX_TRANSACTION_ITEMS
-            && self.bytes + next.bytes <= MAX_TRANSACTION
+            && self.bytes + next.bytes <= MAX_SHARED_BYTES
             && !next.responses.iter().any(|(key, _)| is_used(key))
     }
 

@@ -2,6 +2,7 @@
 
 use daybook_table::keys;
 use jiff::Timestamp;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
@@ -25,9 +26,7 @@ impl<D: Decide> Transaction<'_, D> {
         let mut retries = Backoff::until(Instant::now() + COMMIT_TIME);
         loop {
             let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, self.event_id(number)).await;
-            let unavailable =
-                |elapsed| StoreError::Unavailable { doing: "read an event", source: Cause::from(elapsed) };
-            match read.map_err(unavailable)?? {
+            match read.map_err(|elapsed| unavailable("read an event", elapsed))?? {
                 Some(id) => {
                     let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
                     self.in_doubt.clear();
@@ -64,7 +63,9 @@ impl<D: Decide> Transaction<'_, D> {
         let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
         let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
         let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
-        let stored = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now()).await?;
+        let read = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now());
+        let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, read).await;
+        let stored = read.map_err(|elapsed| unavailable("read a stored response", elapsed))??;
         match stored.filter(|stored| !is_forbidden || idempotency.is_of(stored)) {
             Some(stored) => self.replay(stored),
             None => end,
@@ -82,4 +83,9 @@ impl<D: Decide> Transaction<'_, D> {
             Some(_) => Ok(Transacted::Replayed(stored.response)),
         }
     }
+}
+
+/// The error of a read that took too long.
+fn unavailable(doing: &'static str, elapsed: Elapsed) -> StoreError {
+    StoreError::Unavailable { doing, source: Cause::from(elapsed) }
 }

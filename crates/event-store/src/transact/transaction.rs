@@ -92,6 +92,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
 
     pub(super) async fn run(mut self) -> Result<Transacted, TransactError<D::Error>> {
         let end = self.attempts().await;
+        // Only reads follow, which need no turn.
+        self.place.leave();
         match self.settle(false).await {
             Ok(Some(stored)) => Ok(stored),
             Ok(None) if self.in_doubt.event_number().is_none() => end,
@@ -115,15 +117,16 @@ impl<'a, D: Decide> Transaction<'a, D> {
                             None => (self.read().await?, true),
                         },
                     };
-                    let attempted = self.attempt(&before, is_read).await;
+                    let attempted = self.attempt(&before).await;
                     if let Err(Unsettled::Overtaken { .. } | Unsettled::Busy) = attempted {
                         self.stream.store.contention.lost(self.stream.key);
                     }
                     (before, is_read, attempted)
                 }
+                // Another request has read that state, perhaps before this one arrived.
                 Turn::After(group, before) if self.may_join(&group) => {
                     let attempted = self.attempt_after(&group, &before).await;
-                    (group.base.clone(), group.is_read, attempted)
+                    (group.base.clone(), false, attempted)
                 }
                 Turn::After(..) => {
                     self.place.pass();
@@ -133,7 +136,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
             match attempted {
                 Ok(transacted) => return Ok(transacted),
                 Err(Unsettled::Ended(end)) => return end,
-                Err(Unsettled::NotWritten(end)) if is_read => return self.stored_response_or(end).await,
+                Err(Unsettled::NotWritten(end)) if is_read => {
+                    self.place.leave();
+                    return self.stored_response_or(end).await;
+                }
                 Err(Unsettled::Final(error)) => return Err(error),
                 Err(unsettled) => self.prepare_next(unsettled, base, is_read),
             }
@@ -152,8 +158,11 @@ impl<'a, D: Decide> Transaction<'a, D> {
         match unsettled {
             Unsettled::Overtaken { actual } => {
                 next.load.at_least = actual;
-                // With an expected version there is no race to repeat: the state that is read decides the response.
-                next.pause = self.options.expected_version.is_none().then_some(Pause::Race);
+                // There is no race to repeat with an expected version: the state that is read decides the response. Nor is
+                // there one if the faster append may be the one in doubt, which is settled next.
+                let may_be_own = self.in_doubt.event_number().is_some();
+                let is_race = self.options.expected_version.is_none() && !may_be_own;
+                next.pause = is_race.then_some(Pause::Race);
             }
             Unsettled::Busy => {
                 next.pause = Some(Pause::Race);
@@ -216,13 +225,19 @@ impl<'a, D: Decide> Transaction<'a, D> {
 
     /// The state of the next attempt, if it needs no call, and whether it was read.
     fn state_without_read(&mut self) -> Option<(Folded, bool)> {
+        let EventStream { store, model, key } = self.stream;
+        let cached = || store.cached(key).map(|loaded| loaded.folded);
         match std::mem::replace(&mut self.next.state, StartState::Read) {
-            StartState::Known(folded, is_read) => Some((folded, is_read)),
+            StartState::Known(known, is_read) => {
+                // Another request of this process may have appended since. An append in doubt has to be settled on its own
+                // version.
+                let newer = cached().filter(|cached| cached.version() > known.version());
+                let newer = newer.filter(|_| self.in_doubt.event_number().is_none());
+                Some(newer.map_or((known, is_read), |newer| (newer, false)))
+            }
             StartState::Read => None,
             StartState::Cached => {
-                let EventStream { store, model, key } = self.stream;
-                let cached = store.cached(key).map(|loaded| loaded.folded);
-                let folded = cached.or_else(|| self.options.creates.then(|| model.before_first_event()))?;
+                let folded = cached().or_else(|| self.options.creates.then(|| model.before_first_event()))?;
                 Some((folded, false))
             }
         }
@@ -257,11 +272,11 @@ impl<'a, D: Decide> Transaction<'a, D> {
     }
 
     /// Decides on one state and appends, together with the requests that wait.
-    async fn attempt(&mut self, before: &Folded, is_read: bool) -> Attempted<D::Error> {
+    async fn attempt(&mut self, before: &Folded) -> Attempted<D::Error> {
         let send_until = Instant::now() + SEND_WINDOW;
         let Decision { batch, after, response } = self.stream.decide(self.commands, self.options, before)?;
         if self.place.has_waiting() && !self.next.is_alone {
-            let group = Arc::new(Group::new(before.clone(), is_read, send_until));
+            let group = Arc::new(Group::new(before.clone(), send_until));
             self.place.open(&group, batch, after.clone());
             return self.member(&group, Ok(Proposed { index: 0, after, response })).await;
         }

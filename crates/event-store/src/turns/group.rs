@@ -15,8 +15,6 @@ use crate::error::StoreError;
 pub(crate) struct Group {
     /// The state that the first request has decided on. The transaction is conditional on its version.
     pub(crate) base: Folded,
-    /// Whether that state was read. Otherwise it was cached or assumed.
-    pub(crate) is_read: bool,
     /// The time until which the decisions may be sent.
     pub(crate) send_until: Instant,
     sent: OnceLock<SentGroup>,
@@ -35,8 +33,8 @@ pub(crate) struct SentGroup {
 }
 
 impl Group {
-    pub(crate) fn new(base: Folded, is_read: bool, send_until: Instant) -> Self {
-        Self { base, is_read, send_until, sent: OnceLock::new(), is_cached: OnceLock::new() }
+    pub(crate) fn new(base: Folded, send_until: Instant) -> Self {
+        Self { base, send_until, sent: OnceLock::new(), is_cached: OnceLock::new() }
     }
 
     /// The transaction; `None` while requests may still join.

@@ -79,7 +79,7 @@ impl Queue {
         let members = self.holder.take().into_iter().collect();
         let group = Arc::clone(group);
         self.group = Some(QueuedGroup { group, after, batch: Some(batch), members, is_closed: false });
-        self.advance();
+        self.go_on();
     }
 
     /// Adds the decision of request `number`, which appends something or nothing. Returns the position of its response
@@ -88,15 +88,18 @@ impl Queue {
     pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
         let joined = if self.has_turn(number) { self.add(group, decision) } else { None };
         match joined {
-            Some(_) => {
-                let is_full = |group: &QueuedGroup| {
-                    group.members.len() >= MAX_MEMBERS || group.batch.as_ref().is_some_and(Batch::is_full)
-                };
-                if self.group.as_ref().is_some_and(is_full) { self.close() } else { self.advance() }
-            }
+            Some(_) => self.go_on(),
             None => self.pass(number),
         }
         joined
+    }
+
+    /// Closes a full group, or gives the turn to the next request.
+    fn go_on(&mut self) {
+        let is_full = |group: &QueuedGroup| {
+            group.members.len() >= MAX_MEMBERS || group.batch.as_ref().is_some_and(Batch::is_full)
+        };
+        if self.group.as_ref().is_some_and(is_full) { self.close() } else { self.advance() }
     }
 
     fn add(&mut self, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {

@@ -1,5 +1,6 @@
 //! Requests of one process that are appended together.
 
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -18,7 +19,7 @@ use daybook_test_support::commands::deadline;
 use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use daybook_test_support::row::{number, text};
 use daybook_test_support::table::TestTable;
-use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::future::{BoxFuture, FutureExt, join, join_all};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -132,6 +133,13 @@ fn operations(calls: &[RecordedCall]) -> Vec<&str> {
     calls.iter().map(|call| call.operation.as_str()).collect()
 }
 
+fn puts_are_distinct(call: &RecordedCall) -> bool {
+    let mut keys = HashSet::new();
+    let items = call.request["TransactItems"].as_array().into_iter().flatten();
+    let mut puts = items.filter_map(|item| item.get("Put"));
+    puts.all(|put| keys.insert((put["Item"]["pk"].to_string(), put["Item"]["sk"].to_string())))
+}
+
 fn version(sent: &Sent) -> u64 {
     match sent {
         Ok(Transacted::Decided(response)) => response.version,
@@ -227,7 +235,9 @@ async fn used_key_takes_no_other_request_with_it() {
         // The same request twice at once.
         Request::payment(&account, 2).with_key("k2", "d2"),
     ];
-    let (sent, _) = send_together(&table, &store, &requests, &[]).await;
+    let (sent, calls) = send_together(&table, &store, &requests, &[]).await;
+    // DynamoDB rejects a transaction that has an item twice.
+    assert!(calls.iter().all(puts_are_distinct), "{calls:?}");
     assert_eq!(sent[0].as_ref().unwrap(), &Transacted::Replayed(stored));
     assert!(matches!(&sent[2], Err(TransactError::KeyReused)), "{sent:?}");
     let Ok(Transacted::Decided(first)) = &sent[1] else { panic!("{sent:?}") };
@@ -246,8 +256,8 @@ async fn commands_that_do_not_fit_one_transaction_are_appended_by_the_next() {
     let items: Vec<_> = calls.iter().map(|call| call.request["TransactItems"].as_array().unwrap().len()).collect();
     assert_eq!(items, [100, 52]);
     assert_stored(&table, &account, &sent, 152).await;
-    // Events of 300 KB: 13 of them fit 4 MB.
-    let desc = "A".repeat(300 * 1024);
+    // Events of 30 KB: 13 of them fit the 400 KB that a partition accepts in less than a second.
+    let desc = "A".repeat(30_000);
     let large = |_| Request::new(&account, "RecordTransaction", json!({"desc": desc, "amount": 1}));
     let mut requests: Vec<_> = (0..15).map(large).collect();
     // This one is too large for any transaction.
@@ -312,6 +322,67 @@ async fn group_with_a_failed_call_is_settled_as_each_request_alone() {
         assert_eq!(versions, [3, 4, 5], "{fault:?}");
         assert_stored(&table, &account, &sent, 5).await;
     }
+}
+
+/// A group that the service rejects is decided again, each request alone, in the order of arrival.
+#[tokio::test]
+async fn requests_of_a_rejected_group_are_appended_one_after_the_other() {
+    let table = TestTable::new().await;
+    let account = ledger(&table.direct_store(), "1", 1).await;
+    let store = table.store();
+    let requests = [
+        Request::payment(&account, 1),
+        // It has the version of the request before it, which nobody has read.
+        Request { expected_version: Some(2), ..Request::payment(&account, 2) },
+        Request::payment(&account, 3).with_key("k1", "d1"),
+    ];
+    let mut sent = pin!(join_all(requests.iter().map(|request| request.send(&store))));
+    // The first one reads, so the others wait for it.
+    table.proxy.hold(&mut sent, |calls| !calls.is_empty()).await;
+    table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes: vec!["ValidationError"] });
+    let sent = sent.await;
+    assert_eq!(sent.iter().map(version).collect::<Vec<_>>(), [2, 3, 4]);
+    let appends = table.operations();
+    let appends = &appends[appends.iter().position(|operation| operation == APPEND).unwrap()..];
+    assert_eq!(appends, [APPEND; 4], "one for the group, and one for each request, without a read or a lost race");
+    assert_stored(&table, &account, &sent, 4).await;
+}
+
+/// A request that has joined a group trusts no state that another one has read, perhaps before it arrived.
+#[tokio::test]
+async fn state_that_another_request_has_read_decides_no_conflict() {
+    let table = TestTable::new().await;
+    let account = ledger(&table.direct_store(), "1", 1).await;
+    let store = table.store();
+    let first = Request::payment(&account, 1);
+    let second = Request { expected_version: Some(2), ..Request::payment(&account, 2) };
+    for _ in 0..2 {
+        table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes: vec!["ThrottlingError"] });
+    }
+    let is_sent = |calls: &[RecordedCall]| calls.iter().any(|call| call.operation == APPEND);
+    let mut first = Box::pin(first.send(&store));
+    table.proxy.hold(&mut first, is_sent).await;
+    // Another process writes the version that the second request names.
+    ledger(&table.direct_store(), "1", 2).await;
+    let mut second = pin!(second.send(&store));
+    assert!(poll_once(&mut second).await.is_pending());
+    table.proxy.hold(pin!(join(&mut first, &mut second)), is_sent).await;
+    drop(first);
+    assert_eq!(version(&second.await), 3);
+}
+
+/// A request that has its answer, and only looks for a stored response, does not hold up the others.
+#[tokio::test]
+async fn request_that_reads_a_stored_response_leaves_the_queue() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger(&store, "1", 1).await;
+    let refused = Request::new(&account, "OpenAccount", json!({})).with_key("k1", "d1");
+    let mut refused = pin!(refused.send(&store));
+    table.proxy.fail_next("GetItem", InjectedFault::Hang);
+    table.proxy.hold(&mut refused, |calls| calls.iter().any(|call| call.operation == "GetItem")).await;
+    assert_eq!(version(&Request::payment(&account, 1).send(&store).await), 2);
+    assert!(poll_once(&mut refused).await.is_pending());
 }
 
 #[tokio::test]

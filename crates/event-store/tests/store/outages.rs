@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::Decided;
-use daybook_event_store::{AppendError, EventStore, Loaded, StoreError, TransactError, Transacted};
+use daybook_event_store::{AppendError, EventStore, Loaded, SEND_WINDOW, StoreError, TransactError, Transacted};
 use daybook_table::keys;
 use daybook_test_support::commands::deadline;
 use daybook_test_support::fault_proxy::InjectedFault;
@@ -170,6 +170,18 @@ async fn decision_that_is_too_old_is_not_sent() {
     let error = store.append(todo.model(), &todo.key, 0, &decided, None, send_until).await.unwrap_err();
     assert!(matches!(error, AppendError::NotWritten(_)), "{error:?}");
     assert_eq!(table.operations(), [""; 0]);
+}
+
+#[tokio::test]
+async fn decision_that_takes_longer_than_the_send_window_is_made_again() {
+    let table = TestTable::new().await;
+    let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
+    let write = creation(&todo).slow_at_first(SEND_WINDOW);
+    let written = write.send(&store).await.unwrap();
+    let decisions = write.decisions();
+    assert_eq!(decisions.len(), 2);
+    assert_eq!(first_id(&write.decision_of(&written)), first_id(&decisions[1]));
+    assert_written_once(&table, &todo, &decisions[1]).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! events.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use daybook_decider::{Aggregate, CommandRequest, Decided, DecisionInput, Folded, Model, Registry};
 use daybook_event_store::{
@@ -118,13 +119,20 @@ pub(crate) struct Write<'a> {
     subject: &'a Subject,
     commands: Vec<CommandRequest>,
     creates: bool,
+    first_decision_takes: Duration,
     decisions: Mutex<Vec<Decided>>,
 }
 
 impl<'a> Write<'a> {
     pub(crate) fn new(subject: &'a Subject, command: &str, data: Value) -> Self {
         let creates = subject.model().commands().create == command;
-        Self { subject, commands: requests(&[(command, data)]), creates, decisions: Mutex::default() }
+        let (commands, decisions) = (requests(&[(command, data)]), Mutex::default());
+        Self { subject, commands, creates, first_decision_takes: Duration::ZERO, decisions }
+    }
+
+    /// Makes the first decision take this long.
+    pub(crate) fn slow_at_first(self, first_decision_takes: Duration) -> Self {
+        Self { first_decision_takes, ..self }
     }
 
     pub(crate) async fn send(&self, store: &EventStore) -> Result<Transacted, TransactError<String>> {
@@ -164,6 +172,9 @@ impl Decide for Write<'_> {
 
     fn decide(&self, before: &Folded) -> Result<Decided, String> {
         let Subject { key, .. } = self.subject;
+        if self.decisions().is_empty() {
+            std::thread::sleep(self.first_decision_takes);
+        }
         let decided = self.subject.model().decide(before, &key.id, &self.commands, &next_input());
         let decided = decided.map_err(|error| error.to_string())?;
         self.decisions.lock().unwrap().push(decided.clone());

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::messaging::faults::{Faults, FunctionFault};
 use crate::messaging::protocol::CallError;
 use crate::messaging::rules::Rules;
-use crate::messaging::sqs::{QueueMessage, Queues, name_of};
+use crate::messaging::sqs::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
 use crate::state::{Journal, StateError, StateFile};
 
 /// The event buses and queues of an account. A clone is the same account.
@@ -56,6 +57,31 @@ pub struct Delivered {
     pub resources: Vec<String>,
     /// `TraceHeader`.
     pub trace_header: Option<String>,
+    /// When the bus accepted it, in milliseconds since 1970. Files of earlier releases do not contain it.
+    #[serde(default)]
+    pub accepted_at: Option<u64>,
+}
+
+/// A part of the entries that reached an event bus.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeliveredPart {
+    /// The entries, each with its position, counted from 1.
+    pub entries: Vec<(usize, Delivered)>,
+    /// The number of entries that match, including those that were left out.
+    pub matching: usize,
+    /// The position of the last entry of all; 0 before the first.
+    pub last: usize,
+}
+
+/// A message that is in a queue now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaitingMessage {
+    /// The message.
+    pub message: QueueMessage,
+    /// When it was sent to the queue, in milliseconds since 1970.
+    pub sent_at: u64,
+    /// How often it was received.
+    pub receives: u32,
 }
 
 /// A call of `PutEvents` with a readable body, whatever its result.
@@ -152,6 +178,63 @@ impl Bus {
         let state = self.state();
         let accepted = state.stored(Journal::Queue).unwrap_or_else(|| state.dead_letters.clone());
         accepted.into_iter().filter(|message: &QueueMessage| !state.is_work(&message.queue_url)).collect()
+    }
+
+    /// The last `limit` entries that match and whose positions are in the range, in order of arrival.
+    pub fn delivered_part(
+        &self,
+        positions: &Range<usize>,
+        limit: usize,
+        matches: impl Fn(&Delivered) -> bool,
+    ) -> DeliveredPart {
+        let state = self.state();
+        let stored = state.stored(Journal::Bus);
+        let all = stored.as_deref().unwrap_or(&state.delivered);
+        let (first, end) = (positions.start.clamp(1, all.len() + 1), positions.end.clamp(1, all.len() + 1));
+        let numbered = (first..).zip(all[first - 1..end.max(first) - 1].iter());
+        let matching: Vec<_> = numbered.filter(|(_, entry)| matches(entry)).collect();
+        let part = matching.iter().skip(matching.len().saturating_sub(limit));
+        DeliveredPart {
+            entries: part.map(|&(position, entry)| (position, entry.clone())).collect(),
+            matching: matching.len(),
+            last: all.len(),
+        }
+    }
+
+    /// The messages that are in dead-letter queues now, also in those of rules, in order of arrival.
+    pub fn waiting_dead_letters(&self) -> Vec<WaitingMessage> {
+        let state = self.state();
+        let is_dead_letter = |queue: &str| !state.is_work(queue) || name_of(queue).ends_with(DEAD_LETTER_QUEUE_SUFFIX);
+        let queued = state.queues.queued().filter(|queued| is_dead_letter(&queued.message.queue_url));
+        let waiting = queued.map(|queued| WaitingMessage {
+            message: queued.message.clone(),
+            sent_at: queued.sent,
+            receives: queued.receives,
+        });
+        waiting.collect()
+    }
+
+    /// Deletes a message by its id, without receiving it. Returns whether it was in a queue.
+    pub fn delete_message(&self, message_id: &str) -> bool {
+        let mut state = self.state();
+        if !state.queues.remove_message(message_id) {
+            return false;
+        }
+        let stored = state.file.as_ref().map(|file| file.append(Journal::DeletedMessages, &message_id));
+        if let Some(Err(error)) = stored {
+            tracing::error!(error = &error as &dyn Error, "cannot store that a message was deleted");
+        }
+        true
+    }
+
+    /// The names of the queues, each with its numbers of visible and of hidden messages.
+    pub fn queue_counts(&self) -> Vec<(String, usize, usize)> {
+        let state = self.state();
+        let counts = |name: &String| {
+            let (visible, hidden) = state.queues.counts(name);
+            (name.clone(), visible, hidden)
+        };
+        state.queues.names().map(counts).collect()
     }
 
     /// Every message that is in a queue, received or not, in order of arrival.

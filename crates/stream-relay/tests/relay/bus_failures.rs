@@ -157,6 +157,19 @@ async fn code_that_hits_every_entry_does_not_drain_batches_of_one() {
 }
 
 #[tokio::test]
+async fn rejected_messages_that_stay_in_their_shard_do_not_count_as_dead_lettered() {
+    let setup = setup(json!({"entries": [{"containing": "", "code": "InvalidArgument"}]})).await;
+    let records = messages(3);
+    assert!(setup.checkpoint(&records).await.is_some());
+    // The mapping splits the batch.
+    let mut unsettled = Vec::new();
+    for record in records {
+        unsettled.push(setup.checkpoint(&[record]).await.is_some());
+    }
+    assert_eq!(unsettled, [false, false, true]);
+}
+
+#[tokio::test]
 async fn acceptance_ends_the_count_of_rejections_of_earlier_batches() {
     let setup = setup(json!({"entries": [{"containing": "poison", "code": "InvalidArgument"}]})).await;
     for (number, id) in [(1, "poison1"), (2, "poison2"), (3, "a"), (4, "poison3")] {

@@ -25,6 +25,7 @@ use daybook_view_store::{View, ViewStore};
 use futures_util::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use self::progress::{Pass, RebuildProgress};
@@ -38,8 +39,13 @@ use crate::operator::selection::SelectionArgs;
 use crate::operator::target::{ChangesArgs, SETTINGS_TO_FIND, STACK_HELP, TableArgs, ViewsArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// Maximum batches of aggregates that are in work at the same time. It bounds the messages that wait for the projector.
-const CONCURRENCY: usize = 4;
+/// Maximum batches of aggregates on which the projector may work at the same time. It bounds the messages that wait for
+/// the projector: a message that nobody works on counts until its aggregates must be sent again.
+const MAX_IN_WORK: usize = 8;
+
+/// Maximum batches that are not done. Those that must be sent again do not delay the batches after them, as long as it
+/// is not reached. After a crash, the aggregates of these batches are compared again.
+const MAX_OPEN: usize = 50;
 
 /// The pause between two writes of the progress.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
@@ -68,11 +74,11 @@ pub struct ProjectionRebuildArgs {
     /// Maximum aggregates per second that are sent to the projector. Ten times as many are compared.
     #[arg(long, value_name = "N", default_value = "200")]
     pub rate: NonZeroU32,
-    /// Send an aggregate again if the view does not show it after this time; the time doubles, up to a minute.
+    /// Send an aggregate again if the view does not show it after this time.
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub send_again_after: NonZeroU32,
-    /// The wait between the two passes, if the code registers several versions: longer than 25 seconds, in which an instance of
-    /// the projector reads the marks again, and one invocation.
+    /// The wait between the two passes: longer than 25 seconds, in which an instance of the projector reads the marks again,
+    /// and one invocation.
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub wait_for_projector: u32,
     /// Print JSON, one object per line.
@@ -109,11 +115,13 @@ pub(super) async fn run(
     let mut progress = begin(&args, &views, &view).await?;
     let visitor = Visitor {
         view: &view,
+        shards: model.shards(),
         store: &store,
         views: &views,
         queue: &queue,
         pacer: Pacer::new(args.rate, context.interrupt.clone()),
         interrupt: context.interrupt.clone(),
+        in_work: Semaphore::new(MAX_IN_WORK),
         send_again_after: Duration::from_secs(args.send_again_after.get().into()),
     };
     let types = model.follows().iter().map(ToString::to_string).collect();
@@ -121,9 +129,8 @@ pub(super) async fn run(
     let mut is_first = true;
     loop {
         if progress.pass == Pass::Check {
-            let is_only = projections.versions(&args.name).len() == 1;
-            let wait = if is_only { 0 } else { args.wait_for_projector };
-            lead(&visitor, &mut progress, SignedDuration::from_secs(wait.into())).await.map_err(&error)?;
+            let wait = SignedDuration::from_secs(args.wait_for_projector.into());
+            lead(&visitor, &mut progress, wait).await.map_err(&error)?;
         }
         let listing = if is_first {
             selection.list(&store, &context.registry, &[], &progress.position).await
@@ -244,7 +251,7 @@ async fn walk(
         let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(VisitError::Store)?;
         visitor.visit(aggregates).await
     });
-    let mut visits = pin!(visits.buffered(CONCURRENCY));
+    let mut visits = pin!(visits.buffered(MAX_OPEN));
     let mut written_at = None::<Instant>;
     while let Some(visited) = visits.next().await {
         let Some(visited) = visited.map_err(VisitError::stopped)? else { break };

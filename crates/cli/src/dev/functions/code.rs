@@ -1,9 +1,10 @@
-//! The functions of a project, in this process.
+//! The functions of a project and its console, in this process.
 
 use std::collections::BTreeMap;
 
 use axum::{Router, middleware};
 use daybook_command_handler::{Api, ApiSettings};
+use daybook_console::Console;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_projector::Projector;
@@ -13,13 +14,14 @@ use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
 use daybook_view_store::ViewStore;
 
 use super::handlers::{self, Handler};
-use super::settings::FunctionSettings;
+use super::settings::{ConsoleSettings, FunctionSettings};
 use super::version::Version;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use crate::dev::caller::identify;
 use crate::dev::environment;
 use crate::dev::error::DevError;
 use crate::dev::faults::ViewFaults;
+use crate::dev::forward;
 use crate::dev::usage::UsageMeter;
 use crate::project::Project;
 
@@ -42,7 +44,7 @@ pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Resu
         let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
     }
-    let api = api(settings, project, &metered, &faults)?;
+    let api = api(settings, project, &metered, &faults)?.merge(console(settings, project, &dynamodb)?);
     Ok(Version::new(api, handlers::router(handlers, meter, faults)))
 }
 
@@ -59,6 +61,15 @@ fn api(
         api = api.with_views((project.projections)()?, ViewStore::new(&faults.inject_into(dynamodb), views_table));
     }
     Ok(daybook_command_handler::router(api).layer(middleware::from_fn(identify)))
+}
+
+/// The console. Its reads of the table are not counted as those of the functions.
+fn console(settings: &FunctionSettings, project: Project, dynamodb: &SdkConfig) -> Result<Router, DevError> {
+    let environment = environment::of(&settings.command_handler);
+    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(&environment)?);
+    let ConsoleSettings { stack, access, form_token } = settings.console.clone();
+    let console = Console::new((project.aggregates)()?, store, forward::router(stack), access);
+    Ok(daybook_console::router(console.with_form_token(form_token)))
 }
 
 async fn relay(settings: &FunctionSettings, process: &Environment) -> Result<Relay, DevError> {

@@ -65,7 +65,7 @@ impl Functions {
         Function { name, functions: self.clone() }
     }
 
-    /// The response of the API, after a pending update.
+    /// The response of the API or the console, after a pending update.
     pub(crate) async fn respond(&self, request: Request) -> Response {
         if let Some(updates) = &self.updates {
             updates.send().await;

@@ -1,8 +1,10 @@
 //! What the functions get from the stack: their environment variables, and the endpoints of its services.
 
+use std::net::SocketAddr;
+
+use daybook_console::Access;
 use daybook_event_source_mapping::Template;
-use daybook_settings::SettingError;
-use daybook_stream_relay::{RelaySettings, changes_queue};
+use daybook_stream_relay::changes_queue;
 use serde::{Deserialize, Serialize};
 
 use crate::dev::environment::{self, Variables};
@@ -21,11 +23,22 @@ pub(crate) struct FunctionSettings {
     pub(crate) dynamodb_url: Option<String>,
     /// The URL of the stack's own EventBridge and SQS; `None` if both are external.
     pub(crate) bus_url: Option<String>,
+    pub(crate) console: ConsoleSettings,
+}
+
+/// The settings of the console.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ConsoleSettings {
+    /// The HTTP interface of the stack.
+    pub(crate) stack: SocketAddr,
+    pub(crate) access: Access,
+    /// Every version accepts the forms of those before it.
+    pub(crate) form_token: String,
 }
 
 impl FunctionSettings {
     /// The settings that a template gives its functions.
-    pub(crate) fn read(template: &Template, services: &Services) -> Result<Self, DevError> {
+    pub(crate) fn read(template: &Template, services: &Services, console: ConsoleSettings) -> Result<Self, DevError> {
         let variables = |binary| Ok::<_, DevError>(environment::function(template, binary, &services.sqs)?.1);
         let stream_relay = variables("stream-relay")?;
         let has_read_models = queue_of_projector(&stream_relay).is_some();
@@ -36,13 +49,9 @@ impl FunctionSettings {
             projector: has_read_models.then(|| variables("projector")).transpose()?,
             dynamodb_url: services.dynamodb_url().map(str::to_owned),
             bus_url: services.bus_url().map(str::to_owned),
+            console,
         })
     }
-}
-
-/// The event bus of the relay.
-pub(crate) fn event_bus(relay: &Variables) -> Result<String, SettingError> {
-    Ok(RelaySettings::read(&environment::of(relay))?.event_bus_name)
 }
 
 /// The queue that the relay sends changes to, for the projector; `None` if there are no read models.

@@ -14,7 +14,7 @@ pub(crate) type Lease = mpsc::Sender<Infallible>;
 /// A version of the functions. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    /// The API, for all clients.
+    /// The API and the console, for all clients.
     pub(crate) api: Router,
     /// Invocations with events, and the requests of the stack.
     pub(crate) control: Router,

@@ -13,9 +13,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::forward;
 use super::restarts::Restarts;
 use crate::dev::error::DevError;
+use crate::dev::forward;
 use crate::dev::functions::{FunctionSettings, Version};
 
 /// How long a process may take to start.

@@ -64,9 +64,12 @@ pub(crate) fn name_of(queue: &str) -> &str {
     queue.rsplit(['/', ':']).next().unwrap_or_default()
 }
 
+/// The end of the name of the dead-letter queue of a rule's queue.
+pub(crate) const DEAD_LETTER_QUEUE_SUFFIX: &str = "-dlq";
+
 /// The dead-letter queue of a rule's queue, in the same form: name, URL or ARN.
 pub(crate) fn dead_letter_queue_of(queue: &str) -> String {
-    format!("{queue}-dlq")
+    format!("{queue}{DEAD_LETTER_QUEUE_SUFFIX}")
 }
 
 impl Queues {
@@ -109,6 +112,23 @@ impl Queues {
             |queued: &mut Queued| queued.is_of(queue_url) && !queued.is_hidden() && queued.receives >= *max_receives;
         let taken = self.queued.extract_if(.., is_exhausted);
         taken.map(|queued| (queued.message, dead_letter_queue.clone())).collect()
+    }
+
+    /// Deletes a message by its id. Returns whether it was in a queue.
+    pub(crate) fn remove_message(&mut self, message_id: &str) -> bool {
+        let before = self.queued.len();
+        self.queued.retain(|queued| queued.message.message_id != message_id);
+        self.queued.len() < before
+    }
+
+    /// The names of all queues.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.iter()
+    }
+
+    /// Every message that is in a queue, in order of arrival.
+    pub(crate) fn queued(&self) -> impl Iterator<Item = &Queued> {
+        self.queued.iter()
     }
 
     pub(crate) fn messages(&self) -> Vec<QueueMessage> {
@@ -182,7 +202,7 @@ fn check_handle(handle: &str) -> Result<(), CallError> {
 }
 
 /// Milliseconds since 1970.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

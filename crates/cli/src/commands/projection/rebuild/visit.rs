@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use daybook_event_store::{EventStore, StoreError};
 use daybook_table::AggregateKey;
+use daybook_view_store::keys::shard_of;
 use daybook_view_store::{View, ViewStore};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
 use crate::commands::projection::named::views_error;
@@ -24,17 +26,18 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum of the pause between two reads of a position.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum of the time after which an aggregate is sent again; it doubles each time.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
 /// Visits batches of aggregates.
 pub(super) struct Visitor<'a> {
     pub(super) view: &'a View,
+    /// The number of parts of each row of the view.
+    pub(super) shards: u32,
     pub(super) store: &'a EventStore,
     pub(super) views: &'a ViewStore,
     pub(super) queue: &'a ChangesQueue,
     pub(super) pacer: Pacer,
     pub(super) interrupt: Interrupt,
+    /// One permit for each batch on which the projector may work.
+    pub(super) in_work: Semaphore,
     pub(super) send_again_after: Duration,
 }
 
@@ -59,6 +62,7 @@ impl Visitor<'_> {
     /// Returns `None` after Ctrl-C.
     pub(super) async fn visit(&self, aggregates: Vec<ListedAggregate>) -> Result<Option<Visited>, VisitError> {
         let keys: BTreeSet<_> = aggregates.iter().filter_map(|listed| listed.key.clone()).collect();
+        let Some(mut permit) = self.permit().await else { return Ok(None) };
         if self.pacer.turns(turns(keys.len().div_ceil(COMPARED_PER_SENT))).await.is_none() {
             return Ok(None);
         }
@@ -66,35 +70,61 @@ impl Visitor<'_> {
         let without_metadata = keys.iter().filter(|key| !to_reach.contains_key(*key)).cloned().collect();
         let mut visited = Visited { aggregates, sent: 0, messages: 0, suspended: Vec::new(), without_metadata };
         self.take_reached(&mut to_reach, &mut visited).await?;
-        if self.pacer.turns(turns(to_reach.len())).await.is_none() {
-            return Ok(None);
-        }
-        let mut send_again_after = self.send_again_after;
         while !to_reach.is_empty() {
+            if self.pacer.turns(turns(to_reach.len())).await.is_none() {
+                return Ok(None);
+            }
             visited.messages += self.queue.send(&to_reach).await.map_err(VisitError::Queue)?;
             visited.sent += to_reach.len() as u64;
-            let until = Instant::now() + send_again_after;
-            send_again_after = LONGEST_WAIT.min(send_again_after * 2);
-            let mut pause = FIRST_PAUSE;
-            while !to_reach.is_empty() && Instant::now() < until {
-                tokio::select! {
-                    biased;
-                    () = self.interrupt.wait() => return Ok(None),
-                    () = sleep(pause) => {}
-                }
-                pause = LONGEST_PAUSE.min(pause * 2);
-                // One aggregate shows whether it is worth reading the positions of all.
-                let mut probe: BTreeMap<_, _> =
-                    to_reach.last_key_value().map(|(key, last)| (key.clone(), *last)).into_iter().collect();
-                self.take_reached(&mut probe, &mut visited).await?;
-                if probe.is_empty() {
-                    to_reach.pop_last();
-                    self.take_reached(&mut to_reach, &mut visited).await?;
-                    pause = FIRST_PAUSE;
-                }
+            if self.wait_until_shown(&mut to_reach, &mut visited).await?.is_none() {
+                return Ok(None);
+            }
+            if !to_reach.is_empty() {
+                // A message that nobody works on must not delay the other batches.
+                drop(permit);
+                let Some(next) = self.permit().await else { return Ok(None) };
+                permit = next;
+                self.take_reached(&mut to_reach, &mut visited).await?;
             }
         }
         Ok(Some(visited))
+    }
+
+    /// Waits until the projector may work on another batch; returns `None` after Ctrl-C.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        tokio::select! {
+            biased;
+            () = self.interrupt.wait() => None,
+            permit = self.in_work.acquire() => permit.ok(),
+        }
+    }
+
+    /// Waits until the view shows the aggregates, or until they must be sent again; returns `None` after Ctrl-C.
+    async fn wait_until_shown(
+        &self,
+        to_reach: &mut BTreeMap<AggregateKey, u64>,
+        visited: &mut Visited,
+    ) -> Result<Option<()>, VisitError> {
+        let (until, mut pause) = (Instant::now() + self.send_again_after, FIRST_PAUSE);
+        while Instant::now() < until {
+            // The aggregate that the projector folds last shows whether it is worth reading the positions of all.
+            let last = to_reach.keys().max_by_key(|key| (shard_of(key, self.shards), *key));
+            let Some(last) = last.cloned() else { break };
+            tokio::select! {
+                biased;
+                () = self.interrupt.wait() => return Ok(None),
+                () = sleep(pause) => {}
+            }
+            pause = LONGEST_PAUSE.min(pause * 2);
+            let mut probe = BTreeMap::from([(last.clone(), to_reach[&last])]);
+            self.take_reached(&mut probe, visited).await?;
+            if probe.is_empty() {
+                to_reach.remove(&last);
+                self.take_reached(to_reach, visited).await?;
+                pause = FIRST_PAUSE;
+            }
+        }
+        Ok(Some(()))
     }
 
     /// Takes out the aggregates whose event of that number the view shows, and those that are suspended.

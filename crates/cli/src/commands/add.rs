@@ -1,0 +1,89 @@
+//! `daybook add`: adds an aggregate, a projection or a consumer to a project.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::Subcommand;
+
+use crate::operator::Exit;
+use crate::project::Project;
+use crate::scaffold::{
+    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, consumer_files, projection_files,
+};
+
+/// Add an example to your project, to be replaced by your own code.
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum AddCommand {
+    /// Add an aggregate, with its registration, its golden files and a fixture.
+    Aggregate {
+        /// Its name in the paths of the API, such as purchase-order.
+        name: String,
+    },
+    /// Add a projection, with its registration.
+    Projection {
+        /// Its name in the paths of the API, such as open-orders.
+        name: String,
+        /// The aggregate that it follows.
+        #[arg(long, value_name = "AGGREGATE")]
+        of: String,
+    },
+    /// Add a consumer of the messages: a function with a template of its own.
+    Consumer {
+        /// Its name, such as order-mails.
+        name: String,
+        /// The aggregate whose messages it gets.
+        #[arg(long, value_name = "AGGREGATE")]
+        of: String,
+    },
+}
+
+impl AddCommand {
+    /// Adds it to the project in the current folder.
+    ///
+    /// # Errors
+    ///
+    /// See [`ScaffoldError`].
+    pub(super) fn run(&self, project: Project) -> Result<Exit, ScaffoldError> {
+        let folder = Path::new("");
+        let added = match self {
+            Self::Aggregate { name } => {
+                let name = ItemName::new(name)?;
+                let registration = Registration {
+                    file: "crates/aggregates/src/lib.rs",
+                    line: format!("let registry = registry.with::<{}::{}>()?;", name.module(), name.type_name()),
+                    module: name.module(),
+                    anchor: "Ok(registry)",
+                };
+                add_files(folder, &aggregate_files(&name), Some(&registration))?
+            }
+            Self::Projection { name, of } => {
+                let (name, of) = (ItemName::new(name)?, followed(of, project)?);
+                let registration = Registration {
+                    file: "crates/projections/src/lib.rs",
+                    line: format!("let projections = projections.with::<{}::{}>()?;", name.module(), name.type_name()),
+                    module: name.module(),
+                    anchor: "Ok(projections)",
+                };
+                add_files(folder, &projection_files(&name, &of), Some(&registration))?
+            }
+            Self::Consumer { name, of } => {
+                let (name, of) = (ItemName::new(name)?, followed(of, project)?);
+                add_files(folder, &consumer_files(&name, &of), None)?
+            }
+        };
+        let text = match added {
+            Added::Nothing => "Nothing to do: it is in the project already.\n".to_owned(),
+            Added::Files(files) => files.iter().map(|file| format!("wrote {}\n", file.display())).collect(),
+        };
+        Exit::of_output(io::stdout().write_all(text.as_bytes())).map_err(ScaffoldError::of_output)
+    }
+}
+
+/// The name of an aggregate that is registered.
+fn followed(name: &str, project: Project) -> Result<ItemName, ScaffoldError> {
+    let aggregate = ItemName::new(name)?;
+    match (project.aggregates)()?.get(name) {
+        Some(_) => Ok(aggregate),
+        None => Err(ScaffoldError::NoAggregate { name: name.to_owned() }),
+    }
+}

@@ -1,0 +1,47 @@
+//! `daybook new`: creates a project.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::operator::Exit;
+use crate::scaffold::{ItemName, ProjectName, ScaffoldError, Suite, create_folder, project_files};
+
+/// Create the folder of a project of your own, with one aggregate.
+#[derive(Clone, Debug, Args)]
+pub(super) struct NewArgs {
+    /// Name of the project: its folder, and the prefix of its stacks.
+    name: String,
+    /// Name of its first aggregate, such as invoice or purchase-order.
+    #[arg(long, value_name = "NAME", default_value = "item")]
+    aggregate: String,
+    /// Folder with the sources of Daybook, instead of the release of this binary.
+    #[arg(long, value_name = "DIR", conflicts_with = "git")]
+    path: Option<PathBuf>,
+    /// Git repository with the sources of Daybook, instead of the release of this binary.
+    #[arg(long, value_name = "URL")]
+    git: Option<String>,
+}
+
+/// Creates the project in the current folder.
+///
+/// # Errors
+///
+/// See [`ScaffoldError`].
+pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
+    let name = ProjectName::new(&args.name)?;
+    let aggregate = ItemName::new(&args.aggregate)?;
+    let suite = match (&args.path, &args.git) {
+        (Some(path), _) => Suite::of_path(path)?,
+        (None, Some(url)) => Suite::Git(url.clone()),
+        (None, None) => Suite::Release,
+    };
+    create_folder(Path::new(name.as_str()), &project_files(&name, &aggregate, &suite))?;
+    let name = name.as_str();
+    let printed = writeln!(
+        io::stdout(),
+        "Created {name}. Start it with `cd {name}` and `cargo run`; {name}/README.md describes the rest."
+    );
+    Exit::of_output(printed).map_err(ScaffoldError::of_output)
+}

@@ -1,0 +1,85 @@
+//! Why no files were written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use daybook_decider::RegistrationError;
+
+/// Why `daybook new` or `daybook add` wrote nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ScaffoldError {
+    /// A name cannot be used.
+    #[error("the name {name:?} cannot be used: {reason}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The folder of a new project has content.
+    #[error("{} exists and is not an empty folder; choose another name, or remove it", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// `--path` does not name the sources of Daybook.
+    #[error("{} does not contain the sources of Daybook: it has no crates/daybook/Cargo.toml", path.display())]
+    NoSources {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The current folder is no project.
+    #[error("{} does not exist; run this command in the folder of a project that `daybook new` has created", path.display())]
+    NoProject {
+        /// The file that a project has.
+        path: PathBuf,
+    },
+    /// A projection should follow an aggregate that the project does not have.
+    #[error("no aggregate {name:?} is registered; add it first, or check --of")]
+    NoAggregate {
+        /// The name of the aggregate.
+        name: String,
+    },
+    /// The aggregates cannot be registered.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+    /// A file exists with another content than would be written.
+    #[error("{} exists with other content; nothing was changed", path.display())]
+    Different {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The registrations have been written differently, so no line can be added.
+    #[error("{} has no line {anchor:?} before which to register; nothing was changed: add {line:?} yourself", path.display())]
+    NoRegistration {
+        /// The file.
+        path: PathBuf,
+        /// The line that is missing.
+        anchor: &'static str,
+        /// The line to add.
+        line: String,
+    },
+    /// A file or folder cannot be read or written.
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl ScaffoldError {
+    /// Turns an error of standard output into this error.
+    pub(crate) fn of_output(source: io::Error) -> Self {
+        Self::File { doing: "write", path: "standard output".into(), source }
+    }
+
+    /// Turns an error of a file or folder into this error.
+    pub(super) fn of_file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { doing, path, source }
+    }
+}

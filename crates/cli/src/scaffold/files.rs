@@ -1,0 +1,109 @@
+//! The texts of the files. Links in the folder `template` lead to files that the workspace of Daybook has too.
+
+use super::names::{ItemName, ProjectName};
+use super::suite::Suite;
+
+/// A file: its path in the project, and its text.
+pub(crate) type File = (String, String);
+
+/// The files that do not depend on any name.
+const CONSTANT: [(&str, &str); 18] = [
+    (".gitignore", include_str!("../../template/gitignore")),
+    (".github/workflows/ci.yml", include_str!("../../template/ci.yml")),
+    ("crates/aggregates/Cargo.toml", include_str!("../../template/aggregates.toml")),
+    ("crates/aggregates/tests/golden.rs", include_str!("../../template/golden.rs.txt")),
+    ("crates/operator/Cargo.toml", include_str!("../../template/operator.toml")),
+    ("crates/operator/src/main.rs", include_str!("../../template/operator.rs.txt")),
+    ("crates/functions/Cargo.toml", include_str!("../../template/functions.toml")),
+    ("crates/functions/src/bin/command-handler.rs", include_str!("../../template/command-handler.rs.txt")),
+    ("crates/functions/src/bin/projector.rs", include_str!("../../template/projector.rs.txt")),
+    ("crates/functions/src/bin/snapshotter.rs", include_str!("../../template/snapshotter.rs.txt")),
+    ("crates/functions/src/bin/stream-relay.rs", include_str!("../../template/stream-relay.rs.txt")),
+    ("crates/projections/Cargo.toml", include_str!("../../template/projections.toml")),
+    ("crates/projections/src/lib.rs", include_str!("../../template/projections.rs.txt")),
+    ("events/env.json", include_str!("../../template/env.json")),
+    ("monitoring.yaml", include_str!("../../template/monitoring.yaml")),
+    ("read-models.yaml", include_str!("../../template/read-models.yaml")),
+    ("tests/events.rs", include_str!("../../template/events.rs.txt")),
+    ("template.yaml", include_str!("../../template/template.yaml")),
+];
+
+/// The files of a new project with one aggregate.
+pub(crate) fn project_files(project: &ProjectName, aggregate: &ItemName, suite: &Suite) -> Vec<File> {
+    let manifest = include_str!("../../template/project.toml")
+        .replace("{{rust_version}}", env!("CARGO_PKG_RUST_VERSION"))
+        .replace("{{daybook}}", &suite.dependency("daybook"))
+        .replace("{{daybook_cli}}", &suite.dependency("cli"));
+    let samconfig = include_str!("../../template/samconfig.toml").replace("{{project}}", project.as_str());
+    let mut files = vec![
+        ("Cargo.toml".to_owned(), manifest),
+        (
+            "README.md".to_owned(),
+            named(include_str!("../../template/README.md.txt"), aggregate).replace("{{project}}", project.as_str()),
+        ),
+        ("samconfig.toml".to_owned(), samconfig),
+        ("crates/aggregates/src/lib.rs".to_owned(), named(include_str!("../../template/aggregates.rs.txt"), aggregate)),
+        ("tests/Cargo.toml".to_owned(), include_str!("../../template/tests.toml").to_owned()),
+    ];
+    let constant = CONSTANT
+        .map(|(path, text)| (path.to_owned(), text.replace("{{rust_version}}", env!("CARGO_PKG_RUST_VERSION"))));
+    files.extend(constant);
+    files.extend(aggregate_files(aggregate));
+    files
+}
+
+/// The files of an aggregate.
+pub(crate) fn aggregate_files(aggregate: &ItemName) -> Vec<File> {
+    let (name, module) = (aggregate.as_str(), aggregate.module());
+    let event = format!("events/command-handler/{name}-create");
+    let files = [
+        (format!("crates/aggregates/src/{module}.rs"), include_str!("../../template/aggregate.rs.txt")),
+        (format!("crates/aggregates/golden/{name}.json"), include_str!("../../template/golden.json")),
+        (format!("crates/aggregates/golden/{name}/state-1.json"), include_str!("../../template/state-1.json")),
+        (format!("{event}.json"), include_str!("../../template/event.json")),
+        (format!("{event}.answer.json"), include_str!("../../template/event.answer.json")),
+    ];
+    files.into_iter().map(|(path, text)| (path, named(text, aggregate))).collect()
+}
+
+/// The file of a projection, which follows an aggregate.
+pub(crate) fn projection_files(projection: &ItemName, aggregate: &ItemName) -> Vec<File> {
+    let text = include_str!("../../template/projection.rs.txt")
+        .replace("{{projection}}", projection.as_str())
+        .replace("{{Projection}}", &projection.type_name());
+    vec![(format!("crates/projections/src/{}.rs", projection.module()), named(&text, aggregate))]
+}
+
+/// The files of a consumer, which gets the messages about an aggregate.
+pub(crate) fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<File> {
+    let (name, type_name) = (consumer.as_str(), consumer.type_name());
+    let template = include_str!("../../template/consumer.yaml")
+        .replace(
+            "An example of a consumer of Daybook's bus: mails to customers about their orders.",
+            &format!("The consumer {name} of Daybook's bus."),
+        )
+        .replace("Applies each message about an order once, and in order.", "Applies each message once, and in order.")
+        .replace("aggregateType: [order]", &format!("aggregateType: [{}]", aggregate.as_str()))
+        .replace("Orders", "Rule")
+        .replace("order-mails", name)
+        .replace("OrderMails", &type_name);
+    let folder = format!("crates/{name}");
+    let files = [
+        ("Cargo.toml", include_str!("../../template/consumer.toml")),
+        ("events/1-message.answer.json", include_str!("../../template/consumer-event.answer.json")),
+        ("events/1-message.json", include_str!("../../template/consumer-event.json")),
+        ("src/main.rs", include_str!("../../template/consumer.rs.txt")),
+        ("template.yaml", template.as_str()),
+    ];
+    let of_consumer = |text: &str| text.replace("{{consumer}}", name).replace("{{Consumer}}", &type_name);
+    files.into_iter().map(|(path, text)| (format!("{folder}/{path}"), named(&of_consumer(text), aggregate))).collect()
+}
+
+/// A text with the name of an aggregate.
+fn named(text: &str, aggregate: &ItemName) -> String {
+    let article = if aggregate.as_str().starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    text.replace("{{aggregate}}", aggregate.as_str())
+        .replace("{{aggregate_module}}", &aggregate.module())
+        .replace("{{Aggregate}}", &aggregate.type_name())
+        .replace("{{a_aggregate}}", &format!("{article} {}", aggregate.as_str()))
+}

@@ -1,0 +1,40 @@
+//! Where a project gets Daybook from.
+
+use std::path::{Path, PathBuf};
+
+use super::error::ScaffoldError;
+
+/// The source of the crates of Daybook.
+#[derive(Clone, Debug)]
+pub(crate) enum Suite {
+    /// The release that this binary is of.
+    Release,
+    /// The sources in a folder.
+    Path(PathBuf),
+    /// A git repository.
+    Git(String),
+}
+
+impl Suite {
+    /// The sources in a folder.
+    ///
+    /// # Errors
+    ///
+    /// When the folder does not contain them.
+    pub(crate) fn of_path(path: &Path) -> Result<Self, ScaffoldError> {
+        if !path.join("crates/daybook/Cargo.toml").is_file() {
+            return Err(ScaffoldError::NoSources { path: path.to_owned() });
+        }
+        let absolute = path.canonicalize().map_err(ScaffoldError::of_file("find", path))?;
+        Ok(Self::Path(absolute))
+    }
+
+    /// The members of a dependency in `Cargo.toml` on the crate in this folder of Daybook.
+    pub(super) fn dependency(&self, folder: &str) -> String {
+        match self {
+            Self::Release => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
+            Self::Path(path) => format!("path = {:?}", path.join("crates").join(folder)),
+            Self::Git(url) => format!("git = {url:?}"),
+        }
+    }
+}

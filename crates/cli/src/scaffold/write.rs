@@ -1,0 +1,139 @@
+//! Writes the files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::error::ScaffoldError;
+use super::files::File;
+
+/// A line in the file with the registrations of a crate.
+pub(crate) struct Registration {
+    /// The file, in the project.
+    pub(crate) file: &'static str,
+    /// The module to declare.
+    pub(crate) module: String,
+    /// The line that registers it.
+    pub(crate) line: String,
+    /// The line before which it is added.
+    pub(crate) anchor: &'static str,
+}
+
+/// A file that each project has.
+const MANIFEST: &str = "crates/aggregates/Cargo.toml";
+
+/// What a command has added.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Added {
+    /// These files are new, or have new lines.
+    Files(Vec<PathBuf>),
+    /// Everything was there.
+    Nothing,
+}
+
+/// Creates a folder with these files. It appears as a whole.
+///
+/// # Errors
+///
+/// When the folder exists and is not empty, or cannot be written.
+pub(crate) fn create_folder(folder: &Path, files: &[File]) -> Result<(), ScaffoldError> {
+    let is_free = match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(_) => fs::symlink_metadata(folder).is_err(),
+    };
+    if !is_free {
+        return Err(ScaffoldError::Exists { path: folder.to_owned() });
+    }
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let unfinished = tempfile::Builder::new().prefix(".daybook-new-").tempdir_in(parent);
+    let unfinished = unfinished.map_err(ScaffoldError::of_file("write in", parent))?;
+    let content = unfinished.path().join("project");
+    for (path, text) in files {
+        write(&content.join(path), text)?;
+    }
+    fs::rename(&content, folder).map_err(ScaffoldError::of_file("create", folder))
+}
+
+/// Adds files to a project, and a registration if they need one.
+///
+/// # Errors
+///
+/// When a file exists with other content, or the registration cannot be added.
+pub(crate) fn add_files(
+    project: &Path,
+    files: &[File],
+    registration: Option<&Registration>,
+) -> Result<Added, ScaffoldError> {
+    let manifest = project.join(MANIFEST);
+    if !manifest.is_file() {
+        return Err(ScaffoldError::NoProject { path: manifest });
+    }
+    let mut missing = Vec::new();
+    for (path, text) in files {
+        let path = project.join(path);
+        match fs::read(&path) {
+            Ok(content) if content == text.as_bytes() => {}
+            Ok(_) => return Err(ScaffoldError::Different { path }),
+            Err(_) => missing.push((path, text.clone())),
+        }
+    }
+    if let Some(registration) = registration {
+        let path = project.join(registration.file);
+        let text = fs::read_to_string(&path).map_err(ScaffoldError::of_file("read", &path))?;
+        if let Some(text) = register(&path, &text, registration)? {
+            // Last, because a registration without its file does not compile.
+            missing.push((path, text));
+        }
+    }
+    let mut written = Vec::new();
+    for (path, text) in missing {
+        if let Err(error) = write(&path, &text) {
+            for path in &written {
+                // The error that is returned is the one to report.
+                let _ = fs::remove_file(path);
+            }
+            return Err(error);
+        }
+        written.push(path);
+    }
+    Ok(if written.is_empty() { Added::Nothing } else { Added::Files(written) })
+}
+
+/// The text of a file with a registration; none if it has it already.
+fn register(path: &Path, text: &str, registration: &Registration) -> Result<Option<String>, ScaffoldError> {
+    let Registration { module, line, .. } = registration;
+    let anchor = registration.anchor;
+    let declaration = format!("pub mod {module};");
+    let mut lines: Vec<&str> = text.lines().collect();
+    let has = |lines: &[&str], wanted: &str| lines.iter().position(|line| line.trim() == wanted);
+    let (is_declared, is_registered) = (has(&lines, &declaration).is_some(), has(&lines, line).is_some());
+    if is_declared && is_registered {
+        return Ok(None);
+    }
+    let no_registration = || ScaffoldError::NoRegistration { path: path.to_owned(), anchor, line: line.clone() };
+    let registration_line = format!("    {line}");
+    if !is_registered {
+        lines.insert(has(&lines, anchor).ok_or_else(no_registration)?, &registration_line);
+    }
+    if !is_declared {
+        // In the order of the names, after the imports if it is the first.
+        let is_module = |line: &&str| line.starts_with("pub mod ");
+        let next = lines.iter().position(|line| is_module(line) && *line > declaration.as_str());
+        let last = lines.iter().rposition(is_module);
+        match (next, last, lines.iter().rposition(|line| line.starts_with("use "))) {
+            (Some(at), ..) => lines.insert(at, &declaration),
+            (None, Some(last), _) => lines.insert(last + 1, &declaration),
+            (None, None, Some(imports)) => {
+                lines.splice(imports + 1..imports + 1, ["", &declaration]);
+            }
+            (None, None, None) => return Err(no_registration()),
+        }
+    }
+    Ok(Some(lines.join("\n") + "\n"))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ScaffoldError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(ScaffoldError::of_file("create", folder))?;
+    }
+    fs::write(path, text).map_err(ScaffoldError::of_file("write", path))
+}

@@ -1,0 +1,236 @@
+//! `daybook new` and `daybook add`: the files that they write, and what they leave alone. `.ci/new-project` builds, runs and
+//! tests a new project.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const LIB: &str = "crates/aggregates/src/lib.rs";
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn daybook(folder: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_daybook")).args(words).current_dir(folder).output().unwrap()
+}
+
+/// Runs a command that must succeed. Returns its output.
+fn run(folder: &Path, words: &[&str]) -> String {
+    let output = daybook(folder, words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that must fail with status 2. Returns its error.
+fn fail(folder: &Path, words: &[&str]) -> String {
+    let output = daybook(folder, words);
+    assert_eq!(output.status.code(), Some(2), "{words:?}");
+    assert_eq!(output.stdout, b"", "{words:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The files in a folder, by their paths.
+fn files(folder: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for path in fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// A new project `shop` with the aggregate `invoice`, and its folder.
+fn shop() -> (TempDir, PathBuf) {
+    let parent = tempfile::tempdir().unwrap();
+    run(parent.path(), &["new", "shop", "--aggregate", "invoice"]);
+    let shop = parent.path().join("shop");
+    (parent, shop)
+}
+
+#[test]
+fn new_project_is_small_and_complete() {
+    let (_parent, shop) = shop();
+    let mut files = files(&shop);
+    for template in ["template.yaml", "monitoring.yaml", "read-models.yaml"] {
+        assert_eq!(files.remove(template).unwrap(), fs::read_to_string(workspace().join(template)).unwrap());
+    }
+    let lines: usize = files.values().map(|text| text.lines().count()).sum();
+    assert!(files.len() <= 25 && lines <= 600, "{} files with {lines} lines: {:?}", files.len(), files.keys());
+    for (name, text) in &files {
+        assert!(!text.contains("{{") || name.ends_with("ci.yml"), "{name} has a placeholder");
+        assert!(!text.contains("Account") && !text.contains("Todo"), "{name} names a sample");
+        assert!(text.ends_with('\n'), "{name}");
+    }
+    assert!(files["samconfig.toml"].contains("stack_name = \"shop-prod\""));
+    assert!(files["crates/aggregates/src/invoice.rs"].contains("const TYPE: &'static str = \"invoice\";"));
+    assert!(files["README.md"].contains("localhost:3000/invoice"));
+}
+
+#[test]
+fn new_project_is_a_valid_workspace() {
+    let parent = tempfile::tempdir().unwrap();
+    run(parent.path(), &["new", "shop", "--aggregate", "purchase-order", "--path", workspace().to_str().unwrap()]);
+    let metadata = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(parent.path().join("shop"))
+        .output()
+        .unwrap();
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let mut targets: Vec<_> = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|package| package["targets"].as_array().unwrap())
+        .filter(|target| target["kind"][0] == "bin")
+        .map(|target| target["name"].as_str().unwrap())
+        .collect();
+    targets.sort_unstable();
+    assert_eq!(targets, ["command-handler", "daybook", "projector", "snapshotter", "stream-relay"]);
+}
+
+#[test]
+fn new_project_gets_daybook_from_where_it_is_told() {
+    let parent = tempfile::tempdir().unwrap();
+    let sources = workspace().canonicalize().unwrap();
+    let dependency = |name: &str, options: &[&str]| {
+        run(parent.path(), &[&["new", name], options].concat());
+        let manifest = fs::read_to_string(parent.path().join(name).join("Cargo.toml")).unwrap();
+        manifest.lines().find_map(|line| line.strip_prefix("daybook = ")).unwrap().to_owned()
+    };
+    assert_eq!(dependency("a", &[]), format!("{{ version = {:?} }}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(dependency("b", &["--git", "https://example.com/d"]), "{ git = \"https://example.com/d\" }");
+    let path = dependency("c", &["--path", sources.to_str().unwrap()]);
+    assert_eq!(path, format!("{{ path = {:?} }}", sources.join("crates/daybook")));
+}
+
+#[test]
+fn new_with_an_unusable_argument_creates_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    for (words, expected) in [
+        (&["new", "My Shop"][..], "the name \"My Shop\" cannot be used"),
+        (&["new", "../shop"], "the name \"../shop\" cannot be used"),
+        (&["new", "shop", "--aggregate", "Invoice"], "the name \"Invoice\" cannot be used"),
+        (&["new", "shop", "--aggregate", "type"], "the name \"type\" cannot be used"),
+        (&["new", "shop", "--path", "nowhere"], "nowhere does not contain the sources of Daybook"),
+    ] {
+        let error = fail(parent.path(), words);
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0, "{words:?}");
+    }
+}
+
+#[test]
+fn new_leaves_a_folder_with_content_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    fs::create_dir(parent.path().join("shop")).unwrap();
+    run(parent.path(), &["new", "shop"]);
+    fs::write(parent.path().join("shop/README.md"), "mine").unwrap();
+    let before = files(parent.path());
+    let error = fail(parent.path(), &["new", "shop"]);
+    assert!(error.contains("shop exists and is not an empty folder"), "{error}");
+    fs::write(parent.path().join("file"), "").unwrap();
+    assert!(fail(parent.path(), &["new", "file"]).contains("file exists"));
+    fs::remove_file(parent.path().join("file")).unwrap();
+    assert_eq!(files(parent.path()), before);
+}
+
+#[test]
+fn added_aggregate_is_registered_once() {
+    let (_parent, shop) = shop();
+    let before = files(&shop);
+    let printed = run(&shop, &["add", "aggregate", "purchase-order"]);
+    assert!(printed.contains("wrote crates/aggregates/src/purchase_order.rs\n"), "{printed}");
+    let mut after = files(&shop);
+    let lib = after.remove(LIB).unwrap();
+    let line = |text: &str| lib.lines().position(|line| line.trim() == text).unwrap();
+    assert!(line("pub mod invoice;") < line("pub mod purchase_order;"));
+    assert!(line("let registry = registry.with::<purchase_order::PurchaseOrder>()?;") < line("Ok(registry)"));
+    assert!(after["crates/aggregates/golden/purchase-order.json"].contains("\"PurchaseOrderCreated\""));
+    assert!(after["events/command-handler/purchase-order-create.json"].contains("\"rawPath\": \"/purchase-order\""));
+    assert_eq!(after.len() + 1, before.len() + 5);
+
+    assert_eq!(run(&shop, &["add", "aggregate", "purchase-order"]), "Nothing to do: it is in the project already.\n");
+    after.insert(LIB.to_owned(), lib);
+    assert_eq!(files(&shop), after);
+}
+
+#[test]
+fn add_completes_what_is_missing() {
+    let (_parent, shop) = shop();
+    run(&shop, &["add", "aggregate", "payment"]);
+    let complete = files(&shop);
+    fs::remove_file(shop.join("crates/aggregates/golden/payment.json")).unwrap();
+    let printed = run(&shop, &["add", "aggregate", "payment"]);
+    assert_eq!(printed, "wrote crates/aggregates/golden/payment.json\n");
+    assert_eq!(files(&shop), complete);
+}
+
+#[test]
+fn add_changes_nothing_if_a_file_has_other_content() {
+    let (_parent, shop) = shop();
+    fs::write(shop.join("events/command-handler/payment-create.json"), "{}\n").unwrap();
+    let before = files(&shop);
+    let error = fail(&shop, &["add", "aggregate", "payment"]);
+    assert!(error.contains("events/command-handler/payment-create.json exists with other content"), "{error}");
+    assert_eq!(files(&shop), before);
+
+    fs::write(shop.join(LIB), "pub fn registry() {}\n").unwrap();
+    let before = files(&shop);
+    let error = fail(&shop, &["add", "aggregate", "refund"]);
+    assert!(error.contains("add \"let registry = registry.with::<refund::Refund>()?;\" yourself"), "{error}");
+    assert_eq!(files(&shop), before);
+}
+
+#[test]
+fn added_projection_follows_a_registered_aggregate() {
+    // The binary of these tests has the aggregates of the workspace.
+    let (_parent, shop) = shop();
+    assert!(fail(&shop, &["add", "projection", "paid", "--of", "invoice"]).contains("no aggregate \"invoice\""));
+    run(&shop, &["add", "projection", "big-orders", "--of", "order"]);
+    run(&shop, &["add", "projection", "all-orders", "--of", "order"]);
+    let lib = fs::read_to_string(shop.join("crates/projections/src/lib.rs")).unwrap();
+    let at = |text: &str| lib.find(text).unwrap_or_else(|| panic!("no {text} in {lib}"));
+    assert!(at("pub mod all_orders;") < at("pub mod big_orders;"));
+    assert!(at("projections.with::<big_orders::BigOrders>()?;") < at("projections.with::<all_orders::AllOrders>()?;"));
+    assert!(at("projections.with::<all_orders::AllOrders>()?;") < at("    Ok(projections)\n"));
+}
+
+#[test]
+fn added_consumer_has_a_template_of_its_own() {
+    let (_parent, shop) = shop();
+    let before = files(&shop);
+    run(&shop, &["add", "consumer", "stock-list", "--of", "order"]);
+    let mut after = files(&shop);
+    after.retain(|name, _| !before.contains_key(name));
+    assert_eq!(after.len(), 5, "{:?}", after.keys());
+    assert!(after.values().all(|text| !text.contains("{{") && !text.contains("mails")));
+    assert!(after["crates/stock-list/template.yaml"].contains("BuildProperties: { Binary: stock-list }"));
+    assert!(after["crates/stock-list/template.yaml"].contains("aggregateType: [order]"));
+    assert!(after["crates/stock-list/src/main.rs"].contains("daybook::consumer::run(StockList)"));
+    assert_eq!(
+        run(&shop, &["add", "consumer", "stock-list", "--of", "order"]),
+        "Nothing to do: it is in the project already.\n"
+    );
+}
+
+#[test]
+fn add_outside_of_a_project_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = fail(folder.path(), &["add", "aggregate", "payment"]);
+    assert!(error.contains("in the folder of a project"), "{error}");
+    assert_eq!(files(folder.path()), BTreeMap::new());
+}

@@ -1,0 +1,131 @@
+// What the pages do beyond reading: keys, the viewer's time zone, the live bus, and copies. Without it, everything can
+// still be read. It is loaded from the console itself, and calls nothing else.
+'use strict';
+
+document.documentElement.classList.add('scripted');
+
+// Times: relative in the text, the viewer's zone and UTC on hover.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+
+function ago(milliseconds) {
+  const seconds = Math.floor(milliseconds / 1000);
+  if (seconds < 1) return 'just now';
+  if (seconds < 60) return `${seconds} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${Math.floor(seconds / 86400)} days ago`;
+}
+
+function showTimes() {
+  for (const time of document.querySelectorAll('time')) {
+    const at = new Date(time.dateTime);
+    if (isNaN(at)) continue;
+    time.title = `${local.format(at)} (${zone}), ${time.dateTime} (UTC)`;
+    time.textContent = time.classList.contains('exact') ? local.format(at) : ago(Date.now() - at);
+  }
+}
+
+showTimes();
+setInterval(showTimes, 10000);
+document.querySelector('.zone').textContent = zone === 'UTC' ? 'Times: UTC' : `Times: ${zone}, UTC on hover`;
+
+// Keys: / searches, j and k go through the rows, Enter opens one, the arrows go through the versions.
+function rows() {
+  return [...document.querySelectorAll('[data-row]')].filter((row) => row.offsetParent);
+}
+
+function step(by) {
+  const all = rows();
+  if (!all.length) return;
+  const chosen = all.findIndex((row) => row.classList.contains('chosen') || row.hasAttribute('aria-current'));
+  const next = all[Math.min(Math.max(chosen + by, 0), all.length - 1)];
+  const before = document.querySelector('[data-row].chosen');
+  if (before) before.classList.remove('chosen');
+  next.classList.add('chosen');
+  const link = next.querySelector('a.name, a');
+  if (link) link.focus({ preventScroll: true });
+  next.scrollIntoView({ block: 'nearest' });
+}
+
+function follow(relation) {
+  const link = document.querySelector(`.versions a[rel=${relation}]`);
+  if (link) location.replace(link.href);
+}
+
+document.addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const target = event.target;
+  if (event.key === 'Escape' && target.id === 'search') return target.blur();
+  const isTyping = target.matches('input:not([type=checkbox], [type=range]), textarea, select');
+  if (isTyping) return;
+  const isOnSlider = target.matches('input[type=range]');
+  if (event.key === '/') document.getElementById('search').focus();
+  else if (event.key === 'j') step(1);
+  else if (event.key === 'k') step(-1);
+  else if (event.key === 'ArrowLeft' && !isOnSlider && !target.closest('pre')) follow('prev');
+  else if (event.key === 'ArrowRight' && !isOnSlider && !target.closest('pre')) follow('next');
+  else return;
+  event.preventDefault();
+});
+
+// The slider shows the number while it moves, and the version when it rests.
+const slider = document.querySelector('[data-slider] input[type=range]');
+if (slider) {
+  const output = slider.form.querySelector('output');
+  slider.addEventListener('input', () => { output.textContent = `${slider.value} of ${slider.max}`; });
+  slider.addEventListener('change', () => slider.form.requestSubmit());
+}
+
+// The bus: new messages come first. The server sends only some of them at a high rate.
+const live = document.querySelector('[data-live]');
+if (live && window.EventSource) {
+  const body = document.querySelector('[data-rows]');
+  const status = live.querySelector('[role=status]');
+  const pause = live.querySelector('[data-pause]');
+  const KEPT = 300;
+  let arrived = 0, shown = 0, isPaused = false;
+  live.hidden = false;
+  const source = new EventSource(live.dataset.live);
+  source.onmessage = (event) => {
+    const message = JSON.parse(event.data);
+    arrived += message.arrived;
+    if (!isPaused) {
+      shown += message.shown;
+      const empty = document.querySelector('main > .empty');
+      if (empty) empty.remove();
+      body.insertAdjacentHTML('afterbegin', message.rows);
+      [...body.rows].slice(0, message.shown).forEach((row) => row.classList.add('new'));
+      [...body.rows].slice(KEPT).forEach((row) => row.remove());
+      showTimes();
+    }
+    status.textContent = shown === arrived ? `${arrived} new` : `${arrived} new, ${shown} of them shown`;
+  };
+  source.addEventListener('failure', (event) => { status.textContent = event.data; });
+  source.onerror = () => { status.textContent = 'The stack does not respond. Trying again.'; };
+  pause.addEventListener('click', () => {
+    isPaused = !isPaused;
+    pause.setAttribute('aria-pressed', String(isPaused));
+    pause.textContent = isPaused ? 'Continue' : 'Pause';
+  });
+}
+
+// Source can be copied with one click.
+for (const block of document.querySelectorAll('.copy')) {
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.textContent = 'Copy';
+  button.addEventListener('click', async () => {
+    await navigator.clipboard.writeText(block.querySelector('pre').textContent);
+    button.textContent = 'Copied';
+    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  });
+  block.append(button);
+}
+
+// The response to a command is where the reader goes on.
+const result = document.querySelector('[data-focus]');
+if (result) {
+  result.focus({ preventScroll: true });
+  result.scrollIntoView({ block: 'start' });
+}

@@ -1,0 +1,65 @@
+//! Times: relative to now, and exact in UTC when the pointer is over them. The script adds the viewer's zone.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+/// A time, relative to now.
+pub(crate) fn relative(at: Timestamp) -> Markup {
+    let exact = format!("{at:.3}");
+    let text = age_text(Timestamp::now().as_millisecond() - at.as_millisecond());
+    html! { time datetime=(exact) title=(exact) { (text) } }
+}
+
+/// A time in milliseconds since 1970, relative to now.
+pub(crate) fn relative_ms(milliseconds: i64) -> Markup {
+    match Timestamp::from_millisecond(milliseconds) {
+        Ok(at) => relative(at),
+        Err(_) => html! { (milliseconds) },
+    }
+}
+
+/// An exact time in UTC, to which the script adds the viewer's zone.
+pub(crate) fn exact(at: Timestamp) -> Markup {
+    let exact = format!("{at:.3}");
+    html! { time.exact datetime=(exact) { (exact) } }
+}
+
+/// A time span in the unit that suits it.
+pub(crate) fn span_text(milliseconds: i64) -> String {
+    match milliseconds.max(0) {
+        ms @ 0..1_000 => format!("{ms} ms"),
+        ms @ 1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        ms @ 60_000..3_600_000 => format!("{} min", ms / 60_000),
+        ms @ 3_600_000..172_800_000 => format!("{} h", ms / 3_600_000),
+        ms => format!("{} days", ms / 86_400_000),
+    }
+}
+
+fn age_text(milliseconds: i64) -> String {
+    match milliseconds {
+        ..1_000 => "just now".to_owned(),
+        ms @ 1_000..60_000 => format!("{} s ago", ms / 1_000),
+        ms => format!("{} ago", span_text(ms)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_the_unit_that_suits_them() {
+        for (milliseconds, text) in [
+            (-5, "0 ms"),
+            (999, "999 ms"),
+            (1_250, "1.2 s"),
+            (61_000, "1 min"),
+            (7_200_000, "2 h"),
+            (864_000_000, "10 days"),
+        ] {
+            assert_eq!(span_text(milliseconds), text);
+        }
+        assert_eq!(age_text(59_999), "59 s ago");
+        assert_eq!(age_text(-1), "just now");
+    }
+}

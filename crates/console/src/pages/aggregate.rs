@@ -1,0 +1,254 @@
+//! *An aggregate*: its timeline, and its state at a version.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use daybook_decider::{Model, RecordedEvent};
+use daybook_event_store::UnreadableRow;
+use daybook_event_store::admin::AggregateProgress;
+use daybook_table::AggregateKey;
+use daybook_table::keys::is_id;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::message_fates;
+use super::timeline::{Timeline, event_details};
+use super::version::{StateAt, Version, state_at};
+use crate::console::Console;
+use crate::difference::Change;
+use crate::failure::Failure;
+use crate::markup::frame::{Frame, Page};
+use crate::markup::json;
+use crate::paths;
+
+/// Events on a page of the timeline.
+pub(crate) const PAGE: u64 = 30;
+
+#[derive(Deserialize)]
+pub(crate) struct AggregateQuery {
+    /// The version to show; the latest by default.
+    version: Option<u64>,
+    /// The last event of the timeline; the shown version by default, or the latest if both are on one page.
+    until: Option<u64>,
+    /// Fold as many events as it takes.
+    #[serde(default)]
+    fold: bool,
+}
+
+/// The type and the key of a path.
+pub(crate) fn aggregate<'a>(
+    console: &'a Console,
+    (of_type, id): (String, String),
+) -> Result<(&'a dyn Model, AggregateKey), Failure> {
+    let model = console.registry.get(&of_type);
+    let model = model.ok_or_else(|| Failure::missing(format!("There is no type {of_type}.")))?;
+    if !is_id(&id) {
+        return Err(Failure::missing(format!("{id:?} cannot be the id of an aggregate.")));
+    }
+    Ok((model, AggregateKey::new(of_type, id)))
+}
+
+/// What a page of an aggregate shows.
+struct Shown<'a> {
+    model: &'a dyn Model,
+    key: AggregateKey,
+    progress: AggregateProgress,
+    version: Version,
+    /// The number of the last event of the timeline.
+    until: u64,
+}
+
+/// Shows the aggregate at a version. It reads a page of events with their messages, and one or two states.
+pub(crate) async fn page(
+    State(console): State<Arc<Console>>,
+    Path(path): Path<(String, String)>,
+    Query(query): Query<AggregateQuery>,
+) -> Result<Page, Failure> {
+    let (model, key) = aggregate(&console, path)?;
+    let progress = console.store.admin().progress(&key).await?;
+    if progress.version == 0 {
+        return Ok(missing(model, &key));
+    }
+    let current = progress.version;
+    let shown = query.version.unwrap_or(current).clamp(1, current);
+    let until = query.until.unwrap_or(if current - shown < PAGE { current } else { shown }).clamp(1, current);
+    let from = until.saturating_sub(PAGE);
+    // One event more shows how many messages were before the first one.
+    let after = from.saturating_sub(1);
+    let count = usize::try_from(until - after).unwrap_or(usize::MAX);
+    let read = async { Ok::<_, Failure>(console.store.events(&key, after, count).await?) };
+    let marks = async { Ok::<_, Failure>(console.store.admin().kept_snapshots(&key, until.max(shown), 40).await?) };
+    let (events, kept) = tokio::try_join!(read, marks)?;
+    let own = |state_version: u32| state_version == model.state_version();
+    let snapshot = progress.snapshot.filter(|snapshot| own(snapshot.state_version)).map_or(0, |found| found.version);
+    let usable = kept.iter().filter(|kept| own(kept.state_version) && kept.version <= shown);
+    let kept_version = usable.map(|kept| kept.version).max().unwrap_or_default();
+    let version = Version { shown, current, snapshot, kept: kept_version, at_any_cost: query.fold };
+    let (before, of_page): (Vec<_>, Vec<_>) = events.items.into_iter().partition(|event| event.seq_num <= from);
+    let of_page: Vec<_> = of_page.into_iter().filter(|event| event.seq_num <= until).collect();
+    let (fates, state) = tokio::try_join!(
+        message_fates::of_events(&console, &key, before.last(), &of_page),
+        state_at(&console, model, &key, version)
+    )?;
+    let snapshots: BTreeSet<_> =
+        kept.iter().map(|kept| kept.version).chain(progress.snapshot.map(|found| found.version)).collect();
+    let shown = Shown { model, key, progress, version, until };
+    let timeline =
+        Timeline { key: &shown.key, events: &of_page, fates: &fates, snapshots: &snapshots, shown: version.shown };
+    let content = html! {
+        (heading(&shown))
+        div.split {
+            section.timeline aria-labelledby="timeline" {
+                h2 #timeline { "Timeline" }
+                (unreadable_rows(&events.unreadable))
+                (timeline.markup())
+                (pages(&shown, from))
+            }
+            aside.panel aria-labelledby="state" {
+                (slider(&shown))
+                (state_panel(&shown, &state, of_page.iter().find(|event| event.seq_num == version.shown)))
+            }
+        }
+    };
+    Ok(Frame::new(&shown.key.to_string()).below("Aggregates").with(content))
+}
+
+fn missing(model: &dyn Model, key: &AggregateKey) -> Page {
+    let create = paths::command(model.type_name(), &[("id", &key.id), ("command", model.commands().create)]);
+    let content = html! {
+        h1 { span.type { (key.aggregate_type) "/" } (key.id) }
+        p.empty { "There is no such aggregate. " a href=(create) { "Create it with " (model.commands().create) } "." }
+    };
+    Frame::new(&key.to_string()).below("Aggregates").with(content)
+}
+
+fn heading(shown: &Shown<'_>) -> Markup {
+    let Shown { model, key, progress, version, .. } = shown;
+    html! {
+        div.heading {
+            h1 {
+                a href=(paths::with_query(paths::CONSOLE, &[("type", &key.aggregate_type)])) { (key.aggregate_type) }
+                "/" (key.id)
+            }
+            p.facts {
+                "version " strong { (version.current) }
+                @if let Some(snapshot) = progress.snapshot {
+                    " · snapshot of version " (snapshot.version)
+                    @if snapshot.state_version != model.state_version() {
+                        span.warn title="Loads ignore it: the code has another STATE_VERSION." { " of state version " (snapshot.state_version) }
+                    }
+                } @else { " · no snapshot" }
+                @if model.full_history() { " · loaded with its whole history" }
+            }
+            p.actions {
+                a.button href=(paths::command(model.type_name(), &[("id", &key.id)])) { "Send a command" }
+                a.button href={ (paths::aggregate(key)) "/test?version=" (version.shown) } { "Copy as a test" }
+                a.button href={ (paths::aggregate(key)) "/events/" (version.shown) } { "Raw rows" }
+            }
+        }
+    }
+}
+
+fn unreadable_rows(rows: &[UnreadableRow]) -> Markup {
+    html! {
+        @for row in rows {
+            div.notice.bad role="alert" { strong { "A row cannot be read: " code { (row.sk) } } p { (row.reason) } }
+        }
+    }
+}
+
+fn pages(shown: &Shown<'_>, from: u64) -> Markup {
+    let Shown { key, version, until, .. } = shown;
+    let link = |until: u64| format!("{}&until={until}", paths::version(key, version.shown));
+    html! {
+        nav.pages aria-label="Pages of the timeline" {
+            @if *until < version.current {
+                a href=(link((until + PAGE).min(version.current))) { "Newer events" }
+            }
+            @if from > 0 { a href=(link(from)) { "Older events" } }
+            @if *until < version.current { a href=(paths::aggregate(key)) { "Latest" } }
+        }
+    }
+}
+
+fn slider(shown: &Shown<'_>) -> Markup {
+    let Shown { key, version: Version { shown, current, .. }, .. } = shown;
+    html! {
+        div.slider {
+            h2 #state { "Version " (shown) @if shown == current { span.hint { " latest" } } }
+            form.versions action=(paths::aggregate(key)) data-slider {
+                @if *shown > 1 {
+                    a.button rel="prev" href=(paths::version(key, shown - 1)) aria-label="The version before" { "←" }
+                } @else { span.button.off aria-hidden="true" { "←" } }
+                label.hidden for="version" { "Version" }
+                input #version type="range" name="version" min="1" max=(current) value=(shown) disabled[*current == 1];
+                output for="version" { (shown) " of " (current) }
+                @if shown < current {
+                    a.button rel="next" href=(paths::version(key, shown + 1)) aria-label="The next version" { "→" }
+                } @else { span.button.off aria-hidden="true" { "→" } }
+                button.noscript { "Show" }
+            }
+        }
+    }
+}
+
+fn state_panel(shown: &Shown<'_>, state: &StateAt, event: Option<&RecordedEvent>) -> Markup {
+    let Shown { key, version, .. } = shown;
+    html! {
+        @match state {
+            StateAt::Known { state, changes, is_deleted } => {
+                @if *is_deleted { p.notice.warn { "The aggregate is deleted at this version." } }
+                @if let Some(event) = event { (event_details(key, event)) }
+                h3 { "Changed by this event" }
+                (changes_table(changes.as_deref(), key, version.shown))
+                h3 { "State" }
+                (json::block(state, &format!("{}/state?version={}", paths::aggregate(key), version.shown)))
+            }
+            StateAt::Unreadable { error, event: failed } => {
+                div.notice.bad role="alert" {
+                    strong { "The state of this version cannot be computed" }
+                    p { (error) }
+                    @if let Some(failed) = failed {
+                        p {
+                            a href={ (paths::aggregate(key)) "/events/" (failed) } { "The rows of event " (failed) }
+                            @if *failed > 1 { " · " a href=(paths::version(key, failed - 1)) { "The state before it" } }
+                        }
+                    }
+                }
+                @if let Some(event) = event { (event_details(key, event)) }
+            }
+            StateAt::Expensive { events } => {
+                @if let Some(event) = event { (event_details(key, event)) }
+                div.notice {
+                    p { "No snapshot is near this version: " (events) " events would be read and folded to show the state." }
+                    p { a.button href={ (paths::version(key, version.shown)) "&fold=true" } { "Fold " (events) " events" } }
+                }
+            }
+        }
+    }
+}
+
+fn changes_table(changes: Option<&[Change]>, key: &AggregateKey, version: u64) -> Markup {
+    html! {
+        @match changes {
+            None => p.hint {
+                "The state before is not near a snapshot. "
+                a href={ (paths::version(key, version)) "&fold=true" } { "Fold it" }
+            },
+            Some([]) => p.hint { "Nothing: the state is the same." },
+            Some(changes) => div.scroll tabindex="0" { table.changes {
+                thead { tr { th { "Member" } th { "Before" } th { "After" } } }
+                tbody {
+                    @for Change { path, before, after } in changes {
+                        tr {
+                            td { code { (path) } }
+                            td.before { @if let Some(before) = before { del { (json::line(before, 200)) } } @else { span.hint { "none" } } }
+                            td.after { @if let Some(after) = after { ins { (json::line(after, 200)) } } @else { span.hint { "none" } } }
+                        }
+                    }
+                }
+            } },
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! *Command*: a form from the command's JSON Schema, and the response of the API.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, Method, header};
+use daybook_decider::Model;
+use daybook_table::AggregateKey;
+use daybook_table::keys::is_id;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ulid::Ulid;
+
+use super::copied_test::{self, Decided};
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::form::PostedForm;
+use crate::markup::frame::{Frame, Page};
+use crate::markup::{fields, json};
+use crate::paths;
+use crate::schema_fields::{CommandForm, commands};
+use crate::stack::StackResponse;
+
+/// The headers that the form has fields for, with their labels and hints.
+const HEADERS: [(&str, &str, &str); 4] = [
+    (
+        "If-Match",
+        "If-Match",
+        "The version that you have read, such as 3. If the aggregate has changed since, the API refuses the command.",
+    ),
+    ("Idempotency-Key", "Idempotency-Key", "A request with the same key is executed once."),
+    (
+        "X-Correlation-Id",
+        "X-Correlation-Id",
+        "The id that all commands and messages of one business transaction share.",
+    ),
+    ("X-Daybook-Caller", "Caller", "The name of a caller, or JSON with principal, groups, scopes and claims."),
+];
+
+#[derive(Deserialize)]
+pub(crate) struct CommandQuery {
+    #[serde(default)]
+    command: String,
+    #[serde(default)]
+    id: String,
+}
+
+/// The request that a form describes.
+struct CommandRequest {
+    path: String,
+    headers: Vec<(&'static str, String)>,
+    body: Value,
+}
+
+/// Shows the form of a command.
+pub(crate) async fn page(
+    State(console): State<Arc<Console>>,
+    Path(of_type): Path<String>,
+    Query(CommandQuery { command, id }): Query<CommandQuery>,
+) -> Result<Page, Failure> {
+    let model = model(&console, &of_type)?;
+    let schema = model.schemas().command.as_value();
+    let commands = commands(schema);
+    let chosen = chosen(model, &commands, &command, id.is_empty())?;
+    let content = html! { (form(&console, model, &commands, chosen, &id, None)) };
+    Ok(Frame::new(&format!("{} · {of_type}", chosen.name)).below("Aggregates").with(content))
+}
+
+/// Sends the command, and shows the response.
+pub(crate) async fn send(
+    State(console): State<Arc<Console>>,
+    Path(of_type): Path<String>,
+    headers: HeaderMap,
+    sent: PostedForm,
+) -> Result<Page, Failure> {
+    let model = model(&console, &of_type)?;
+    let schema = model.schemas().command.as_value();
+    let commands = commands(schema);
+    let id = sent.value("id").unwrap_or_default().trim().to_owned();
+    let chosen = chosen(model, &commands, sent.value("command").unwrap_or_default(), id.is_empty())?;
+    let result = match request(model, chosen, &id, &sent) {
+        Err(reason) => html! { p.notice.bad role="alert" { (reason) } },
+        Ok(request) => execute(&console, model, chosen, (&id, &request), &headers).await?,
+    };
+    let content = html! {
+        (form(&console, model, &commands, chosen, &id, Some(&sent)))
+        (result)
+    };
+    Ok(Frame::new(&format!("{} · {of_type}", chosen.name)).below("Aggregates").with(content))
+}
+
+fn model<'a>(console: &'a Console, of_type: &str) -> Result<&'a dyn Model, Failure> {
+    console.registry.get(of_type).ok_or_else(|| Failure::missing(format!("There is no type {of_type}.")))
+}
+
+/// The command of that name. Without a name, the create command for a new aggregate, or else the first of the others.
+fn chosen<'a>(
+    model: &dyn Model,
+    commands: &'a [CommandForm<'a>],
+    name: &str,
+    is_new: bool,
+) -> Result<&'a CommandForm<'a>, Failure> {
+    let create = model.commands().create;
+    let chosen = match name {
+        "" => commands.iter().find(|command| (command.name == create) == is_new).or(commands.first()),
+        name => commands.iter().find(|command| command.name == name),
+    };
+    chosen.ok_or_else(|| Failure::missing(format!("{} has no command {name}.", model.type_name())))
+}
+
+fn form(
+    console: &Console,
+    model: &dyn Model,
+    commands: &[CommandForm<'_>],
+    chosen: &CommandForm<'_>,
+    id: &str,
+    sent: Option<&PostedForm>,
+) -> Markup {
+    let of_type = model.type_name();
+    let creates = chosen.name == model.commands().create;
+    let address = |command: &str| {
+        let query = [("command", command), ("id", id)];
+        paths::command(of_type, &query[..if id.is_empty() { 1 } else { 2 }])
+    };
+    html! {
+        h1 {
+            a href=(paths::with_query(paths::CONSOLE, &[("type", of_type)])) { (of_type) }
+            @if !id.is_empty() && is_id(id) { "/" a href=(paths::aggregate_of(of_type, id)) { (id) } }
+        }
+        nav.tabs aria-label="Commands" {
+            @for command in commands {
+                a href=(address(command.name)) aria-current=[(command.name == chosen.name).then_some("page")] { (command.name) }
+            }
+        }
+        p.facts { (chosen.description) }
+        form.command method="post" action=(paths::command(of_type, &[])) {
+            (fields::token(&console.form_token))
+            input type="hidden" name="command" value=(chosen.name);
+            div.field {
+                label for="id" { "id" @if creates { span.hint { " optional" } } }
+                input #id name="id" value=(id) required[!creates] autocomplete="off" spellcheck="false" aria-describedby="hint-id";
+                p.hint #hint-id {
+                    "The id of the aggregate." @if creates { " Without one, the API makes a new id." }
+                }
+            }
+            fieldset { legend { "Data" } (chosen.markup(sent)) }
+            details open[sent.is_some()] {
+                summary { "Headers" }
+                @for (name, label, hint) in HEADERS { (header_field(name, label, hint, sent)) }
+            }
+            p.actions { button.primary { "Send " (chosen.name) } }
+        }
+    }
+}
+
+fn header_field(name: &str, label: &str, hint: &str, sent: Option<&PostedForm>) -> Markup {
+    let fresh = (name == "Idempotency-Key").then(|| Ulid::generate().to_string()).unwrap_or_default();
+    let value = sent.map_or(fresh, |sent| sent.value(name).unwrap_or_default().to_owned());
+    html! {
+        div.field {
+            label for=(name) { (label) }
+            input id=(name) name=(name) value=(value) autocomplete="off" spellcheck="false" aria-describedby={ "hint-" (name) };
+            p.hint id={ "hint-" (name) } { (hint) }
+        }
+    }
+}
+
+/// The request to the API, or why there is none.
+fn request(model: &dyn Model, chosen: &CommandForm<'_>, id: &str, sent: &PostedForm) -> Result<CommandRequest, String> {
+    let data = chosen.data(sent)?;
+    let of_header = |(name, _, _): (&'static str, &str, &str)| {
+        let value = sent.value(name)?.trim();
+        let is_version = name == "If-Match" && value.bytes().all(|byte| byte.is_ascii_digit());
+        Some((name, if is_version { format!("\"{value}\"") } else { value.to_owned() }))
+    };
+    let headers: Vec<_> = HEADERS.into_iter().filter_map(of_header).collect();
+    if let Some((name, _)) = headers.iter().find(|(_, value)| !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)))
+    {
+        return Err(format!("{name} may only have ASCII characters"));
+    }
+    let of_type = model.type_name();
+    let (path, body) = if id.is_empty() && chosen.name == model.commands().create {
+        (format!("/{of_type}"), data)
+    } else {
+        (format!("/{of_type}/{}/commands", paths::escaped(id)), json!({"command": chosen.name, "data": data}))
+    };
+    Ok(CommandRequest { path, headers, body })
+}
+
+/// Sends the request to the API. Returns the response, as a part of the page.
+async fn execute(
+    console: &Console,
+    model: &dyn Model,
+    chosen: &CommandForm<'_>,
+    (id, request): (&str, &CommandRequest),
+    of_page: &HeaderMap,
+) -> Result<Markup, Failure> {
+    let key = is_id(id).then(|| AggregateKey::new(model.type_name(), id));
+    let before = match &key {
+        Some(key) => console.store.admin().progress(key).await?.version,
+        None => 0,
+    };
+    let headers: Vec<_> = request.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let response = console.stack.send(Method::POST, &request.path, &headers, Some(&request.body)).await?;
+    let body: Value = serde_json::from_str(&response.body).unwrap_or_default();
+    let id = key.as_ref().map(|key| key.id.as_str()).or_else(|| created_id(&response));
+    let key = id.map(|id| AggregateKey::new(model.type_name(), id));
+    let rejection = body["rejection"].as_str();
+    let test = match &key {
+        Some(key) if response.status.is_success() || rejection.is_some() => {
+            let json = if request.body.get("command").is_some() {
+                request.body.to_string()
+            } else {
+                json!({"command": chosen.name, "data": request.body}).to_string()
+            };
+            let decided = Decided { command: chosen.name, json: &json, before, rejection };
+            Some(copied_test::of_decision(console, model, key, &decided).await?)
+        }
+        _ => None,
+    };
+    let host = of_page.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost:3000");
+    Ok(result(&response, key.as_ref(), &curl(host, request), test.as_ref().map(Option::as_deref)))
+}
+
+/// The id in the `Location` of a created aggregate.
+fn created_id(response: &StackResponse) -> Option<&str> {
+    let location = response.headers.get(header::LOCATION)?.to_str().ok()?;
+    location.rsplit('/').next().filter(|id| is_id(id))
+}
+
+fn result(response: &StackResponse, key: Option<&AggregateKey>, curl: &str, test: Option<Option<&str>>) -> Markup {
+    let is_good = response.status.is_success();
+    let etag = response.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
+    html! {
+        section.result aria-labelledby="response" tabindex="-1" data-focus {
+            h2 #response { "Response" }
+            p.facts role="status" {
+                strong.good[is_good].bad[!is_good] { (response.status) }
+                @if let Some(etag) = etag { " · ETag " code { (etag) } }
+                @if let Some(key) = key { " · " a href=(paths::aggregate(key)) { "Show " (key) } }
+            }
+            (json::block(&response.body, "#response"))
+            h2 { "The same with curl" }
+            div.copy { pre.source.shell tabindex="0" role="group" aria-label="curl" { (curl) } }
+            @if let Some(test) = test {
+                h2 { "Copy as a test" }
+                @match test { Some(source) => (copied_test::block(source)), None => (copied_test::too_many()) }
+            }
+        }
+    }
+}
+
+/// The request as a command for a shell.
+fn curl(host: &str, CommandRequest { path, headers, body }: &CommandRequest) -> String {
+    let headers = headers.iter().map(|(name, value)| format!(" -H {}", quoted(&format!("{name}: {value}"))));
+    format!(
+        "curl -i{} --json {} {}",
+        headers.collect::<String>(),
+        quoted(&body.to_string()),
+        quoted(&format!("http://{host}{path}"))
+    )
+}
+
+/// A text as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

@@ -1,0 +1,141 @@
+//! *Correlation*: everything that one request caused, across aggregates, as far as it published messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::markup::frame::{Frame, Page};
+use crate::markup::time;
+use crate::paths;
+use crate::stack::MessageMetadata;
+
+#[derive(Deserialize)]
+pub(crate) struct CorrelationQuery {
+    #[serde(default)]
+    id: String,
+}
+
+/// A message of the business transaction.
+struct Node {
+    message_type: String,
+    metadata: MessageMetadata,
+    /// Why it is in the dead-letter queue.
+    error: Option<String>,
+    accepted_at: Option<i64>,
+}
+
+/// Shows the messages of a business transaction as a tree: below a message are those that it caused.
+pub(crate) async fn page(
+    State(console): State<Arc<Console>>,
+    Query(CorrelationQuery { id }): Query<CorrelationQuery>,
+) -> Result<Page, Failure> {
+    let id = id.trim();
+    let nodes = if id.is_empty() { Vec::new() } else { nodes(&console, id).await? };
+    let content = html! {
+        h1 { "Correlation" }
+        p.facts { "Everything that one request caused, across aggregates. Messages show what caused them; an event without a message is not listed." }
+        form.filters action=(paths::page("/correlation")) {
+            label { "Correlation id" input name="id" value=(id) spellcheck="false" size="40"; }
+            button { "Show" }
+        }
+        @if id.is_empty() {
+            p.empty { "Enter the correlation id of a request, or follow the link of an event or a message." }
+        } @else if nodes.is_empty() {
+            p.empty { "No message has the correlation id " code { (id) } "." }
+        } @else {
+            (tree(&nodes))
+        }
+    };
+    Ok(Frame::new("Correlation").below("Correlation").with(content))
+}
+
+async fn nodes(console: &Console, id: &str) -> Result<Vec<Node>, Failure> {
+    let query = [("correlation", id)];
+    let (on_bus, dead) = tokio::join!(console.stack.bus(&query), console.stack.dead_letters());
+    let on_bus = on_bus?.messages.into_iter().map(|message| Node {
+        metadata: MessageMetadata::of_detail(&message.detail),
+        message_type: message.detail_type,
+        error: None,
+        accepted_at: message.accepted_at,
+    });
+    let dead = dead?.into_iter().filter_map(|message| {
+        let content = message.content();
+        let row = content.message?;
+        let metadata = MessageMetadata::of_detail(&row.detail);
+        let error = content.error.unwrap_or_default();
+        let error = Some(format!("{}: {}", error.code, error.text));
+        Some(Node { metadata, message_type: row.message_type, error, accepted_at: None })
+    });
+    let dead = dead.filter(|node| node.metadata.correlation_id.as_deref() == Some(id));
+    let mut seen = BTreeSet::new();
+    let mut nodes: Vec<_> = on_bus.chain(dead).filter(|node| seen.insert(node.metadata.message_id.clone())).collect();
+    nodes.sort_by(|one, other| one.metadata.message_id.cmp(&other.metadata.message_id));
+    Ok(nodes)
+}
+
+fn tree(nodes: &[Node]) -> Markup {
+    let ids: BTreeSet<_> = nodes.iter().map(|node| node.metadata.message_id.as_str()).collect();
+    let mut below: BTreeMap<Option<&str>, Vec<&Node>> = BTreeMap::new();
+    for node in nodes {
+        let cause = node.metadata.causation_id.as_deref();
+        // A message cannot cause itself, and one that was caused by what is not listed is a root.
+        let cause = cause.filter(|cause| ids.contains(cause) && *cause < node.metadata.message_id.as_str());
+        below.entry(cause).or_default().push(node);
+    }
+    let began = nodes.iter().filter_map(|node| node.metadata.occurred_at.parse::<Timestamp>().ok()).min();
+    let mut markup = html! { div.tree { (branch(&below, None, began)) } };
+    if below.get(&None).is_none_or(Vec::is_empty) {
+        markup = html! { p.empty { "The messages cause each other." } };
+    }
+    markup
+}
+
+fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, began: Option<Timestamp>) -> Markup {
+    html! {
+        @if let Some(nodes) = below.get(&cause) {
+            ul {
+                @for node in nodes {
+                    li {
+                        (node_markup(node, began))
+                        (branch(below, Some(&node.metadata.message_id), began))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn node_markup(node: &Node, began: Option<Timestamp>) -> Markup {
+    let Node { message_type, metadata, error, accepted_at } = node;
+    let at = metadata.occurred_at.parse::<Timestamp>().ok();
+    let since = at.zip(began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
+    html! {
+        div.node data-row {
+            strong { (message_type) } " "
+            a href={ (paths::aggregate_of(&metadata.aggregate_type, &metadata.aggregate_id)) "?version=" (metadata.seq_num) } {
+                (metadata.aggregate_type) "/" (metadata.aggregate_id)
+            }
+            @if let Some(actor) = &metadata.actor { span.hint { " by " (actor) } }
+            span.when {
+                @match (since, at) {
+                    (Some(0), Some(at)) => (time::relative(at)),
+                    (Some(since), Some(at)) => span title=(format!("{at:.3}")) { (time::span_text(since)) " later" },
+                    _ => {}
+                }
+            }
+            @match error {
+                Some(error) => span.fate.bad { "dead letter: " (error) },
+                None => span.fate.good {
+                    "on the bus"
+                    @if let Some((accepted, at)) = accepted_at.zip(at) { " after " (time::span_text(accepted - at.as_millisecond())) }
+                },
+            }
+        }
+    }
+}

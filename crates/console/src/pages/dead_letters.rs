@@ -1,0 +1,120 @@
+//! *Dead letters*: the messages that could not be delivered: what, why, how often. They can be sent again or deleted.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::Method;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::bus::data_of;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::form::PostedForm;
+use crate::markup::frame::{Frame, Page};
+use crate::markup::{fields, json, time};
+use crate::paths;
+use crate::stack::{MessageMetadata, QueuedDeadLetter};
+
+/// What became of the messages of an action.
+#[derive(Deserialize)]
+struct Outcome {
+    id: String,
+    outcome: String,
+    reason: Option<String>,
+}
+
+/// Shows the messages.
+pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+    show(&console, &[]).await
+}
+
+/// Sends messages again, or deletes them: those that are selected, or all. Shows what became of them.
+pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Page, Failure> {
+    let mut ids: Vec<_> = form.values("id").map(str::to_owned).collect();
+    let path = match form.value("action") {
+        Some("redrive-all") => {
+            ids = console.stack.dead_letters().await?.into_iter().map(|message| message.id).collect();
+            "/_dev/dlq/redrive"
+        }
+        Some("redrive") => "/_dev/dlq/redrive",
+        Some("delete") => "/_dev/dlq/delete",
+        _ => return Err(Failure::invalid("the form names no action")),
+    };
+    let response = console.stack.send(Method::POST, path, &[], Some(&json!({"ids": ids}))).await?;
+    show(&console, &response.read::<Vec<Outcome>>(path)?).await
+}
+
+async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> {
+    let messages = console.stack.dead_letters().await?;
+    let content = html! {
+        h1 { "Dead letters" }
+        p.facts { "Messages that could not be delivered. They stay until somebody sends them again or deletes them." }
+        (outcomes_markup(outcomes))
+        @if messages.is_empty() {
+            p.empty { "There are none." }
+        } @else {
+            form method="post" action=(paths::page("/dead-letters")) {
+                (fields::token(&console.form_token))
+                p.actions {
+                    button.primary name="action" value="redrive" { "Send the selected again" }
+                    button name="action" value="redrive-all" { "Send all again" }
+                    button.danger name="action" value="delete" { "Delete the selected" }
+                }
+                div.scroll tabindex="0" { table {
+                    thead { tr {
+                        th { span.hidden { "Select" } } th { "Message" } th { "Aggregate" } th { "Why" } th.number { "Attempts" }
+                        th { "Since" } th { "Data" }
+                    } }
+                    tbody { @for message in messages.iter().rev() { (row(message)) } }
+                } }
+            }
+        }
+    };
+    Ok(Frame::new("Dead letters").below("Dead letters").with(content))
+}
+
+fn outcomes_markup(outcomes: &[Outcome]) -> Markup {
+    let count = |outcome: &str| outcomes.iter().filter(|found| found.outcome == outcome).count();
+    let (sent, deleted) = (count("sent"), count("deleted"));
+    html! {
+        @if sent > 0 { p.notice.good role="status" { (sent) @if sent == 1 { " message was sent again." } @else { " messages were sent again." } } }
+        @if deleted > 0 { p.notice.good role="status" { (deleted) @if deleted == 1 { " message was deleted." } @else { " messages were deleted." } } }
+        @for Outcome { id, outcome, reason } in outcomes.iter().filter(|found| !["sent", "deleted"].contains(&found.outcome.as_str())) {
+            p.notice.bad role="alert" {
+                strong { (outcome) } " " code { (id) } @if let Some(reason) = reason { ": " (reason) }
+            }
+        }
+    }
+}
+
+fn row(message: &QueuedDeadLetter) -> Markup {
+    let content = message.content();
+    let metadata = content.message.as_ref().map(|row| MessageMetadata::of_detail(&row.detail)).unwrap_or_default();
+    let name = content.message.as_ref().map_or(message.queue(), |row| &row.message_type);
+    let detail = content.message.as_ref().map_or(message.body.as_str(), |row| &row.detail);
+    let whole = format!("{}/{}", paths::page("/dead-letters"), paths::escaped(&message.id));
+    html! {
+        tr data-row id={ "m-" (message.id) } {
+            td { input type="checkbox" name="id" value=(message.id) aria-label={ "Select " (name) }; }
+            td { strong { (name) } br; a.quiet href=(whole) { "whole message" } }
+            td {
+                @if metadata.seq_num > 0 {
+                    a href={ (paths::aggregate_of(&metadata.aggregate_type, &metadata.aggregate_id)) "?version=" (metadata.seq_num) } {
+                        (metadata.aggregate_type) "/" (metadata.aggregate_id)
+                    }
+                }
+            }
+            td {
+                @match &content.error {
+                    Some(error) => { strong.bad { (error.code) } br; span.hint { (error.text) } }
+                    None => { "received " (message.receives) " times from " code { (message.queue()) } }
+                }
+            }
+            td.number { (content.attempts) }
+            td { (time::relative_ms(message.sent_at)) }
+            td.data { (json::line(data_of(detail), 120)) }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! *Faults*: switches that make parts of the stack fail, and a button that waits until nothing is left to do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::Method;
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::stream::{Mapping, Queue};
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::form::PostedForm;
+use crate::markup::fields;
+use crate::markup::frame::{Frame, Page};
+use crate::paths;
+
+/// How long the page waits until the stack is idle.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The stack is idle if nothing waits at several looks with this pause: a record that was just written may not be at its
+/// mapping yet.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
+const LOOKS: u32 = 3;
+
+/// A switch: its name, what it does, and the member of the faults that it sets.
+struct Switch {
+    name: &'static str,
+    label: &'static str,
+    effect: &'static str,
+    member: &'static str,
+    fault: fn() -> Value,
+}
+
+const SWITCHES: [Switch; 7] = [
+    Switch {
+        name: "bus",
+        label: "The bus fails",
+        effect: "Each call returns 500. The relay retries, and the records stay in the stream.",
+        member: "putEvents",
+        fault: || json!([{"http": 500, "forever": true}]),
+    },
+    Switch {
+        name: "queue",
+        label: "The dead-letter queue fails",
+        effect: "Each call returns 503. A message that the bus rejects stays unsettled.",
+        member: "sendMessage",
+        fault: || json!([{"http": 503, "forever": true}]),
+    },
+    Switch {
+        name: "duplicates",
+        label: "Rules deliver each message twice",
+        effect: "Consumers must recognize repeated messages by their id.",
+        member: "deliveries",
+        fault: || json!([{"containing": "", "duplicate": true}]),
+    },
+    Switch {
+        name: "functions",
+        label: "Functions of rules fail",
+        effect: "No function is invoked; its messages are retried, and move to its dead-letter queue.",
+        member: "invocations",
+        fault: || json!([{"containing": ""}]),
+    },
+    Switch {
+        name: "projector",
+        label: "The projector is killed",
+        effect: "Each invocation ends before its first call. Read models fall behind.",
+        member: "projector",
+        fault: || json!([{"killAfterMs": 0, "forever": true}]),
+    },
+    Switch {
+        name: "views",
+        label: "The table of the read models throttles",
+        effect: "Each write of a view fails and is retried.",
+        member: "views",
+        fault: || json!({"TransactWriteItems": [{"code": "ThrottlingException", "forever": true}]}),
+    },
+    Switch {
+        name: "slow-bus",
+        label: "The bus is slow",
+        effect: "Each call takes two seconds.",
+        member: "putEvents",
+        fault: || json!([{"delayMs": 2000, "forever": true}]),
+    },
+];
+
+/// Shows the switches.
+pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+    show(&console, html! {}).await
+}
+
+/// Sets or removes the faults, or waits until the stack is idle.
+pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Page, Failure> {
+    let notice = match form.value("action") {
+        Some("apply") => set(&console, &of_switches(&form)).await?,
+        Some("json") => match serde_json::from_str(form.value("json").unwrap_or("{}")) {
+            Ok(faults) => set(&console, &faults).await?,
+            Err(error) => html! { p.notice.bad role="alert" { "This is not JSON: " (error) } },
+        },
+        Some("reset") => set(&console, &json!({})).await?,
+        Some("idle") => wait_until_idle(&console).await?,
+        _ => return Err(Failure::invalid("the form names no action")),
+    };
+    show(&console, notice).await
+}
+
+fn of_switches(form: &PostedForm) -> Value {
+    let on = |switch: &&Switch| form.values("on").any(|name| name == switch.name);
+    let mut faults: Map<_, _> =
+        SWITCHES.iter().filter(on).map(|switch| (switch.member.to_owned(), (switch.fault)())).collect();
+    if let Some(text) = form.value("rejected") {
+        faults.insert("entries".to_owned(), json!([{"containing": text, "code": "MalformedDetail"}]));
+    }
+    faults.into()
+}
+
+async fn set(console: &Console, faults: &Value) -> Result<Markup, Failure> {
+    let response = console.stack.send(Method::PUT, "/_dev/faults", &[], Some(faults)).await?;
+    let is_empty = faults.as_object().is_some_and(Map::is_empty);
+    Ok(html! {
+        @if !response.status.is_success() {
+            p.notice.bad role="alert" { "The stack does not accept these faults: " (response.body) }
+        } @else if is_empty {
+            p.notice.good role="status" { "No part of the stack fails any more." }
+        } @else {
+            p.notice.warn role="status" { "The faults are set." }
+        }
+    })
+}
+
+/// Waits until no mapping and no queue has anything left, except for dead-letter queues.
+async fn wait_until_idle(console: &Console) -> Result<Markup, Failure> {
+    let begun = Instant::now();
+    let mut idle_looks = 0;
+    loop {
+        let waiting = waiting(console).await?;
+        idle_looks = if waiting.is_empty() { idle_looks + 1 } else { 0 };
+        if idle_looks == LOOKS {
+            return Ok(
+                html! { p.notice.good role="status" { "The stack is idle: nothing waits in the stream or in a queue." } },
+            );
+        }
+        if begun.elapsed() > PATIENCE {
+            return Ok(html! {
+                div.notice.warn role="status" {
+                    strong { "Still busy after " (PATIENCE.as_secs()) " seconds" }
+                    ul { @for text in waiting { li { (text) } } }
+                }
+            });
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// What waits, and where.
+async fn waiting(console: &Console) -> Result<Vec<String>, Failure> {
+    let mappings: Vec<Mapping> = console.stack.get("/_dev/mappings").await?;
+    let queues: Vec<Queue> = console.stack.get("/_dev/queues").await?;
+    let of_stream = mappings
+        .iter()
+        .map(|mapping| (&mapping.function, mapping.shards.iter().map(|shard| shard.waiting).sum::<u64>()));
+    let of_queues = queues.iter().filter(|queue| !queue.is_of_dead_letters());
+    let of_queues = of_queues.map(|queue| (&queue.queue, queue.visible + queue.hidden));
+    let waiting = of_stream.chain(of_queues).filter(|(_, count): &(_, u64)| *count > 0);
+    Ok(waiting.map(|(name, count)| format!("{count} at {name}")).collect())
+}
+
+async fn show(console: &Console, notice: Markup) -> Result<Page, Failure> {
+    let set: Map<String, Value> = console.stack.get("/_dev/faults").await?;
+    let is_on = |switch: &Switch| set.get(switch.member) == Some(&(switch.fault)());
+    let rejected =
+        set.get("entries").and_then(|entries| entries.get(0)?.get("containing")?.as_str()).unwrap_or_default();
+    let text = serde_json::to_string_pretty(&set).unwrap_or_default();
+    let content = html! {
+        h1 { "Faults" }
+        p.facts { "What happens to your messages if a part fails. The stack has the faults until you remove them, or until it stops." }
+        (notice)
+        form method="post" action=(paths::page("/faults")) {
+            (fields::token(&console.form_token))
+            fieldset.switches {
+                legend { "Switches" }
+                @for switch in &SWITCHES {
+                    label.switch {
+                        input type="checkbox" name="on" value=(switch.name) checked[is_on(switch)];
+                        span { strong { (switch.label) } br; span.hint { (switch.effect) } }
+                    }
+                }
+                div.field {
+                    label for="rejected" { "The bus rejects messages that contain" }
+                    input #rejected name="rejected" value=(rejected) placeholder="TodoCreated" autocomplete="off" spellcheck="false";
+                    p.hint { "The relay sends them to the dead-letter queue." }
+                }
+            }
+            p.actions {
+                button.primary name="action" value="apply" { "Apply" }
+                button name="action" value="reset" { "Remove all faults" }
+                button name="action" value="idle" { "Wait until idle" }
+            }
+            details {
+                summary { "All faults as JSON" }
+                div.field {
+                    label for="json" { "Faults" }
+                    textarea #json name="json" rows="10" spellcheck="false" { (text) }
+                    p.hint { "As for " code { "PUT /_dev/faults" } ": faults of single calls, and of parts that have no switch." }
+                }
+                p.actions { button name="action" value="json" { "Apply the JSON" } }
+            }
+        }
+    };
+    Ok(Frame::new("Faults").below("Faults").with(content))
+}

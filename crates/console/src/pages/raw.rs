@@ -1,0 +1,93 @@
+//! Rows and values as they are stored, on demand.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use daybook_event_store::{LoadOptions, LoadPolicy};
+use maud::html;
+use serde::Deserialize;
+
+use super::aggregate::aggregate;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::markup::frame::{Frame, Page};
+use crate::markup::json;
+use crate::paths;
+
+/// Shows the rows of an event: the event, its messages, and the metadata.
+pub(crate) async fn rows(
+    State(console): State<Arc<Console>>,
+    Path((of_type, id, number)): Path<(String, String, u64)>,
+) -> Result<Page, Failure> {
+    let (_, key) = aggregate(&console, (of_type, id))?;
+    let rows = console.store.admin().rows_of_event(&key, number).await?;
+    let whole = format!("{}/events/{number}/data", paths::aggregate(&key));
+    let content = html! {
+        h1 { "Rows of event " (number) }
+        p.facts { a href=(paths::version(&key, number)) { (key) " at version " (number) } }
+        @if rows.is_empty() { p.empty { "There are none." } }
+        @for row in &rows {
+            h2 { code { (row["sk"].as_str().unwrap_or("?")) } }
+            (json::block(&row.to_string(), &whole))
+        }
+    };
+    Ok(Frame::new(&format!("{key} event {number}")).below("Aggregates").with(content))
+}
+
+/// The whole data of an event.
+pub(crate) async fn event_data(
+    State(console): State<Arc<Console>>,
+    Path((of_type, id, number)): Path<(String, String, u64)>,
+) -> Result<Response, Failure> {
+    let (_, key) = aggregate(&console, (of_type, id))?;
+    let after = number.checked_sub(1).ok_or_else(|| Failure::missing("Events are counted from 1."))?;
+    let events = console.store.events(&key, after, 1).await?;
+    let event =
+        events.items.first().ok_or_else(|| Failure::missing(format!("{key} has no readable event {number}.")))?;
+    Ok(plain(event.data.text()))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct VersionQuery {
+    version: u64,
+}
+
+/// The whole state at a version.
+pub(crate) async fn state(
+    State(console): State<Arc<Console>>,
+    Path(path): Path<(String, String)>,
+    Query(VersionQuery { version }): Query<VersionQuery>,
+) -> Result<Response, Failure> {
+    let (model, key) = aggregate(&console, path)?;
+    let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };
+    Ok(plain(console.store.load_with(model, &key, options).await?.state.text()))
+}
+
+/// The whole detail of a message on the bus.
+pub(crate) async fn bus_message(
+    State(console): State<Arc<Console>>,
+    Path(position): Path<usize>,
+) -> Result<Response, Failure> {
+    let (after, before) = (position.saturating_sub(1).to_string(), position.saturating_add(1).to_string());
+    let part = console.stack.bus(&[("after", &after), ("before", &before)]).await?;
+    let message =
+        part.messages.first().ok_or_else(|| Failure::missing(format!("The bus has no message {position}.")))?;
+    Ok(plain(&message.detail))
+}
+
+/// The whole body of a dead-letter message.
+pub(crate) async fn dead_letter(
+    State(console): State<Arc<Console>>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    let messages = console.stack.dead_letters().await?;
+    let message = messages.iter().find(|message| message.id == id);
+    Ok(plain(&message.ok_or_else(|| Failure::missing(format!("No dead-letter queue has the message {id}.")))?.body))
+}
+
+/// A value as text: a browser shows it, and runs nothing in it.
+fn plain(text: &str) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], json::indented(text)).into_response()
+}

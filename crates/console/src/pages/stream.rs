@@ -1,0 +1,219 @@
+//! *Stream*: what each function waits for: the event source mappings, the queues, the rules, and the discarded records.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::markup::frame::{Frame, Page};
+use crate::markup::{json, time};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Mapping {
+    pub(crate) function: String,
+    mapping: String,
+    enabled: bool,
+    pub(crate) shards: Vec<Shard>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Shard {
+    shard: String,
+    pub(crate) waiting: u64,
+    oldest_age_ms: Option<i64>,
+    last_result: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) queue: String,
+    pub(crate) visible: u64,
+    pub(crate) hidden: u64,
+}
+
+impl Queue {
+    /// Whether nothing takes messages out of it by itself.
+    pub(crate) fn is_of_dead_letters(&self) -> bool {
+        self.queue.ends_with("-dlq")
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    rule: String,
+    queue: String,
+    visible: u64,
+    hidden: u64,
+    dead_letters: u64,
+    function: Option<RuleFunction>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RuleFunction {
+    name: String,
+    invocations: u64,
+    failures: u64,
+    last_error: Option<String>,
+}
+
+/// Shows the mappings, the queues, the rules, the discarded records, and what the stack has used.
+pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+    let stack = &console.stack;
+    let (mappings, queues, rules, discarded, usage) = tokio::try_join!(
+        stack.get::<Vec<Mapping>>("/_dev/mappings"),
+        stack.get::<Vec<Queue>>("/_dev/queues"),
+        stack.get::<Vec<Rule>>("/_dev/rules"),
+        stack.get::<Vec<Value>>("/_dev/discarded"),
+        stack.get::<Value>("/_dev/usage"),
+    )?;
+    let content = html! {
+        h1 { "Stream" }
+        p.facts { "What each function waits for." }
+        (mappings_markup(&mappings))
+        (queues_markup(&queues))
+        (rules_markup(&rules))
+        (discarded_markup(&discarded))
+        section {
+            h2 { "Used since the start" }
+            dl.numbers { @for (name, value) in numbers(&usage) { div { dt { (name) } dd { (value) } } } }
+        }
+    };
+    Ok(Frame::new("Stream").below("Stream").with(content))
+}
+
+fn mappings_markup(mappings: &[Mapping]) -> Markup {
+    html! {
+        section {
+            h2 { "Functions behind the table's stream" }
+            div.scroll tabindex="0" { table {
+                thead { tr { th { "Function" } th { "Mapping" } th { "Shard" } th.number { "Waiting" } th.number { "Oldest" } th { "Last result" } } }
+                tbody {
+                    @for mapping in mappings {
+                        @for shard in &mapping.shards { (shard_row(mapping, shard)) }
+                        @if mapping.shards.is_empty() {
+                            tr data-row {
+                                td { strong { (mapping.function) } } td { (mapping.mapping) }
+                                td colspan="4" { span.hint { @if mapping.enabled { "has read no shard yet" } @else { "is turned off" } } }
+                            }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn shard_row(mapping: &Mapping, shard: &Shard) -> Markup {
+    let result = shard.last_result.as_deref().unwrap_or("not invoked yet");
+    html! {
+        tr data-row {
+            td { strong { (mapping.function) } } td { (mapping.mapping) }
+            td { code.short title=(shard.shard) { (shard.shard) } }
+            td.number { @if shard.waiting > 0 { span.warn { (shard.waiting) } } @else { (shard.waiting) } }
+            td.number { @if let Some(age) = shard.oldest_age_ms { (time::span_text(age)) } @else { "–" } }
+            td { @if result.starts_with("PROBLEM") { span.bad { (result) } } @else { (result) } }
+        }
+    }
+}
+
+fn queues_markup(queues: &[Queue]) -> Markup {
+    html! {
+        section {
+            h2 { "Queues" }
+            div.scroll tabindex="0" { table {
+                thead { tr { th { "Queue" } th.number { "Waiting" } th.number { "Being processed" } th { "For" } } }
+                tbody {
+                    @for queue in queues {
+                        tr data-row {
+                            td { code { (queue.queue) } } td.number { (queue.visible) } td.number { (queue.hidden) }
+                            td { @if queue.is_of_dead_letters() { "messages that could not be delivered" } @else if queue.queue.ends_with("-changes") {
+                                "the read models: aggregates with events that are not folded yet" } @else { "a rule of the bus" } }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn rules_markup(rules: &[Rule]) -> Markup {
+    html! {
+        section {
+            h2 { "Rules of the bus" }
+            @if rules.is_empty() {
+                p.empty { "There are none. " code { "--rule 'order/* -> queue:billing'" } " sends the messages of orders to a queue." }
+            } @else {
+                div.scroll tabindex="0" { table {
+                    thead { tr {
+                        th { "Rule" } th { "Queue" } th.number { "Waiting" } th.number { "Being processed" } th.number { "Dead letters" } th { "Function" }
+                    } }
+                    tbody { @for rule in rules { (rule_row(rule)) } }
+                } }
+            }
+        }
+    }
+}
+
+fn rule_row(rule: &Rule) -> Markup {
+    html! {
+        tr data-row {
+            td { code { (rule.rule) } } td { (rule.queue) } td.number { (rule.visible) } td.number { (rule.hidden) }
+            td.number { @if rule.dead_letters > 0 { span.bad { (rule.dead_letters) } } @else { "0" } }
+            td {
+                @if let Some(RuleFunction { name, invocations, failures, last_error }) = &rule.function {
+                    (name) ": " (invocations) " invocations, " (failures) " failed"
+                    @if let Some(error) = last_error { br; span.bad { (error) } }
+                } @else { span.hint { "none" } }
+            }
+        }
+    }
+}
+
+fn discarded_markup(discarded: &[Value]) -> Markup {
+    html! {
+        section {
+            h2 { "Discarded records" }
+            @if discarded.is_empty() {
+                p.empty { "There are none: no function has failed for longer than its mapping retries." }
+            } @else {
+                p.facts { (discarded.len()) " batches of records were discarded. " code { "daybook discarded redrive" } " sends their messages." }
+                @for record in discarded.iter().rev().take(20) { (json::block(&record.to_string(), "")) }
+            }
+        }
+    }
+}
+
+/// The members of the usage as words and numbers.
+fn numbers(usage: &Value) -> Vec<(String, String)> {
+    let mut numbers = Vec::new();
+    for (name, value) in usage.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(parts) => {
+                let part = |(part, count): (&String, &Value)| (format!("{}: {part}", words(name)), count.to_string());
+                numbers.extend(parts.iter().map(part));
+            }
+            Value::Null => {}
+            value => numbers.push((words(name), value.to_string())),
+        }
+    }
+    numbers
+}
+
+/// A name in camel case as words: `apiRequests` becomes `api requests`.
+fn words(name: &str) -> String {
+    name.chars().fold(String::new(), |words, character| {
+        if character.is_ascii_uppercase() {
+            format!("{words} {}", character.to_ascii_lowercase())
+        } else {
+            format!("{words}{character}")
+        }
+    })
+}

@@ -1,0 +1,115 @@
+//! The events of an aggregate with their messages, the latest first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use daybook_decider::{Meta, RecordedEvent};
+use daybook_table::AggregateKey;
+use maud::{Markup, html};
+
+use super::message_fates::{EventFates, Fate};
+use crate::markup::{json, time};
+use crate::paths;
+
+/// Maximum bytes of an event's data in the timeline.
+const MAX_LINE: usize = 240;
+
+/// A page of the timeline.
+pub(crate) struct Timeline<'a> {
+    pub(crate) key: &'a AggregateKey,
+    pub(crate) events: &'a [RecordedEvent],
+    pub(crate) fates: &'a BTreeMap<u64, EventFates>,
+    /// The versions that have a snapshot.
+    pub(crate) snapshots: &'a BTreeSet<u64>,
+    /// The version whose state is shown.
+    pub(crate) shown: u64,
+}
+
+impl Timeline<'_> {
+    pub(crate) fn markup(&self) -> Markup {
+        html! {
+            ol.events reversed {
+                @for event in self.events.iter().rev() { (self.event(event)) }
+            }
+        }
+    }
+
+    fn event(&self, event: &RecordedEvent) -> Markup {
+        let nothing = EventFates::default();
+        let fates = self.fates.get(&event.seq_num).unwrap_or(&nothing);
+        let is_shown = event.seq_num == self.shown;
+        html! {
+            li data-row aria-current=[is_shown.then_some("true")] value=(event.seq_num) {
+                div.event {
+                    a.seq href=(paths::version(self.key, event.seq_num)) title="Show the state at this version" { (event.seq_num) }
+                    div {
+                        p.what {
+                            a.name href=(paths::version(self.key, event.seq_num)) { (event.event_type) }
+                            @if self.snapshots.contains(&event.seq_num) { span.tag title="A snapshot of this version is stored" { "snapshot" } }
+                            span.when { @if let Some(actor) = &event.meta.actor { "by " (actor) " · " } (time::relative(event.occurred_at)) }
+                        }
+                        p.data { (json::line(event.data.text(), MAX_LINE)) }
+                        (messages(fates))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn messages(fates: &EventFates) -> Markup {
+    let is_empty = fates.messages.is_empty() && fates.gone == 0 && fates.unreadable.is_empty();
+    html! {
+        @if !is_empty {
+            ul.messages {
+                @for (row, fate) in &fates.messages {
+                    li { span.message { (row.message_type) } " " (fate_markup(fate)) }
+                }
+                @if fates.gone > 0 {
+                    li.hint { (fates.gone) @if fates.gone == 1 { " message" } @else { " messages" } ", no longer in the outbox" }
+                }
+                @for reason in &fates.unreadable { li.bad { "A message that cannot be read: " (reason) } }
+            }
+        }
+    }
+}
+
+fn fate_markup(fate: &Fate) -> Markup {
+    html! {
+        @match fate {
+            Fate::OnBus { position, after_ms, times } => {
+                a.fate.good href={ (paths::page("/bus")) "/" (position) } {
+                    "on the bus"
+                    @if let Some(after) = after_ms { " after " (time::span_text(*after)) }
+                }
+                @if *times > 1 { span.hint title="Consumers recognize repeated messages by their id." { " " (times) " times" } }
+            }
+            Fate::DeadLettered { id, error } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
+                "in the dead-letter queue: " (error.code)
+            },
+            Fate::Waiting => a.fate.warn href=(paths::page("/stream")) title="It is in the outbox alone: the relay has not sent it, or somebody deleted it from the dead-letter queue." { "not on the bus yet" },
+        }
+    }
+}
+
+/// Who sent the command of an event, and why.
+pub(crate) fn event_details(key: &AggregateKey, event: &RecordedEvent) -> Markup {
+    let Meta { actor, source_ip, correlation_id, causation_id, traceparent, .. } = &event.meta;
+    html! {
+        dl.details {
+            dt { "Event" } dd { (event.event_type) span.hint { " version " (event.event_version) } }
+            dt { "At" } dd { (time::exact(event.occurred_at)) }
+            dt { "By" } dd { @match actor { Some(actor) => (actor), None => span.hint { "nobody: the API has no authorizer" } } }
+            @if let Some(address) = source_ip { dt { "From" } dd { code { (address) } } }
+            @if let Some(id) = correlation_id {
+                dt { "Correlation" } dd { a href=(paths::correlation(id)) { code { (id) } } }
+            }
+            @if let Some(id) = causation_id {
+                dt { "Caused by" }
+                dd { a href=(paths::with_query(&paths::page("/bus"), &[("containing", id)])) { code { (id) } } }
+            }
+            @if let Some(trace) = traceparent { dt { "Trace" } dd { code { (trace) } } }
+            dt { "Data" }
+            dd { (json::block(event.data.text(), &format!("{}/events/{}/data", paths::aggregate(key), event.seq_num))) }
+        }
+    }
+}

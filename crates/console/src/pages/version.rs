@@ -1,0 +1,118 @@
+//! The state of an aggregate at a version, and the difference to the version before.
+
+use std::error::Error;
+
+use daybook_decider::{Model, UnreadableEvent};
+use daybook_event_store::{LoadOptions, LoadPolicy, StoreError};
+use daybook_table::AggregateKey;
+use serde_json::Value;
+
+use crate::console::Console;
+use crate::difference::{Change, changes};
+use crate::failure::{Failure, with_causes};
+
+/// Maximum events that a page folds without being asked.
+const MAX_FOLD: u64 = 2_000;
+
+/// The state at a version.
+pub(crate) enum StateAt {
+    /// The state, JSON, and the difference to the version before, if that was computed.
+    Known { state: String, changes: Option<Vec<Change>>, is_deleted: bool },
+    /// The events cannot be folded.
+    Unreadable {
+        error: String,
+        /// The event that cannot be read.
+        event: Option<u64>,
+    },
+    /// Many events would have to be folded.
+    Expensive { events: u64 },
+}
+
+/// A version of an aggregate.
+#[derive(Clone, Copy)]
+pub(crate) struct Version {
+    /// The version to show.
+    pub(crate) shown: u64,
+    /// The number of the last event.
+    pub(crate) current: u64,
+    /// The version of the latest snapshot that this code reads; 0 without one.
+    pub(crate) snapshot: u64,
+    /// The version of the latest kept snapshot up to the shown version; 0 without one.
+    pub(crate) kept: u64,
+    /// Whether the number of events does not matter.
+    pub(crate) at_any_cost: bool,
+}
+
+impl Version {
+    /// The number of events that are folded for a version.
+    fn fold_of(self, version: u64, full_history: bool) -> u64 {
+        if full_history {
+            return version;
+        }
+        let snapshot = if self.snapshot <= version { self.snapshot } else { 0 };
+        let kept = if self.kept <= version { self.kept } else { 0 };
+        version - snapshot.max(kept)
+    }
+}
+
+/// Loads the state.
+pub(crate) async fn state_at(
+    console: &Console,
+    model: &dyn Model,
+    key: &AggregateKey,
+    version: Version,
+) -> Result<StateAt, Failure> {
+    let events = version.fold_of(version.shown, model.full_history());
+    if events > MAX_FOLD && !version.at_any_cost {
+        return Ok(StateAt::Expensive { events });
+    }
+    let at = |number: u64| LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(number) };
+    let loaded = match console.store.load_with(model, key, at(version.shown)).await {
+        Ok(loaded) => loaded,
+        Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. } | StoreError::Panicked { .. })) => {
+            return Ok(StateAt::Unreadable { event: unreadable_event(&error), error: with_causes(&error) });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let state = loaded.state.text().to_owned();
+    let before = version.shown - 1;
+    let is_cheap = version.at_any_cost || version.fold_of(before, model.full_history()) <= MAX_FOLD;
+    let changes = if is_cheap { changes_since(console, model, key, at(before), &state).await } else { None };
+    Ok(StateAt::Known { state, changes, is_deleted: model.is_deleted(&loaded.folded) })
+}
+
+/// The changes since the state before; `None` if that cannot be folded.
+async fn changes_since(
+    console: &Console,
+    model: &dyn Model,
+    key: &AggregateKey,
+    before: LoadOptions,
+    state: &str,
+) -> Option<Vec<Change>> {
+    let before = match before.at {
+        Some(0) => Value::Object(Default::default()),
+        _ => serde_json::from_str(console.store.load_with(model, key, before).await.ok()?.state.text()).ok()?,
+    };
+    Some(changes(&before, &serde_json::from_str(state).ok()?))
+}
+
+/// The number of the event because of which a fold failed.
+fn unreadable_event(error: &StoreError) -> Option<u64> {
+    std::iter::successors(error.source(), |&cause| cause.source())
+        .find_map(|cause| cause.downcast_ref::<UnreadableEvent>())
+        .map(|event| event.seq_num)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fold_begins_at_the_latest_snapshot_before_the_version() {
+        let version = Version { shown: 250, current: 1_000_050, snapshot: 1_000_000, kept: 200, at_any_cost: false };
+        assert_eq!(version.fold_of(1_000_050, false), 50);
+        assert_eq!(version.fold_of(250, false), 50);
+        assert_eq!(version.fold_of(199, false), 199);
+        assert_eq!(version.fold_of(1_000_050, true), 1_000_050);
+    }
+}

@@ -1,0 +1,51 @@
+//! The addresses of the pages, for links.
+
+use daybook_table::AggregateKey;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// The path of the console.
+pub(crate) const CONSOLE: &str = "/_console";
+
+/// Characters of a path segment or a value of a query that are written with a percent sign.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A text as one segment of a path, or as a value of a query.
+pub(crate) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+/// A path with a query.
+pub(crate) fn with_query(path: &str, query: &[(&str, &str)]) -> String {
+    let pairs: Vec<_> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+    if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
+}
+
+/// A page of the console.
+pub(crate) fn page(path: &str) -> String {
+    format!("{CONSOLE}{path}")
+}
+
+/// The page of an aggregate.
+pub(crate) fn aggregate(key: &AggregateKey) -> String {
+    aggregate_of(&key.aggregate_type, &key.id)
+}
+
+/// The page of an aggregate, by its type and id.
+pub(crate) fn aggregate_of(aggregate_type: &str, id: &str) -> String {
+    format!("{CONSOLE}/aggregates/{}/{}", escaped(aggregate_type), escaped(id))
+}
+
+/// The page of an aggregate at a version.
+pub(crate) fn version(key: &AggregateKey, version: u64) -> String {
+    format!("{}?version={version}", aggregate(key))
+}
+
+/// The page of everything that has a correlation id.
+pub(crate) fn correlation(id: &str) -> String {
+    format!("{CONSOLE}/correlation?id={}", escaped(id))
+}
+
+/// The form of a command.
+pub(crate) fn command(aggregate_type: &str, query: &[(&str, &str)]) -> String {
+    with_query(&format!("{CONSOLE}/command/{}", escaped(aggregate_type)), query)
+}

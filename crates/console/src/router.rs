@@ -1,0 +1,46 @@
+//! The pages by path.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::Uri;
+use axum::middleware::from_fn_with_state;
+use axum::response::Redirect;
+use axum::routing::{get, post};
+
+use crate::assets;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::guard::guard;
+use crate::pages::{
+    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, example, faults, live, raw, search,
+    stream,
+};
+
+/// The pages, all below `/_console`. No aggregate type can have this name.
+pub fn router(console: Console) -> Router {
+    let console = Arc::new(console);
+    Router::new()
+        .route("/_console", get(aggregates::page))
+        .route("/_console/", get(async || Redirect::to("/_console")))
+        .route("/_console/example", post(example::send))
+        .route("/_console/search", get(search::page))
+        .route("/_console/aggregates/{type}/{id}", get(aggregate::page))
+        .route("/_console/aggregates/{type}/{id}/state", get(raw::state))
+        .route("/_console/aggregates/{type}/{id}/test", get(copied_test::page))
+        .route("/_console/aggregates/{type}/{id}/events/{number}", get(raw::rows))
+        .route("/_console/aggregates/{type}/{id}/events/{number}/data", get(raw::event_data))
+        .route("/_console/command/{type}", get(command::page).post(command::send))
+        .route("/_console/bus", get(bus::page))
+        .route("/_console/bus/live", get(live::stream))
+        .route("/_console/bus/{position}", get(raw::bus_message))
+        .route("/_console/dead-letters", get(dead_letters::page).post(dead_letters::act))
+        .route("/_console/dead-letters/{id}", get(raw::dead_letter))
+        .route("/_console/correlation", get(correlation::page))
+        .route("/_console/stream", get(stream::page))
+        .route("/_console/faults", get(faults::page).post(faults::act))
+        .route("/_console/{*path}", get(async |uri: Uri| Failure::missing(format!("There is no page {}.", uri.path()))))
+        .merge(assets::router())
+        .layer(from_fn_with_state(console.clone(), guard))
+        .with_state(console)
+}

@@ -1,0 +1,58 @@
+//! The cost of the pages.
+
+use daybook_console::Access;
+use daybook_event_store::StoreSettings;
+use daybook_test_support::table::{TestTable, settings};
+use jiff::Timestamp;
+
+use crate::Bench;
+
+#[tokio::test]
+async fn page_of_an_aggregate_with_many_events_costs_what_one_with_few_costs() {
+    let bench = Bench::start().await;
+    let mut costs = Vec::new();
+    for (id, events) in [("few", 130), ("many", 3_030)] {
+        let key = bench.fill_account(id, events - 30).await;
+        let model = bench.registry.get("account").unwrap();
+        bench.table.direct_store().take_snapshot(model, &key, Timestamp::now()).await.unwrap();
+        bench.append(&key, events - 29..=events).await;
+        bench.table.proxy.take_calls();
+        let page = bench.get(&format!("/_console/aggregates/account/{id}")).await;
+        assert!(page.body.contains(&format!("{events} of {events}")), "{}", page.body);
+        let calls = bench.table.proxy.take_calls();
+        let units: f64 = calls.iter().map(|call| call.table_units).sum();
+        costs.push((calls.len(), units));
+    }
+    assert_eq!(costs[0].0, costs[1].0, "{costs:?}");
+    assert!(costs[1].1 <= costs[0].1 + 1.0, "{costs:?}");
+}
+
+#[tokio::test]
+async fn old_version_far_from_a_snapshot_is_folded_only_on_demand() {
+    let bench = Bench::start().await;
+    let key = bench.fill_account("1", 2_150).await;
+    let model = bench.registry.get("account").unwrap();
+    bench.table.direct_store().take_snapshot(model, &key, Timestamp::now()).await.unwrap();
+    bench.table.proxy.take_calls();
+    let page = bench.get("/_console/aggregates/account/1?version=2100").await;
+    assert!(page.body.contains("Fold 2100 events"), "{}", page.body);
+    let units: f64 = bench.table.proxy.take_calls().iter().map(|call| call.table_units).sum();
+    assert!(units < 20.0, "{units}");
+    let page = bench.get("/_console/aggregates/account/1?version=2100&fold=true").await;
+    assert!(page.body.contains("<span class=\"name\">&quot;balance&quot;</span>: "), "{}", page.body);
+}
+
+#[tokio::test]
+async fn old_version_after_a_kept_snapshot_is_shown_at_once() {
+    let keeping = StoreSettings { snapshot_keep: 5, ..settings() };
+    let bench = Bench::over(TestTable::with(keeping).await, Access::Loopback);
+    let key = bench.fill_account("1", 2_100).await;
+    let (store, model) = (bench.table.direct_store(), bench.registry.get("account").unwrap());
+    store.take_snapshot(model, &key, Timestamp::now()).await.unwrap();
+    bench.append(&key, 2_101..=2_200).await;
+    store.take_snapshot(model, &key, Timestamp::now()).await.unwrap();
+    let page = bench.get("/_console/aggregates/account/1?version=2105").await;
+    assert!(page.body.contains("<del>") && !page.body.contains("would be read and folded"), "{}", page.body);
+    let latest = bench.get("/_console/aggregates/account/1?version=2100").await;
+    assert!(latest.body.contains(">snapshot</span>"), "{}", latest.body);
+}

@@ -1,0 +1,81 @@
+//! The console over a table, with a stack that has nothing but the table.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod admission;
+mod cost;
+mod unreadable;
+
+use std::ops::RangeInclusive;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::routing::get;
+use daybook_console::{Access, Console};
+use daybook_decider::Registry;
+use daybook_table::AggregateKey;
+use daybook_test_support::commands::{account_command, execute};
+use daybook_test_support::table::{TestTable, settings};
+use tower::ServiceExt;
+
+/// The console of a table.
+pub(crate) struct Bench {
+    pub(crate) table: TestTable,
+    pub(crate) registry: Registry,
+    pub(crate) console: Router,
+}
+
+/// A response of the console.
+pub(crate) struct PageResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Bench {
+    pub(crate) async fn with(access: Access) -> Self {
+        Self::over(TestTable::with(settings()).await, access)
+    }
+
+    pub(crate) fn over(table: TestTable, access: Access) -> Self {
+        let registry = aggregates::registry().unwrap();
+        let empty = r#"{"messages": [], "matching": 0, "last": 0}"#;
+        let stack = Router::new()
+            .route("/_dev/messages", get(async move || empty))
+            .route("/_dev/dlq/messages", get(async || "[]"));
+        let console = Console::new(registry.clone(), table.store(), stack, access);
+        Self { table, registry, console: daybook_console::router(console) }
+    }
+
+    pub(crate) async fn start() -> Self {
+        Self::with(Access::Loopback).await
+    }
+
+    /// Appends events to an account until it has this number.
+    pub(crate) async fn fill_account(&self, id: &str, events: u64) -> AggregateKey {
+        let key = AggregateKey::new("account", id);
+        self.append(&key, 1..=events).await;
+        key
+    }
+
+    /// Appends the events with these numbers to an account.
+    pub(crate) async fn append(&self, key: &AggregateKey, numbers: RangeInclusive<u64>) {
+        let (store, model) = (self.table.direct_store(), self.registry.get("account").unwrap());
+        let all: Vec<_> = numbers.map(|number| account_command(number, "a")).collect();
+        for commands in all.chunks(90) {
+            execute(&store, model, key, commands).await.unwrap();
+        }
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> PageResponse {
+        let response = self.console.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap();
+        PageResponse { status: parts.status, headers: parts.headers, body }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> PageResponse {
+        self.send(Request::get(path).header("host", "localhost:3000").body(Body::empty()).unwrap()).await
+    }
+}

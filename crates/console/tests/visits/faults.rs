@@ -1,0 +1,47 @@
+//! The page of the faults.
+
+use serde_json::json;
+
+use crate::stack::Visit;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switches_set_the_faults_and_show_them() {
+    let visit = Visit::start().await;
+    let set = visit.submit("/faults", &[("action", "apply"), ("on", "bus"), ("rejected", "TodoCreated")]).await;
+    set.has("The faults are set.")
+        .has("value=\"bus\" checked")
+        .has("value=\"TodoCreated\"")
+        .lacks("value=\"queue\" checked");
+    let faults: serde_json::Value = {
+        let text = visit.page("/faults").await.between("<textarea id=\"json\"", "</textarea>").to_owned();
+        serde_json::from_str(&text.split_once('>').unwrap().1.replace("&quot;", "\"")).unwrap()
+    };
+    let expected = json!({
+        "putEvents": [{"http": 500, "forever": true}],
+        "entries": [{"containing": "TodoCreated", "code": "MalformedDetail"}],
+    });
+    assert_eq!(faults, expected);
+    let reset = visit.submit("/faults", &[("action", "reset")]).await;
+    reset.has("No part of the stack fails any more.").lacks(" checked");
+    visit
+        .submit("/faults", &[("action", "json"), ("json", "{\"unknown\": []}")])
+        .await
+        .has("does not accept these faults");
+    visit.submit("/faults", &[("action", "json"), ("json", "{")]).await.has("This is not JSON");
+    visit.submit("/faults", &[("action", "json"), ("json", "{\"putEvents\": []}")]).await.has("The faults are set.");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_waits_until_the_stack_is_idle() {
+    let visit = Visit::start().await;
+    for number in 0..20 {
+        visit.create_todo(&number.to_string(), "t").await;
+    }
+    visit.submit("/faults", &[("action", "idle")]).await.has("The stack is idle");
+    assert_eq!(visit.bus().await.len(), 20);
+    visit.set_faults(&json!({"putEvents": [{"http": 500, "forever": true}]})).await;
+    visit.create_todo("last", "t").await;
+    visit.submit("/faults", &[("action", "idle")]).await.has("Still busy").has("1 at stream-relay");
+    visit.stop().await;
+}

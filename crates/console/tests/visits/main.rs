@@ -1,0 +1,10 @@
+//! The console of `daybook dev`, over HTTP: each page and each action.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod commands;
+mod faults;
+mod injection;
+mod messages;
+mod stack;
+mod visit;

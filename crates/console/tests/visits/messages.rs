@@ -1,0 +1,116 @@
+//! The pages of messages: bus, dead letters, correlation and stream.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::stack::Visit;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bus_lists_the_latest_messages_first_and_filters_them() {
+    let visit = Visit::start().await;
+    visit.page("/bus").await.has("No message has reached the bus yet");
+    for number in 1..=3 {
+        visit.create_todo(&number.to_string(), &format!("title-{number}")).await;
+    }
+    visit.post("/account", &[], &json!({"id": "1"})).await;
+    let all = visit.page_with("/bus", "<strong>3</strong> messages").await;
+    assert!(all.body.find("todo/3").unwrap() < all.body.find("todo/1").unwrap(), "{}", all.body);
+    visit.page("/bus?containing=title-2").await.has("todo/2").lacks("todo/1<").has("<strong>1</strong> match");
+    visit.page("/bus?aggregate=todo%2F1").await.has("todo/1<").lacks("todo/2<");
+    visit.page("/bus?aggregate=todo").await.has("todo/1<").has("todo/2<");
+    visit.page("/bus?aggregate=order").await.has("No message matches");
+    visit.page("/bus?type=todocreated").await.has("todo/1<");
+    visit.page("/bus/2").await.has("\"aggregateId\"");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_arrive_are_sent_to_the_page_and_sampled_at_a_high_rate() {
+    let visit = Visit::start().await;
+    let mut live = visit.get("/bus/live?after=0").await;
+    assert_eq!(live.headers()["content-type"], "text/event-stream");
+    visit.create_todo("1", "<i>first</i>").await;
+    let mut text = String::new();
+    while !text.contains("todo/1") {
+        let chunk = tokio::time::timeout(Duration::from_secs(20), live.chunk()).await.unwrap().unwrap().unwrap();
+        text.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    assert!(text.contains("id: 1\n") && !text.contains("<i>"), "{text}");
+    drop(live);
+    for number in 2..=60 {
+        visit.create_todo(&number.to_string(), "t").await;
+    }
+    visit.page_with("/bus", "<strong>60</strong> messages").await;
+    let mut live = visit.get("/bus/live?after=0").await;
+    let chunk = tokio::time::timeout(Duration::from_secs(20), live.chunk()).await.unwrap().unwrap().unwrap();
+    let text = String::from_utf8_lossy(&chunk).into_owned();
+    assert!(text.contains("\"arrived\":60") && text.contains("\"shown\":20"), "{text}");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letter_shows_why_and_can_be_sent_again_or_deleted() {
+    let visit = Visit::start().await;
+    visit.page("/dead-letters").await.has("There are none.");
+    visit.set_faults(&json!({"entries": [{"containing": "", "code": "MalformedDetail"}]})).await;
+    visit.create_todo("1", "t").await;
+    visit.create_todo("2", "t").await;
+    let dead = visit.page_with("/dead-letters", "todo/2").await;
+    let dead = if dead.body.contains("todo/1") { dead } else { visit.page_with("/dead-letters", "todo/1").await };
+    dead.has("MalformedDetail").has("TodoCreated").has("href=\"/_console/aggregates/todo/1?version=1\"");
+    visit.page("/aggregates/todo/1").await.has("in the dead-letter queue: MalformedDetail");
+    let id_of = |page: &crate::stack::Page, aggregate: &str| {
+        let row = page.body.split("<tr data-row").find(|row| row.contains(aggregate)).unwrap().to_owned();
+        row.split_once("name=\"id\" value=\"").unwrap().1.split_once('"').unwrap().0.to_owned()
+    };
+    let (first, second) = (id_of(&dead, "todo/1"), id_of(&dead, "todo/2"));
+
+    let again = visit.submit("/dead-letters", &[("action", "redrive"), ("id", &first)]).await;
+    again.has("<strong>rejected</strong>").has("todo/1");
+    visit.set_faults(&json!({})).await;
+    let again = visit.submit("/dead-letters", &[("action", "redrive"), ("id", &first)]).await;
+    again.has("1 message was sent again.").lacks("todo/1<").has("todo/2<");
+    assert_eq!(visit.bus().await.len(), 1);
+    visit.page("/aggregates/todo/1").await.has("on the bus after ");
+
+    visit.page(&format!("/dead-letters/{second}")).await.has("MalformedDetail");
+    let deleted = visit.submit("/dead-letters", &[("action", "delete"), ("id", &second)]).await;
+    deleted.has("1 message was deleted.").has("There are none.");
+    assert_eq!(visit.bus().await.len(), 1);
+    visit.page("/aggregates/todo/2").await.has("not on the bus yet");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn correlation_is_the_tree_of_what_one_request_caused() {
+    let visit = Visit::start().await;
+    let root = [("x-correlation-id", "c1")];
+    visit.post("/todo", &root, &json!({"id": "root", "title": "t", "message": "m"})).await;
+    visit.post("/todo", &[("x-correlation-id", "c2")], &json!({"id": "other", "title": "t", "message": "m"})).await;
+    visit.page_with("/correlation?id=c1", "todo/root").await;
+    let bus = visit.bus().await;
+    let message = bus.iter().find(|message| message["resources"][0] == "todo/root").unwrap();
+    let cause = message["detail"]["metadata"]["messageId"].as_str().unwrap();
+    let caused = [("x-correlation-id", "c1"), ("x-causation-id", cause)];
+    visit.post("/todo", &caused, &json!({"id": "leaf", "title": "t", "message": "m"})).await;
+    let tree = visit.page_with("/correlation?id=c1", "todo/leaf").await;
+    tree.lacks("todo/other");
+    let root = tree.body.find("todo/root").unwrap();
+    let below = &tree.body[root..tree.body.find("todo/leaf").unwrap()];
+    assert!(below.contains("<ul>") && !below.contains("</li>"), "{below}");
+    visit.page("/correlation?id=none").await.has("No message has the correlation id");
+    visit.page("/correlation").await.has("Enter the correlation id");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_shows_what_each_function_waits_for() {
+    let visit = Visit::start().await;
+    visit.set_faults(&json!({"putEvents": [{"http": 500, "forever": true}]})).await;
+    visit.create_todo("1", "t").await;
+    let busy = visit.page_with("/stream", "<span class=\"warn\">1</span>").await;
+    busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("api requests");
+    visit.page("/aggregates/todo/1").await.has("not on the bus yet");
+    visit.stop().await;
+}

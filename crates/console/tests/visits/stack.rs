@@ -1,0 +1,136 @@
+//! A stack, and a visitor of its console.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use daybook_cli::Project;
+use daybook_cli::dev::{DevArgs, Stack};
+use reqwest::{Client, Response, StatusCode};
+use serde_json::{Value, json};
+
+/// How long a page may take to show something.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running stack, and a visitor of its console.
+pub(crate) struct Visit {
+    stack: Stack,
+    client: Client,
+}
+
+/// A page, or the response to a form.
+pub(crate) struct Page {
+    pub(crate) status: StatusCode,
+    /// The address after redirects.
+    pub(crate) path: String,
+    pub(crate) body: String,
+}
+
+impl Page {
+    /// Expects that the page has this text or markup.
+    #[track_caller]
+    pub(crate) fn has(&self, wanted: &str) -> &Self {
+        assert!(self.body.contains(wanted), "{} has no {wanted:?}: {}", self.path, self.body);
+        self
+    }
+
+    /// Expects that the page does not have this text or markup.
+    #[track_caller]
+    pub(crate) fn lacks(&self, unwanted: &str) -> &Self {
+        assert!(!self.body.contains(unwanted), "{} has {unwanted:?}: {}", self.path, self.body);
+        self
+    }
+
+    /// The text between two others.
+    #[track_caller]
+    pub(crate) fn between(&self, before: &str, after: &str) -> &str {
+        let begin = self.body.split_once(before).unwrap_or_else(|| panic!("no {before:?} in {}", self.body)).1;
+        begin.split_once(after).unwrap().0
+    }
+
+    async fn of(response: Response) -> Self {
+        let (status, path) = (response.status(), response.url().path().to_owned());
+        Self { status, path, body: response.text().await.unwrap() }
+    }
+}
+
+impl Visit {
+    pub(crate) async fn start() -> Self {
+        let args = DevArgs {
+            port: 0,
+            dynamodb_port: 0,
+            bus_port: 0,
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            data: None,
+            template: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml"),
+            rules: Vec::new(),
+            function_timeout: 30,
+            otlp: None,
+        };
+        let project = Project { aggregates: aggregates::registry, projections: projections::projections };
+        Self { stack: Stack::start(args, project).await.unwrap(), client: Client::new() }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stack.stop().await;
+    }
+
+    /// The page at a path below the console.
+    pub(crate) async fn page(&self, path: &str) -> Page {
+        let page = Page::of(self.get(path).await).await;
+        assert!(page.status.is_success(), "{path}: {} {}", page.status, page.body);
+        page
+    }
+
+    /// The response to GET of a path below the console.
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        self.client.get(format!("{}{path}", self.stack.console_url())).send().await.unwrap()
+    }
+
+    /// The page at a path, as soon as it has this text.
+    pub(crate) async fn page_with(&self, path: &str, wanted: &str) -> Page {
+        let begun = Instant::now();
+        loop {
+            let page = self.page(path).await;
+            if page.body.contains(wanted) {
+                return page;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{path} has no {wanted:?}: {}", page.body);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Sends a form with the token of the console.
+    pub(crate) async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Page {
+        let token = self.page("/faults").await.between("name=\"token\" value=\"", "\"").to_owned();
+        let fields: Vec<_> = fields.iter().copied().chain([("token", token.as_str())]).collect();
+        let request = self.client.post(format!("{}{path}", self.stack.console_url())).form(&fields);
+        Page::of(request.send().await.unwrap()).await
+    }
+
+    /// A request to the API.
+    pub(crate) async fn post(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Value {
+        let mut request = self.client.post(format!("{}{path}", self.stack.api_url())).json(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.unwrap().json().await.unwrap()
+    }
+
+    pub(crate) async fn create_todo(&self, id: &str, title: &str) {
+        let created = self.post("/todo", &[], &json!({"id": id, "title": title, "message": "m"})).await;
+        assert_eq!(created["version"], 1, "{created}");
+    }
+
+    /// The messages on the bus.
+    pub(crate) async fn bus(&self) -> Vec<Value> {
+        let response = self.client.get(format!("{}/_dev/bus", self.stack.api_url())).send().await.unwrap();
+        response.json().await.unwrap()
+    }
+
+    pub(crate) async fn set_faults(&self, faults: &Value) {
+        let response =
+            self.client.put(format!("{}/_dev/faults", self.stack.api_url())).json(faults).send().await.unwrap();
+        assert!(response.status().is_success());
+    }
+}

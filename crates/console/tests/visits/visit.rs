@@ -1,0 +1,92 @@
+//! The pages for reading.
+
+use serde_json::json;
+
+use crate::stack::Visit;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_visit_shows_the_example_of_the_readme_one_click_away() {
+    let visit = Visit::start().await;
+    let first = visit.page("").await;
+    first.has("Nothing has happened yet").has("Run the README's example").lacks("<h2>Latest aggregates</h2>");
+
+    let account = visit.submit("/example", &[]).await;
+    assert_eq!(account.path, "/_console/aggregates/account/123");
+    account.has("4 of 4").has("TransactionAccepted").has("accountOverdrawn").has("no snapshot");
+    account.has("<td><code>balance</code></td>");
+    account.has("<del><code class=\"line\">200</code></del>").has("<ins><code class=\"line\">-100</code></ins>");
+    visit.page_with("/aggregates/account/123", "on the bus after ").await;
+
+    let list = visit.page("").await;
+    list.lacks("Nothing has happened yet").has("href=\"/_console/aggregates/account/123\"");
+    list.has("<td class=\"number\">1</td><td class=\"number\">1</td>");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_version_shows_its_state_and_who_caused_it() {
+    let visit = Visit::start().await;
+    let headers = [("x-daybook-caller", "ann"), ("x-correlation-id", "order-7"), ("x-causation-id", "click-1")];
+    visit.post("/account", &headers, &json!({"id": "7"})).await;
+    for amount in 1..=40 {
+        let command = json!({"command": "RecordTransaction", "data": {"desc": "d", "amount": amount}});
+        visit.post("/account/7/commands", &[], &command).await;
+    }
+    let first = visit.page("/aggregates/account/7?version=1").await;
+    first.has("1 of 41").has("<dd>ann</dd>").has("/_console/correlation?id=order-7").has("click-1");
+    first.has("rel=\"next\"").lacks("rel=\"prev\"").has("<td><code>balance</code></td>");
+    let third = visit.page("/aggregates/account/7?version=3").await;
+    third.has("<del><code class=\"line\">1</code></del>").has("<ins><code class=\"line\">3</code></ins>");
+    third.has("version=2\" aria-label=\"The version before\"").has("version=4\" aria-label=\"The next version\"");
+    let latest = visit.page("/aggregates/account/7").await;
+    latest.has("41 of 41").lacks("rel=\"next\"").has("value=\"12\"").lacks("value=\"11\" ").has("Older events");
+    let older = visit.page("/aggregates/account/7?version=41&until=11").await;
+    older.has("AccountOpened").has("Newer events").lacks("Older events");
+    let whole = visit.page("/aggregates/account/7/state?version=3").await;
+    assert!(whole.body.contains("\"balance\": 3"), "{}", whole.body);
+    let rows = visit.page("/aggregates/account/7/events/1").await;
+    rows.has("EVENT#000000000001").has("#METADATA").has("&quot;AGGREGATE#account#7&quot;");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn search_finds_an_aggregate_by_its_id() {
+    let visit = Visit::start().await;
+    visit.create_todo("one", "t").await;
+    visit.create_todo("both", "t").await;
+    visit.post("/account", &[], &json!({"id": "both"})).await;
+    assert_eq!(visit.page("/search?q=one").await.path, "/_console/aggregates/todo/one");
+    assert_eq!(visit.page("/search?q=account%2Fboth").await.path, "/_console/aggregates/account/both");
+    visit.page("/search?q=both").await.has("account/both").has("todo/both");
+    visit.page("/search?q=%3Cb%3E").await.has("No aggregate has the id").has("&lt;b&gt;").lacks("<b>");
+    visit.page("/search?q=").await.has("Enter the id");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_a_type_is_in_pages_and_begins_with_the_latest() {
+    let visit = Visit::start().await;
+    for number in 0..55 {
+        visit.create_todo(&format!("t{number:02}"), "t").await;
+    }
+    let first = visit.page("?type=todo").await;
+    first.has("todo/t54").has("todo/t05").lacks("todo/t04");
+    let older = first.between("<a rel=\"next\" href=\"/_console", "\"").replace("&amp;", "&");
+    visit.page(&older).await.has("todo/t04").has("todo/t00").lacks("todo/t05");
+    visit.page("?type=order").await.has("Create one with a command");
+    assert_eq!(visit.get("?type=none").await.status(), 404);
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn address_without_a_page_is_not_found() {
+    let visit = Visit::start().await;
+    for path in
+        ["/nothing", "/aggregates/none/1", "/aggregates/todo/%3Cb%3E", "/aggregates/todo/1/events/0/data", "/bus/1"]
+    {
+        let response = visit.get(path).await;
+        assert_eq!(response.status(), 404, "{path}");
+        assert!(!response.text().await.unwrap().contains("<b>"), "{path}");
+    }
+    visit.stop().await;
+}

@@ -1,0 +1,26 @@
+//! Tests of the golden files of aggregates. They contain events as they were once stored, in `golden/<type>.json`: every event in the table must stay readable, and a stored
+//! form cannot change without a new version.
+//!
+//! An entry contains the name of an event, its version, the shape of that version, and an example. If the form is not
+//! written any more, the entry also contains the events that it is read as today. To change a stored form, raise the
+//! version in `EVENTS`, write the upcast, and add an entry. Existing entries stay forever; only `reads` changes. An
+//! aggregate that was never deployed needs no file.
+//!
+//! `golden/<type>/state-<STATE_VERSION>.json` contains the states that these events are folded into.
+//!
+//! Invariant: a difference panics, because the callers are tests.
+//!
+//! In reading order:
+//! - [`GoldenFiles`]: the files. `entry`: an entry of one.
+//! - `events`, `states`: the checks. `check`: all of them. `shape`: the shape of an event's data, or of a state.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod check;
+mod entry;
+mod events;
+mod files;
+mod shape;
+mod states;
+
+pub use files::GoldenFiles;

@@ -1,0 +1,140 @@
+//! States as a release folded them, in `golden/<type>/state-<STATE_VERSION>.json`: the fold of stored events cannot
+//! change without a new `STATE_VERSION`, because snapshots of the same version are trusted, and clients compare `ETag`s
+//! that contain it.
+//!
+//! A file contains the shape of the state, and the state after each golden event, folded one after the other. Files of
+//! earlier state versions stay, so that no version is used twice.
+
+use std::fs;
+use std::path::PathBuf;
+
+use daybook_decider::Model;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::files::GoldenFiles;
+use crate::shape;
+
+/// The command that writes the files that are missing, and adds the states of new golden events to the others.
+const COMMAND: &str = "WRITE_STATES=1 cargo test -p aggregates states";
+
+/// The shape and the states of one state version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fold {
+    shape: Value,
+    states: Vec<Step>,
+}
+
+/// The state after one more golden event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    event: String,
+    version: u32,
+    state: Value,
+}
+
+impl GoldenFiles {
+    /// Checks that the golden events are folded into the states of their state version. With `WRITE_STATES` in the
+    /// environment, it adds states that are missing.
+    pub fn states_of_the_golden_events_are_those_of_their_state_version(&self) {
+        for model in self.pinned() {
+            let (file, today) = (self.state_file(model), self.fold(model));
+            let pinned = fs::read_to_string(&file).ok().map(|text| {
+                serde_json::from_str::<Fold>(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+            });
+            let nothing = Fold { shape: today.shape.clone(), states: Vec::new() };
+            let result = match &pinned {
+                Some(pinned) => self.compare(model, pinned, &today),
+                None => Err(format!("{} is missing: run `{COMMAND}`", file.display())),
+            };
+            let pinned = pinned.unwrap_or(nothing);
+            let only_adds = pinned.shape == today.shape && today.states.starts_with(&pinned.states);
+            match result {
+                // States that the file contains are never overwritten.
+                Err(_) if std::env::var_os("WRITE_STATES").is_some() && only_adds => {
+                    fs::create_dir_all(file.parent().unwrap()).unwrap();
+                    fs::write(&file, serde_json::to_string_pretty(&today).unwrap() + "\n").unwrap();
+                }
+                result => result.unwrap_or_else(|what_to_do| panic!("{what_to_do}")),
+            }
+        }
+    }
+
+    /// Checks that the check of the states reports what to do next.
+    pub fn changed_fold_is_reported_with_the_next_step(&self) {
+        for model in self.pinned() {
+            let today = self.fold(model);
+            assert_eq!(self.compare(model, &today, &today), Ok(()));
+
+            let mut other_state = today.clone();
+            other_state.states.last_mut().unwrap().state = Value::Null;
+            let mut other_shape = today.clone();
+            other_shape.shape = Value::Null;
+            let mut other_order = today.clone();
+            other_order.states.reverse();
+            let mut lost = today.clone();
+            lost.states.push(lost.states[0].clone());
+            for pinned in [other_state, other_shape, other_order, lost] {
+                let what_to_do = self.compare(model, &pinned, &today).unwrap_err();
+                assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
+            }
+
+            let mut shorter = today.clone();
+            shorter.states.pop();
+            let what_to_do = self.compare(model, &shorter, &today).unwrap_err();
+            assert!(!what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
+        }
+    }
+
+    fn state_file(&self, model: &dyn Model) -> PathBuf {
+        self.file(model).with_extension("").join(format!("state-{}.json", model.state_version()))
+    }
+
+    /// The fold of today's code.
+    fn fold(&self, model: &dyn Model) -> Fold {
+        let schema = Value::from(model.schemas().state.clone());
+        let mut folded = model.before_first_event();
+        let mut states = Vec::new();
+        for (golden, seq_num) in self.golden(model).into_iter().zip(1..) {
+            folded = model.fold(folded, &[golden.recorded(seq_num)]).unwrap();
+            let state = model.state(&folded).unwrap().read().unwrap();
+            states.push(Step { event: golden.name, version: golden.version, state });
+        }
+        Fold { shape: shape::of(&schema, &schema), states }
+    }
+
+    /// Compares the fold of today's code with the one that its state version has had so far.
+    ///
+    /// # Errors
+    ///
+    /// What to do about the difference.
+    fn compare(&self, model: &dyn Model, pinned: &Fold, today: &Fold) -> Result<(), String> {
+        let (type_name, state_version) = (model.type_name(), model.state_version());
+        let file = self.state_file(model);
+        let changed = |what: &str, pinned: &str, today: &str| {
+            Err(format!(
+                "{type_name}: {what} has changed, and STATE_VERSION is still {state_version}: snapshots and `ETag`s of the \
+                 earlier release would be taken for those of this one. Raise STATE_VERSION, then run `{COMMAND}`. If \
+                 {state_version} was never deployed, delete {file} and run the command. New golden events come last in their \
+                 file.\n  {file}: {pinned}\n  this code: {today}",
+                file = file.display()
+            ))
+        };
+        if pinned.shape != today.shape {
+            return changed("the shape of the state", &pinned.shape.to_string(), &today.shape.to_string());
+        }
+        for (index, before) in pinned.states.iter().enumerate() {
+            if today.states.get(index) != Some(before) {
+                let what = format!("the state after {} version {}", before.event, before.version);
+                let state = today.states.get(index).map(|step| step.state.to_string()).unwrap_or_default();
+                return changed(&what, &before.state.to_string(), &state);
+            }
+        }
+        if pinned.states.len() < today.states.len() {
+            return Err(format!("{} lacks the states of new golden events: run `{COMMAND}`", file.display()));
+        }
+        Ok(())
+    }
+}
