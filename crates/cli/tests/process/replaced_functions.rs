@@ -76,6 +76,13 @@ impl Project {
     }
 }
 
+/// The token in the forms of the console.
+async fn form_token(daybook: &Daybook) -> String {
+    let page = reqwest::get(format!("{}/_console/command/todo", daybook.api)).await.unwrap().text().await.unwrap();
+    let token = page.split_once("name=\"token\" value=\"").and_then(|(_, token)| token.split_once('"'));
+    token.unwrap_or_else(|| panic!("no token in {page}")).0.to_owned()
+}
+
 /// The title of a version conflict.
 async fn title(daybook: &Daybook) -> Value {
     let request = reqwest::Client::new().post(format!("{}/todo/1", daybook.api)).header("if-match", "9");
@@ -104,13 +111,16 @@ async fn saved_source_file_is_used_by_the_next_request_and_the_state_of_the_stac
     };
     assert_eq!((title(&daybook).await, view().await), (json!(TITLE), true));
     let before = daybook.get("/_dev/usage").await;
+    let token = form_token(&daybook).await;
 
     for next in ["Version c0nflict", "Version_conflict"] {
         project.save(next);
         assert_eq!(title(&daybook).await, next, "{}", project.log());
     }
     assert_eq!(fs::read_to_string(project.path("builds")).unwrap(), "build\nbuild\n");
-    // The table, the bus, the dead letters, the faults and the counts are those of before.
+    // The table, the bus, the dead letters, the faults and the counts are those of before, and a form that was open still
+    // belongs to the stack.
+    assert_eq!(form_token(&daybook).await, token);
     assert_eq!(daybook.get("/todo/1").await["version"], 2);
     assert_eq!((daybook.list("/_dev/bus", 1).await.len(), daybook.list("/_dev/dlq", 1).await.len()), (1, 1));
     assert!(view().await);
