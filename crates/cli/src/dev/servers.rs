@@ -25,10 +25,8 @@ pub(super) async fn listen(host: IpAddr, port: u16, option: &'static str) -> Res
 /// The address of a listener for a client on this machine.
 pub(super) fn address_here(listener: &TcpListener) -> Result<SocketAddr, DevError> {
     let mut address = listener.local_addr().map_err(StartError::from)?;
-    match address.ip() {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
     Ok(address)
 }
