@@ -217,6 +217,19 @@ class TheHook(unittest.TestCase):
                 self.assertEqual(aws.run(**changes)[0], 0)
                 self.assert_reported(aws, DEPLOYMENTS[1], "Failed")
 
+    def test_checks_the_version_on_instances_too(self):
+        deployment, on_instances = DEPLOYMENTS[1], FUNCTION.replace("CommandHandler", "CommandHandlerOnInstances")
+
+        def run(answer):
+            aws = Aws(lambda index: recorded(deployment)(index) if index < 2 else answer(index - 2))
+            self.assertEqual(aws.run(NEW_VERSION_ON_INSTANCES=f"{on_instances}:{deployment['functionVersion']}")[0], 0)
+            return aws
+
+        aws = run(recorded(deployment))
+        self.assertEqual([on_instances in path for path, _ in aws.invoked], [False, False, True, True])
+        self.assert_reported(aws, deployment, "Succeeded")
+        self.assert_reported(run(lambda _: (502, {}, {})), deployment, "Failed")
+
     def test_tries_again_to_report_and_fails_when_it_cannot(self):
         failed = (500, {"__type": "InternalServiceError"})
         aws = Aws(recorded(DEPLOYMENTS[1]), lambda count: failed if count < 3 else (200, {}))

@@ -22,6 +22,7 @@ os.environ.update(AWS_DEFAULT_REGION=REGION, AWS_ACCESS_KEY_ID="local", AWS_SECR
 
 import boto3
 from moto import mock_aws
+from moto.cloudformation import parsing
 from moto.cloudformation.models import cloudformation_backends
 from moto.core.common_models import CloudFormationModel
 from moto.events.models import Archive, EventBus
@@ -36,6 +37,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = "packages"
 STACK = "daybook-staging"
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/11111111-2222-3333-4444-555555555555"
+INSTANCES = {"InstanceSubnets": "subnet-0a,subnet-0b,subnet-0c", "InstanceSecurityGroups": "sg-0a"}
 
 # The sets of parameters; the others have their defaults. A test checks that each condition is true in one set and false in
 # another.
@@ -51,6 +53,7 @@ MAIN = {
         "CertificateArn": f"arn:aws:acm:{REGION}:{ACCOUNT}:certificate/1",
         "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
         "CommandHandlerConcurrency": "100",
+        **INSTANCES,
         "KmsKeyArn": KEY,
         "AlarmEmail": "on-call@example.com",
         "Release": "0123456789abcdef",
@@ -67,6 +70,8 @@ MAIN = {
     "key": {"KmsKeyArn": KEY, "ReadModels": "true"},
     "boundary": {"PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary"},
     "reserved concurrency": {"CommandHandlerConcurrency": "100"},
+    "instances": INSTANCES,
+    "instances without a hook": {**INSTANCES, "CheckNewVersion": "false", "TrafficShift": "AllAtOnce"},
     "all at once without a hook": {"TrafficShift": "AllAtOnce", "CheckNewVersion": "false"},
     "mappings off": {"MappingsEnabled": "false"},
     "restored table": {"TableStreamArn": "of the table", "MappingsEnabled": "false", "Epoch": "2", "ReadModels": "true"},
@@ -119,7 +124,7 @@ OTHERS = {
 
 
 # What moto does not have at all.
-IGNORED = {"AWS::CloudFront::Distribution"}
+IGNORED = {"AWS::CloudFront::Distribution", "AWS::Lambda::CapacityProvider"}
 
 # The resources that outlive the stack.
 DATA = {"Table", "EventBus", "Archive", "DeadLetterQueue", "DiscardedRecords"}
@@ -311,6 +316,16 @@ for model in CloudFormationModel.__subclasses__():
         model.update_from_cloudformation_json = classmethod(lambda cls, original_resource, **_: original_resource)
 
 
+def update_if_it_exists(name, resource, existing, update=parsing.parse_and_update_resource, **of_account):
+    """Leaves a resource as it is if its condition is false. moto would update it, and not find what it refers to."""
+    if existing.lazy_condition_map.get(resource.get("Condition"), True):
+        return update(name, resource, existing, **of_account)
+    return existing._parsed_resources.get(name)
+
+
+parsing.parse_and_update_resource = update_if_it_exists
+
+
 def for_moto(value, numbers):
     """A template without what moto reads in another way than CloudFormation.
 
@@ -446,6 +461,7 @@ class Stacks(unittest.TestCase):
                 create(STACK, file, parameters)
                 self.assertEqual(set(stacks().values()), {"CREATE_COMPLETE"})
                 self.count(STACK, file, parameters)
+                self.assert_no_reference_to_what_is_not_created(file, parameters)
                 self.assert_resolved()
                 for stack in cloudformation_backends[ACCOUNT][REGION].stacks.values():
                     of_stack = file if stack.name == STACK else "nested stacks"
@@ -453,6 +469,35 @@ class Stacks(unittest.TestCase):
         for file, name in {(file, name) for file, name, _ in values}:
             with self.subTest(f"{file}: {name}"):
                 self.assertEqual({value for *of, value in values if of == [file, name]}, {True, False})
+
+    def assert_no_reference_to_what_is_not_created(self, file, parameters):
+        """Asserts what CloudFormation requires and moto does not: a resource refers to no resource whose condition is false."""
+        template = translated(file, tuple(parameters.items()))
+        holds = cloudformation_backends[ACCOUNT][REGION].get_stack(STACK).resource_map.lazy_condition_map
+
+        def is_created(name):
+            condition = template["Resources"].get(name, {}).get("Condition")
+            return not condition or holds[condition]
+
+        def references(value):
+            if isinstance(value, list):
+                return [name for one in value for name in references(one)]
+            if not isinstance(value, dict):
+                return []
+            if "Fn::If" in value:
+                condition, *branches = value["Fn::If"]
+                return references(branches[0 if holds[condition] else 1])
+            own = [value["Ref"]] if "Ref" in value else []
+            own += value["Fn::GetAtt"][:1] if "Fn::GetAtt" in value else []
+            if "Fn::Sub" in value:
+                text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
+                own += [name for name in re.findall(r"\$\{(\w+)", text) if name not in variables]
+            return own + [name for one in value.values() for name in references(one)]
+
+        for name, resource in template["Resources"].items():
+            if is_created(name):
+                missing = [one for one in references(resource) if not is_created(one)]
+                self.assertEqual(missing, [], f"{file}: {name}")
 
     def assert_resolved(self):
         """Asserts that no reference is left in what operators and functions read."""

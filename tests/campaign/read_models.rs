@@ -186,6 +186,9 @@ impl Schedule {
             _ = async { tokio::join!(write, deliver, self.projectors.run(&delivered, deadline)) } => {}
             _ = readers => {}
             () = ring_needlessly(&self.work, &self.queue) => {}
+            () = tokio::time::sleep_until(deadline + Duration::from_secs(60)) => {
+                self.work.log.expect(false, || "the stream is never delivered".to_owned());
+            }
         }
         // Abandoned invocations have sent calls that still arrive.
         sleep(Duration::from_secs(60)).await;

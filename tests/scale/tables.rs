@@ -143,7 +143,7 @@ fn hot_aggregates() -> Table {
             milliseconds(99),
         ]
     };
-    table(&head, [(1, 1), (1, 16), (1, 64), (3, 16), (8, 1), (10, 1), (64, 1), (10, 16)].map(row))
+    table(&head, [(1, 1), (1, 16), (1, 64), (3, 16), (3, 64), (8, 1), (10, 1), (64, 1)].map(row))
 }
 
 /// The events of one type that the index accepts.

@@ -263,14 +263,15 @@ async fn todo_without_an_owner_is_open_to_every_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_response_is_returned_only_to_its_own_principal() {
     let instance = Instance::start().await;
+    let beside = instance.beside();
     let new = json!({"id": "1", "title": "TODO", "message": "Make coffee"});
-    let create = async |who: &str, router| {
+    let create = async |who: &str, router: &axum::Router| {
         let who = jwt(json!({"sub": who}));
         ApiEvent::post("/todo", &new).of(&who).key("k").send_to(router).await
     };
     create("ann", &instance.router).await.expect(201);
     // An instance with the state in its cache, and one that does not know that the aggregate exists.
-    for router in [&instance.router, &instance.beside()] {
+    for router in [&instance.router, &beside] {
         let of_bob = create("bob", router).await.expect_problem(403, "forbidden");
         assert!(!of_bob.text.contains("coffee") && !is_replayed(&of_bob));
     }

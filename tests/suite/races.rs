@@ -55,6 +55,28 @@ async fn each_accepted_command_of_racing_writers_appends_exactly_one_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn concurrent_requests_to_the_local_stack_share_transactions() {
+    const COMMANDS: i64 = 4 * WRITERS;
+    let suite = Suite::start().await;
+    suite.post("/account", &json!({"id": "hot"})).await.expect(201);
+    let transactions = async || {
+        let usage = suite.get("/_dev/usage").await.expect(200);
+        usage.body["dynamodbCalls"]["TransactWriteItems"].as_i64().unwrap()
+    };
+    let before = transactions().await;
+    let write = async |_| {
+        for _ in 0..COMMANDS / WRITERS {
+            let command = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": 1}});
+            suite.post("/account/hot/commands", &command).await.expect(200);
+        }
+    };
+    futures_util::future::join_all((0..WRITERS).map(write)).await;
+    let transactions = transactions().await - before;
+    assert!(transactions <= COMMANDS / 2, "{transactions} transactions for {COMMANDS} commands");
+    assert_eq!(suite.get("/account/hot").await.expect(200).body["version"], 1 + COMMANDS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn racing_creations_succeed_exactly_once() {
     let suite = Suite::start().await;
     let create = async |_| suite.post("/account", &json!({"id": "1"})).await.status.as_u16();

@@ -7,6 +7,7 @@ mod deployment;
 mod expression;
 mod fan_out;
 mod hook;
+mod instances;
 mod monitoring;
 mod operations;
 mod operator;
@@ -44,24 +45,30 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models and with a
-/// table of its own.
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models, without
+/// managed instances and with a table of its own.
 fn plain(text: &str) -> Value {
-    Plain { read_models: false, own_table: true }.of_text(text)
+    Plain { read_models: false, instances: false, own_table: true }.of_text(text)
 }
 
 /// The same with read models.
 fn plain_with_read_models(text: &str) -> Value {
-    Plain { read_models: true, own_table: true }.of_text(text)
+    Plain { read_models: true, instances: false, own_table: true }.of_text(text)
+}
+
+/// The same with managed instances.
+fn plain_with_instances(text: &str) -> Value {
+    Plain { read_models: false, instances: true, own_table: true }.of_text(text)
 }
 
 /// The same with read models and another table, whose stream is not read.
 fn plain_with_another_table(text: &str) -> Value {
-    Plain { read_models: true, own_table: false }.of_text(text)
+    Plain { read_models: true, instances: false, own_table: false }.of_text(text)
 }
 
 struct Plain {
     read_models: bool,
+    instances: bool,
     own_table: bool,
 }
 
@@ -70,7 +77,7 @@ impl Plain {
         self.of(serde_yaml_ng::from_str(text).unwrap()).unwrap()
     }
 
-    /// `None` for the branch `AWS::NoValue` of a condition on read models.
+    /// `None` for the branch `AWS::NoValue` of a condition that is known here.
     fn of(&self, yaml: Yaml) -> Option<Value> {
         match yaml {
             Yaml::Tagged(tagged) if tagged.tag == "If" => self.branch(tagged.value),
@@ -93,6 +100,7 @@ impl Plain {
             Yaml::Sequence(mut branches) => {
                 let condition = match branches[0].as_str() {
                     Some("HasReadModels") => self.read_models,
+                    Some("HasInstances") => self.instances,
                     Some("CreatesTable" | "MappingsRead") => self.own_table,
                     _ => return self.of(Yaml::Sequence(branches)),
                 };
@@ -431,14 +439,9 @@ fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
 
 #[test]
 fn each_function_is_a_binary_of_the_workspace() {
-    let binaries: BTreeSet<String> = std::fs::read_dir(workspace().join("crates"))
+    let binaries: BTreeSet<String> = std::fs::read_dir(workspace().join("crates/functions/src/bin"))
         .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let main = std::fs::read_to_string(path.join("src/main.rs")).unwrap_or_default();
-            main.contains("daybook_function_runtime::run(")
-        })
-        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     let mut named = BTreeSet::new();
     let (outer, nested) = (plain(&text()), plain(&read("read-models.yaml")));

@@ -4,8 +4,8 @@
 
 #[rustfmt::skip]
 mod rejected {
-use daybook_decider::Aggregate;
-use daybook_decider::given::given;
+use daybook::Aggregate;
+use daybook::given::given;
 
 type Subject = aggregates::account::Account;
 
@@ -37,8 +37,8 @@ fn record_transaction_on_account_123() {
 
 #[rustfmt::skip]
 mod accepted {
-use daybook_decider::Aggregate;
-use daybook_decider::given::given;
+use daybook::Aggregate;
+use daybook::given::given;
 
 type Subject = aggregates::account::Account;
 
@@ -71,8 +71,8 @@ fn record_transaction_on_account_123() {
 
 #[rustfmt::skip]
 mod state {
-use daybook_decider::Aggregate;
-use daybook_decider::given::given;
+use daybook::Aggregate;
+use daybook::given::given;
 
 type Subject = aggregates::account::Account;
 

@@ -111,10 +111,16 @@ fn new_project_gets_daybook_from_where_it_is_told() {
         let manifest = fs::read_to_string(parent.path().join(name).join("Cargo.toml")).unwrap();
         manifest.lines().find_map(|line| line.strip_prefix("daybook = ")).unwrap().to_owned()
     };
-    assert_eq!(dependency("a", &[]), format!("{{ version = {:?} }}", env!("CARGO_PKG_VERSION")));
-    assert_eq!(dependency("b", &["--git", "https://example.com/d"]), "{ git = \"https://example.com/d\" }");
+    assert_eq!(
+        dependency("a", &[]),
+        format!("{{ package = \"daybook-suite\", version = {:?} }}", env!("CARGO_PKG_VERSION"))
+    );
+    assert_eq!(
+        dependency("b", &["--git", "https://example.com/d"]),
+        "{ package = \"daybook-suite\", git = \"https://example.com/d\" }"
+    );
     let path = dependency("c", &["--path", sources.to_str().unwrap()]);
-    assert_eq!(path, format!("{{ path = {:?} }}", sources.join("crates/daybook")));
+    assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
 }
 
 #[test]

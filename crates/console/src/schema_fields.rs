@@ -78,7 +78,7 @@ fn text<'a>(schema: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 fn kind(schema: &Value) -> Kind<'_> {
-    let texts = |values: &'_ [Value]| values.iter().all(Value::is_string);
+    let texts = |values: &[Value]| values.iter().all(Value::is_string);
     if let Some(values) = schema.get("enum").and_then(Value::as_array).filter(|values| texts(values)) {
         return Kind::Choice(values.iter().filter_map(Value::as_str).collect());
     }

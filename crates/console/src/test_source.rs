@@ -40,7 +40,7 @@ impl TestSource<'_> {
         let Self { subject, name, id, given, expectation } = self;
         let name = identifier(name);
         let mut text = format!(
-            "use daybook_decider::Aggregate;\nuse daybook_decider::given::given;\n\ntype Subject = {subject};\n\n\
+            "use daybook::Aggregate;\nuse daybook::given::given;\n\ntype Subject = {subject};\n\n\
              fn event(json: &str) -> <Subject as Aggregate>::Event {{\n    serde_json::from_str(json).unwrap()\n}}\n"
         );
         let given = list(given, 1);

@@ -2,7 +2,8 @@
 //!
 //! Only `AWS::Serverless::Function` resources are read, with the defaults of `Globals.Function`, and of their `Events`
 //! only those of `Type: DynamoDB`. Intrinsic functions are not evaluated, except `!Ref` to a parameter with a
-//! `Default`, and `!If` with a condition on such parameters.
+//! `Default`, and `!If` with a condition on such parameters. A function with such a condition that does not hold is left
+//! out.
 //!
 //! - `function`: the template and its functions; `stream_event`: their mappings.
 //! - `node`: values with their paths, for errors; `long_form`: the template as JSON.

@@ -213,6 +213,26 @@ Resources:
 }
 
 #[test]
+fn function_whose_condition_does_not_hold_is_left_out() {
+    let text = r#"
+Parameters: { Subnets: { Type: String, Default: "" } }
+Conditions:
+  HasSubnets: !Not [!Equals [!Ref Subnets, ""]]
+  OfStack: !Equals [!Ref AWS::StackName, a]
+Resources:
+  A: { Type: AWS::Serverless::Function, Condition: HasSubnets, Properties: {} }
+  B: { Type: AWS::Serverless::Function, Condition: OfStack, Properties: {} }
+  C: { Type: AWS::Serverless::Function, Properties: {} }
+"#;
+    let ids = |values: &[(&str, &str)]| {
+        Template::with_parameters(text, values).unwrap().functions.into_keys().collect::<Vec<_>>()
+    };
+    // Only a deployment knows whether the second condition holds.
+    assert_eq!(ids(&[]), ["B", "C"]);
+    assert_eq!(ids(&[("Subnets", "subnet-1")]), ["A", "B", "C"]);
+}
+
+#[test]
 fn parse_rejects_text_that_is_not_a_template() {
     assert_eq!(Template::parse("a: [").unwrap_err().to_string(), "template is not YAML");
     assert_eq!(Template::parse("a: 1").unwrap_err().to_string(), "template at \"\": Resources is missing");

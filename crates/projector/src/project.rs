@@ -36,8 +36,7 @@ pub struct Suspended {
 /// The events of an aggregate that are to be folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Events up to this number exist. Those that are not visible yet are waited for. If the view shows all of them, no
-    /// later event is read. 0 if no number is known.
+    /// Events up to this number exist. Those that are not visible yet are waited for.
     pub known: u64,
     /// No event after this number is folded.
     pub through: u64,
@@ -233,8 +232,7 @@ impl Projecting<'_> {
         let unfolded = stream::iter(to_read).map(async |unfolded| {
             let Extent { known, through } = extents.get(&unfolded.key).copied().unwrap_or_default();
             let after = unfolded.before.unwrap_or_default();
-            // Events after the last known one have messages of their own.
-            if after >= through || (known > 0 && after >= known) {
+            if after >= through {
                 return Ok(unfolded);
             }
             let mut page = self.events.events(&unfolded.key, after, MAX_EVENTS).await?;

@@ -72,8 +72,11 @@ impl LiveStream {
         let mut filter = RecordFilter::default();
         let filters = if dice.chance(0.5) { &FILTERS[..] } else { &FILTERS[1..] };
         filters.iter().for_each(|pattern| filter.add(pattern).unwrap());
+        let timeout = Duration::from_millis(dice.one_of(&[1_500, 1_500, 10_000, 60_000]));
+        // The messages of an aggregate are sent one after the other. An invocation must have time for a whole batch of them.
+        let longest = if timeout < Duration::from_secs(10) { 5 } else { 100 };
         let settings = MappingSettings {
-            batch_size: dice.one_of(&[1, 1, 3, 10, 100]),
+            batch_size: dice.one_of(&[1, 1, 3, 10, 100]).min(longest),
             bisect_batch_on_function_error: dice.chance(0.5),
             maximum_retry_attempts: if dice.chance(0.85) { None } else { Some(1) },
             report_batch_item_failures: true,
@@ -83,7 +86,7 @@ impl LiveStream {
         Self {
             lateness: dice.one_of(&[0, 5, 50, 1_000]),
             rate: dice.one_of(&[0.0, 0.2, 0.5]),
-            timeout: Duration::from_millis(dice.one_of(&[1_500, 1_500, 10_000, 60_000])),
+            timeout,
             work: Arc::clone(work),
             queue: queue.clone(),
             until,

@@ -169,6 +169,23 @@ fn concurrency_is_reserved_and_a_key_is_used_only_if_set() {
 }
 
 #[test]
+fn instances_are_used_only_with_subnets_and_security_groups() {
+    const SUBNETS: (&str, &str) = ("InstanceSubnets", "subnet-1,subnet-2");
+    const GROUPS: (&str, &str) = ("InstanceSecurityGroups", "sg-1");
+    for half in [SUBNETS, GROUPS] {
+        let stack = Stack::with(&[half]);
+        assert!(!stack.is_accepted() && !stack.condition("HasInstances"), "{half:?}");
+    }
+    for (stack, functions) in [(Stack::with(&[]), 3), (Stack::with(&[SUBNETS, GROUPS]), 4)] {
+        assert!(stack.is_accepted());
+        assert_eq!(stack.resources("AWS::Serverless::Function").len(), functions);
+        assert_eq!(stack.resources("AWS::Lambda::CapacityProvider").len(), functions - 3);
+        // The way back stays open.
+        assert_eq!(stack.resources("AWS::Lambda::Permission").len(), functions - 2);
+    }
+}
+
+#[test]
 fn api_has_no_other_entry_points() {
     let stack = Stack::with(&[ISSUER, AUDIENCE, ORIGINS]);
     assert_eq!(stack.resources("AWS::ApiGatewayV2::Api").len(), 1);

@@ -139,6 +139,24 @@ fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
             ["cloudwatch:DescribeAlarms", "lambda:GetAlias", "lambda:InvokeFunction", "lambda:UpdateAlias"]
                 .map(str::to_owned),
         )
+        // Of the AWS managed policy AWSLambdaManagedEC2ResourceOperator.
+        .chain(
+            [
+                "AttachNetworkInterface",
+                "CreateNetworkInterface",
+                "CreateTags",
+                "DescribeAvailabilityZones",
+                "DescribeCapacityReservations",
+                "DescribeInstanceStatus",
+                "DescribeInstanceTypeOfferings",
+                "DescribeInstanceTypes",
+                "DescribeInstances",
+                "DescribeSecurityGroups",
+                "DescribeSubnets",
+                "RunInstances",
+            ]
+            .map(|action| format!("ec2:{action}")),
+        )
         .collect();
     let missing: Vec<_> = granted.difference(&allowed).collect();
     assert!(granted.len() > 15 && missing.is_empty(), "{missing:?}");

@@ -110,7 +110,7 @@ fn outer_template_contains_only_alarms_of_deployments() {
     let (outer, nested) = templates();
     let alarms = |template| resources(template, ALARM).into_keys().collect::<BTreeSet<_>>();
     let of_deployments = deployment_alarms(&outer);
-    assert_eq!(of_deployments.len(), 6, "{of_deployments:?}");
+    assert_eq!(of_deployments.len(), 7, "{of_deployments:?}");
     assert_eq!(alarms(&outer), of_deployments);
     assert!(alarms(&nested).is_disjoint(&of_deployments));
 }

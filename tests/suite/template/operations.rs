@@ -120,8 +120,8 @@ fn new_version_of_a_stream_function_is_rolled_back_by_failures_that_do_not_crash
         assert_eq!(alarm["Namespace"], function["Properties"]["Environment"]["Variables"]["METRICS_NAMESPACE"]);
         assert_eq!((&alarm["Statistic"], &alarm["Threshold"]), (&json!("Sum"), &json!(0)));
         assert_eq!((&alarm["Period"], &alarm["EvaluationPeriods"]), (&json!(60), &json!(1)));
-        // `main` passes the version, which Lambda sets.
-        let code = read(&format!("crates/{folder}/src/main.rs"));
+        // The function passes the version, which Lambda sets.
+        let code = read(&format!("crates/{folder}/src/function.rs"));
         assert!(
             code.contains("with_function_version(environment.optional(\"AWS_LAMBDA_FUNCTION_VERSION\"))"),
             "{name}"

@@ -35,7 +35,10 @@ pub enum ScaffoldError {
         path: PathBuf,
     },
     /// A projection should follow an aggregate that the project does not have.
-    #[error("no aggregate {name:?} is registered; add it first, or check --of")]
+    #[error(
+        "no aggregate {name:?} is registered; check --of, or add it first. Run this with `cargo run --` in the folder of the \
+         project, because an installed `daybook` does not know your aggregates"
+    )]
     NoAggregate {
         /// The name of the aggregate.
         name: String,

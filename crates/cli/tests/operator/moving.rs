@@ -1,4 +1,4 @@
-//! A whole table, exported and imported into an empty one by the binary. `MOVED_AGGREGATES=10000 cargo test -p daybook-cli
+//! A whole table, exported and imported into an empty one by the binary. `MOVED_AGGREGATES=10000 cargo test -p operator
 //! --test operator moving -- --nocapture` moves that many aggregates, and prints calls, units and times.
 
 use std::collections::BTreeMap;

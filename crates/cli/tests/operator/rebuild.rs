@@ -5,7 +5,7 @@
 //! This does the same with 100,000 aggregates, and prints calls and units. The default is a number that takes seconds.
 //!
 //! ```sh
-//! REBUILD_AGGREGATES=100000 cargo test --profile campaign -p daybook-cli --test operator rebuild_while -- --nocapture
+//! REBUILD_AGGREGATES=100000 cargo test --profile campaign -p operator --test operator rebuild_while -- --nocapture
 //! ```
 
 use std::collections::BTreeMap;
@@ -270,7 +270,8 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
     let api = setup.api(versions_1_and_2()).await;
     let load = Load::start(&setup, &api, count);
     let (stop_projectors, kills) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-    // An instance of the previous release still runs. It takes some of the messages, and does not know version 2.
+    // An instance of the previous release still runs. It takes some of the messages, and does not know version 2. Without
+    // a pause it would take most of them, because it has nothing to fold.
     let previous = setup.slow_worker(version_1(), setup.table.engine.url(), PAUSE);
     let projectors = tokio::spawn(unreliable_projectors(setup.clone(), stop_projectors.clone(), kills.clone()));
 

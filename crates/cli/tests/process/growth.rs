@@ -1,6 +1,6 @@
 //! How long a command takes when the table has many events.
 //!
-//! `GROWTH_EVENTS=100000 cargo test -p daybook-cli --test process growth -- --nocapture` prints the time of a command at 120 and
+//! `GROWTH_EVENTS=100000 cargo test -p operator --test process growth -- --nocapture` prints the time of a command at 120 and
 //! at this number of events. No time is asserted: `dynamodb::engine` of `daybook-local-aws` asserts the steps of the queries.
 
 use std::time::{Duration, Instant};

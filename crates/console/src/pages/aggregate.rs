@@ -37,10 +37,10 @@ pub(crate) struct AggregateQuery {
 }
 
 /// The type and the key of a path.
-pub(crate) fn aggregate<'a>(
-    console: &'a Console,
+pub(crate) fn aggregate(
+    console: &Console,
     (of_type, id): (String, String),
-) -> Result<(&'a dyn Model, AggregateKey), Failure> {
+) -> Result<(&dyn Model, AggregateKey), Failure> {
     let model = console.registry.get(&of_type);
     let model = model.ok_or_else(|| Failure::missing(format!("There is no type {of_type}.")))?;
     if !is_id(&id) {

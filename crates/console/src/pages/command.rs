@@ -155,7 +155,7 @@ fn form(
 }
 
 fn header_field(name: &str, label: &str, hint: &str, sent: Option<&PostedForm>) -> Markup {
-    let fresh = (name == "Idempotency-Key").then(|| Ulid::generate().to_string()).unwrap_or_default();
+    let fresh = if name == "Idempotency-Key" { Ulid::generate().to_string() } else { String::new() };
     let value = sent.map_or(fresh, |sent| sent.value(name).unwrap_or_default().to_owned());
     html! {
         div.field {

@@ -6,6 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use daybook_event_store::{LoadOptions, LoadPolicy};
+use daybook_table::attributes;
 use maud::html;
 use serde::Deserialize;
 
@@ -29,7 +30,7 @@ pub(crate) async fn rows(
         p.facts { a href=(paths::version(&key, number)) { (key) " at version " (number) } }
         @if rows.is_empty() { p.empty { "There are none." } }
         @for row in &rows {
-            h2 { code { (row["sk"].as_str().unwrap_or("?")) } }
+            h2 { code { (row[attributes::SK].as_str().unwrap_or("?")) } }
             (json::block(&row.to_string(), &whole))
         }
     };

@@ -31,11 +31,7 @@ async fn messages_that_arrive_are_sent_to_the_page_and_sampled_at_a_high_rate() 
     let mut live = visit.get("/bus/live?after=0").await;
     assert_eq!(live.headers()["content-type"], "text/event-stream");
     visit.create_todo("1", "<i>first</i>").await;
-    let mut text = String::new();
-    while !text.contains("todo/1") {
-        let chunk = tokio::time::timeout(Duration::from_secs(20), live.chunk()).await.unwrap().unwrap().unwrap();
-        text.push_str(&String::from_utf8_lossy(&chunk));
-    }
+    let text = first_event(&mut live).await;
     assert!(text.contains("id: 1\n") && !text.contains("<i>"), "{text}");
     drop(live);
     for number in 2..=60 {
@@ -43,10 +39,19 @@ async fn messages_that_arrive_are_sent_to_the_page_and_sampled_at_a_high_rate() 
     }
     visit.page_with("/bus", "<strong>60</strong> messages").await;
     let mut live = visit.get("/bus/live?after=0").await;
-    let chunk = tokio::time::timeout(Duration::from_secs(20), live.chunk()).await.unwrap().unwrap().unwrap();
-    let text = String::from_utf8_lossy(&chunk).into_owned();
+    let text = first_event(&mut live).await;
     assert!(text.contains("\"arrived\":60") && text.contains("\"shown\":20"), "{text}");
     visit.stop().await;
+}
+
+/// The first event of a stream, which may arrive in several chunks.
+async fn first_event(live: &mut reqwest::Response) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\n\n") {
+        let chunk = tokio::time::timeout(Duration::from_secs(20), live.chunk()).await.unwrap().unwrap().unwrap();
+        bytes.extend(chunk);
+    }
+    String::from_utf8(bytes).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,14 +1,20 @@
-//! Conditions: replaces each `Fn::If` whose condition depends on parameters alone by the branch that a deployment with
-//! these parameters would take.
+//! Conditions that depend on parameters alone: replaces each `Fn::If` by the branch that a deployment with these parameters
+//! would take, and leaves out the resources that it would not create.
 
 use serde_json::{Map, Value};
 
 use crate::template::node::Parameters;
 
-/// The template without those `Fn::If`s, and without the members and elements whose branch is `AWS::NoValue`.
+/// The template without those `Fn::If`s and resources, and without the members and elements whose branch is
+/// `AWS::NoValue`.
 pub(crate) fn resolve(template: Value, parameters: &Parameters) -> Value {
     let conditions = template.get("Conditions").cloned().unwrap_or_default();
-    Resolver { conditions, parameters }.resolve(template).unwrap_or_default()
+    let resolver = Resolver { conditions, parameters };
+    let mut template = resolver.resolve(template).unwrap_or_default();
+    if let Some(resources) = template.get_mut("Resources").and_then(Value::as_object_mut) {
+        resources.retain(|_, resource| resolver.is_created(resource));
+    }
+    template
 }
 
 struct Resolver<'a> {
@@ -39,6 +45,11 @@ impl Resolver<'_> {
         }
         let members = object.into_iter().filter_map(|(name, value)| Some((name, self.resolve(value)?)));
         Some(Value::Object(members.collect()))
+    }
+
+    fn is_created(&self, resource: &Value) -> bool {
+        let condition = resource.get("Condition").and_then(Value::as_str);
+        condition.and_then(|name| self.condition(&self.conditions[name])).unwrap_or(true)
     }
 
     /// Whether a condition holds; `None` if that depends on more than parameters.

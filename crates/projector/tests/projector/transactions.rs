@@ -1,11 +1,8 @@
 //! The number of calls: aggregates share transactions up to DynamoDB's limits.
 
-use std::collections::BTreeMap;
-
-use daybook_projector::{Extent, Projecting};
 use serde_json::{Value, json};
 
-use crate::setup::{Setup, soon};
+use crate::setup::Setup;
 
 #[tokio::test]
 async fn aggregates_share_a_transaction() {
@@ -27,30 +24,6 @@ async fn aggregates_share_a_transaction() {
     let projected = setup.project("account-balances", &keys).await;
     assert_eq!((projected.events, projected.transactions), (0, 0));
     assert!(setup.table.operations().iter().all(|operation| operation != "TransactWriteItems"));
-}
-
-/// The last known event of each aggregate is in the message. Later events have messages of their own.
-#[tokio::test]
-async fn message_about_events_that_the_view_shows_costs_the_read_of_the_position() {
-    let setup = Setup::new(projections::projections().unwrap()).await;
-    let key = setup.account("a", &[100]).await;
-    let (events, views) = (setup.table.store(), setup.views());
-    let mut costs = Vec::new();
-    for known in [2, 2, 3, 0] {
-        let projecting = Projecting { model: setup.model("account-balances"), events: &events, views: &views };
-        let extents = BTreeMap::from([(key.clone(), Extent { known, ..Extent::default() })]);
-        setup.table.proxy.take_calls();
-        if known == 3 {
-            setup.transactions(&key, &[10]).await;
-        }
-        let projected = projecting.project_extents(extents, soon()).await.unwrap();
-        assert!(projected.unfinished.is_empty());
-        let calls = setup.table.proxy.take_calls();
-        let units: f64 = calls.iter().map(|call| call.table_units).sum();
-        costs.push((projected.events, calls.len(), units, projected.reached[&key]));
-    }
-    // One event more costs as much as the first ones. Without a known number, the projector looks for events.
-    assert_eq!(costs, [(2, 4, 10.0, 2), (0, 1, 1.0, 2), (1, 4, 10.0, 3), (0, 2, 2.0, 3)]);
 }
 
 #[tokio::test]
