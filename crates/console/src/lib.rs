@@ -34,7 +34,7 @@ mod stack;
 mod stack_kind;
 mod test_source;
 
-pub use access::Access;
+pub use access::{Access, new_token};
 pub use console::Console;
 pub use router::router;
 pub use stack_kind::DeployedStack;
