@@ -81,6 +81,14 @@ impl Visit {
         self.stack.stop().await;
     }
 
+    /// Puts messages of another sender on the bus, up to ten.
+    pub(crate) async fn put_on_bus(&self, details: impl Iterator<Item = Value>) {
+        let entry = |detail: Value| json!({"EventBusName": "daybook", "Source": "test", "DetailType": "T", "Detail": detail.to_string()});
+        let request = self.client.post(self.stack.bus_url().unwrap()).header("x-amz-target", "AWSEvents.PutEvents");
+        let response = request.body(json!({"Entries": details.map(entry).collect::<Vec<_>>()}).to_string());
+        assert!(response.send().await.unwrap().status().is_success());
+    }
+
     /// The bus with the queues of the rules.
     pub(crate) fn queues(&self) -> &Bus {
         self.stack.bus()
