@@ -1,6 +1,6 @@
 //! The alarms of a deployed stack, and the figures that they watch.
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -69,18 +69,16 @@ pub(crate) async fn alarm_figures(
     let names = ALARMS.iter().chain(&ALARMS_OF_READ_MODELS).map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = cloudwatch.post("GraniteServiceVersion20100801.DescribeAlarms", "1.0", &request).await?;
-    let alarms = response["MetricAlarms"].as_array().cloned().unwrap_or_default();
-    let now = Timestamp::now();
-    let with_figures = async |alarm: Value| {
-        let full_name = alarm["AlarmName"].as_str().unwrap_or_default();
-        let name = full_name.strip_prefix(stack_name).unwrap_or(full_name).trim_start_matches('-').to_owned();
-        let points = points(cloudwatch, &alarm, now).await?;
-        Ok(AlarmFigures { name, alarm, points })
-    };
-    stream::iter(alarms).map(with_figures).buffered(CONCURRENCY).try_collect().await
+    let alarms = response["MetricAlarms"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut all = Vec::new();
+    for some in alarms.chunks(CONCURRENCY) {
+        all.extend(try_join_all(some.iter().map(|alarm| figures(cloudwatch, stack_name, alarm))).await?);
+    }
+    Ok(all)
 }
 
-async fn points(cloudwatch: &SignedCalls, alarm: &Value, now: Timestamp) -> Result<Vec<(f64, f64)>, OperatorError> {
+async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<AlarmFigures, OperatorError> {
+    let now = Timestamp::now();
     let request = json!({
         "StartTime": (now - WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampAscending",
         "MetricDataQueries": queries(alarm),
@@ -88,7 +86,12 @@ async fn points(cloudwatch: &SignedCalls, alarm: &Value, now: Timestamp) -> Resu
     let response = cloudwatch.post("GraniteServiceVersion20100801.GetMetricData", "1.0", &request).await?;
     let result = &response["MetricDataResults"][0];
     let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
-    Ok(numbers("Timestamps").map(|seconds| seconds * 1_000.0).zip(numbers("Values")).collect())
+    let full_name = alarm["AlarmName"].as_str().unwrap_or_default();
+    Ok(AlarmFigures {
+        name: full_name.strip_prefix(stack_name).unwrap_or(full_name).trim_start_matches('-').to_owned(),
+        alarm: alarm.clone(),
+        points: numbers("Timestamps").map(|seconds| seconds * 1_000.0).zip(numbers("Values")).collect(),
+    })
 }
 
 /// What the alarm watches: the expression with its metrics, or one metric.

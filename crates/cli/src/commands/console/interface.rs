@@ -17,29 +17,25 @@ use crate::operator::changes_queue::ChangesQueue;
 use crate::operator::dead_letter_queue::QueueCounts;
 use crate::operator::relay_state::{RelayMapping, iterator_age, relay_mappings};
 use crate::operator::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
+use crate::operator::target::RelayArgs;
 use crate::operator::{DeadLetterQueue, OperatorError};
 
 /// A body, or why there is none.
 pub(super) type JsonResponse = Result<Json<Value>, (StatusCode, String)>;
 
-/// The clients of the services.
+/// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: there may be no
+/// permission for them.
 pub(super) struct Interface {
     dead_letters: DeadLetterQueue,
     dead_letters_name: String,
     changes: Option<(ChangesQueue, String)>,
-    relay: Result<Relay, OperatorError>,
+    relay: RelayArgs,
     stack_name: Option<String>,
-    cloudwatch: SignedCalls,
-}
-
-/// What is needed to read the state of the relay.
-struct Relay {
-    function: String,
-    lambda: SignedCalls,
+    environment: Environment,
 }
 
 impl Interface {
-    /// Connects to the services. Only the dead-letter queue is required.
+    /// Connects to the queues. Only the dead-letter queue is required.
     pub(super) async fn connect(args: &ConsoleArgs, environment: &Environment) -> Result<Self, OperatorError> {
         let changes = match args.changes.connect_if_set(environment).await? {
             Some(queue) => Some((queue, name(&args.changes.url(environment)?))),
@@ -49,9 +45,9 @@ impl Interface {
             dead_letters: args.queue.connect(environment).await?,
             dead_letters_name: name(&args.queue.url(environment)?),
             changes,
-            relay: Relay::connect(args, environment).await,
+            relay: args.relay.clone(),
             stack_name: args.stack.clone().or_else(|| environment.optional("STACK")),
-            cloudwatch: SignedCalls::connect(environment, CLOUDWATCH).await?,
+            environment: environment.clone(),
         })
     }
 
@@ -87,28 +83,22 @@ impl Interface {
                 "comparison": text("ComparisonOperator"), "points": points,
             })
         };
-        Ok(alarm_figures(&self.cloudwatch, stack_name).await?.into_iter().map(alarm).collect())
+        let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
+        Ok(alarm_figures(&cloudwatch, stack_name).await?.into_iter().map(alarm).collect())
     }
 
     async fn relay(&self) -> Result<Value, OperatorError> {
-        let relay = self.relay.as_ref().map_err(|error| OperatorError::Usage(error.to_string()))?;
-        let (mappings, age) = tokio::try_join!(
-            relay_mappings(&relay.lambda, &relay.function),
-            iterator_age(&self.cloudwatch, &relay.function)
-        )?;
+        let (function, _) = self.relay.names(&self.environment)?;
+        let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
+        let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
+        let (mappings, age) =
+            tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
         let mapping = |mapping: RelayMapping| json!({"id": mapping.id, "state": mapping.state, "lastResult": mapping.last_result});
         Ok(json!({
             "mappings": mappings.into_iter().map(mapping).collect::<Vec<_>>(),
             "iteratorAgeMs": age.as_ref().map(|age| age.milliseconds),
             "at": age.map(|age| age.at.as_millisecond()),
         }))
-    }
-}
-
-impl Relay {
-    async fn connect(args: &ConsoleArgs, environment: &Environment) -> Result<Self, OperatorError> {
-        let (function, _) = args.relay.names(environment)?;
-        Ok(Self { function, lambda: SignedCalls::connect(environment, LAMBDA).await? })
     }
 }
 
