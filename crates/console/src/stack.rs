@@ -219,6 +219,10 @@ impl Stack {
 impl StackResponse {
     /// The body of a successful response.
     pub(crate) fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, StackError> {
+        // The text about a service of AWS that failed is complete.
+        if self.status == StatusCode::FAILED_DEPENDENCY {
+            return Err(StackError(self.body.clone()));
+        }
         if !self.status.is_success() {
             return Err(StackError(format!("{path} of the stack returned {}: {}", self.status, self.body)));
         }

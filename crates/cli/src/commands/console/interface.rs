@@ -104,7 +104,7 @@ impl Interface {
 
 /// The response to the console. The page shows the error to the person who started the command.
 pub(super) fn respond(result: Result<Value, OperatorError>) -> JsonResponse {
-    result.map(Json).map_err(|error| (StatusCode::BAD_GATEWAY, error.to_string()))
+    result.map(Json).map_err(|error| (StatusCode::FAILED_DEPENDENCY, error.to_string()))
 }
 
 /// The name of the queue in its URL.
