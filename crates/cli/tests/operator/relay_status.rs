@@ -17,13 +17,13 @@ use crate::support::Setup;
 /// What the services return, and the calls that they received.
 #[derive(Clone)]
 pub(crate) struct Aws {
-    mapping: Value,
-    ages: Value,
+    pub(crate) mapping: Value,
+    pub(crate) ages: Value,
     pub(crate) alarms: Value,
     /// The pages of log lines.
-    logs: Vec<Value>,
+    pub(crate) logs: Vec<Value>,
     /// The statuses of the first calls.
-    failures: Arc<Mutex<Vec<u16>>>,
+    pub(crate) failures: Arc<Mutex<Vec<u16>>>,
     pub(crate) calls: Arc<Mutex<Vec<(HeaderMap, String, Value)>>>,
 }
 
