@@ -2,8 +2,8 @@
 //!
 //! A message of its queue contains no events, only the keys of aggregates that have new events and the numbers of their
 //! last events. The projector reads the events from the table: for each aggregate and each projection, those after the
-//! stored position. Late, repeated, reordered and needless messages therefore do no harm. To *project* an aggregate is to
-//! fold these events into the views.
+//! stored position. Late, repeated, reordered and unnecessary messages therefore do no harm. To *project* an aggregate is
+//! to fold these events into the views.
 //!
 //! Invariants:
 //! - An event is folded into a view exactly once, because the rows and the position are written in one transaction.
@@ -34,6 +34,6 @@ mod versions;
 
 pub use function::{run, run_with};
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
-pub use project::{Extent, ProjectError, Projected, Projecting, Suspended};
+pub use project::{EventRange, ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;
 pub use target::{EventTarget, TargetError, TargetEvent};
