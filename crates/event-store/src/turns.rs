@@ -58,7 +58,7 @@ pub(crate) struct Place<'a> {
 pub(crate) enum Turn {
     /// Nobody has decided before it.
     First,
-    /// Its decision, on this state, can join a group. It is the state after the last decision of the group.
+    /// Its decision can join this group. The second value is the state after the last decision of the group.
     After(Arc<Group>, Folded),
 }
 
