@@ -56,7 +56,7 @@ pub(crate) struct Place<'a> {
 /// The turn of a request.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// Nobody has decided before it.
+    /// No group is open: the request decides on the stored state.
     First,
     /// Its decision can join this group. The second value is the state after the last decision of the group.
     After(Arc<Group>, Folded),
@@ -132,7 +132,7 @@ impl Place<'_> {
         self.with(|queue| queue.join(self.number, group, decision))
     }
 
-    /// Closes the group without a decision of this request, which waits for its next turn.
+    /// Closes the group without a decision of this request. The request waits for its next turn.
     pub(crate) fn decline_group(&self) {
         self.with(|queue| queue.decline_group(self.number));
     }
@@ -168,8 +168,8 @@ impl Place<'_> {
     }
 
     /// Removes the group from the queue when the outcome of its append is known.
-    pub(crate) fn end(&self, group: &Arc<Group>, is_stored: bool) {
-        self.with(|queue| queue.end(group, is_stored));
+    pub(crate) fn end_group(&self, group: &Arc<Group>, is_stored: bool) {
+        self.with(|queue| queue.end_group(group, is_stored));
     }
 
     /// Leaves the queue. If the request has joined a group, the other members append it.

@@ -43,7 +43,7 @@ impl Batch {
 
     /// Whether the next decision fits the transaction. An item may occur only once in a transaction, so two decisions
     /// with the same idempotency key do not fit.
-    pub(crate) fn has_room_for(&self, next: &Self) -> bool {
+    pub(crate) fn has_space_for(&self, next: &Self) -> bool {
         let is_used = |key: &String| self.responses.iter().any(|(used, _)| used == key);
         // Both numbers include the metadata.
         self.items() + next.items() - 1 <= MAX_TRANSACTION_ITEMS

@@ -17,7 +17,7 @@ pub(super) struct AppendInDoubt {
     /// The number and id of its first event, which may be that of another request that shares the append; `None` if it
     /// only stores responses.
     first: Option<(u64, Ulid)>,
-    /// The state that it leads to.
+    /// The state after it.
     pub(super) after: Folded,
     pub(super) response: CommandResponse,
     cause: Cause,

@@ -334,7 +334,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 if stored.is_ok() {
                     group.cache_once(|after| stream.cache(after.clone()).map(drop));
                 }
-                self.place.end(group, stored.is_ok());
+                self.place.end_group(group, stored.is_ok());
                 stored
             }
             Err(elapsed) => {

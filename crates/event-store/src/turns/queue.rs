@@ -108,7 +108,7 @@ impl Queue {
         let batch = queued.batch.as_mut()?;
         let responses = batch.responses();
         if let Some((next, after)) = decision {
-            if !batch.has_room_for(&next) {
+            if !batch.has_space_for(&next) {
                 return None;
             }
             batch.add(next);
@@ -155,7 +155,7 @@ impl Queue {
 
     /// Removes the group when the outcome of its append is known. If it is not stored, its members wait for their turn
     /// again, before requests that arrived later.
-    pub(super) fn end(&mut self, group: &Arc<Group>, is_stored: bool) {
+    pub(super) fn end_group(&mut self, group: &Arc<Group>, is_stored: bool) {
         if let Some(queued) = self.group.take_if(|queued| Arc::ptr_eq(&queued.group, group)) {
             if !is_stored {
                 self.waiting.extend(queued.members);
