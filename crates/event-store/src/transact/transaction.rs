@@ -46,6 +46,7 @@ struct NextAttempt {
     /// Whether the append must not contain the decision of another request.
     is_alone: bool,
     backoff: Backoff,
+    /// Since when the metadata has been behind the events.
     behind_since: Option<Instant>,
 }
 
@@ -127,7 +128,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 }
                 // It does not count as a state that was read: another request may have read it before this one arrived.
                 Turn::After(group, before) if self.may_join(&group) => {
-                    let attempted = self.attempt_after(&group, &before).await;
+                    let attempted = self.attempt_in_group(&group, &before).await;
                     (group.base.clone(), false, attempted)
                 }
                 Turn::After(..) => {
@@ -160,8 +161,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         match unsettled {
             Unsettled::Overtaken { actual } => {
                 next.load.at_least = actual;
-                // There is no race to repeat with an expected version: the state that is read decides the response. Nor is
-                // there one if the faster append may be the one in doubt, which is settled next.
+                // With an expected version, there is no race to repeat: the state that is read decides the response. There is
+                // no race either if the faster append may be the one in doubt, which is settled next.
                 let may_be_own = self.in_doubt.event_number().is_some();
                 let is_race = self.options.expected_version.is_none() && !may_be_own;
                 next.pause = is_race.then_some(Pause::Race);
@@ -299,7 +300,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
 
     /// Decides on the state after the last decision of a group, and joins the group. A decision that appends nothing joins
     /// too: the condition of the group checks the state that the decision was made on.
-    async fn attempt_after(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
+    async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
         match self.stream.decide(self.commands, self.options, before) {
             Ok(Decision { batch, after, response }) => match self.place.join(group, Some((batch, after.clone()))) {
                 Some(index) => self.wait_for_group(group, Ok(Proposed { index, after, response })).await,
