@@ -1,9 +1,9 @@
 //! The races that this process loses against other processes, by aggregate, and the pauses that they cause.
 //!
-//! A transaction that loses a race costs its write units too. Processes that write to the same aggregate therefore limit
-//! their attempts. Each process has a rate, with additive increase and multiplicative decrease: it grows steadily with
-//! time, and every lost race multiplies it by a factor below one. Such rates approach each other, whatever they were at
-//! first, so each process gets an equal share.
+//! A transaction that loses a race costs its write units too. Processes that write to the same aggregate therefore
+//! limit their attempts. Each process has a rate, with additive increase and multiplicative decrease: it grows steadily
+//! with time, and every lost race multiplies it by a factor below one. Such rates approach each other, whatever they
+//! were at first, so each process gets an equal share.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,8 +55,8 @@ impl Contended {
 }
 
 impl Contention {
-    /// The pause before the first attempt of a request. The state has to be read after the pause. `None` if the aggregate
-    /// is not contended.
+    /// The pause before the first attempt of a request. The state has to be read after the pause. `None` if the
+    /// aggregate is not contended.
     pub(crate) fn first_pause(&self, key: &AggregateKey) -> Option<Duration> {
         self.rate(key).map(|rate| random_pause(1.0 / rate))
     }

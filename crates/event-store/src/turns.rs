@@ -2,10 +2,10 @@
 //! their arrival. Without turns, their appends would make each other's conditions fail. Requests for other aggregates
 //! do not wait.
 //!
-//! If no other request waits, the request with the turn appends its decision alone, and keeps the turn until the end. If
-//! others wait, its decision begins a group instead, and the turn passes to the next request. That request decides on the
-//! state after the last decision of the group, and joins the group. The group is closed when no request waits any more,
-//! when it is full, or when the next decision takes too long. Its members then append it in one transaction.
+//! If no other request waits, the request with the turn appends its decision alone, and keeps the turn until the end.
+//! If others wait, its decision begins a group instead, and the turn passes to the next request. That request decides
+//! on the state after the last decision of the group, and joins the group. The group is closed when no request waits
+//! any more, when it is full, or when the next decision takes too long. Its members then append it in one transaction.
 //!
 //! Every member waits for the transaction itself. If a member is cancelled, or its time is over, the transaction still
 //! continues for the others.
@@ -156,7 +156,8 @@ impl Place<'_> {
         }
     }
 
-    /// Starts the append of the group for the other members and leaves the queue, because the time of this member is over.
+    /// Starts the append of the group for the other members and leaves the queue, because the time of this member is
+    /// over.
     pub(crate) fn abandon<F>(&self, group: &Arc<Group>, call: impl Fn(Batch) -> F)
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,

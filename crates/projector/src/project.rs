@@ -14,8 +14,8 @@ use crate::fold::{Inapplicable, fold};
 use crate::pause::{MAX_DOUBLINGS, pause};
 use crate::plan::{Plan, Unfolded};
 
-/// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that they
-/// share, they fit the 100 items of a transaction.
+/// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
+/// they share, they fit the 100 items of a transaction.
 const MAX_AGGREGATES: usize = 45;
 
 /// Maximum events of an aggregate that are read at a time.
@@ -109,8 +109,8 @@ impl Projecting<'_> {
         let view = View::new(self.model.name(), self.model.version());
         let mut projected = Projected::default();
         let mut pending: Vec<_> = aggregates.keys().cloned().collect();
-        // Aggregates that change the same part of a row share a transaction, so that it writes fewer parts, and others that
-        // are written at the same time change other parts.
+        // Aggregates that change the same part of a row share a transaction, so that it writes fewer parts, and others
+        // that are written at the same time change other parts.
         pending.sort_by_cached_key(|key| shard_of(key, self.model.shards()));
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(MAX_AGGREGATES));
@@ -241,8 +241,8 @@ impl Projecting<'_> {
             let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
             let first = unreadable.filter(|(seq_num, _)| *seq_num <= through).min_by_key(|(seq_num, _)| *seq_num);
             let cannot_fold = first.map(|(seq_num, row)| (seq_num, format!("row {row}: {}", row.reason)));
-            // During an append, a query may return the second event without the first, or none of them. The page is then
-            // empty although more events follow.
+            // During an append, a query may return the second event without the first, or none of them. The page is
+            // then empty although more events follow.
             let more = !has_later && (page.more || page.cursor < known.min(through));
             Ok::<_, StoreError>(Unfolded { events: page.items, cannot_fold, more, ..unfolded })
         });

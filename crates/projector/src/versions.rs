@@ -71,8 +71,8 @@ struct Order<'a> {
 }
 
 impl<'a> VersionsProjecting<'a> {
-    /// Projects the aggregates whose types the projection follows, each with the number of its last known event. Returns
-    /// those whose events could not all be folded into all versions.
+    /// Projects the aggregates whose types the projection follows, each with the number of its last known event.
+    /// Returns those whose events could not all be folded into all versions.
     pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, Changed>) -> BTreeSet<AggregateKey> {
         let versions = self.projections.versions(self.name);
         let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, EventRange> {

@@ -18,8 +18,8 @@ pub struct TransactOptions<'a> {
     /// Whether the commands create the aggregate. If they do and no state is cached, the first attempt assumes that the
     /// aggregate does not exist.
     pub creates: bool,
-    /// The version that the caller has seen. If the aggregate is at another version, the transaction returns a conflict.
-    /// Without an expected version, the commands are decided again on the newer state.
+    /// The version that the caller has seen. If the aggregate is at another version, the transaction returns a
+    /// conflict. Without an expected version, the commands are decided again on the newer state.
     pub expected_version: Option<u64>,
     /// The key under which the response is stored.
     pub idempotency: Option<IdempotencyKey<'a>>,

@@ -20,8 +20,8 @@ impl<D: Decide> Transaction<'_, D> {
     ///
     /// Reads the first event after the version that the appends in doubt were decided on. If it is the event of another
     /// writer, none of them is stored, or ever will be. If there is no such event, they stay in doubt: a call that was
-    /// lost may still arrive. `exists` means that the event is known to exist. A read during a transaction may not see it
-    /// yet, so it is repeated.
+    /// lost may still arrive. `exists` means that the event is known to exist. A read during a transaction may not see
+    /// it yet, so it is repeated.
     pub(super) async fn settle(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
         let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
         let mut retries = Backoff::until(Instant::now() + COMMIT_TIME);
@@ -73,8 +73,8 @@ impl<D: Decide> Transaction<'_, D> {
         }
     }
 
-    /// The stored response as the result. It settles the appends in doubt, because each would have stored its own response
-    /// under the same key.
+    /// The stored response as the result. It settles the appends in doubt, because each would have stored its own
+    /// response under the same key.
     pub(super) fn replay(&mut self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
         let is_own = self.in_doubt.settle_by_response(&stored.response).is_some();
         match self.options.idempotency {

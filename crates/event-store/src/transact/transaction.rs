@@ -52,8 +52,8 @@ struct NextAttempt {
 
 /// The state that the next attempt decides on, unless it joins a group.
 enum StartState {
-    /// The cached state. Without one, the state before the first event if the commands create the aggregate; otherwise the
-    /// state is read.
+    /// The cached state. Without one, the state before the first event if the commands create the aggregate; otherwise
+    /// the state is read.
     Cached,
     /// This state, and whether it was read.
     Known(Folded, bool),
@@ -161,8 +161,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         match unsettled {
             Unsettled::Overtaken { actual } => {
                 next.load.at_least = actual;
-                // With an expected version, there is no race to repeat: the state that is read decides the response. There is
-                // no race either if the faster append may be the one in doubt, which is settled next.
+                // With an expected version, there is no race to repeat: the state that is read decides the response.
+                // There is no race either if the faster append may be the one in doubt, which is settled next.
                 let may_be_own = self.in_doubt.event_number().is_some();
                 let is_race = self.options.expected_version.is_none() && !may_be_own;
                 next.pause = is_race.then_some(Pause::Race);
@@ -232,8 +232,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let cached = || store.cached(key).map(|loaded| loaded.folded);
         match std::mem::replace(&mut self.next.state, StartState::Read) {
             StartState::Known(known, is_read) => {
-                // Another request of this process may have appended since. An append in doubt has to be settled on its own
-                // version.
+                // Another request of this process may have appended since. An append in doubt has to be settled on its
+                // own version.
                 let newer = cached().filter(|cached| cached.version() > known.version());
                 let newer = newer.filter(|_| self.in_doubt.event_number().is_none());
                 Some(newer.map_or((known, is_read), |newer| (newer, false)))
@@ -298,8 +298,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         self.not_stored(error.into(), before.version(), first_event, Some(Proposed { index: 0, after, response }))
     }
 
-    /// Decides on the state after the last decision of a group, and joins the group. A decision that appends nothing joins
-    /// too: the condition of the group checks the state that the decision was made on.
+    /// Decides on the state after the last decision of a group, and joins the group. A decision that appends nothing
+    /// joins too: the condition of the group checks the state that the decision was made on.
     async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
         match self.stream.decide(self.commands, self.options, before) {
             Ok(Decision { batch, after, response }) => match self.place.join(group, Some((batch, after.clone()))) {
@@ -373,8 +373,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 let own = proposed.filter(|_| self.options.idempotency.is_some());
                 let stored = own.and_then(|own| stored.get(own.index).cloned().flatten());
                 let Some(stored) = stored else { return Err(Unsettled::GroupRejected) };
-                // If the key was used for another request, the commands are decided again on the current state: there, the
-                // caller may not be allowed to send them.
+                // If the key was used for another request, the commands are decided again on the current state: there,
+                // the caller may not be allowed to send them.
                 return self.replay(stored).map_err(|reused| {
                     self.next.is_alone = true;
                     Unsettled::NotWritten(Err(reused))

@@ -10,8 +10,8 @@ use ulid::Ulid;
 use crate::append::error::SendError;
 use crate::error::StoreError;
 
-/// The part of a group that its members hold. It stays until the last of them is done, even if the queue has removed the
-/// group.
+/// The part of a group that its members hold. It stays until the last of them is done, even if the queue has removed
+/// the group.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// The state that the first request has decided on. The transaction is conditional on its version.
@@ -43,8 +43,8 @@ impl Group {
         self.append.get()
     }
 
-    /// Caches the state after the last decision, once for all members, when the group is stored. If it cannot be cached,
-    /// the next request reads it.
+    /// Caches the state after the last decision, once for all members, when the group is stored. If it cannot be
+    /// cached, the next request reads it.
     pub(crate) fn cache_once(&self, cache: impl FnOnce(&Folded) -> Result<(), StoreError>) {
         let Some(append) = self.append() else { return };
         self.is_cached.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! The queue of one aggregate: the requests that wait, the request that has its turn, and the group that earlier requests
-//! have joined.
+//! The queue of one aggregate: the requests that wait, the request that has its turn, and the group that earlier
+//! requests have joined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ const MAX_MEMBERS: usize = 100;
 
 /// The requests that write to one aggregate, by the order of their arrival.
 ///
-/// At any time, one of these holds: a request has its turn; a group is closed, and its members append it; or the queue is
-/// empty.
+/// At any time, one of these holds: a request has its turn; a group is closed, and its members append it; or the queue
+/// is empty.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// The requests that wait for their turn.
@@ -83,9 +83,9 @@ impl Queue {
         self.close_or_advance();
     }
 
-    /// Adds the decision of request `number`; `None` stands for a decision that appends nothing. Returns the index of its
-    /// response among those that are stored. Returns `None` if the decision cannot be added, because it does not fit or
-    /// because the group has been closed meanwhile. The request then waits for its next turn.
+    /// Adds the decision of request `number`; `None` stands for a decision that appends nothing. Returns the index of
+    /// its response among those that are stored. Returns `None` if the decision cannot be added, because it does not
+    /// fit or because the group has been closed meanwhile. The request then waits for its next turn.
     pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
         let joined = if self.has_turn(number) { self.add(group, decision) } else { None };
         match joined {
@@ -136,8 +136,8 @@ impl Queue {
         self.advance();
     }
 
-    /// Starts the append of the group if the group is closed and its append has not started. With `now`, closes the group
-    /// first.
+    /// Starts the append of the group if the group is closed and its append has not started. With `now`, closes the
+    /// group first.
     pub(super) fn start_append<F>(&mut self, group: &Arc<Group>, now: bool, call: impl FnOnce(Batch) -> F)
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
