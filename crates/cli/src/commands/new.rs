@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::operator::Exit;
-use crate::scaffold::{ItemName, ProjectName, ScaffoldError, Suite, create_folder, project_files};
+use crate::scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_folder, project_files};
 
 /// Create the folder of a project of your own, with one aggregate.
 #[derive(Clone, Debug, Args)]
@@ -32,12 +32,12 @@ pub(super) struct NewArgs {
 pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
     let name = ProjectName::new(&args.name)?;
     let aggregate = ItemName::new(&args.aggregate)?;
-    let suite = match (&args.path, &args.git) {
-        (Some(path), _) => Suite::of_path(path)?,
-        (None, Some(url)) => Suite::Git(url.clone()),
-        (None, None) => Suite::Release,
+    let source = match (&args.path, &args.git) {
+        (Some(path), _) => DaybookSource::of_path(path)?,
+        (None, Some(url)) => DaybookSource::Git(url.clone()),
+        (None, None) => DaybookSource::Release,
     };
-    create_folder(Path::new(name.as_str()), &project_files(&name, &aggregate, &suite))?;
+    create_folder(Path::new(name.as_str()), &project_files(&name, &aggregate, &source))?;
     let name = name.as_str();
     let printed = writeln!(
         io::stdout(),

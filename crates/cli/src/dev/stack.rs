@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::extract::Request;
-use axum::routing::any;
 use axum::{Router, middleware};
 use daybook_console::{Access, new_token};
 use daybook_event_source_mapping::Template;
@@ -182,14 +181,12 @@ impl Stack {
     }
 }
 
-/// The API and the console. Only requests to the API are counted.
+/// The API and the console. They have no routes here: the parameters of a path of this router would be added to those of the
+/// routers that respond.
 fn router_to(functions: Functions, meter: UsageMeter) -> Router {
-    let pages = functions.clone();
-    let console = any(async move |request: Request| pages.respond(request).await);
-    let api = Router::new()
+    Router::new()
         .fallback(async move |request: Request| functions.respond(request).await)
-        .layer(middleware::from_fn_with_state(meter, count_request));
-    api.route("/_console", console.clone()).route("/_console/{*path}", console)
+        .layer(middleware::from_fn_with_state(meter, count_request))
 }
 
 fn read_template(path: &Path) -> Result<Template, DevError> {

@@ -100,8 +100,10 @@ fn sum(units: Option<f64>, more: Option<f64>) -> Option<f64> {
     units.zip(more).map(|(units, more)| units + more).or(units).or(more)
 }
 
-/// Counts a request to the API.
+/// Counts a request to the API, and not those to the console.
 pub(super) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
-    meter.counts().api_requests += 1;
+    if !request.uri().path().starts_with("/_console") {
+        meter.counts().api_requests += 1;
+    }
     next.run(request).await
 }

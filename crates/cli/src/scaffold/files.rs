@@ -1,7 +1,7 @@
-//! The texts of the files. Links in the folder `template` lead to files that the workspace of Daybook has too.
+//! The texts of the files, from the folder `template`. Its links lead to files that the workspace of Daybook uses too.
 
 use super::names::{ItemName, ProjectName};
-use super::suite::Suite;
+use super::source::DaybookSource;
 
 /// A file: its path in the project, and its text.
 pub(crate) type File = (String, String);
@@ -29,11 +29,11 @@ const CONSTANT: [(&str, &str); 18] = [
 ];
 
 /// The files of a new project with one aggregate.
-pub(crate) fn project_files(project: &ProjectName, aggregate: &ItemName, suite: &Suite) -> Vec<File> {
+pub(crate) fn project_files(project: &ProjectName, aggregate: &ItemName, source: &DaybookSource) -> Vec<File> {
     let manifest = include_str!("../../template/project.toml")
         .replace("{{rust_version}}", env!("CARGO_PKG_RUST_VERSION"))
-        .replace("{{daybook}}", &suite.dependency("daybook"))
-        .replace("{{daybook_cli}}", &suite.dependency("cli"));
+        .replace("{{daybook}}", &source.dependency("daybook"))
+        .replace("{{daybook_cli}}", &source.dependency("cli"));
     let samconfig = include_str!("../../template/samconfig.toml").replace("{{project}}", project.as_str());
     let mut files = vec![
         ("Cargo.toml".to_owned(), manifest),
@@ -74,7 +74,7 @@ pub(crate) fn projection_files(projection: &ItemName, aggregate: &ItemName) -> V
     vec![(format!("crates/projections/src/{}.rs", projection.module()), named(&text, aggregate))]
 }
 
-/// The files of a consumer, which gets the messages about an aggregate.
+/// The files of a consumer, which receives the messages about an aggregate.
 pub(crate) fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<File> {
     let (name, type_name) = (consumer.as_str(), consumer.type_name());
     let template = include_str!("../../template/consumer.yaml")
@@ -99,7 +99,7 @@ pub(crate) fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<F
     files.into_iter().map(|(path, text)| (format!("{folder}/{path}"), named(&of_consumer(text), aggregate))).collect()
 }
 
-/// A text with the name of an aggregate.
+/// A text in which the name of an aggregate replaces the placeholders.
 fn named(text: &str, aggregate: &ItemName) -> String {
     let article = if aggregate.as_str().starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     text.replace("{{aggregate}}", aggregate.as_str())

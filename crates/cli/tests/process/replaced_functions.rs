@@ -66,6 +66,15 @@ impl Project {
         lines.lines().filter(|line| line.contains(&format!("{binary} dev"))).map(str::to_owned).collect()
     }
 
+    /// Sends a signal to the process of the functions.
+    fn signal_functions(&self, signal: &str) {
+        let processes = self.processes();
+        let functions = processes.iter().find(|line| line.contains("daybook dev-functions")).unwrap();
+        let id = functions.trim().split(' ').next().unwrap();
+        let status = Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status().unwrap();
+        assert!(status.success(), "{processes:?}");
+    }
+
     /// Waits until the binary has this number of processes.
     fn wait_for_processes(&self, number: usize) {
         let give_up = Instant::now() + PATIENCE;
@@ -166,9 +175,7 @@ async fn killed_functions_are_started_again_and_end_with_a_killed_stack() {
     let project = Project::new();
     let daybook = project.start();
     daybook.create_todo("1", "").await;
-    let functions = project.processes().into_iter().find(|line| line.contains("daybook dev-functions")).unwrap();
-    let id = functions.trim().split(' ').next().unwrap().to_owned();
-    assert!(Command::new("sh").args(["-c", &format!("kill -9 {id}")]).status().unwrap().success());
+    project.signal_functions("KILL");
     let give_up = Instant::now() + PATIENCE;
     while !project.log().contains("the functions run in a new process\n") {
         assert!(Instant::now() < give_up, "{}", project.log());
@@ -178,5 +185,15 @@ async fn killed_functions_are_started_again_and_end_with_a_killed_stack() {
     project.wait_for_processes(2);
 
     daybook.kill();
+    project.wait_for_processes(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_do_not_respond_end_with_the_stack() {
+    let project = Project::new();
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    project.signal_functions("STOP");
+    assert_eq!(daybook.end("INT").0.code(), Some(0));
     project.wait_for_processes(0);
 }

@@ -22,7 +22,7 @@ use crate::dev::functions::{FunctionSettings, Version};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a process may take to end.
-const END_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The name of the command that runs the functions.
 const COMMAND: &str = "dev-functions";
@@ -40,6 +40,14 @@ pub(super) struct FunctionProcess {
     /// Ends the process when it is closed.
     input: ChildStdin,
     leased: mpsc::Receiver<Infallible>,
+}
+
+/// Why a process has ended.
+pub(super) enum End {
+    /// Its version was used no more.
+    OfUse,
+    /// It has ended by itself, or was killed.
+    Unexpected,
 }
 
 /// Starts the functions of the binary, as it is now, in a process of their own.
@@ -87,18 +95,19 @@ async fn read_addresses(output: &mut BufReader<ChildStdout>) -> Option<Addresses
 
 impl FunctionProcess {
     /// Waits until the process has ended. Ends it when its version is used no more.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(self) -> End {
         let Self { mut process, input, mut leased } = self;
         tokio::select! {
             ended = process.wait() => {
                 let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                 eprintln!("daybook: the process of the functions ended: {status}");
-                return;
+                return End::Unexpected;
             }
             _ = leased.recv() => {}
         }
         drop(input);
         // Otherwise it is killed when it is dropped.
         drop(timeout(END_TIMEOUT, process.wait()).await);
+        End::OfUse
     }
 }

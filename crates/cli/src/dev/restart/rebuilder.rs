@@ -1,16 +1,15 @@
 //! Waits for changes of the sources, builds them, and replaces the functions.
 
-use std::fs;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::iter;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
-use super::child;
+use super::child::{self, End};
 use super::restarts::Restarts;
-use super::sources::SourceFiles;
+use super::sources::{FileState, SourceFiles, file_state};
 use crate::dev::error::DevError;
 use crate::dev::functions::{FunctionSettings, Functions, UpdateRequest, UpdateRequests};
 use crate::dev::stop::StopSignal;
@@ -30,9 +29,11 @@ pub(crate) struct Rebuilder {
     functions: Functions,
     requests: UnboundedReceiver<UpdateRequest>,
     /// The processes of the current version and of those before it that still work.
-    processes: JoinSet<()>,
+    processes: JoinSet<End>,
     /// The sources that were built last, or could not be built.
     seen: SourceFiles,
+    /// The binary that was started last.
+    started: Option<FileState>,
 }
 
 impl Rebuilder {
@@ -43,12 +44,15 @@ impl Rebuilder {
         meter: UsageMeter,
     ) -> Result<(Functions, Self), DevError> {
         let seen = files(&restarts).await;
+        let started = file_state(&restarts.binary);
         let (version, process) = child::start(&restarts, &settings).await?;
         let (sender, requests) = mpsc::unbounded_channel();
         let functions = Functions::new(version, Some(UpdateRequests(sender)));
         let mut processes = JoinSet::new();
         processes.spawn(process.run());
-        let rebuilder = Self { restarts, settings, meter, functions: functions.clone(), requests, processes, seen };
+        let functions_here = functions.clone();
+        let rebuilder =
+            Self { restarts, settings, meter, functions: functions_here, requests, processes, seen, started };
         Ok((functions, rebuilder))
     }
 
@@ -64,20 +68,19 @@ impl Rebuilder {
 
     async fn work(&mut self) {
         loop {
-            let mut requests = Vec::new();
+            let (mut requests, mut ended) = (Vec::new(), Vec::new());
             tokio::select! {
                 request = self.requests.recv() => match request {
                     Some(request) => requests.push(request),
                     None => return,
                 },
-                Some(_) = self.processes.join_next() => {}
+                Some(end) = self.processes.join_next() => ended.push(end),
                 () = sleep(PAUSE) => {}
             }
-            while let Ok(request) = self.requests.try_recv() {
-                requests.push(request);
-            }
-            while self.processes.try_join_next().is_some() {}
-            if self.processes.is_empty() {
+            requests.extend(iter::from_fn(|| self.requests.try_recv().ok()));
+            ended.extend(iter::from_fn(|| self.processes.try_join_next()));
+            let is_unexpected = |end: &Result<End, JoinError>| matches!(end, Ok(End::Unexpected));
+            if ended.iter().any(is_unexpected) || self.processes.is_empty() {
                 sleep(PAUSE).await;
                 self.start_version().await;
             }
@@ -92,7 +95,6 @@ impl Rebuilder {
         let mut now = files(&self.restarts).await;
         while now != self.seen {
             now = self.settled(now).await;
-            let before = modified(&self.restarts.binary);
             let built = self.restarts.build.run().await;
             self.seen = now;
             now = files(&self.restarts).await;
@@ -104,7 +106,8 @@ impl Rebuilder {
                     if is_current {
                         self.seen.clone_from(&now);
                     }
-                    if modified(&self.restarts.binary) != before {
+                    // Another cargo may have built it.
+                    if file_state(&self.restarts.binary) != self.started {
                         self.start_version().await;
                     }
                 }
@@ -128,6 +131,7 @@ impl Rebuilder {
 
     /// Starts the binary as it is now, and uses it when it is ready.
     async fn start_version(&mut self) {
+        self.started = file_state(&self.restarts.binary);
         match child::start(&self.restarts, &self.settings).await {
             Ok((version, process)) => {
                 self.processes.spawn(process.run());
@@ -147,10 +151,4 @@ impl Rebuilder {
 async fn files(restarts: &Restarts) -> SourceFiles {
     let sources = restarts.sources.clone();
     spawn_blocking(move || sources.files()).await.unwrap_or_default()
-}
-
-/// When a file was changed, and its length.
-fn modified(file: &Path) -> Option<(SystemTime, u64)> {
-    let metadata = fs::metadata(file).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
 }

@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 use std::time::Duration;
+use std::{process, thread};
 
 use axum::middleware;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::server::Server;
 use tokio::sync::oneshot;
 
-use super::child::Addresses;
+use super::child::{Addresses, END_TIMEOUT};
 use crate::dev::error::DevError;
 use crate::dev::functions::{self, FunctionSettings};
 use crate::dev::servers::read_whole;
@@ -47,10 +48,13 @@ fn input() -> Result<(FunctionSettings, oneshot::Receiver<()>), DevError> {
     io::stdin().read_line(&mut line).map_err(DevError::Functions)?;
     let settings = serde_json::from_str(&line).map_err(|error| DevError::Functions(error.into()))?;
     let (open, closed) = oneshot::channel::<()>();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         // An error ends it too.
         drop(io::copy(&mut io::stdin().lock(), &mut io::sink()));
         drop(open);
+        // A function in an endless loop can keep the process from ending.
+        thread::sleep(END_TIMEOUT);
+        process::exit(1);
     });
     Ok((settings, closed))
 }

@@ -15,8 +15,11 @@ pub(super) struct Sources {
     pub(super) list: PathBuf,
 }
 
-/// The state of the files at one time: when each was changed, and its length.
-pub(super) type SourceFiles = BTreeMap<PathBuf, (SystemTime, u64)>;
+/// When a file was changed, and its length.
+pub(super) type FileState = (SystemTime, u64);
+
+/// The state of the files at one time.
+pub(super) type SourceFiles = BTreeMap<PathBuf, FileState>;
 
 impl Sources {
     pub(super) fn of_binary(binary: &Path) -> Self {
@@ -40,12 +43,14 @@ impl Sources {
             add_rust_files(root, &mut files);
             files.extend(root.ancestors().flat_map(|folder| BUILD_FILES.map(|name| folder.join(name))));
         }
-        let state = |file: PathBuf| {
-            let metadata = fs::metadata(&file).ok()?;
-            Some((file, (metadata.modified().ok()?, metadata.len())))
-        };
-        files.into_iter().filter_map(state).collect()
+        files.into_iter().filter_map(|file| file_state(&file).map(|state| (file, state))).collect()
     }
+}
+
+/// The state of a file; `None` if there is none.
+pub(super) fn file_state(file: &Path) -> Option<FileState> {
+    let metadata = fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 /// The files in a list `TARGET: FILE FILE …`, in which a space within a name is escaped.
