@@ -100,14 +100,16 @@ const services = createServer(async (request, response) => {
   let body = '';
   for await (const chunk of request) body += chunk;
   const target = request.headers['x-amz-target'] ?? '';
+  const query = JSON.parse(body || '{}');
   const now = Math.floor(Date.now() / 60000) * 60;
   const times = Array.from({ length: 180 }, (_, minute) => now - (180 - minute) * 60);
+  if (query.ScanBy === 'TimestampDescending') times.reverse();
   const figures = {
     'api-slow': (at) => 180 + 90 * Math.sin(at / 2000),
     'dead-letter-messages': (at) => (at > now - 2400 ? 1 : 0),
     'messages-late': (at) => 900 + 600 * Math.sin(at / 900),
     IteratorAge: () => 1200,
-  }[JSON.parse(body || '{}').MetricDataQueries?.[0].MetricStat.Metric.MetricName];
+  }[query.MetricDataQueries?.[0].MetricStat.Metric.MetricName];
   const result = { Timestamps: figures ? times : [], Values: figures ? times.map(figures) : [] };
   let answer = { EventSourceMappings: [{ UUID: '5c2e4a71-0d0e-4f6c-9d55-0a3c8f6f1f10', State: 'Enabled', LastProcessingResult: 'OK' }] };
   if (target.endsWith('DescribeAlarms')) answer = { MetricAlarms: ALARMS };
@@ -128,16 +130,17 @@ async function serveDeployed(...options) {
     },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  let printed = '';
-  for await (const chunk of console.stdout) {
-    printed += chunk;
-    const address = printed.match(/^Console {2}(.*)\/_console$/m);
-    if (address) {
-      base = address[1];
-      return console;
-    }
-  }
-  throw new Error(`daybook console does not start: ${printed}`);
+  const address = new Promise((resolve, reject) => {
+    let printed = '';
+    console.stdout.on('data', (chunk) => {
+      printed += chunk;
+      const line = printed.match(/^Console {2}(.*)\/_console$/m);
+      if (line) resolve(line[1]);
+    });
+    console.on('exit', () => reject(new Error(`daybook console has ended: ${printed}`)));
+  });
+  base = await address;
+  return console;
 }
 
 async function visitDeployed() {
