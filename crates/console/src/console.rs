@@ -46,7 +46,8 @@ impl Console {
         Self { views: Some(Views { projections, store }), ..self }
     }
 
-    /// The same console for a stack on AWS. Its interface has only the paths below `/_dev/` that `stack.rs` lists for it.
+    /// The same console for a stack on AWS. The interface of such a stack has the paths `/_dev/queues`, `/_dev/relay` and
+    /// `/_dev/health`, and those below `/_dev/dlq` if writes are allowed.
     #[must_use]
     pub fn of_deployed_stack(self, stack: DeployedStack) -> Self {
         Self { kind: StackKind::Deployed(stack), ..self }
