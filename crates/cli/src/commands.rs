@@ -3,7 +3,7 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C.
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
-//! - `new`, `add`: write the files of a project.
+//! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
@@ -26,6 +26,7 @@ mod relay;
 mod republish;
 pub mod schemas;
 mod snapshot;
+mod upgrade;
 mod verify;
 
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
 use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
+use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
 use crate::dev::{DevArgs, DevError};
 use crate::operator::target::TableArgs;
@@ -78,6 +80,7 @@ enum Command {
     New(NewArgs),
     #[command(subcommand)]
     Add(AddCommand),
+    Upgrade(UpgradeArgs),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
 }
@@ -155,6 +158,7 @@ impl DaybookArgs {
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),
             Command::New(args) => Ok(new::run(&args)?),
             Command::Add(command) => Ok(command.run(project)?),
+            Command::Upgrade(args) => Ok(upgrade::run(&args)?),
             Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process(project)?).await?),
         }
     }
