@@ -22,19 +22,19 @@ pub enum ScaffoldError {
         /// The folder.
         path: PathBuf,
     },
-    /// `--path` does not name the sources of Daybook.
+    /// The folder of `--path` does not contain the sources of Daybook.
     #[error("{} does not contain the sources of Daybook: it has no crates/daybook/Cargo.toml", path.display())]
     NoSources {
         /// The folder.
         path: PathBuf,
     },
-    /// The current folder is no project.
+    /// The current folder is not the folder of a project.
     #[error("{} does not exist; run this command in the folder of a project that `daybook new` has created", path.display())]
     NoProject {
         /// The file that a project has.
         path: PathBuf,
     },
-    /// A projection should follow an aggregate that the project does not have.
+    /// A projection or a consumer cannot follow an aggregate that is not registered.
     #[error(
         "no aggregate {name:?} is registered; check --of, or add it first. Run this with `cargo run --` in the folder of the \
          project, because an installed `daybook` does not know your aggregates"
@@ -46,7 +46,7 @@ pub enum ScaffoldError {
     /// The aggregates cannot be registered.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
-    /// A file exists with another content than would be written.
+    /// A file exists whose content differs from the text to write.
     #[error("{} exists with other content; nothing was changed", path.display())]
     Different {
         /// The file.
@@ -92,12 +92,12 @@ pub enum ScaffoldError {
         /// The file.
         path: PathBuf,
     },
-    /// The registrations have been written differently, so no line can be added.
+    /// The file with the registrations lacks the line before which a registration is added.
     #[error("{} has no line {anchor:?} before which to register; nothing was changed: add {line:?} yourself", path.display())]
     NoRegistration {
         /// The file.
         path: PathBuf,
-        /// The line that is missing.
+        /// The missing line.
         anchor: &'static str,
         /// The line to add.
         line: String,

@@ -1,4 +1,4 @@
-//! The texts of the files. Links in the folder `template` lead to files that the workspace of Daybook has too.
+//! The texts of the files, from the folder `template`. Its links lead to files that the workspace of Daybook uses too.
 
 use super::names::{ItemName, ProjectName};
 use super::parameters::Parameters;
@@ -73,7 +73,7 @@ pub(crate) fn projection_files(projection: &ItemName, aggregate: &ItemName) -> V
     vec![(format!("crates/projections/src/{}.rs", projection.module()), named(&text, aggregate))]
 }
 
-/// The files of a consumer, which gets the messages about an aggregate.
+/// The files of a consumer, which receives the messages about an aggregate.
 pub(crate) fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<File> {
     let (name, type_name) = (consumer.as_str(), consumer.type_name());
     let template = include_str!("../../template/consumer.yaml")
@@ -98,7 +98,7 @@ pub(crate) fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<F
     files.into_iter().map(|(path, text)| (format!("{folder}/{path}"), named(&of_consumer(text), aggregate))).collect()
 }
 
-/// A text with the name of an aggregate.
+/// A text in which the name of an aggregate replaces the placeholders.
 fn named(text: &str, aggregate: &ItemName) -> String {
     let article = if aggregate.as_str().starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     text.replace("{{aggregate}}", aggregate.as_str())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::names::ProjectName;
-use super::suite::Suite;
+use super::source::DaybookSource;
 
 /// The texts that stand for `{{project}}`, `{{daybook}}` and `{{daybook_cli}}` in the files of the release.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,8 +15,8 @@ pub(crate) struct Parameters {
 
 impl Parameters {
     /// The parameters of a new project.
-    pub(crate) fn new(project: &ProjectName, suite: &Suite) -> Self {
-        let (daybook, daybook_cli) = (suite.dependency("daybook"), suite.dependency("cli"));
+    pub(crate) fn new(project: &ProjectName, source: &DaybookSource) -> Self {
+        let (daybook, daybook_cli) = (source.dependency("daybook"), source.dependency("cli"));
         Self { project: project.as_str().to_owned(), daybook, daybook_cli }
     }
 

@@ -197,14 +197,14 @@ mod tests {
     use super::*;
     use crate::scaffold::create::create_project;
     use crate::scaffold::names::{ItemName, ProjectName};
-    use crate::scaffold::suite::Suite;
+    use crate::scaffold::source::DaybookSource;
 
     #[test]
     fn file_that_is_changed_during_an_upgrade_stops_it() {
         let folder = tempfile::tempdir().unwrap();
         let project = folder.path().join("shop");
         let (name, aggregate) = (ProjectName::new("shop").unwrap(), ItemName::new("item").unwrap());
-        create_project(&project, &name, &aggregate, &Suite::Release).unwrap();
+        create_project(&project, &name, &aggregate, &DaybookSource::Release).unwrap();
         for path in [".gitignore", "template.yaml"] {
             fs::remove_file(project.join(path)).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Writes the files.
+//! Creates the folder of a project, and adds files to a project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ pub(crate) struct Registration {
 /// A file that each project has.
 const MANIFEST: &str = "crates/aggregates/Cargo.toml";
 
-/// What a command has added.
+/// What `add_files` has added.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Added {
     /// These files are new, or have new lines.
     Files(Vec<PathBuf>),
-    /// Everything was there.
+    /// The project contains all files and the registration already.
     Nothing,
 }
 
-/// Creates a folder with these files. It appears as a whole.
+/// Creates a folder with these files: with all of them or, after an error, none.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub(crate) fn add_files(
         let path = project.join(registration.file);
         let text = fs::read_to_string(&path).map_err(ScaffoldError::of_file("read", &path))?;
         if let Some(text) = register(&path, &text, registration)? {
-            // Last, because a registration without its file does not compile.
+            // It is written last, because a registration without its file does not compile.
             missing.push((path, text));
         }
     }
@@ -85,7 +85,7 @@ pub(crate) fn add_files(
     for (path, text) in missing {
         if let Err(error) = write(&path, &text) {
             for path in &written {
-                // The error that is returned is the one to report.
+                // An error here is ignored: the first error is the one to report.
                 let _ = fs::remove_file(path);
             }
             return Err(error);
@@ -101,7 +101,7 @@ pub(super) fn require_project(folder: &Path) -> Result<(), ScaffoldError> {
     if manifest.is_file() { Ok(()) } else { Err(ScaffoldError::NoProject { path: manifest }) }
 }
 
-/// The text of a file with a registration; none if it has it already.
+/// The text of a file with a registration; `None` if the text contains the registration already.
 fn register(path: &Path, text: &str, registration: &Registration) -> Result<Option<String>, ScaffoldError> {
     let Registration { module, line, .. } = registration;
     let anchor = registration.anchor;
@@ -118,7 +118,7 @@ fn register(path: &Path, text: &str, registration: &Registration) -> Result<Opti
         lines.insert(has(&lines, anchor).ok_or_else(no_registration)?, &registration_line);
     }
     if !is_declared {
-        // In the order of the names, after the imports if it is the first.
+        // Declarations are in the order of their names. The first one follows the imports.
         let is_module = |line: &&str| line.starts_with("pub mod ");
         let next = lines.iter().position(|line| is_module(line) && *line > declaration.as_str());
         let last = lines.iter().rposition(is_module);

@@ -160,7 +160,7 @@ impl Bus {
         self.state().queues.create(name);
     }
 
-    /// Creates a queue whose messages are work and not dead letters, unless it exists, by its name or URL.
+    /// Creates a queue whose messages are not dead-letter messages, unless it exists, by its name or URL.
     pub fn create_work_queue(&self, name: &str) {
         let mut state = self.state();
         state.queues.create(name);
@@ -280,7 +280,7 @@ pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
 }
 
 impl State {
-    /// Whether the messages of a queue are not dead letters. A rule sends its events to the ARN of a queue.
+    /// Whether the messages of a queue are not dead-letter messages. A rule sends its events to the ARN of a queue.
     fn is_work(&self, queue_url: &str) -> bool {
         queue_url.starts_with("arn:") || self.work_queues.contains(name_of(queue_url))
     }
