@@ -78,7 +78,7 @@ fn format(value: &Value) -> Value {
         Value::Array(items) => items.iter().map(format).collect(),
         Value::Object(members) => {
             let format_member = |(name, value): (&String, &Value)| {
-                let varies = matches!(name.as_str(), "ttl" | "sum" | "B");
+                let varies = matches!(name.as_str(), "ttl" | "sum" | "writeId" | "B");
                 (general(name), if varies { types(value) } else { format(value) })
             };
             Value::Object(members.iter().map(format_member).collect())

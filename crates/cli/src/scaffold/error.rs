@@ -54,9 +54,9 @@ pub enum ScaffoldError {
     },
     /// The project does not contain the files of the release that created it.
     #[error(
-        "{} does not exist, so it is not known which files of the project you have changed; nothing was changed. Pass \
-         --from FOLDER, with the project as it was created: its first commit, or a new one of the same name that the release \
-         that created yours writes with `daybook new`", path.display()
+        "{} does not exist, so it is not known which files you have changed; nothing was changed. Pass --from FOLDER, where \
+         FOLDER contains the project as it was created, for example its first commit, or a project of the same name that the \
+         release which created yours writes with `daybook new`", path.display()
     )]
     NoOriginals {
         /// The file that contains them.
