@@ -1,7 +1,7 @@
 //! The command line: parses a command, runs it, and sets the exit status. No other module imports this file.
 //!
 //! In reading order:
-//! - `dev`: runs the local stack until Ctrl-C.
+//! - `dev`: runs the local stack until Ctrl-C, or the functions of a stack.
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
@@ -36,6 +36,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
+use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 pub use self::dlq::{DlqRedriveArgs, redrive};
@@ -53,7 +54,7 @@ use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
-use crate::dev::{DevArgs, DevError};
+use crate::dev::DevError;
 use crate::operator::target::TableArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
 use crate::project::Project;
@@ -66,13 +67,15 @@ pub struct DaybookArgs {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    dev: DevArgs,
+    dev: DevCommandArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the local stack: table, API, relay, snapshotter and bus (the default).
-    Dev(DevArgs),
+    Dev(DevCommandArgs),
+    #[command(hide = true)]
+    DevFunctions(DevFunctionsArgs),
     /// Print the OpenAPI 3.1 document of the API; `docs/openapi.json` is a copy.
     Openapi,
     Schemas(SchemasArgs),
@@ -139,9 +142,10 @@ impl DaybookArgs {
     /// The collector that gets the traces of the local stack. The other commands record none.
     pub fn collector(&self) -> Option<&str> {
         match &self.command {
-            Some(Command::Dev(args)) => args.otlp.as_deref(),
+            Some(Command::Dev(args)) => args.stack.otlp.as_deref(),
+            Some(Command::DevFunctions(args)) => args.otlp.as_deref(),
             Some(_) => None,
-            None => self.dev.otlp.as_deref(),
+            None => self.dev.stack.otlp.as_deref(),
         }
     }
 
@@ -153,6 +157,7 @@ impl DaybookArgs {
     pub async fn run(self, project: Project) -> Result<Exit, CliError> {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
             Command::Dev(args) => Ok(dev::run(args, project).await?),
+            Command::DevFunctions(_) => Ok(dev::run_functions(project).await?),
             Command::Openapi => Ok(openapi::print(project)?),
             Command::Schemas(args) => Ok(schemas::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),

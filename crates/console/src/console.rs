@@ -24,6 +24,12 @@ impl Console {
         Self { registry, store, stack: Stack::new(stack), access, form_token: new_token() }
     }
 
+    /// The same console with this token in its forms, so that it accepts the forms of another process with the token.
+    #[must_use]
+    pub fn with_form_token(self, form_token: String) -> Self {
+        Self { form_token, ..self }
+    }
+
     /// Every name that the first event of an aggregate of this type may have, as partitions of the index.
     pub(crate) fn partitions(&self, model: &dyn Model) -> Vec<daybook_event_store::admin::IndexPartition> {
         self.store.admin().index_partitions(&model.opening_events())

@@ -31,6 +31,6 @@ mod schema_fields;
 mod stack;
 mod test_source;
 
-pub use access::Access;
+pub use access::{Access, new_token};
 pub use console::Console;
 pub use router::router;
