@@ -47,16 +47,18 @@ fn print(upgrade: &Upgrade, check: bool) -> io::Result<()> {
             write!(output, "{}", file.difference())?;
         }
     }
-    match (upgrade.is_due(), check) {
-        (false, _) => {
-            writeln!(output, "Nothing to do: the project has the files of Daybook {}.", env!("CARGO_PKG_VERSION"))
-        }
-        (true, true) => writeln!(output, "Nothing was changed. `daybook upgrade` applies the changes."),
-        (true, false) => writeln!(
+    let release = env!("CARGO_PKG_VERSION");
+    if upgrade.is_blocked() {
+        writeln!(output, "Nothing was changed. Resolve the conflicts of the earlier upgrade first.")
+    } else if !upgrade.is_due() {
+        writeln!(output, "Nothing to do: the project has the files of Daybook {release}.")
+    } else if check {
+        writeln!(output, "Nothing was changed. `daybook upgrade` applies the changes.")
+    } else {
+        writeln!(
             output,
-            "The project has the files of Daybook {} now. The version in Cargo.toml stays as you set it. Check the project with \
-             `cargo test --workspace` and `sam validate --lint`.",
-            env!("CARGO_PKG_VERSION")
-        ),
+            "The project has the files of Daybook {release} now. The version in Cargo.toml stays as you set it. Check the project \
+             with `cargo test --workspace` and `sam validate --lint`."
+        )
     }
 }

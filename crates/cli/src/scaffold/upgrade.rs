@@ -73,6 +73,12 @@ impl Upgrade {
         self.originals.is_some()
     }
 
+    /// Whether nothing is changed, because a file has conflicts of an earlier upgrade. Its originals must not be replaced before
+    /// the user has resolved them, or the changes of this release would be lost.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.files.iter().any(|file| file.change == FileChange::Unresolved)
+    }
+
     /// Whether the user has to edit a file.
     pub(crate) fn needs_user(&self) -> bool {
         self.files.iter().any(|file| file.change.needs_user())
@@ -84,6 +90,9 @@ impl Upgrade {
     ///
     /// When a file has changed since it was compared, or cannot be written.
     pub(crate) fn apply(&self) -> Result<(), ScaffoldError> {
+        if self.is_blocked() {
+            return Ok(());
+        }
         for file in &self.files {
             let path = self.project.join(&file.path);
             if read(&path)? != file.found {

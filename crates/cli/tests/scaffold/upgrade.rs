@@ -163,12 +163,20 @@ fn conflicting_changes_stay_in_the_file_until_the_user_chooses() {
     );
     assert!(merged.contains(&conflict), "{merged}");
 
+    // A later release changes another file.
+    created_with(&shop, ".gitignore", "/target\n", "/build\n");
     let before = files(&shop);
     for words in [&["upgrade"][..], &["upgrade", "--check"]] {
-        assert!(find(&shop, words).contains("samconfig.toml: has conflicts of an earlier upgrade: edit it"));
+        let printed = find(&shop, words);
+        assert!(printed.contains("samconfig.toml: has conflicts of an earlier upgrade: edit it"), "{printed}");
+        assert!(
+            printed.ends_with("Nothing was changed. Resolve the conflicts of the earlier upgrade first.\n"),
+            "{printed}"
+        );
     }
     assert_eq!(files(&shop), before);
     edit(&shop, "samconfig.toml", &conflict, &line("TrafficShift", 14));
+    assert!(run(&shop, &["upgrade"]).contains(".gitignore: changed by Daybook ("));
     assert!(run(&shop, &["upgrade"]).ends_with(NOTHING));
 }
 
