@@ -3,7 +3,7 @@
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C, or the functions of a stack.
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
-//! - `new`, `add`: write the files of a project.
+//! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
@@ -28,6 +28,7 @@ mod relay;
 mod republish;
 pub mod schemas;
 mod snapshot;
+mod upgrade;
 mod verify;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
 use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
+use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
 use crate::dev::DevError;
 use crate::operator::target::TableArgs;
@@ -84,6 +86,7 @@ enum Command {
     New(NewArgs),
     #[command(subcommand)]
     Add(AddCommand),
+    Upgrade(UpgradeArgs),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
 }
@@ -164,6 +167,7 @@ impl DaybookArgs {
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),
             Command::New(args) => Ok(new::run(&args)?),
             Command::Add(command) => Ok(command.run(project)?),
+            Command::Upgrade(args) => Ok(upgrade::run(&args)?),
             Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process(project)?).await?),
         }
     }

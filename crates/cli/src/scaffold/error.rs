@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use daybook_decider::RegistrationError;
 
-/// Why `daybook new` or `daybook add` wrote nothing.
+/// Why `daybook new`, `daybook add` or `daybook upgrade` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
     /// A name cannot be used.
@@ -49,6 +49,46 @@ pub enum ScaffoldError {
     /// A file exists whose content differs from the text to write.
     #[error("{} exists with other content; nothing was changed", path.display())]
     Different {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The project does not contain the files of the release that created it.
+    #[error(
+        "{} does not exist, so it is not known which files you have changed; nothing was changed. Pass --from FOLDER, where \
+         FOLDER contains the project as it was created, for example its first commit, or a project of the same name that the \
+         release which created yours writes with `daybook new`", path.display()
+    )]
+    NoOriginals {
+        /// The file that contains them.
+        path: PathBuf,
+    },
+    /// The originals lack the texts from which the name of the project and its dependency are read.
+    #[error(
+        "{} does not contain an unchanged project: Cargo.toml or samconfig.toml is not as `daybook new` writes it; nothing was \
+         changed", folder.display()
+    )]
+    NotUnchanged {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The project depends on another release than this binary is of.
+    #[error(
+        "Cargo.lock has Daybook {locked}, but this `daybook` is of release {}; nothing was changed. Change the version in \
+         Cargo.toml if you want another one, and run this with `cargo run -- upgrade`", env!("CARGO_PKG_VERSION")
+    )]
+    OtherRelease {
+        /// The release that the project depends on.
+        locked: String,
+    },
+    /// A file is not text.
+    #[error("{} is not UTF-8; nothing was changed", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file has changed since it was compared.
+    #[error("{} was changed during the upgrade; nothing was changed by it, run it again", path.display())]
+    Changed {
         /// The file.
         path: PathBuf,
     },

@@ -36,6 +36,11 @@ impl ProjectName {
         Ok(Self(name.to_owned()))
     }
 
+    /// What `cargo lambda new --template` replaces by the name.
+    pub(super) fn of_lambda_template() -> Self {
+        Self("{{ project_name }}".to_owned())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -35,7 +35,7 @@ pub(crate) enum Added {
 /// # Errors
 ///
 /// When the folder exists and is not empty, or cannot be written.
-pub(crate) fn create_folder(folder: &Path, files: &[File]) -> Result<(), ScaffoldError> {
+pub(super) fn create_folder<T: AsRef<[u8]>>(folder: &Path, files: &[(String, T)]) -> Result<(), ScaffoldError> {
     let is_free = match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
         Err(_) => fs::symlink_metadata(folder).is_err(),
@@ -63,10 +63,7 @@ pub(crate) fn add_files(
     files: &[File],
     registration: Option<&Registration>,
 ) -> Result<Added, ScaffoldError> {
-    let manifest = project.join(MANIFEST);
-    if !manifest.is_file() {
-        return Err(ScaffoldError::NoProject { path: manifest });
-    }
+    require_project(project)?;
     let mut missing = Vec::new();
     for (path, text) in files {
         let path = project.join(path);
@@ -96,6 +93,12 @@ pub(crate) fn add_files(
         written.push(path);
     }
     Ok(if written.is_empty() { Added::Nothing } else { Added::Files(written) })
+}
+
+/// Checks that a folder contains a project.
+pub(super) fn require_project(folder: &Path) -> Result<(), ScaffoldError> {
+    let manifest = folder.join(MANIFEST);
+    if manifest.is_file() { Ok(()) } else { Err(ScaffoldError::NoProject { path: manifest }) }
 }
 
 /// The text of a file with a registration; `None` if the text contains the registration already.
@@ -131,9 +134,10 @@ fn register(path: &Path, text: &str, registration: &Registration) -> Result<Opti
     Ok(Some(lines.join("\n") + "\n"))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), ScaffoldError> {
+/// Writes a file, and creates its folder.
+pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ScaffoldError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(ScaffoldError::of_file("create", folder))?;
     }
-    fs::write(path, text).map_err(ScaffoldError::of_file("write", path))
+    fs::write(path, content).map_err(ScaffoldError::of_file("write", path))
 }
