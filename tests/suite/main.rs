@@ -33,6 +33,7 @@ mod openapi;
 mod order;
 mod outages;
 mod panics;
+mod performance;
 mod races;
 mod read_model_budgets;
 mod read_your_writes;
