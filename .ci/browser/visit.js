@@ -1,10 +1,12 @@
-// Visits the console of a stack that has just been started, and checks what a person sees and does. API_URL is the stack, CHROMIUM the browser, SCREENSHOTS the folder of the pictures.
+// Visits the console of a stack that has just been started, and checks what a person sees and does. API_URL, DYNAMODB_URL and BUS_URL are the stack, DAYBOOK the binary, CHROMIUM the browser, SCREENSHOTS the folder of the pictures.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import puppeteer from 'puppeteer-core';
 
-const { API_URL, CHROMIUM, SCREENSHOTS } = process.env;
+const { API_URL, DYNAMODB_URL, BUS_URL, DAYBOOK, CHROMIUM, SCREENSHOTS } = process.env;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SCRIPT = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
 
@@ -19,7 +21,7 @@ await page.setViewport({ width: 1280, height: 860 });
 // No request leaves the machine, and no script fails.
 const problems = [];
 page.on('request', (request) => {
-  if (!request.url().startsWith(`${API_URL}/`)) problems.push(`a request to ${request.url()}`);
+  if (!request.url().startsWith(`${base}/`)) problems.push(`a request to ${request.url()}`);
 });
 page.on('pageerror', (error) => problems.push(`an error of a script: ${error.message}`));
 page.on('console', (message) => {
@@ -27,8 +29,11 @@ page.on('console', (message) => {
   if (message.type() === 'error' && !message.text().includes('favicon')) problems.push(`console: ${message.text()}`);
 });
 
+// Where the visited console is.
+let base = API_URL;
+
 async function open(path) {
-  await page.goto(`${API_URL}/_console${path}`, { waitUntil: 'load' });
+  await page.goto(`${base}/_console${path}`, { waitUntil: 'load' });
 }
 
 async function text() {
@@ -77,6 +82,105 @@ async function look(name) {
   }
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'light' }]);
   await page.setViewport({ width: 1280, height: 860 });
+}
+
+// The figures of three alarms, as CloudWatch returns them, and the mapping of the relay, as Lambda does.
+const alarm = (name, state, threshold, description) => ({
+  AlarmName: `daybook-prod-${name}`, AlarmDescription: description, StateValue: state, StateReason: 'Threshold Crossed',
+  Namespace: 'AWS/Lambda', MetricName: name, Dimensions: [], Statistic: 'Maximum', Period: 60, Threshold: threshold,
+  ComparisonOperator: 'GreaterThanThreshold',
+});
+const ALARMS = [
+  alarm('api-slow', 'OK', 2000, 'One request in a hundred takes longer than two seconds.'),
+  alarm('dead-letter-messages', 'ALARM', 0, 'The dead-letter queue has messages. docs/runbook.md#dead-letter-messages'),
+  alarm('messages-late', 'OK', 60000, 'Messages reach the event bus more than a minute late.'),
+  alarm('records-dropped', 'INSUFFICIENT_DATA', 0, 'Lambda has dropped records.'),
+];
+const services = createServer(async (request, response) => {
+  let body = '';
+  for await (const chunk of request) body += chunk;
+  const target = request.headers['x-amz-target'] ?? '';
+  const query = JSON.parse(body || '{}');
+  const now = Math.floor(Date.now() / 60000) * 60;
+  const times = Array.from({ length: 180 }, (_, minute) => now - (180 - minute) * 60);
+  if (query.ScanBy === 'TimestampDescending') times.reverse();
+  const figures = {
+    'api-slow': (at) => 180 + 90 * Math.sin(at / 2000),
+    'dead-letter-messages': (at) => (at > now - 2400 ? 1 : 0),
+    'messages-late': (at) => 900 + 600 * Math.sin(at / 900),
+    IteratorAge: () => 1200,
+  }[query.MetricDataQueries?.[0].MetricStat.Metric.MetricName];
+  const result = { Timestamps: figures ? times : [], Values: figures ? times.map(figures) : [] };
+  let answer = { EventSourceMappings: [{ UUID: '5c2e4a71-0d0e-4f6c-9d55-0a3c8f6f1f10', State: 'Enabled', LastProcessingResult: 'OK' }] };
+  if (target.endsWith('DescribeAlarms')) answer = { MetricAlarms: ALARMS };
+  if (target.endsWith('GetMetricData')) answer = { MetricDataResults: [result] };
+  response.end(JSON.stringify(answer));
+});
+
+// Starts `daybook console` for the stack, as if it were deployed. Returns the process.
+async function serveDeployed(...options) {
+  const aws = `http://127.0.0.1:${services.address().port}`;
+  const console = spawn(DAYBOOK, ['console', '--port', '0', ...options], {
+    env: {
+      AWS_ENDPOINT_URL_DYNAMODB: DYNAMODB_URL, AWS_ENDPOINT_URL_EVENTBRIDGE: BUS_URL, AWS_ENDPOINT_URL_SQS: BUS_URL,
+      AWS_ENDPOINT_URL_LAMBDA: aws, AWS_ENDPOINT_URL_CLOUDWATCH: aws, STREAM_RELAY_NAME: 'relay', STREAM_RELAY_LOGS: 'relay',
+      TABLE_NAME: 'daybook-dev', VIEWS_TABLE_NAME: 'daybook-dev-views', EVENT_BUS_NAME: 'daybook',
+      EVENT_SOURCE: 'com.example.daybook', DLQ_URL: `${BUS_URL}/000000000000/daybook-dlq`,
+      CHANGES_QUEUE_URL: `${BUS_URL}/000000000000/daybook-changes`, STACK: 'daybook-prod',
+    },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const address = new Promise((resolve, reject) => {
+    let printed = '';
+    console.stdout.on('data', (chunk) => {
+      printed += chunk;
+      const line = printed.match(/^Console {2}(.*)\/_console$/m);
+      if (line) resolve(line[1]);
+    });
+    console.on('exit', () => reject(new Error(`daybook console has ended: ${printed}`)));
+  });
+  base = await address;
+  return console;
+}
+
+async function visitDeployed() {
+  await new Promise((resolve) => services.listen(0, '127.0.0.1', resolve));
+  await fetch(`${API_URL}/_dev/faults`, {
+    method: 'PUT', headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ entries: [{ containing: 'undeliverable', code: 'MalformedDetail' }] }),
+  });
+  await post('/todo', { id: 'undeliverable', title: 'undeliverable', message: 'm' });
+  let serving = await serveDeployed();
+  await open('');
+  await shows('read-only');
+  await look('deployed-aggregates');
+  await open('/search?q=1001');
+  await shows('in the outbox');
+  await look('deployed-aggregate');
+  await open('/messages?type=order');
+  await shows('OrderShipped');
+  await look('deployed-messages');
+  await open('/dead-letters');
+  await shows('messages in the queue\n1');
+  await look('deployed-dead-letters');
+  await open('/stream');
+  await shows('orders-by-day');
+  await shows('Enabled');
+  await look('deployed-stream');
+  await open('/health');
+  await shows('4 alarms, 1 raised');
+  await look('health');
+  serving.kill('SIGINT');
+  serving = await serveDeployed('--allow-writes');
+  await open('/dead-letters');
+  await shows('undeliverable');
+  await fetch(`${API_URL}/_dev/faults`, { method: 'PUT', headers: { 'content-type': 'application/json' }, body: '{}' });
+  await page.click('tbody input[type=checkbox]');
+  await follow('[value=redrive]');
+  await shows('1 message was sent again');
+  await look('deployed-sent-again');
+  serving.kill('SIGINT');
+  services.close();
 }
 
 // A first visit: the example is one click away.
@@ -179,6 +283,7 @@ await shows('1 match');
 
 await open('/stream');
 await shows('stream-relay');
+await shows('orders-by-day');
 await look('stream');
 await open('');
 await look('aggregates');
@@ -194,6 +299,8 @@ assert.ok(await page.$('.versions button.noscript'));
 await follow('.versions a[rel=next]');
 assert.ok(page.url().endsWith('version=3'), page.url());
 
+await page.setJavaScriptEnabled(true);
+await visitDeployed();
 assert.deepEqual(problems, []);
 await browser.close();
 console.log('The console works in the browser.');

@@ -24,7 +24,7 @@ use crate::writers::Work;
 /// The maximum time of a schedule after the end of all faults.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
 
-/// Fewer rejected messages than those from which the relay takes the bus for the cause.
+/// Fewer rejected messages than those from which the relay treats the bus as the cause.
 const FEW: usize = 2;
 
 /// Delivers the stream and settles the dead-letter queue. Returns the messages of the stream.

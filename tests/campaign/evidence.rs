@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From this number of rejected messages on, the relay takes the bus for the cause.
+/// From this number of rejected messages on, the relay treats the bus as the cause.
 const SEVERAL: usize = 3;
 
 /// The failures of an instance.

@@ -87,8 +87,11 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ),
     ("daybook-event-source-mapping", &["daybook-stream-batch"]),
     ("daybook-local-aws", &[]),
-    // It reaches what is around the table over the HTTP interface of the stack alone.
-    ("daybook-console", &["daybook-decider", "daybook-event-store", "daybook-table"]),
+    // It reaches what is around the tables over the HTTP interface of the stack alone.
+    (
+        "daybook-console",
+        &["daybook-decider", "daybook-event-store", "daybook-projection", "daybook-table", "daybook-view-store"],
+    ),
     (
         "daybook-cli",
         &[

@@ -23,6 +23,7 @@ mod feeds;
 mod fixtures;
 mod gateway;
 mod generated;
+mod golden_rows;
 mod http_corners;
 mod idempotency;
 mod identity;

@@ -93,12 +93,21 @@ async fn panic_on_a_stored_event_fails_the_reads_of_that_aggregate_only() {
     }
 }
 
+/// The settings of the release profile of this workspace, and of a generated project.
+fn release_profiles() -> [String; 2] {
+    ["Cargo.toml", "crates/cli/template/project.toml"].map(|manifest| {
+        let manifest = std::fs::read_to_string(workspace().join(manifest)).unwrap();
+        manifest.split("[profile.release]\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned()
+    })
+}
+
 #[test]
 fn release_profile_checks_overflow_and_unwinds_panics() {
-    let manifest = std::fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
-    let profile = manifest.split("[profile.release]\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let lines: Vec<_> = profile.lines().collect();
-    assert!(lines.contains(&"overflow-checks = true"), "{profile}");
-    // `abort` would end the process, and with it every other request of a batch or an instance.
-    assert!(!profile.contains("panic = \"abort\""), "{profile}");
+    for profile in release_profiles() {
+        let lines: Vec<_> = profile.lines().collect();
+        assert!(lines.contains(&"overflow-checks = true"), "{profile}");
+        // `abort` would end the process, and with it every other request of a batch or an instance. `cargo lambda build` adds
+        // it where the profile does not set `panic`.
+        assert!(lines.contains(&"panic = \"unwind\""), "{profile}");
+    }
 }

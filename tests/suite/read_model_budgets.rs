@@ -171,7 +171,7 @@ async fn command_handler_makes_the_same_calls_with_and_without_read_models() {
             (call.operation, call.status, call.table_units.to_string(), call.index_units.to_string(), bytes)
         });
         made.insert(has_views, calls.collect::<Vec<_>>());
-        // A view that does not exist is not looked for.
+        // A request for a view that does not exist makes no call.
         send(&instance.router, Method::GET, "/views/nothing/x", &[], None).await.expect(404);
         assert!(instance.table.proxy.take_calls().is_empty());
     }

@@ -375,7 +375,7 @@ async fn etag_of_another_release_names_another_state() {
 // Rows.
 
 /// The entries that a relay sends for these outbox rows: detail types with details.
-async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
+pub(crate) async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
     let bus = Bus::with("main", "dlq");
     let server = Server::start(bus.router()).await.unwrap();
     let config = daybook_function_runtime::aws_config_at(server.url());
@@ -396,7 +396,7 @@ async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
 }
 
 /// The detail types with the details of these outbox rows.
-fn published(rows: &[Item]) -> Vec<(String, String)> {
+pub(crate) fn published(rows: &[Item]) -> Vec<(String, String)> {
     let text = |row: &Item, name: &str| row[name].as_s().unwrap().clone();
     rows.iter().map(|row| (text(row, "messageType"), text(row, "detail"))).collect()
 }

@@ -36,7 +36,9 @@ impl Program {
     /// What it got for to-dos of this title, in order.
     fn got(&self, title: &str) -> Vec<Value> {
         let log = std::fs::read_to_string(self.path().with_extension("log")).unwrap_or_default();
-        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        // The program may be writing the last line.
+        let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.filter(|line| line["event"]["detail"]["data"]["title"] == title).collect()
     }
 

@@ -1,15 +1,17 @@
 //! The command line: parses a command, runs it, and sets the exit status. No other module imports this file.
 //!
 //! In reading order:
-//! - `dev`: runs the local stack until Ctrl-C.
+//! - `dev`: runs the local stack until Ctrl-C, or the functions of a stack.
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
-//! - `new`, `add`: write the files of a project.
+//! - `new`, `add`, `upgrade`: write the files of a project.
+//! - `console`: serves the console of a stack until Ctrl-C.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
 mod completions;
+mod console;
 mod dev;
 mod discarded;
 mod dlq;
@@ -26,6 +28,7 @@ mod relay;
 mod republish;
 pub mod schemas;
 mod snapshot;
+mod upgrade;
 mod verify;
 
 use std::process::ExitCode;
@@ -35,6 +38,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
+use self::console::ConsoleArgs;
+use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 pub use self::dlq::{DlqRedriveArgs, redrive};
@@ -50,8 +55,9 @@ use self::relay::RelayCommand;
 pub use self::republish::{RepublishArgs, republish};
 use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
+use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
-use crate::dev::{DevArgs, DevError};
+use crate::dev::DevError;
 use crate::operator::target::TableArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
 use crate::project::Project;
@@ -64,13 +70,15 @@ pub struct DaybookArgs {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    dev: DevArgs,
+    dev: DevCommandArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the local stack: table, API, relay, snapshotter and bus (the default).
-    Dev(DevArgs),
+    Dev(DevCommandArgs),
+    #[command(hide = true)]
+    DevFunctions(DevFunctionsArgs),
     /// Print the OpenAPI 3.1 document of the API; `docs/openapi.json` is a copy.
     Openapi,
     Schemas(SchemasArgs),
@@ -78,6 +86,7 @@ enum Command {
     New(NewArgs),
     #[command(subcommand)]
     Add(AddCommand),
+    Upgrade(UpgradeArgs),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
 }
@@ -89,6 +98,7 @@ pub enum OperatorCommand {
     Get(GetArgs),
     Events(EventsArgs),
     Feed(FeedArgs),
+    Console(ConsoleArgs),
     Verify(VerifyArgs),
     #[command(subcommand)]
     Dlq(DlqCommand),
@@ -136,9 +146,10 @@ impl DaybookArgs {
     /// The collector that gets the traces of the local stack. The other commands record none.
     pub fn collector(&self) -> Option<&str> {
         match &self.command {
-            Some(Command::Dev(args)) => args.otlp.as_deref(),
+            Some(Command::Dev(args)) => args.stack.otlp.as_deref(),
+            Some(Command::DevFunctions(args)) => args.otlp.as_deref(),
             Some(_) => None,
-            None => self.dev.otlp.as_deref(),
+            None => self.dev.stack.otlp.as_deref(),
         }
     }
 
@@ -150,11 +161,13 @@ impl DaybookArgs {
     pub async fn run(self, project: Project) -> Result<Exit, CliError> {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
             Command::Dev(args) => Ok(dev::run(args, project).await?),
+            Command::DevFunctions(_) => Ok(dev::run_functions(project).await?),
             Command::Openapi => Ok(openapi::print(project)?),
             Command::Schemas(args) => Ok(schemas::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
             Command::Completions(args) => Ok(completions::print(args, Self::command())?),
             Command::New(args) => Ok(new::run(&args)?),
             Command::Add(command) => Ok(command.run(project)?),
+            Command::Upgrade(args) => Ok(upgrade::run(&args)?),
             Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process(project)?).await?),
         }
     }
@@ -172,6 +185,7 @@ impl OperatorCommand {
             Self::Get(args) => get::run(args, context).await,
             Self::Events(args) => events::run(args, context).await,
             Self::Feed(args) => feed::run(args, context).await,
+            Self::Console(args) => console::run(args, context).await,
             Self::Verify(args) => verify::run(args, context).await,
             Self::Dlq(command) => command.run(context).await,
             Self::Discarded(command) => command.run(context).await,
@@ -199,6 +213,7 @@ impl OperatorCommand {
             Self::Get(args) => Some(&args.table),
             Self::Events(args) => Some(&args.table),
             Self::Feed(args) => Some(&args.table),
+            Self::Console(args) => Some(&args.table),
             Self::Verify(args) => Some(&args.table),
             Self::Republish(args) => Some(&args.table),
             Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),

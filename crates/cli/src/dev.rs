@@ -1,4 +1,5 @@
-//! The local stack: table, API, the stream functions behind their event source mappings, and bus, in one process.
+//! The local stack: table, API, the stream functions behind their event source mappings, and bus. Started by `cargo run`, it
+//! builds the functions again after a change of their sources.
 //!
 //! Invariants:
 //! - The functions run the handlers that Lambda runs, with the settings that template.yaml gives them.
@@ -10,8 +11,10 @@
 //! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: the parts that its HTTP servers share.
 //!   `stop`: the signal that ends the stack.
 //! - `environment`: the functions' settings.
-//! - `functions`: the functions that a stream invokes. `mapping_worker`: the event source mapping in front of one.
-//!   `mapping_states`: what the mappings do. `queue_worker`: the event source mapping in front of the projector.
+//! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
+//!   sources. `forward`: forwards HTTP requests to another process.
+//! - `mapping_worker`: the event source mapping in front of a function. `mapping_states`: what the mappings do. `queue_worker`:
+//!   the event source mapping in front of the projector.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues and workers. `rule_function`: the
 //!   function of a rule.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
@@ -29,11 +32,13 @@ mod endpoints;
 mod environment;
 mod error;
 mod faults;
+mod forward;
 mod functions;
 mod mapping_states;
 mod mapping_worker;
 mod messages;
 mod queue_worker;
+mod restart;
 mod rule_function;
 mod rule_option;
 mod rules;
@@ -46,6 +51,7 @@ mod usage;
 
 pub use args::DevArgs;
 pub use error::DevError;
+pub use restart::{RestartArgs, Restarts, serve};
 pub use rule_option::RuleOption;
 pub use stack::Stack;
 pub use usage::Usage;

@@ -6,7 +6,7 @@
 //! - [`dev`]: the local stack.
 //! - [`message_schemas`]: the description of the messages for their consumers.
 //! - `aws`: AWS configuration. `metered_client`: counts calls and units. `http`: requests to an API, signed if needed. `termination`: Ctrl-C and SIGTERM.
-//! - `scaffold`: the files that `daybook new` and `daybook add` write. [`fixtures`]: the events of a project and their responses.
+//! - `scaffold`: the files that `daybook new`, `daybook add` and `daybook upgrade` write. [`fixtures`]: the events of a project and their responses.
 //! - [`logs`]: the logs of the process, and the traces of the local stack.
 //! - `project`: the aggregates and the projections, which a project hands to [`main`]. `entry`: runs a process.
 

@@ -24,8 +24,10 @@
 //! - `changes_queue`: the queue of the projector. `call_usage`: counts the calls and the units of a command.
 //! - `discarded_objects`: the records that event source mappings discarded.
 //! - `unsent`: messages that the bus did not accept.
-//! - `signed_calls`: calls to services without an SDK crate.
+//! - `signed_calls`: calls to services without an SDK crate. `relay_state`, `alarms`: what they return about the relay and
+//!   the alarms.
 
+pub(crate) mod alarms;
 pub(crate) mod call_usage;
 pub(crate) mod changes_queue;
 pub mod checkpoint;
@@ -43,6 +45,7 @@ pub mod moment;
 pub(crate) mod pacing;
 pub(crate) mod progress;
 pub(crate) mod queue_reading;
+pub(crate) mod relay_state;
 pub(crate) mod selection;
 pub(crate) mod signed_calls;
 pub(crate) mod stack_reads;

@@ -1,21 +1,32 @@
-//! The files of a project that `daybook new` and `daybook add` write.
+//! The files of a project that `daybook new`, `daybook add` and `daybook upgrade` write.
 //!
-//! Invariant: either all files of a command are written, or none. A file that exists is never changed, except the two files
-//! with the registrations, which get further lines.
+//! Invariant: no line of the user is lost. `new` and `add` write all files of a command or none. They change no file that exists,
+//! except the two files with the registrations of aggregates and projections, which get further lines. `upgrade` changes a file
+//! only by a three-way merge.
 //!
 //! In reading order:
-//! - `names`: the names of a project and of what it contains. `suite`: where the project gets Daybook from.
-//! - `files`: the texts of the files. Texts that the workspace of Daybook has too are its own files.
-//! - `write`: a new folder, or further files in a project.
+//! - `names`: the names of a project and of what it contains. `source`: where the project gets the crates of Daybook
+//!   from. `parameters`: what the files of the release contain of both.
+//! - `files`: the texts of the files. A text that the workspace of Daybook uses too is a link to its file there.
+//! - `write`: creates the folder of a project, or adds files to a project. `originals`: the files of the release as they were
+//!   written into a project. `create`: a new project with them.
+//! - `merge`: what an upgrade does with one file. `upgrade`: with all files.
 
+mod create;
 mod error;
 mod files;
+mod merge;
 mod names;
-mod suite;
+mod originals;
+mod parameters;
+mod source;
+mod upgrade;
 mod write;
 
+pub(crate) use create::{create_lambda_template, create_project};
 pub(crate) use error::ScaffoldError;
-pub(crate) use files::{aggregate_files, consumer_files, project_files, projection_files};
+pub(crate) use files::{aggregate_files, consumer_files, projection_files};
 pub(crate) use names::{ItemName, ProjectName};
-pub(crate) use suite::Suite;
-pub(crate) use write::{Added, Registration, add_files, create_folder};
+pub(crate) use source::DaybookSource;
+pub(crate) use upgrade::Upgrade;
+pub(crate) use write::{Added, Registration, add_files};

@@ -54,7 +54,8 @@ impl Stack {
         let template = folder.join("template.yaml");
         std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml"), &template).unwrap();
         let template = template.to_str().unwrap();
-        let arguments = ["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
+        let arguments =
+            ["dev", "--no-restart", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
         let mut process = daybook(proxy, &arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let api = loop {

@@ -1,9 +1,10 @@
 //! From where the console can be used.
 
+use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 /// From where the console can be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// From this machine, under a name of the machine itself. A page of another site that resolves its own name to this
     /// machine does not get in.
@@ -28,6 +29,6 @@ impl Access {
 }
 
 /// A text that nobody can guess: 160 random bits.
-pub(crate) fn new_token() -> String {
+pub fn new_token() -> String {
     format!("{}{}", &Ulid::generate().to_string()[10..], &Ulid::generate().to_string()[10..])
 }

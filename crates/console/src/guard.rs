@@ -49,7 +49,7 @@ fn check(access: &Access, request: &Request) -> Result<(), Response> {
     let host = text(request.headers(), header::HOST).or(request.uri().host());
     match access {
         Access::Loopback if !host.is_some_and(is_of_this_machine) => {
-            let reason = "The console is only at localhost, 127.0.0.1 and [::1]. To use it from elsewhere, start the stack \
+            let reason = "The console is only at localhost, 127.0.0.1 and [::1]. To use it from elsewhere, start it \
                           with --host, and open the address that it prints.";
             return Err((StatusCode::FORBIDDEN, reason).into_response());
         }

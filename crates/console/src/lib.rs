@@ -4,11 +4,13 @@
 //! - A page reads only what it shows. Its cost does not depend on how many events an aggregate has.
 //! - What people wrote is text, never markup. Pages load nothing from other hosts, and run no script but their own.
 //! - A request of another site changes nothing: the host and the origin are checked, and each form carries a token.
+//! - The console of a stack on AWS only reads, unless writes are allowed: the other routes do not exist.
 //! - Everything can be read without the script.
 //!
 //! In reading order:
-//! - `console`: the [`Console`] and what it needs: the event store with the aggregate types, and the HTTP interface of the
-//!   stack. `stack`: the calls to that interface.
+//! - `console`: the [`Console`] and what it needs: the event store with the aggregate types, the views with the projections,
+//!   and the HTTP interface of the stack. `stack_kind`: whether that is the local stack or one on AWS, and which pages it has. `stack`: the calls to the
+//!   interface.
 //! - `router`: the pages by path. `guard`: which requests are admitted. `access`: from where.
 //! - `paths`: the addresses of the pages, for links.
 //! - `pages`: one file for each page. `failure`: the page of a request that fails.
@@ -29,8 +31,10 @@ mod paths;
 mod router;
 mod schema_fields;
 mod stack;
+mod stack_kind;
 mod test_source;
 
-pub use access::Access;
+pub use access::{Access, new_token};
 pub use console::Console;
 pub use router::router;
+pub use stack_kind::DeployedStack;

@@ -5,7 +5,9 @@
 //! - `aggregate`: one aggregate; `timeline`: its events with their messages; `message_fates`: what became of these;
 //!   `version`: its state at a version. `raw`: rows and values as they are stored.
 //! - `command`: sends a command. `copied_test`: the test that the copy shows.
-//! - `bus`: the messages on the bus; `live`: those that arrive. `dead_letters`, `correlation`, `stream`, `faults`.
+//! - `bus`: the messages on the bus; `live`: those that arrive. `messages`: the messages in the outbox, for a stack on AWS.
+//! - `dead_letters`, `correlation`. `stream`, and `deployed_stream` for a stack on AWS; `projections`: their part of both. `health`: the alarms of a stack on AWS. `faults`.
+//! - `latest_events`: the latest events of a type.
 
 pub(crate) mod aggregate;
 pub(crate) mod aggregates;
@@ -14,10 +16,15 @@ pub(crate) mod command;
 pub(crate) mod copied_test;
 pub(crate) mod correlation;
 pub(crate) mod dead_letters;
+pub(crate) mod deployed_stream;
 pub(crate) mod example;
 pub(crate) mod faults;
+pub(crate) mod health;
+mod latest_events;
 pub(crate) mod live;
 mod message_fates;
+pub(crate) mod messages;
+mod projections;
 pub(crate) mod raw;
 pub(crate) mod search;
 pub(crate) mod stream;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::Uri;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::response::Redirect;
 use axum::routing::{get, post};
 
@@ -12,35 +12,62 @@ use crate::assets;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::guard::guard;
+use crate::markup::frame::add_frame;
 use crate::pages::{
-    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, example, faults, live, raw, search,
-    stream,
+    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, deployed_stream, example, faults,
+    health, live, messages, raw, search, stream,
 };
+use crate::stack_kind::StackKind;
 
 /// The pages, all below `/_console`. No aggregate type can have this name.
 pub fn router(console: Console) -> Router {
     let console = Arc::new(console);
+    let of_kind = match &console.kind {
+        StackKind::Local => local_pages().merge(dead_letter_pages()),
+        StackKind::Deployed(stack) if stack.allow_writes => deployed_pages().merge(dead_letter_pages()),
+        StackKind::Deployed(_) => deployed_pages().route("/_console/dead-letters", get(dead_letters::depth)),
+    };
     Router::new()
         .route("/_console", get(aggregates::page))
         .route("/_console/", get(async || Redirect::to("/_console")))
-        .route("/_console/example", post(example::send))
         .route("/_console/search", get(search::page))
         .route("/_console/aggregates/{type}/{id}", get(aggregate::page))
         .route("/_console/aggregates/{type}/{id}/state", get(raw::state))
         .route("/_console/aggregates/{type}/{id}/test", get(copied_test::page))
         .route("/_console/aggregates/{type}/{id}/events/{number}", get(raw::rows))
         .route("/_console/aggregates/{type}/{id}/events/{number}/data", get(raw::event_data))
+        .merge(of_kind)
+        .route("/_console/{*path}", get(async |uri: Uri| Failure::missing(format!("There is no page {}.", uri.path()))))
+        .merge(assets::router())
+        .layer(map_response_with_state(console.clone(), add_frame))
+        .layer(from_fn_with_state(console.clone(), guard))
+        .with_state(console)
+}
+
+/// The pages that only the local stack has.
+fn local_pages() -> Router<Arc<Console>> {
+    Router::new()
+        .route("/_console/example", post(example::send))
         .route("/_console/command/{type}", get(command::page).post(command::send))
         .route("/_console/bus", get(bus::page))
         .route("/_console/bus/live", get(live::stream))
         .route("/_console/bus/{position}", get(raw::bus_message))
-        .route("/_console/dead-letters", get(dead_letters::page).post(dead_letters::act))
-        .route("/_console/dead-letters/{id}", get(raw::dead_letter))
         .route("/_console/correlation", get(correlation::page))
         .route("/_console/stream", get(stream::page))
         .route("/_console/faults", get(faults::page).post(faults::act))
-        .route("/_console/{*path}", get(async |uri: Uri| Failure::missing(format!("There is no page {}.", uri.path()))))
-        .merge(assets::router())
-        .layer(from_fn_with_state(console.clone(), guard))
-        .with_state(console)
+}
+
+/// The pages that only a stack on AWS has.
+fn deployed_pages() -> Router<Arc<Console>> {
+    Router::new()
+        .route("/_console/messages", get(messages::page))
+        .route("/_console/stream", get(deployed_stream::page))
+        .route("/_console/health", get(health::page))
+}
+
+/// The dead-letter messages, with what can be done to them.
+fn dead_letter_pages() -> Router<Arc<Console>> {
+    Router::new()
+        .route("/_console/dead-letters", get(dead_letters::page).post(dead_letters::act))
+        .route("/_console/dead-letters/{id}", get(raw::dead_letter))
 }

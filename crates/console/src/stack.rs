@@ -36,11 +36,15 @@ impl fmt::Display for StackError {
 
 /// A part of the messages on the bus.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct BusPart {
     /// The last ones, in order of arrival.
     pub(crate) messages: Vec<BusMessage>,
-    /// The number of all that match.
+    /// The number of all that match, from the position `searched_from` on.
     pub(crate) matching: usize,
+    /// The first position that was compared with the query.
+    #[serde(default)]
+    pub(crate) searched_from: usize,
     /// The position of the last message of all.
     pub(crate) last: usize,
 }
@@ -57,6 +61,31 @@ pub(crate) struct BusMessage {
     pub(crate) resources: Vec<String>,
     /// JSON.
     pub(crate) detail: String,
+    /// What became of it in the queues of rules, if that is known.
+    #[serde(default)]
+    pub(crate) targets: Vec<MessageTarget>,
+}
+
+/// What became of a message in the queue of a rule. Times are in milliseconds since 1970.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MessageTarget {
+    pub(crate) queue: String,
+    pub(crate) sent_at: i64,
+    pub(crate) receives: u32,
+    pub(crate) first_received_at: Option<i64>,
+    pub(crate) ended_at: Option<i64>,
+    pub(crate) outcome: Option<TargetOutcome>,
+}
+
+/// How a message has left the queue of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TargetOutcome {
+    /// The consumer has deleted it.
+    Processed,
+    /// It is in the dead-letter queue of the rule.
+    DeadLettered,
 }
 
 /// What the relay adds to each message.
@@ -190,6 +219,10 @@ impl Stack {
 impl StackResponse {
     /// The body of a successful response.
     pub(crate) fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, StackError> {
+        // The text about a service of AWS that failed is complete.
+        if self.status == StatusCode::FAILED_DEPENDENCY {
+            return Err(StackError(self.body.clone()));
+        }
         if !self.status.is_success() {
             return Err(StackError(format!("{path} of the stack returned {}: {}", self.status, self.body)));
         }

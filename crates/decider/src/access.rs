@@ -6,7 +6,7 @@ pub enum Access<'a> {
     /// Reads the state or the events of an aggregate. The check has the state that is returned, or for events the
     /// current one.
     Read,
-    /// Reads the `meta` of events: who sent their commands, and from where. When it is refused, responses omit `meta`.
+    /// Reads the `meta` of events: who sent their commands, and from where. When it is denied, responses omit `meta`.
     /// For a feed, there is no state.
     ReadMeta,
     /// Folds the state from the first event (`?rebuild=true`). It is checked in addition to the read or the commands,
@@ -29,22 +29,22 @@ pub enum Authorization {
     Unrestricted,
     /// Allowed.
     Allowed,
-    /// Refused: the caller receives status 403.
-    Refused,
+    /// Denied: the caller receives status 403.
+    Denied,
 }
 
 impl Authorization {
-    /// Whether it is not refused.
+    /// Whether it is not denied.
     pub fn is_allowed(self) -> bool {
         match self {
             Self::Unrestricted | Self::Allowed => true,
-            Self::Refused => false,
+            Self::Denied => false,
         }
     }
 }
 
 impl From<bool> for Authorization {
     fn from(is_allowed: bool) -> Self {
-        if is_allowed { Self::Allowed } else { Self::Refused }
+        if is_allowed { Self::Allowed } else { Self::Denied }
     }
 }

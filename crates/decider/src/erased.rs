@@ -267,7 +267,7 @@ fn require<A: Aggregate>(
 ) -> Result<(), CommandError> {
     let access = Access::Command(&request.command);
     match calling("authorize", || A::authorize(&input.caller, access, state)) {
-        Authorization::Refused => Err(CommandError::Forbidden { index, command: request.command.clone() }),
+        Authorization::Denied => Err(CommandError::Forbidden { index, command: request.command.clone() }),
         Authorization::Allowed | Authorization::Unrestricted => Ok(()),
     }
 }

@@ -66,10 +66,10 @@ impl<A: Aggregate> Given<A> {
     ///
     /// # Panics
     ///
-    /// When it is refused.
+    /// When it is denied.
     #[track_caller]
     pub fn allows(self, access: Access<'_>) -> Self {
-        assert!(self.authorizes(access), "{access:?} is refused to {:?}", self.caller);
+        assert!(self.authorizes(access), "{access:?} is denied to {:?}", self.caller);
         self
     }
 

@@ -1,8 +1,9 @@
 //! The races that this process loses against other processes, by aggregate, and the pauses that they cause.
 //!
-//! A transaction that loses a race costs its write units too. Processes that write to the same aggregate therefore limit
-//! their attempts: each has a rate, which every lost race multiplies by less than one, and which grows steadily with
-//! time. Rates that change like this become equal, whatever they were, so each process gets its share.
+//! A transaction that loses a race costs its write units too. Processes that write to the same aggregate therefore
+//! limit their attempts. Each process has a rate, with additive increase and multiplicative decrease: it grows steadily
+//! with time, and every lost race multiplies it by a factor below one. Such rates approach each other, whatever they
+//! were at first, so each process gets an equal share.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use daybook_table::AggregateKey;
 use tokio::time::Instant;
 
-/// Maximum of the pause after a lost race while an aggregate is not contended.
+/// Maximum pause after a lost race, if the aggregate is not contended.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Time without a write of another process after which an aggregate is not contended. The next command is then appended
@@ -21,19 +22,19 @@ const QUIET: Duration = Duration::from_secs(1);
 /// The highest rate of a process on a contended aggregate, in attempts per second.
 const HIGHEST_RATE: f64 = 30.0;
 
-/// The growth of the rate, in attempts per second, in a second.
+/// The growth of the rate in each second, in attempts per second.
 const GROWTH: f64 = 5.0;
 
-/// The factor of the rate after a lost race.
+/// The factor by which a lost race multiplies the rate.
 const AFTER_A_LOSS: f64 = 0.7;
 
-/// The factor of the rate when no other process has written since the last attempt.
+/// The factor by which the rate is multiplied if no other process has written since the last attempt.
 const WITHOUT_OTHERS: f64 = 2.0;
 
-/// Maximum number of aggregates. Beyond it, those that are not contended any more are forgotten.
+/// Number of aggregates from which those that are not contended any more are removed.
 const MAX_ENTRIES: usize = 1_000;
 
-/// The aggregates for which this process has lost a race lately.
+/// The aggregates for which this process has lost a race recently.
 #[derive(Debug, Default)]
 pub(crate) struct Contention(Mutex<HashMap<AggregateKey, Contended>>);
 
@@ -41,7 +42,7 @@ pub(crate) struct Contention(Mutex<HashMap<AggregateKey, Contended>>);
 struct Contended {
     /// When a write of another process was last noticed.
     noticed: Instant,
-    /// The rate at a time; `None` after a single lost race.
+    /// The rate, and the time at which it had this value; `None` after a single lost race.
     rate: Option<(f64, Instant)>,
 }
 
@@ -54,13 +55,13 @@ impl Contended {
 }
 
 impl Contention {
-    /// The pause before the first attempt of a request, after which the state has to be read; `None` if the aggregate is
-    /// not contended.
+    /// The pause before the first attempt of a request. The state has to be read after the pause. `None` if the
+    /// aggregate is not contended.
     pub(crate) fn first_pause(&self, key: &AggregateKey) -> Option<Duration> {
         self.rate(key).map(|rate| random_pause(1.0 / rate))
     }
 
-    /// The pause before an attempt after a lost race.
+    /// The pause before the attempt that follows a lost race.
     pub(crate) fn pause(&self, key: &AggregateKey) -> Duration {
         match self.rate(key) {
             Some(rate) => random_pause(1.0 / rate),
@@ -68,7 +69,7 @@ impl Contention {
         }
     }
 
-    /// Another process was faster.
+    /// Records a lost race: another process was faster.
     pub(crate) fn lost(&self, key: &AggregateKey) {
         let now = Instant::now();
         let mut all = self.lock();
@@ -80,7 +81,7 @@ impl Contention {
         all.insert(key.clone(), Contended { noticed: now, rate });
     }
 
-    /// Before an attempt, a read has found this number of events that other processes have written.
+    /// Records that a read before an attempt has found this number of events of other processes.
     pub(crate) fn found(&self, key: &AggregateKey, events: u64) {
         let now = Instant::now();
         let mut all = self.lock();

@@ -13,8 +13,8 @@
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
 //! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: the order of requests for
-//!   the same aggregate, and the transactions that they share; `contention`: races with other processes; `settle`: the time after which a write is visible or
-//!   never will be.
+//!   the same aggregate, and the transactions that they share; `contention`: races with other processes; `settle`: the
+//!   time after which a write is visible or never will be.
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
 //! - `append`: the transaction, and the meaning of its failures.
@@ -26,7 +26,8 @@
 //! [`admin`] has the calls for operator commands, the local stack and tests only.
 //!
 //! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
-//! checked before the call. `checksum`: whether a row is as it was written. [`cache`], `backoff`, `packing`, `item`, `error`.
+//! checked before the call. `checksum`: whether a row is as it was written. [`cache`], `backoff`, `packing`, `item`,
+//! `error`.
 
 pub mod admin;
 mod append;

@@ -1,10 +1,10 @@
-//! The transaction of a command: load or use the cached state, decide, append, and repeat when another writer was
+//! The transaction of a command: load the state or use the cached one, decide, append, and repeat if another writer was
 //! faster.
 //!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
-//! `decision`: a decision that is ready to be appended; `unsettled`: why an attempt has no result; `settlement`: how a
-//! transaction ends whose append is in doubt, or whose request was executed before; `in_doubt`: appends with an unknown
-//! outcome.
+//! `decision`: a decision that is ready to be appended; `unsettled`: why an attempt has no result; `settlement`: the
+//! result of a transaction whose append is in doubt, or whose request was executed before; `in_doubt`: appends with an
+//! unknown outcome.
 
 mod decide;
 mod decision;
@@ -25,16 +25,17 @@ pub use self::options::{TransactError, TransactOptions, Transacted};
 use self::transaction::Transaction;
 use crate::store::EventStore;
 
-/// Maximum time that a request spends on waiting for other writers of its aggregate and on racing with them. An
-/// aggregate that makes its writers wait this long has too many of them.
+/// Maximum time that a request spends on waiting for other writers of its aggregate and on racing with them. If an
+/// aggregate makes its writers wait this long, it has too many writers.
 const RACE_TIME: Duration = Duration::from_secs(10);
 
 impl EventStore {
-    /// Decides on the aggregate and appends the result, repeated on a newer state whenever another writer was faster.
+    /// Decides on the aggregate and appends the result. Whenever another writer was faster, it repeats this on a newer
+    /// state.
     ///
-    /// One round trip when the cached state is current or the aggregate is new. Only an append may use a cached state,
-    /// because its condition checks the version: a decision that appends nothing, and a conflict, are decided again on
-    /// a state that was read.
+    /// It makes one round trip if the cached state is current or the aggregate is new. Only an append may use a cached
+    /// state, because its condition checks the version. A decision that appends nothing, and a conflict, are therefore
+    /// decided again on a state that was read.
     ///
     /// Every attempt is a new decision with a new time, so that no event becomes visible later than
     /// [`SETTLE_WRITES`](crate::SETTLE_WRITES) after its time. Requests of this process for the same aggregate are

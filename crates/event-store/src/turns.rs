@@ -2,11 +2,13 @@
 //! their arrival. Without turns, their appends would make each other's conditions fail. Requests for other aggregates
 //! do not wait.
 //!
-//! A request that has its turn while nobody else waits appends its decision alone, and keeps the turn until the end.
-//! While others wait, its decision begins a group instead, and the turn goes on: the next request decides on the state
-//! that the group leads to, and joins it. When nobody waits any more, the group is full, or the next decision takes too
-//! long, the members send it as one transaction. Every request decides for itself and waits for the call itself, so a request that is cancelled, or whose
-//! time is over, takes no other with it.
+//! If no other request waits, the request with the turn appends its decision alone, and keeps the turn until the end.
+//! If others wait, its decision begins a group instead, and the turn passes to the next request. That request decides
+//! on the state after the last decision of the group, and joins the group. The group is closed when no request waits
+//! any more, when it is full, or when the next decision takes too long. Its members then append it in one transaction.
+//!
+//! Every member waits for the transaction itself. If a member is cancelled, or its time is over, the transaction still
+//! continues for the others.
 //!
 //! `group`: the decisions that one transaction appends; `queue`: the order of the requests.
 
@@ -23,7 +25,7 @@ use daybook_table::AggregateKey;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub(crate) use self::group::{Group, SentGroup};
+pub(crate) use self::group::{Group, GroupAppend};
 use self::queue::Queue;
 use crate::append::batch::Batch;
 use crate::append::error::SendError;
@@ -36,8 +38,8 @@ const DECISION_TIME: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     queues: Mutex<HashMap<AggregateKey, Queue>>,
-    /// The number of requests so far. A number is used once, because a request may leave after its queue was removed and
-    /// another one was made.
+    /// The number of requests so far, from which each request gets its number. No number is used twice: a request may
+    /// leave after its queue was removed and another one was created.
     arrivals: AtomicU64,
 }
 
@@ -54,9 +56,9 @@ pub(crate) struct Place<'a> {
 /// The turn of a request.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// Nobody has decided before it.
+    /// No group is open: the request decides on the stored state.
     First,
-    /// Its decision can join a group that leads to this state.
+    /// Its decision can join this group. The second value is the state after the last decision of the group.
     After(Arc<Group>, Folded),
 }
 
@@ -72,7 +74,7 @@ impl Turns {
         Place { turns: self, key, number, wake }
     }
 
-    /// Changes a queue. One that is empty is removed.
+    /// Changes the queue of an aggregate, and removes it if it is empty afterwards.
     fn with<T>(&self, key: &AggregateKey, change: impl FnOnce(&mut Queue) -> T) -> T {
         let mut queues = self.lock();
         let queue = match queues.get_mut(key) {
@@ -118,54 +120,60 @@ impl Place<'_> {
         self.with(|queue| queue.has_waiting())
     }
 
-    /// Begins a group with the first decision. The turn goes on.
-    pub(crate) fn open(&self, group: &Arc<Group>, batch: Batch, after: Folded) {
-        self.with(|queue| queue.open(group, batch, after));
+    /// Begins a group with the first decision. The turn passes to the next request.
+    pub(crate) fn begin_group(&self, group: &Arc<Group>, batch: Batch, after: Folded) {
+        self.with(|queue| queue.begin_group(group, batch, after));
     }
 
-    /// Joins the group with a decision that appends something, or nothing. The turn goes on. Returns the position of the
-    /// decision's response among those that are stored; `None` if the request could not join.
+    /// Joins the group with a decision; `None` stands for a decision that appends nothing. The turn passes to the next
+    /// request. Returns the index of the decision's response among those that are stored; `None` if the request could
+    /// not join.
     pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
         self.with(|queue| queue.join(self.number, group, decision))
     }
 
-    /// Lets the group be sent without this request, which waits for its next turn.
-    pub(crate) fn pass(&self) {
-        self.with(|queue| queue.pass(self.number));
+    /// Closes the group without a decision of this request. The request waits for its next turn.
+    pub(crate) fn decline_group(&self) {
+        self.with(|queue| queue.decline_group(self.number));
     }
 
-    /// Waits until the members send the group. `call` makes the call if this member is the first.
-    pub(crate) async fn sent<'g, F>(&self, group: &'g Arc<Group>, call: impl Fn(Batch) -> F) -> &'g SentGroup
+    /// Waits until the group is closed and its append has started. `call` makes the call if this member is the first.
+    pub(crate) async fn wait_for_append<'g, F>(
+        &self,
+        group: &'g Arc<Group>,
+        call: impl Fn(Batch) -> F,
+    ) -> &'g GroupAppend
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
         let mut is_late = false;
         loop {
-            self.with(|queue| queue.send(group, is_late, &call));
-            match group.sent() {
-                Some(sent) => return sent,
+            self.with(|queue| queue.start_append(group, is_late, &call));
+            match group.append() {
+                Some(append) => return append,
                 None => is_late = timeout(DECISION_TIME, self.wake.notified()).await.is_err(),
             }
         }
     }
 
-    /// Lets the other members send the group and leaves the queue, because the time of this member is over.
+    /// Starts the append of the group for the other members and leaves the queue, because the time of this member is
+    /// over.
     pub(crate) fn abandon<F>(&self, group: &Arc<Group>, call: impl Fn(Batch) -> F)
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
         self.with(|queue| {
-            queue.send(group, true, call);
+            queue.start_append(group, true, call);
             queue.leave(self.number);
         });
     }
 
-    /// Ends the group, whose outcome is known.
-    pub(crate) fn end(&self, group: &Arc<Group>, is_stored: bool) {
-        self.with(|queue| queue.end(group, is_stored));
+    /// Removes the group from the queue when the outcome of its append is known.
+    pub(crate) fn end_group(&self, group: &Arc<Group>, is_stored: bool) {
+        self.with(|queue| queue.end_group(group, is_stored));
     }
 
-    /// Leaves the queue. The other members send the group that the request has joined.
+    /// Leaves the queue. If the request has joined a group, the other members append it.
     pub(crate) fn leave(&self) {
         self.with(|queue| queue.leave(self.number));
     }
@@ -219,7 +227,7 @@ mod tests {
         let (turns, hot) = (Turns::default(), key("hot"));
         let first = turns.enter(&hot);
         assert!(first.turn(later()).await.is_some());
-        // The queue is removed with the end of the first request, whose place is dropped later.
+        // The queue is removed when the first request leaves. The place of that request is dropped later.
         turns.with(&hot, |queue| queue.leave(first.number));
         assert_eq!(turns.len(), 0);
         let second = turns.enter(&hot);

@@ -8,13 +8,15 @@
 //! [`Bus`], which stores them until it is dropped, including messages that were deleted from their queue.
 //!
 //! In reading order:
-//! - [`Bus`]: the accepted entries and messages, and the recorded calls.
+//! - [`Bus`]: the accepted entries and messages, and the recorded calls. `bus_index`: finds entries by what they are about.
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
 //! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which events
 //!   reach which queues. `patterns` and `comparisons`: the patterns of rules. `deliveries`: events on their way to queues.
+//!   `target_records`: what became of them there.
 
 mod bus;
+mod bus_index;
 mod comparisons;
 mod deliveries;
 mod describe_event_bus;
@@ -26,11 +28,14 @@ mod router;
 mod rule_operations;
 mod rules;
 mod sqs;
+mod target_records;
 
 pub use bus::{Bus, Delivered, DeliveredPart, PutEventsCall, PutEventsResultEntry, WaitingMessage};
+pub use bus_index::EntryKey;
 pub use deliveries::QueueTarget;
 pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
 pub use patterns::{EventPattern, PatternError};
 pub use sqs::{QueueMessage, ReceivedMessage};
+pub use target_records::{TargetOutcome, TargetRecord};
 
 pub use crate::server::Server;

@@ -96,10 +96,14 @@ impl StateFile {
     ///
     /// See [`StateError`].
     pub fn append(&self, journal: Journal, entry: &impl Serialize) -> Result<(), StateError> {
+        self.append_numbered(journal, entry).map(drop)
+    }
+
+    /// Does the same, and returns the number of the entry in the file.
+    pub(crate) fn append_numbered(&self, journal: Journal, entry: &impl Serialize) -> Result<i64, StateError> {
         let sql = "INSERT INTO _daybook_journal (journal, entry) VALUES (?1, ?2)";
         let entry = serde_json::to_string(entry)?;
-        self.with_connection(|connection| connection.prepare_cached(sql)?.execute((journal.name(), entry)))?;
-        Ok(())
+        self.with_connection(|connection| connection.prepare_cached(sql)?.insert((journal.name(), entry)))
     }
 
     /// The entries of a journal, in the order in which they were added.
@@ -113,6 +117,24 @@ impl StateFile {
             connection.prepare_cached(sql)?.query_map([journal.name()], |row| row.get(0))?.collect()
         })?;
         texts.iter().map(|text| Ok(serde_json::from_str(text)?)).collect()
+    }
+
+    /// The entries of a journal with their numbers in the file, in the order in which they were added.
+    pub(crate) fn numbered_entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<(i64, T)>, StateError> {
+        let sql = "SELECT id, entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
+        let texts: Vec<(i64, String)> = self.with_connection(|connection| {
+            let mut statement = connection.prepare_cached(sql)?;
+            statement.query_map([journal.name()], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })?;
+        texts.iter().map(|(number, text)| Ok((*number, serde_json::from_str(text)?))).collect()
+    }
+
+    /// The entry with this number in the file.
+    pub(crate) fn entry<T: DeserializeOwned>(&self, number: i64) -> Result<T, StateError> {
+        let sql = "SELECT entry FROM _daybook_journal WHERE id = ?1";
+        let text: String =
+            self.with_connection(|connection| connection.prepare_cached(sql)?.query_row([number], |row| row.get(0)))?;
+        Ok(serde_json::from_str(&text)?)
     }
 
     /// The checkpoint of a reader; `None` if it has none yet.

@@ -7,7 +7,7 @@ use daybook_table::{AggregateKey, ChangedAggregates};
 /// An aggregate that has new events.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// The number of its last event, as far as the messages contain it.
+    /// The highest event number of the aggregate in the messages.
     pub(crate) last: u64,
     /// The ids of the messages.
     pub(crate) messages: Vec<String>,

@@ -14,8 +14,8 @@ use crate::settings::views_table;
 /// Registers the projections that the function fills.
 type RegisteredProjections = fn() -> Result<Projections, ProjectionRegistrationError>;
 
-/// Runs the projector until Lambda ends its process: the `main` of the function. It exits with an error in the log if the
-/// registration fails or a setting is invalid.
+/// Runs the projector until Lambda ends its process: the `main` of the function. It exits with an error in the log if
+/// the registration fails or a setting is invalid.
 pub fn run(projections: RegisteredProjections) -> ExitCode {
     run_with(projections, async |projector| Ok(projector))
 }

@@ -138,8 +138,8 @@ impl Projector {
         stream::iter(runs).buffer_unordered(CONCURRENCY).filter_map(std::future::ready).collect().await
     }
 
-    /// Hands the events of an aggregate to a target, up to at least number `last`. Returns the aggregate if the target does
-    /// not have all events yet.
+    /// Hands the events of an aggregate to a target, up to at least number `last`. Returns the aggregate if the target
+    /// does not have all events yet.
     async fn hand_over(
         &self,
         target: &dyn TargetRunner,

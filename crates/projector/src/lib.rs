@@ -2,8 +2,8 @@
 //!
 //! A message of its queue contains no events, only the keys of aggregates that have new events and the numbers of their
 //! last events. The projector reads the events from the table: for each aggregate and each projection, those after the
-//! stored position. Late, repeated, reordered and needless messages therefore do no harm. To *project* an aggregate is to
-//! fold these events into the views.
+//! stored position. Late, repeated, reordered and unnecessary messages therefore do no harm. To *project* an aggregate
+//! is to fold these events into the views.
 //!
 //! Invariants:
 //! - An event is folded into a view exactly once, because the rows and the position are written in one transaction.
@@ -13,7 +13,8 @@
 //!
 //! In reading order:
 //! - [`run`], [`run_with`]: the `main` of the function.
-//! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's versions.
+//! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's
+//!   versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `pause`: the pauses between two attempts.
 //! - `plan`: selects the events that fit into one transaction. `fold`: applies their changes to the rows.
@@ -34,6 +35,6 @@ mod versions;
 
 pub use function::{run, run_with};
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
-pub use project::{Extent, ProjectError, Projected, Projecting, Suspended};
+pub use project::{EventRange, ProjectError, Projected, Projecting, Suspended};
 pub use settings::views_table;
 pub use target::{EventTarget, TargetError, TargetEvent};

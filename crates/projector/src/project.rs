@@ -14,8 +14,8 @@ use crate::fold::{Inapplicable, fold};
 use crate::pause::{MAX_DOUBLINGS, pause};
 use crate::plan::{Plan, Unfolded};
 
-/// Maximum aggregates of one transaction. With a row of its own for each aggregate and some that they share, they fit
-/// the 100 items of a transaction.
+/// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
+/// they share, they fit the 100 items of a transaction.
 const MAX_AGGREGATES: usize = 45;
 
 /// Maximum events of an aggregate that are read at a time.
@@ -33,16 +33,16 @@ pub struct Suspended {
     pub reason: String,
 }
 
-/// The events of an aggregate that are to be folded.
+/// The range of an aggregate's events to fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Events up to this number exist. Those that are not visible yet are waited for.
+pub struct EventRange {
+    /// Events up to this number exist. The projector waits for those that are not visible yet.
     pub known: u64,
     /// No event after this number is folded.
     pub through: u64,
 }
 
-impl Default for Extent {
+impl Default for EventRange {
     /// All events that are visible.
     fn default() -> Self {
         Self { known: 0, through: u64::MAX }
@@ -56,7 +56,7 @@ pub struct Projected {
     pub events: u64,
     /// The number of transactions that were written.
     pub transactions: u64,
-    /// The number of transactions that another writer prevented, or whose result is unknown.
+    /// The number of transactions that failed because of another writer, or whose outcome is unknown. They are retried.
     pub retries: u64,
     /// The aggregates that are suspended now.
     pub suspended: Vec<Suspended>,
@@ -67,7 +67,7 @@ pub struct Projected {
     pub reached: BTreeMap<AggregateKey, u64>,
 }
 
-/// An error that stops a projection.
+/// An error that ends an attempt to project aggregates.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
     /// DynamoDB is not available, or stored data cannot be read.
@@ -93,24 +93,24 @@ impl Projecting<'_> {
     ///
     /// See [`ProjectError`].
     pub async fn project(self, aggregates: BTreeSet<AggregateKey>, cutoff: Instant) -> Result<Projected, ProjectError> {
-        self.project_extents(aggregates.into_iter().map(|key| (key, Extent::default())).collect(), cutoff).await
+        self.project_ranges(aggregates.into_iter().map(|key| (key, EventRange::default())).collect(), cutoff).await
     }
 
-    /// Folds the same events as [`project`](Self::project), but for each aggregate only those of its extent.
+    /// Folds the same events as [`project`](Self::project), but for each aggregate only those in its range.
     ///
     /// # Errors
     ///
     /// See [`ProjectError`].
-    pub async fn project_extents(
+    pub async fn project_ranges(
         self,
-        aggregates: BTreeMap<AggregateKey, Extent>,
+        aggregates: BTreeMap<AggregateKey, EventRange>,
         cutoff: Instant,
     ) -> Result<Projected, ProjectError> {
         let view = View::new(self.model.name(), self.model.version());
         let mut projected = Projected::default();
         let mut pending: Vec<_> = aggregates.keys().cloned().collect();
-        // Aggregates that change the same part of a row share a transaction, so that it writes fewer parts, and others that
-        // are written at the same time change other parts.
+        // Aggregates that change the same part of a row share a transaction, so that it writes fewer parts, and others
+        // that are written at the same time change other parts.
         pending.sort_by_cached_key(|key| shard_of(key, self.model.shards()));
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(MAX_AGGREGATES));
@@ -126,7 +126,7 @@ impl Projecting<'_> {
         &self,
         view: &View,
         mut pending: BTreeSet<AggregateKey>,
-        extents: &BTreeMap<AggregateKey, Extent>,
+        ranges: &BTreeMap<AggregateKey, EventRange>,
         cutoff: Instant,
         projected: &mut Projected,
     ) -> Result<BTreeSet<AggregateKey>, ProjectError> {
@@ -134,7 +134,7 @@ impl Projecting<'_> {
         let mut cannot_fold: BTreeMap<AggregateKey, (u64, String)> = BTreeMap::new();
         let mut newer = BTreeSet::new();
         while !pending.is_empty() && Instant::now() < cutoff {
-            let mut unfolded = self.unfolded(view, &pending, extents, projected).await?;
+            let mut unfolded = self.unfolded(view, &pending, ranges, projected).await?;
             for aggregate in &mut unfolded {
                 let found = cannot_fold.get(&aggregate.key).cloned();
                 aggregate.cannot_fold = found.into_iter().chain(aggregate.cannot_fold.take()).min();
@@ -204,7 +204,7 @@ impl Projecting<'_> {
         &self,
         view: &View,
         aggregates: &BTreeSet<AggregateKey>,
-        extents: &BTreeMap<AggregateKey, Extent>,
+        ranges: &BTreeMap<AggregateKey, EventRange>,
         projected: &mut Projected,
     ) -> Result<Vec<Unfolded>, StoreError> {
         let mut positions = self.views.positions(view, aggregates).await?;
@@ -230,7 +230,7 @@ impl Projecting<'_> {
             }
         }
         let unfolded = stream::iter(to_read).map(async |unfolded| {
-            let Extent { known, through } = extents.get(&unfolded.key).copied().unwrap_or_default();
+            let EventRange { known, through } = ranges.get(&unfolded.key).copied().unwrap_or_default();
             let after = unfolded.before.unwrap_or_default();
             if after >= through {
                 return Ok(unfolded);
@@ -241,14 +241,14 @@ impl Projecting<'_> {
             let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
             let first = unreadable.filter(|(seq_num, _)| *seq_num <= through).min_by_key(|(seq_num, _)| *seq_num);
             let cannot_fold = first.map(|(seq_num, row)| (seq_num, format!("row {row}: {}", row.reason)));
-            // During an append, a query may return the second event without the first, or none of them. The page is then
-            // empty although more events follow.
+            // During an append, a query may return the second event without the first, or none of them. The page is
+            // then empty although more events follow.
             let more = !has_later && (page.more || page.cursor < known.min(through));
             Ok::<_, StoreError>(Unfolded { events: page.items, cannot_fold, more, ..unfolded })
         });
         let unfolded: Vec<_> = unfolded.buffered(CONCURRENCY).try_collect().await?;
-        let has_news =
+        let is_behind =
             |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
-        Ok(unfolded.into_iter().filter(has_news).collect())
+        Ok(unfolded.into_iter().filter(is_behind).collect())
     }
 }

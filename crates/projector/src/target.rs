@@ -125,8 +125,8 @@ impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
             if let Some((seq_num, row)) = unreadable {
                 return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
             }
-            // During an append, a query may return the second event without the first, or none of them. The page is then
-            // empty although more events follow.
+            // During an append, a query may return the second event without the first, or none of them. The page is
+            // then empty although more events follow.
             if page.items.is_empty() || !page.more {
                 handed_over.finished = !page.more && position >= last;
                 if handed_over.finished || failures == MAX_DOUBLINGS {

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 
 use crate::changed::Changed;
 use crate::failures::FailureCounter;
-use crate::project::{Extent, Projected, Projecting};
+use crate::project::{EventRange, Projected, Projecting};
 
 /// Minimum time between two reads of the marks by an instance whose code registers one version of a projection. With
 /// older marks, an invocation may not know yet that a version leads. It must end before a rebuild compares the
@@ -71,13 +71,15 @@ struct Order<'a> {
 }
 
 impl<'a> VersionsProjecting<'a> {
-    /// Projects the aggregates whose types the projection follows, each with the number of its last known event. Returns
-    /// those whose events could not all be folded into all versions.
+    /// Projects the aggregates whose types the projection follows, each with the number of its last known event.
+    /// Returns those whose events could not all be folded into all versions.
     pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, Changed>) -> BTreeSet<AggregateKey> {
         let versions = self.projections.versions(self.name);
-        let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, Extent> {
+        let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, EventRange> {
             let followed = changed.iter().filter(|(key, _)| model.follows().contains(&key.aggregate_type.as_str()));
-            followed.map(|(key, changed)| (key.clone(), Extent { known: changed.last, ..Extent::default() })).collect()
+            followed
+                .map(|(key, changed)| (key.clone(), EventRange { known: changed.last, ..EventRange::default() }))
+                .collect()
         };
         if versions.iter().all(|model| followed(*model).is_empty()) {
             return BTreeSet::new();
@@ -97,7 +99,7 @@ impl<'a> VersionsProjecting<'a> {
             // messages of their own.
             to_read.retain(|key, _| !led.unfinished.contains(key));
             for (key, reached) in led.reached {
-                to_read.entry(key).and_modify(|extent| extent.through = reached.min(extent.through));
+                to_read.entry(key).and_modify(|range| range.through = reached.min(range.through));
             }
             unfinished.extend(led.unfinished);
         }
@@ -133,7 +135,8 @@ impl<'a> VersionsProjecting<'a> {
         Ok(Order { leading, read, filling })
     }
 
-    /// Records in the marks of the versions that this code does not register that they miss the events which it folds.
+    /// Records that versions which this code does not register may lack events: this code folds events into its own
+    /// versions only.
     async fn mark_others(&self, stored: &ProjectionVersions) -> Result<(), StoreError> {
         for (&version, mark) in &stored.marks {
             let is_recorded = mark.missed_since.is_some() && mark.leads_since.is_none();
@@ -150,13 +153,13 @@ impl<'a> VersionsProjecting<'a> {
     }
 
     /// Projects the aggregates into one version, and reports the result as metrics and log lines.
-    async fn project(&self, model: &dyn ProjectionModel, aggregates: BTreeMap<AggregateKey, Extent>) -> Projected {
+    async fn project(&self, model: &dyn ProjectionModel, aggregates: BTreeMap<AggregateKey, EventRange>) -> Projected {
         if aggregates.is_empty() {
             return Projected::default();
         }
         let (projection, version) = (model.name(), model.version());
         let projecting = Projecting { model, events: self.events, views: self.views };
-        match projecting.project_extents(aggregates.clone(), self.cutoff).await {
+        match projecting.project_ranges(aggregates.clone(), self.cutoff).await {
             Ok(projected) => {
                 counter!("EventsProjected").increment(projected.events);
                 counter!("ProjectionRetries").increment(projected.retries);

@@ -44,7 +44,7 @@ pub async fn check_bus(bus: &aws_sdk_eventbridge::Client, name: &str, limit: Dur
         _ => with_causes(&error),
     };
     match code {
-        // EventBridge may look for the bus of another account in the caller's account.
+        // EventBridge may search the caller's account for the bus of another account.
         "ResourceNotFoundException" if name.starts_with("arn:") => BusCheck::NotAllowed(reason),
         "ResourceNotFoundException" => BusCheck::Missing(NoSuchBus { name: name.to_owned() }),
         "AccessDeniedException" | "AccessDenied" | "NotAuthorized" => BusCheck::NotAllowed(reason),

@@ -9,6 +9,7 @@ pub mod commands;
 pub mod engine;
 pub mod fault_proxy;
 pub mod fragile;
+pub mod golden_rows;
 pub mod log;
 pub mod network;
 pub mod notebook;

@@ -1,12 +1,13 @@
-//! `daybook dev`: runs the local stack until Ctrl-C.
+//! `daybook dev`: runs the local stack until Ctrl-C. `daybook dev-functions`: runs its functions.
 
 use std::io::{self, Write};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use clap::Args;
 use tokio::sync::oneshot;
 
-use crate::dev::{DevArgs, DevError, Stack};
+use crate::dev::{self, DevArgs, DevError, RestartArgs, Stack};
 use crate::operator::Exit;
 use crate::project::Project;
 use crate::termination::TerminationSignals;
@@ -14,16 +15,39 @@ use crate::termination::TerminationSignals;
 /// How long the reader of the output may take for the last lines after the stack has stopped.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 
+/// The stack, and whether its functions are replaced after a change of their sources.
+#[derive(Clone, Debug, Args)]
+pub(super) struct DevCommandArgs {
+    #[command(flatten)]
+    pub(super) stack: DevArgs,
+    #[command(flatten)]
+    restart: RestartArgs,
+}
+
+/// The functions of a running stack, which gives them their settings on standard input.
+#[derive(Clone, Debug, Args)]
+pub(super) struct DevFunctionsArgs {
+    /// OpenTelemetry collector that gets the traces.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub(super) otlp: Option<String>,
+}
+
 /// Runs the stack until Ctrl-C or SIGTERM, or until the reader of the output closes it.
 ///
 /// # Errors
 ///
 /// When the stack cannot be started, or standard output cannot be written.
-pub(super) async fn run(args: DevArgs, project: Project) -> Result<Exit, DevError> {
+pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, DevError> {
     let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
+    let start = async {
+        match args.restart.restarts(args.stack.otlp.clone())? {
+            Some(restarts) => Stack::start_restarting(args.stack, restarts).await,
+            None => Stack::start(args.stack, project).await,
+        }
+    };
     let mut stack = tokio::select! {
         () = signals.next() => return Ok(Exit::Clean),
-        started = Stack::start(args, project) => started?,
+        started = start => started?,
     };
     let mut output = Output::start(io::stdout());
     output.print(&greeting(&stack));
@@ -39,6 +63,16 @@ pub(super) async fn run(args: DevArgs, project: Project) -> Result<Exit, DevErro
     stack.stop().await;
     output.finish().await;
     Ok(Exit::of_output(written)?)
+}
+
+/// Runs the functions of a stack until it ends.
+///
+/// # Errors
+///
+/// When they do not start.
+pub(super) async fn run_functions(project: Project) -> Result<Exit, DevError> {
+    dev::serve(project).await?;
+    Ok(Exit::Clean)
 }
 
 /// Where the stack's servers are.

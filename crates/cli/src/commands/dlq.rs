@@ -13,7 +13,7 @@ mod stats;
 
 use clap::Subcommand;
 
-use self::delete::DlqDeleteArgs;
+pub(super) use self::delete::DlqDeleteArgs;
 use self::export::DlqExportArgs;
 use self::list::DlqListArgs;
 pub use self::redrive::{DlqRedriveArgs, redrive};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::operator::Exit;
-use crate::scaffold::{ItemName, ProjectName, ScaffoldError, Suite, create_folder, project_files};
+use crate::scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_lambda_template, create_project};
 
 /// Create the folder of a project of your own, with one aggregate.
 #[derive(Clone, Debug, Args)]
@@ -22,6 +22,9 @@ pub(super) struct NewArgs {
     /// Git repository with the sources of Daybook, instead of the release of this binary.
     #[arg(long, value_name = "URL")]
     git: Option<String>,
+    /// Create a template for `cargo lambda new --template` instead of a project.
+    #[arg(long)]
+    lambda_template: bool,
 }
 
 /// Creates the project in the current folder.
@@ -32,16 +35,21 @@ pub(super) struct NewArgs {
 pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
     let name = ProjectName::new(&args.name)?;
     let aggregate = ItemName::new(&args.aggregate)?;
-    let suite = match (&args.path, &args.git) {
-        (Some(path), _) => Suite::of_path(path)?,
-        (None, Some(url)) => Suite::Git(url.clone()),
-        (None, None) => Suite::Release,
+    let source = match (&args.path, &args.git) {
+        (Some(path), _) => DaybookSource::of_path(path)?,
+        (None, Some(url)) => DaybookSource::Git(url.clone()),
+        (None, None) => DaybookSource::Release,
     };
-    create_folder(Path::new(name.as_str()), &project_files(&name, &aggregate, &suite))?;
-    let name = name.as_str();
-    let printed = writeln!(
-        io::stdout(),
-        "Created {name}. Start it with `cd {name}` and `cargo run`; {name}/README.md describes the rest."
-    );
-    Exit::of_output(printed).map_err(ScaffoldError::of_output)
+    let folder = Path::new(name.as_str());
+    let printed = name.as_str();
+    let text = if args.lambda_template {
+        create_lambda_template(folder, &aggregate, &source)?;
+        format!("Created {printed}. `cargo lambda new NAME --template {printed}` creates a project from it.")
+    } else {
+        create_project(folder, &name, &aggregate, &source)?;
+        format!(
+            "Created {printed}. Start it with `cd {printed}` and `cargo run`; {printed}/README.md describes the rest."
+        )
+    };
+    Exit::of_output(writeln!(io::stdout(), "{text}")).map_err(ScaffoldError::of_output)
 }

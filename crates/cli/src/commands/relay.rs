@@ -7,7 +7,7 @@ use clap::Subcommand;
 use self::status::RelayStatusArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
-/// Look at the relay and its event source mapping.
+/// Print the state of the relay and of its event source mapping.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RelayCommand {
     Status(RelayStatusArgs),

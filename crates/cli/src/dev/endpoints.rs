@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::discarded::DiscardedRecords;
-use super::faults::{ReadModelFaultScript, StackFaults};
+use super::faults::{ProjectorFaults, StackFaults};
+use super::functions::Functions;
 use super::mapping_states::MappingStates;
 use super::mapping_worker::now;
 use super::rules::RuleStates;
@@ -26,28 +27,37 @@ pub(super) fn router(
     states: MappingStates,
     rules: RuleStates,
     meter: UsageMeter,
-    faults: ReadModelFaultScript,
+    faults: ProjectorFaults,
+    functions: Functions,
 ) -> Router {
     let last_set = Arc::new(Mutex::new(json!({})));
     let get_faults = {
         let last_set = last_set.clone();
         async move || Json(last_set.lock().unwrap_or_else(PoisonError::into_inner).clone())
     };
+    let mappings = states.clone();
+    let faulty = functions.clone();
     let set_faults = async move |State(bus): State<Bus>, Json(text): Json<Value>| {
         let given =
             StackFaults::deserialize(&text).map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
         *last_set.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        states.pause(given.paused());
         bus.set_faults(given.bus);
-        faults.set(given.read_models);
+        faults.set(&given.read_models);
+        faulty.replace_view_faults(&given.read_models.views).await;
         Ok::<_, (StatusCode, String)>(StatusCode::NO_CONTENT)
+    };
+    let usage = async move |State(bus): State<Bus>| {
+        meter.add_calls(functions.take_usage().await);
+        Json(usage(&bus, &meter))
     };
     Router::new()
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
-        .route("/_dev/mappings", get(async move || Json(states.all(now()))))
+        .route("/_dev/mappings", get(async move || Json(mappings.all(now()))))
         .route("/_dev/rules", get(async move || Json(rules.all())))
-        .route("/_dev/usage", get(async move |State(bus): State<Bus>| Json(usage(&bus, &meter))))
+        .route("/_dev/usage", get(usage))
         .route("/_dev/faults", get(get_faults).put(set_faults))
         .with_state(bus)
 }

@@ -1,5 +1,7 @@
 //! The functions' settings: those of the template, with local names for resources that only a deployment creates.
 
+use std::collections::BTreeMap;
+
 use daybook_event_source_mapping::Template;
 use daybook_event_source_mapping::template::{Function, Setting};
 use daybook_function_runtime::SdkConfig;
@@ -10,13 +12,21 @@ use super::error::DevError;
 /// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
 const TABLE_NAME: &str = "daybook-dev";
 
-/// The function of a template that runs a binary, and its environment. A variable of this process overrides the
+/// The environment variables of a function.
+pub(super) type Variables = BTreeMap<String, String>;
+
+/// The environment with these variables.
+pub(super) fn of(variables: &Variables) -> Environment {
+    variables.iter().collect()
+}
+
+/// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
 /// template's. Feeds hold back no events, because the stack has one clock. The stack has read models.
 pub(super) fn function<'a>(
     template: &'a Template,
     binary: &'static str,
     sqs: &SdkConfig,
-) -> Result<(&'a Function, Environment), DevError> {
+) -> Result<(&'a Function, Variables), DevError> {
     let is_built = |function: &&Function| function.binary == Some(Setting::Known(binary.to_owned()));
     let function = template.functions.values().find(is_built).ok_or(DevError::NoFunction { binary })?;
     let process = Environment::of_process();

@@ -82,6 +82,18 @@ pub enum DevError {
     /// The bus does not exist at the endpoint that the environment names.
     #[error(transparent)]
     Bus(#[from] NoSuchBus),
+    /// The functions cannot be run in a process of their own.
+    #[error("cannot run the functions in a process of their own; --no-restart runs them in this one")]
+    Functions(#[source] io::Error),
+    /// The process of the functions has ended, or does not respond.
+    #[error("the functions do not start; their error is above")]
+    FunctionsNotStarted,
+    /// The sources of the binary are not known.
+    #[error("--build-command needs cargo's list of the sources of this binary, and {} does not exist", list.display())]
+    UnknownSources {
+        /// The file.
+        list: PathBuf,
+    },
     /// The handlers of Ctrl-C and SIGTERM cannot be installed.
     #[error("cannot handle Ctrl-C")]
     Signals(#[source] io::Error),

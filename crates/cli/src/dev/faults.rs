@@ -1,17 +1,19 @@
 //! The injected faults of the local stack, which `PUT /_dev/faults` replaces: those of the bus and the queues, those of the
-//! projector's invocations, and those of the calls to the views table.
+//! projector's invocations, those of the calls to the views table, and the functions of the stream that are paused.
 //!
 //! As JSON, besides the members of [`Faults`]:
 //!
 //! ```json
 //! {
 //!   "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
-//!   "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]}
+//!   "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]},
+//!   "paused": ["stream-relay"]
 //! }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::messaging::{CallFault, Faults};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
@@ -36,6 +38,16 @@ pub(super) struct StackFaults {
     pub(super) bus: Faults,
     /// The faults of the projector and its views.
     pub(super) read_models: ReadModelFaults,
+    /// The functions of the stream that are not invoked.
+    paused: Vec<PausedFunction>,
+}
+
+/// A function of the table's stream.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PausedFunction {
+    StreamRelay,
+    Snapshotter,
 }
 
 /// The faults of the projector and its views.
@@ -44,10 +56,13 @@ pub(super) struct ReadModelFaults {
     /// A fault for each of the next invocations of the projector.
     #[serde(default)]
     projector: Vec<InvocationFault>,
-    /// A fault for each of the next calls to the views table, by operation. `body` and `failEntries` have no effect.
     #[serde(default)]
-    views: BTreeMap<String, Vec<CallFault>>,
+    pub(super) views: ViewFaultScript,
 }
+
+/// A fault for each of the next calls to the views table, by operation. `body` and `failEntries` have no effect.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ViewFaultScript(BTreeMap<String, Vec<CallFault>>);
 
 /// The fault of one invocation. `{}` is no fault.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -66,25 +81,37 @@ impl TryFrom<Map<String, Value>> for StackFaults {
         let read_models = ["projector", "views"].into_iter().filter_map(|name| members.remove_entry(name));
         let read_models: Map<_, _> = read_models.collect();
         Ok(Self {
+            paused: serde_json::from_value(members.remove("paused").unwrap_or_else(|| json!([])))?,
             read_models: serde_json::from_value(read_models.into())?,
             bus: serde_json::from_value(members.into())?,
         })
     }
 }
 
-/// The faults of the projector and its views in a running stack. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ReadModelFaultScript(Arc<Mutex<ReadModelFaults>>);
+impl StackFaults {
+    /// The names of the paused functions.
+    pub(super) fn paused(&self) -> BTreeSet<&'static str> {
+        let name = |function: &PausedFunction| match function {
+            PausedFunction::StreamRelay => "stream-relay",
+            PausedFunction::Snapshotter => "snapshotter",
+        };
+        self.paused.iter().map(name).collect()
+    }
+}
 
-impl ReadModelFaultScript {
+/// The faults of the projector's invocations in a running stack. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProjectorFaults(Arc<Mutex<Vec<InvocationFault>>>);
+
+impl ProjectorFaults {
     /// Replaces all faults.
-    pub(super) fn set(&self, faults: ReadModelFaults) {
-        *self.lock() = faults;
+    pub(super) fn set(&self, faults: &ReadModelFaults) {
+        self.lock().clone_from(&faults.projector);
     }
 
     /// The time after which the next invocation of the projector is killed; `None` if it is not.
     pub(super) fn next_invocation(&self) -> Option<Duration> {
-        let script = &mut self.lock().projector;
+        let mut script = self.lock();
         let fault = match script.first() {
             None => return None,
             Some(fault) if fault.forever => *fault,
@@ -93,17 +120,32 @@ impl ReadModelFaultScript {
         fault.kill_after_ms.map(Duration::from_millis)
     }
 
+    fn lock(&self) -> MutexGuard<'_, Vec<InvocationFault>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The faults of the calls to the views table in the running functions. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ViewFaults(Arc<Mutex<ViewFaultScript>>);
+
+impl ViewFaults {
+    /// Replaces all faults. Returns those that were left.
+    pub(super) fn replace(&self, script: ViewFaultScript) -> ViewFaultScript {
+        mem::replace(&mut *self.lock(), script)
+    }
+
     /// The configuration of a client of the views table whose calls have these faults.
-    pub(super) fn with_faults(&self, dynamodb: &SdkConfig) -> SdkConfig {
+    pub(super) fn inject_into(&self, dynamodb: &SdkConfig) -> SdkConfig {
         let Some(client) = dynamodb.http_client() else { return dynamodb.clone() };
         dynamodb.to_builder().http_client(FaultyClient { client, faults: self.clone() }).build()
     }
 
     fn next_call(&self, operation: &str) -> CallFault {
-        self.lock().views.get_mut(operation).map(CallFault::next).unwrap_or_default()
+        self.lock().0.get_mut(operation).map(CallFault::next).unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReadModelFaults> {
+    fn lock(&self) -> MutexGuard<'_, ViewFaultScript> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,7 +154,7 @@ impl ReadModelFaultScript {
 #[derive(Clone)]
 struct FaultyClient<T> {
     client: T,
-    faults: ReadModelFaultScript,
+    faults: ViewFaults,
 }
 
 impl<T> fmt::Debug for FaultyClient<T> {

@@ -1,15 +1,19 @@
-//! The states of the stack's event source mappings, for the endpoint that shows them.
+//! The states of the stack's event source mappings, for the endpoint that shows them, and which functions are paused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use daybook_event_source_mapping::InvocationOutcome;
 use serde::Serialize;
+use tokio::sync::watch;
 
 /// The states of all mappings. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct MappingStates(Arc<Mutex<BTreeMap<MappingName, MappingState>>>);
+pub(super) struct MappingStates {
+    states: Arc<Mutex<BTreeMap<MappingName, MappingState>>>,
+    paused: watch::Sender<BTreeSet<&'static str>>,
+}
 
 /// The function of a mapping, and the mapping's name in the template.
 type MappingName = (&'static str, String);
@@ -38,6 +42,7 @@ pub(super) struct MappingJson {
     function: &'static str,
     mapping: String,
     enabled: bool,
+    paused: bool,
     shards: Vec<ShardJson>,
 }
 
@@ -63,6 +68,16 @@ impl MappingStates {
         }
     }
 
+    /// Replaces the functions that are not invoked, as if their mappings were disabled: their records wait in the stream.
+    pub(super) fn pause(&self, functions: BTreeSet<&'static str>) {
+        self.paused.send_replace(functions);
+    }
+
+    /// The paused functions, and when they change.
+    pub(super) fn paused(&self) -> watch::Receiver<BTreeSet<&'static str>> {
+        self.paused.subscribe()
+    }
+
     /// All mappings at a time since 1970.
     pub(super) fn all(&self, now: Duration) -> Vec<MappingJson> {
         let shard = |(shard, state): (&String, &ShardState)| ShardJson {
@@ -78,13 +93,14 @@ impl MappingStates {
             function,
             mapping: mapping.clone(),
             enabled: state.enabled,
+            paused: self.paused.borrow().contains(function),
             shards: state.shards.iter().map(shard).collect(),
         };
         states.iter().map(mapping).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MappingName, MappingState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

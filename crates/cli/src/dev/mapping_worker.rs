@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::checkpoints::{ShardCheckpoint, reader_of_stream};
 use super::discarded::DiscardedRecords;
-use super::functions::StreamFunction;
+use super::functions::Function;
 use super::mapping_states::{MappingStates, ShardState, result_of};
 use super::stop::StopSignal;
 use super::stream::TableStream;
@@ -23,7 +23,7 @@ const READ_AHEAD: usize = 1000;
 /// A mapping of a stream to a function.
 #[derive(Clone)]
 pub(super) struct MappingWorker {
-    pub(super) function: StreamFunction,
+    pub(super) function: Function,
     pub(super) timeout: Duration,
     /// The name of the mapping in the template.
     pub(super) event_name: String,
@@ -46,7 +46,7 @@ impl MappingWorker {
     /// Reads a shard from its checkpoint to its end. Ends when all of its records are settled, or when the stack stops.
     async fn run_shard(self, shard: String) {
         let (sender, records) = mpsc::channel(READ_AHEAD);
-        let reader = reader_of_stream(self.function.name(), &self.event_name, &self.stream.arn);
+        let reader = reader_of_stream(self.function.name, &self.event_name, &self.stream.arn);
         let checkpoint = ShardCheckpoint::load(self.file.clone(), &reader, &shard);
         let read = self.stream.read(&shard, checkpoint.position(), sender);
         tokio::select! {
@@ -62,8 +62,13 @@ impl MappingWorker {
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
         let (mut settled, mut ended, mut stopping, mut last_result) = (false, false, false, None);
+        let mut paused = self.states.paused();
         loop {
+            let is_paused = paused.borrow_and_update().contains(self.function.name) && !stopping;
             let wake = loop {
+                if is_paused {
+                    break None;
+                }
                 match mapping.poll(now()) {
                     Step::Invoke(batch) if stopping => mapping.settle(batch, InvocationOutcome::NotInvoked, now()),
                     Step::Invoke(batch) => running.push(Box::pin(self.invoke(batch))),
@@ -76,11 +81,11 @@ impl MappingWorker {
             if settled || stopping || records.is_empty() {
                 let (waiting, oldest) = mapping.outstanding();
                 let state = ShardState { waiting, oldest, last_result };
-                self.states.set(self.function.name(), &self.event_name, shard, state);
+                self.states.set(self.function.name, &self.event_name, shard, state);
                 checkpoint.save(mapping.position());
                 settled = false;
             }
-            if running.is_empty() && (stopping || ended && wake.is_none()) {
+            if running.is_empty() && (stopping || ended && wake.is_none() && !is_paused) {
                 return;
             }
             let pause = wake.map_or(Duration::MAX, |until| until.saturating_sub(now()));
@@ -96,13 +101,14 @@ impl MappingWorker {
                     None => ended = true,
                 },
                 () = self.stop.wait(), if !stopping => stopping = true,
+                _ = paused.changed() => {}
                 () = tokio::time::sleep(pause), if !stopping => {}
             }
         }
     }
 
     fn discard(&self, discarded: &Discarded, shard: &str) {
-        let function_arn = self.function.name();
+        let function_arn = self.function.name;
         let stream_arn = &self.stream.arn;
         let source = Source { function_arn, stream_arn, shard_id: shard, request_id: "daybook-dev" };
         tracing::error!(function = function_arn, reason = ?discarded.reason, "records discarded");
@@ -110,7 +116,7 @@ impl MappingWorker {
     }
 
     async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
-        self.meter.count_invocation(self.function.name());
+        self.meter.count_invocation(self.function.name);
         let outcome = self.function.invoke(batch.payload(), self.timeout).await;
         (batch, outcome)
     }

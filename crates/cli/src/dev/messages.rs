@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use daybook_function_runtime::SdkConfig;
-use daybook_local_aws::messaging::{Bus, Delivered, WaitingMessage};
+use daybook_local_aws::messaging::{Bus, Delivered, EntryKey, WaitingMessage};
 use daybook_stream_relay::{DeadLetter, RelaySettings, Resend, ResendOutcome, clients};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ struct MessageQuery {
     message_type: Option<String>,
     /// Only those whose detail contains the text.
     containing: Option<String>,
-    /// Only those of one business transaction.
+    /// Only those of one business transaction. Without effect together with `ids`.
     correlation: Option<String>,
     /// Only those with one of these message ids, which commas separate.
     ids: Option<String>,
@@ -66,16 +66,32 @@ struct MessageQuery {
 }
 
 impl MessageQuery {
+    /// The most selective part of the query that the bus has an index for.
+    fn key(&self) -> Option<EntryKey<'_>> {
+        let Self { aggregate, correlation, ids, .. } = self;
+        let ids = ids.as_deref().map(|ids| EntryKey::MessageIds(ids.split(',').collect()));
+        let aggregate = aggregate.as_deref().filter(|aggregate| !aggregate.ends_with('/'));
+        ids.or(correlation.as_deref().map(EntryKey::Correlation)).or(aggregate.map(EntryKey::Resource))
+    }
+
+    /// Whether the key selects everything that the query does.
+    fn is_key(&self) -> bool {
+        let Self { aggregate, message_type, containing, correlation, ids, .. } = self;
+        let keys = [ids, correlation, aggregate].into_iter().filter(|key| key.is_some()).count();
+        keys <= 1
+            && message_type.is_none()
+            && containing.is_none()
+            && !aggregate.as_ref().is_some_and(|aggregate| aggregate.ends_with('/'))
+    }
+
+    /// Whether the query selects an entry that has its key.
     fn matches(&self, entry: &Delivered) -> bool {
         let is_of = |wanted: &String, resource: &String| {
             resource == wanted || (wanted.ends_with('/') && resource.starts_with(wanted.as_str()))
         };
-        let has_id = |ids: &String| ids.split(',').any(|id| entry.detail.contains(id));
         self.aggregate.as_ref().is_none_or(|wanted| entry.resources.iter().any(|resource| is_of(wanted, resource)))
             && self.message_type.as_ref().is_none_or(|wanted| contains(&entry.detail_type, wanted))
             && self.containing.as_ref().is_none_or(|wanted| contains(&entry.detail, wanted))
-            && self.ids.as_ref().is_none_or(has_id)
-            && self.correlation.as_ref().is_none_or(|wanted| correlation_of(entry).as_ref() == Some(wanted))
     }
 }
 
@@ -84,24 +100,23 @@ fn contains(text: &str, wanted: &str) -> bool {
     text.to_lowercase().contains(&wanted.to_lowercase())
 }
 
-fn correlation_of(entry: &Delivered) -> Option<String> {
-    let detail: Value = serde_json::from_str(&entry.detail).ok()?;
-    Some(detail.pointer("/metadata/correlationId")?.as_str()?.to_owned())
-}
-
 async fn messages(State(messages): State<Messages>, Query(query): Query<MessageQuery>) -> Json<Value> {
     let positions = query.after.map_or(1, |after| after.saturating_add(1))..query.before.unwrap_or(usize::MAX);
     let limit = query.limit.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
-    let part = messages.bus.delivered_part(&positions, limit, |entry| query.matches(entry));
+    let matches = |entry: &Delivered| query.matches(entry);
+    let matches: Option<&dyn Fn(&Delivered) -> bool> = if query.is_key() { None } else { Some(&matches) };
+    let part = messages.bus.delivered_part(&positions, limit, query.key().as_ref(), matches);
     let entry = |(position, entry): (usize, Delivered)| {
         json!({
             "position": position, "acceptedAt": entry.accepted_at, "eventBusName": entry.event_bus_name,
             "source": entry.source, "detailType": entry.detail_type, "resources": entry.resources,
-            "detail": entry.detail,
+            "targets": messages.bus.target_records(&entry.event_id), "detail": entry.detail,
         })
     };
     let entries: Vec<_> = part.entries.into_iter().map(entry).collect();
-    Json(json!({"messages": entries, "matching": part.matching, "last": part.last}))
+    Json(json!({
+        "messages": entries, "matching": part.matching, "searchedFrom": part.searched_from, "last": part.last,
+    }))
 }
 
 async fn queues(State(messages): State<Messages>) -> Json<Value> {

@@ -1,17 +1,16 @@
 //! The event source mapping of a queue: invokes the projector with its messages, as Lambda does.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message};
+use daybook_event_source_mapping::InvocationOutcome;
 use daybook_function_runtime::with_causes;
-use daybook_projector::{Projector, QueueBatch, QueueRecord};
-use futures_util::FutureExt;
-use tokio::time::{Instant, sleep, timeout};
+use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::faults::ReadModelFaultScript;
+use super::faults::ProjectorFaults;
+use super::functions::Function;
 use super::stop::StopSignal;
 
 /// `BatchSize` of the mapping.
@@ -22,11 +21,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A mapping of a queue to the projector.
 pub(super) struct QueueWorker {
-    pub(super) projector: Arc<Projector>,
+    pub(super) projector: Function,
     pub(super) timeout: Duration,
     pub(super) sqs: Client,
     pub(super) url: String,
-    pub(super) faults: ReadModelFaultScript,
+    pub(super) faults: ProjectorFaults,
     pub(super) stop: StopSignal,
 }
 
@@ -59,21 +58,19 @@ impl QueueWorker {
     /// Invokes the function, and deletes the messages that it does not report.
     async fn invoke(&self, messages: Vec<Message>) {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let record =
-            |message: &Message| QueueRecord { message_id: text(&message.message_id), body: text(&message.body) };
-        let batch = QueueBatch { records: messages.iter().map(record).collect() };
-        let limit = self.faults.next_invocation().unwrap_or(self.timeout);
-        let handled = self.projector.handle(batch, Instant::now() + self.timeout);
-        // Unwind safety: the next invocation loads its data again.
-        let handled = AssertUnwindSafe(timeout(limit, handled)).catch_unwind().await;
-        let Ok(Ok(response)) = handled else {
+        let record = |message: &Message| json!({"messageId": text(&message.message_id), "body": text(&message.body)});
+        let event = json!({"Records": messages.iter().map(record).collect::<Vec<_>>()}).to_string();
+        let killed_after = self.faults.next_invocation().unwrap_or(self.timeout);
+        let InvocationOutcome::Returned(response) =
+            self.projector.invoke_until(event, self.timeout, killed_after).await
+        else {
             // The messages become visible again.
-            tracing::error!(queue = self.url, "the projector panicked, was killed, or timed out");
             return;
         };
+        let response: Value = serde_json::from_str(&response).unwrap_or_default();
+        let failures = response["batchItemFailures"].as_array().map(Vec::as_slice).unwrap_or_default();
         let failed = |message: &&Message| {
-            let id = message.message_id.as_deref().unwrap_or_default();
-            response.batch_item_failures.iter().any(|failure| failure.item_identifier == id)
+            failures.iter().any(|failure| failure["itemIdentifier"].as_str() == message.message_id.as_deref())
         };
         let entries = messages.iter().filter(|message| !failed(message)).enumerate().map(|(index, message)| {
             let entry = DeleteMessageBatchRequestEntry::builder().id(index.to_string());

@@ -1,6 +1,6 @@
 //! The parts that the HTTP servers of the local stack share.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use axum::body::to_bytes;
 use axum::extract::Request;
@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONNECTION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use daybook_local_aws::dynamodb::StartError;
 use tokio::net::TcpListener;
 
 use super::error::DevError;
@@ -19,6 +20,15 @@ const MAX_REQUEST: usize = 10 * 1024 * 1024;
 pub(super) async fn listen(host: IpAddr, port: u16, option: &'static str) -> Result<TcpListener, DevError> {
     let failed = |source| DevError::Listen { address: format!("{host}:{port}"), option, source };
     TcpListener::bind((host, port)).await.map_err(failed)
+}
+
+/// The address of a listener for a client on this machine.
+pub(super) fn address_here(listener: &TcpListener) -> Result<SocketAddr, DevError> {
+    let mut address = listener.local_addr().map_err(StartError::from)?;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    Ok(address)
 }
 
 /// Reads a request to its end before the response is sent, as API Gateway does. After an earlier response, the

@@ -72,6 +72,11 @@ impl Services {
         })
     }
 
+    /// The URL of the stack's own DynamoDB; `None` if it is external.
+    pub(super) fn dynamodb_url(&self) -> Option<&str> {
+        self.database.as_ref().map(LocalDynamoDb::url)
+    }
+
     /// The URL of the stack's own EventBridge and SQS; `None` if both are external.
     pub(super) fn bus_url(&self) -> Option<&str> {
         self.bus_server.as_ref().map(Server::url)

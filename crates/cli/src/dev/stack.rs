@@ -1,45 +1,40 @@
 //! Starts and stops the local stack.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
-use axum::middleware;
-use daybook_command_handler::{Api, ApiSettings};
-use daybook_console::{Access, Console};
+use axum::extract::Request;
+use axum::{Router, middleware};
+use daybook_console::{Access, new_token};
 use daybook_event_source_mapping::Template;
-use daybook_event_store::{EventStore, StoreSettings};
+use daybook_event_store::EventStore;
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
-use daybook_projection::Projections;
-use daybook_projector::Projector;
-use daybook_settings::Environment;
-use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
+use daybook_stream_relay::RelaySettings;
 use daybook_view_store::ViewStore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::args::DevArgs;
-use super::caller::identify;
 use super::checkpoints::reader_of_stream;
-use super::discarded::DiscardedRecords;
+use super::environment::Variables;
 use super::error::DevError;
-use super::faults::ReadModelFaultScript;
-use super::functions::StreamFunction;
+use super::faults::ProjectorFaults;
+use super::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
 use super::mapping_states::MappingStates;
 use super::mapping_worker::MappingWorker;
 use super::queue_worker::QueueWorker;
-use super::servers::{listen, read_whole};
+use super::restart::{Rebuilder, Restarts};
+use super::servers::{address_here, listen, read_whole};
 use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
-use super::{endpoints, environment, messages, rules};
+use super::{endpoints, environment, functions, messages, rules};
 use crate::project::Project;
 
 /// The parameter of the template that turns on read models, which the stack always has.
@@ -60,61 +55,72 @@ pub struct Stack {
     stop: watch::Sender<()>,
 }
 
+/// Where the functions run.
+enum FunctionCode {
+    /// In this process, as long as it runs.
+    Here(Project),
+    /// In a process of the latest version of this binary.
+    Restarting(Restarts),
+}
+
 impl Stack {
-    /// Starts the stack. When this returns, the API accepts requests.
+    /// Starts the stack, with the functions in this process. When this returns, the API accepts requests.
     ///
     /// # Errors
     ///
     /// See [`DevError`].
     pub async fn start(args: DevArgs, project: Project) -> Result<Self, DevError> {
+        Self::start_with(args, FunctionCode::Here(project)).await
+    }
+
+    /// Starts the stack, with the functions in a process of their own, which is replaced after changes of its sources.
+    ///
+    /// # Errors
+    ///
+    /// See [`DevError`].
+    pub async fn start_restarting(args: DevArgs, restarts: Restarts) -> Result<Self, DevError> {
+        Self::start_with(args, FunctionCode::Restarting(restarts)).await
+    }
+
+    async fn start_with(args: DevArgs, code: FunctionCode) -> Result<Self, DevError> {
         let template = read_template(&args.template)?;
         let services = Services::start(&args).await?;
         let messages = services.bus.subscribe();
-
-        let (_, api_environment) = environment::function(&template, "command-handler", &services.sqs)?;
+        // The console calls the stack. Its requests wait until the stack is served.
+        let listener = listen(args.host, args.port, "--port").await?;
+        let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+        let console =
+            ConsoleSettings { stack: address_here(&listener)?, access: access.clone(), form_token: new_token() };
+        let settings = FunctionSettings::read(&template, &services, console)?;
         let meter = UsageMeter::default();
-        // An external DynamoDB checks signatures.
-        let dynamodb = &services.dynamodb;
-        let dynamodb = if services.database.is_some() { meter.metered(dynamodb) } else { dynamodb.clone() };
-        let store = create_table(&services, &dynamodb, &api_environment).await?;
-        let table_name = api_environment.required("TABLE_NAME")?;
-        let discarded = services.discarded.clone();
-        let states = MappingStates::default();
-        let (stop, stop_signal) = StopSignal::new();
-        let reports = MappingReports {
-            discarded: discarded.clone(),
-            states: states.clone(),
-            meter: meter.clone(),
-            faults: ReadModelFaultScript::default(),
-        };
-        let mut workers =
-            start_stream_functions(&template, &services, &dynamodb, &table_name, project, &reports, &stop_signal)
-                .await?;
+        create_resources(&services, &settings, &meter).await?;
 
-        let (_, relay_environment) = environment::function(&template, "stream-relay", &services.sqs)?;
-        let relay = RelaySettings::read(&relay_environment)?;
+        let (stop, stop_signal) = StopSignal::new();
+        let mut workers = JoinSet::new();
+        let functions = match code {
+            FunctionCode::Here(project) => Functions::new(functions::start(&settings, project).await?, None),
+            FunctionCode::Restarting(restarts) => {
+                let (functions, rebuilder) = Rebuilder::start(restarts, settings.clone(), meter.clone()).await?;
+                workers.spawn(rebuilder.run(stop_signal.clone()));
+                functions
+            }
+        };
+        let (states, faults) = (MappingStates::default(), ProjectorFaults::default());
+        let mappings = Mappings { template: &template, services: &services, functions: &functions, stop: &stop_signal };
+        let table_name = environment::of(&settings.command_handler).required("TABLE_NAME")?;
+        mappings.start_streams(&table_name, &states, &meter, &mut workers).await?;
+        if let Some(queue) = queue_of_projector(&settings.stream_relay) {
+            workers.spawn(mappings.projector(queue, &faults)?.run());
+        }
         let timeout = Duration::from_secs(args.function_timeout.into());
+        let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
         let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
-        let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&api_environment)?);
-        if let Some(views_table) = daybook_command_handler::views_table(&api_environment) {
-            let views = ViewStore::new(&reports.faults.with_faults(&dynamodb), views_table);
-            views.create_table().await?;
-            api = api.with_views((project.projections)()?, views);
-        }
-        let api = daybook_command_handler::router(api)
-            .layer(middleware::from_fn(identify))
-            .layer(middleware::from_fn_with_state(meter.clone(), count_request));
-        let router = endpoints::router(services.bus.clone(), discarded, states, rules, meter, reports.faults);
+        let (bus, discarded) = (services.bus.clone(), services.discarded.clone());
+        let of_stack = endpoints::router(bus, discarded, states, rules, meter.clone(), faults, functions.clone());
         let messages_router = messages::router(services.bus.clone(), services.eventbridge.clone(), relay);
-        let router = api.merge(router).merge(messages_router);
-        let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
-        // A store of its own: what the console reads is not counted as the stack's usage.
-        let of_console = daybook_command_handler::store_settings(&api_environment)?;
-        let of_console = EventStore::new(&services.dynamodb, of_console);
-        let console = Console::new((project.aggregates)()?, of_console, router.clone(), access.clone());
-        let router = router.merge(daybook_console::router(console)).layer(middleware::from_fn(read_whole));
-        let listener = listen(args.host, args.port, "--port").await?;
+        let router = router_to(functions, meter).merge(of_stack).merge(messages_router);
+        let router = router.layer(middleware::from_fn(read_whole));
         let api = Server::serve(listener, router).map_err(StartError::from)?;
         let console_url = access.address(api.url());
         Ok(Self { api, console_url, table_name, messages, services, workers, stop })
@@ -175,27 +181,12 @@ impl Stack {
     }
 }
 
-/// The worker that projects the changes in the queue. Creates the views table if it does not exist.
-async fn projector(
-    template: &Template,
-    services: &Services,
-    queue: String,
-    projections: Projections,
-    faults: &ReadModelFaultScript,
-    stop: &StopSignal,
-) -> Result<QueueWorker, DevError> {
-    let (function, environment) = environment::function(template, "projector", &services.sqs)?;
-    let events = EventStore::new(&services.dynamodb, StoreSettings::new(environment.required("TABLE_NAME")?));
-    let views = ViewStore::new(&faults.with_faults(&services.dynamodb), daybook_projector::views_table(&environment)?);
-    views.create_table().await?;
-    Ok(QueueWorker {
-        projector: Arc::new(Projector::new(projections, events, views)),
-        timeout: function.timeout,
-        sqs: aws_sdk_sqs::Client::new(&services.sqs),
-        url: queue,
-        faults: faults.clone(),
-        stop: stop.clone(),
-    })
+/// The API and the console. They have no routes here: the parameters of a path of this router would be added to those of the
+/// routers that respond.
+fn router_to(functions: Functions, meter: UsageMeter) -> Router {
+    Router::new()
+        .fallback(async move |request: Request| functions.respond(request).await)
+        .layer(middleware::from_fn_with_state(meter, count_request))
 }
 
 fn read_template(path: &Path) -> Result<Template, DevError> {
@@ -213,89 +204,100 @@ fn read_template(path: &Path) -> Result<Template, DevError> {
     Ok(template)
 }
 
-/// Creates the table if it does not exist. Returns the store of the API over it.
-async fn create_table(
+/// Creates the tables, the bus and the queues that do not exist.
+async fn create_resources(
     services: &Services,
-    dynamodb: &SdkConfig,
-    environment: &Environment,
-) -> Result<EventStore, DevError> {
-    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(environment)?);
+    settings: &FunctionSettings,
+    meter: &UsageMeter,
+) -> Result<(), DevError> {
+    // An external DynamoDB checks signatures.
+    let own = services.database.is_some();
+    let dynamodb = if own { meter.metered(&services.dynamodb) } else { services.dynamodb.clone() };
+    create_tables(services, &dynamodb, &settings.command_handler).await?;
+    let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
+    services.bus.create_event_bus(&relay.event_bus_name);
+    services.bus.create_queue(&relay.dlq_url);
+    if let Some(queue) = queue_of_projector(&settings.stream_relay) {
+        services.bus.create_work_queue(&queue);
+    }
+    Ok(())
+}
+
+async fn create_tables(services: &Services, dynamodb: &SdkConfig, command_handler: &Variables) -> Result<(), DevError> {
+    let environment = environment::of(command_handler);
+    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(&environment)?);
     store.admin().create_table().await.map_err(|source| {
         match (&services.database, services.dynamodb.endpoint_url()) {
             (None, Some(url)) => DevError::Elsewhere { url: url.to_owned(), source },
             _ => source.into(),
         }
     })?;
-    Ok(store)
-}
-
-/// Where the event source mappings report what they do, and the faults that are injected into the projector's.
-struct MappingReports {
-    discarded: DiscardedRecords,
-    states: MappingStates,
-    meter: UsageMeter,
-    faults: ReadModelFaultScript,
-}
-
-/// Starts a worker for each event source mapping that the template declares for the stream functions.
-async fn start_stream_functions(
-    template: &Template,
-    services: &Services,
-    dynamodb: &SdkConfig,
-    table_name: &str,
-    project: Project,
-    reports: &MappingReports,
-    stop: &StopSignal,
-) -> Result<JoinSet<()>, DevError> {
-    let (relay, environment) = environment::function(template, "stream-relay", &services.sqs)?;
-    let settings = RelaySettings::read(&environment)?;
-    services.bus.create_event_bus(&settings.event_bus_name);
-    services.bus.create_queue(&settings.dlq_url);
-    let eventbridge = clients::eventbridge(&services.eventbridge);
-    // Only an external service can lack the bus.
-    clients::warm(&eventbridge, &settings).await?;
-    let mut relay_function = Relay::new(eventbridge, clients::sqs(&services.sqs), settings);
-    let mut workers = JoinSet::new();
-    if let Some(queue) = changes_queue(&environment) {
-        services.bus.create_work_queue(&queue);
-        workers.spawn(
-            projector(template, services, queue.clone(), (project.projections)()?, &reports.faults, stop).await?.run(),
-        );
-        relay_function = relay_function.with_changes_queue(clients::sqs(&services.sqs), queue);
+    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
+        ViewStore::new(dynamodb, views_table).create_table().await?;
     }
-    let (snapshotter, environment) = environment::function(template, "snapshotter", &services.sqs)?;
-    let settings = daybook_snapshotter::store_settings(&environment)?;
-    let snapshotter_function = Snapshotter::new((project.aggregates)()?, EventStore::new(dynamodb, settings));
+    Ok(())
+}
 
-    let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
-    let mut readers = Vec::new();
-    for (declared, function) in [
-        (relay, StreamFunction::Relay(Arc::new(relay_function))),
-        (snapshotter, StreamFunction::Snapshotter(Arc::new(snapshotter_function))),
-    ] {
-        for (name, event) in &declared.streams {
-            readers.push(reader_of_stream(function.name(), name, &stream.arn));
-            reports.states.add(function.name(), name, event.enabled);
-            if !event.enabled {
-                continue;
+/// What the event source mappings share.
+struct Mappings<'a> {
+    template: &'a Template,
+    services: &'a Services,
+    functions: &'a Functions,
+    stop: &'a StopSignal,
+}
+
+impl Mappings<'_> {
+    /// Starts a worker for each event source mapping that the template declares for the stream functions.
+    async fn start_streams(
+        &self,
+        table_name: &str,
+        states: &MappingStates,
+        meter: &UsageMeter,
+        workers: &mut JoinSet<()>,
+    ) -> Result<(), DevError> {
+        let Self { template, services, functions, .. } = self;
+        let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
+        let mut readers = Vec::new();
+        for binary in ["stream-relay", "snapshotter"] {
+            let (declared, _) = environment::function(template, binary, &services.sqs)?;
+            for (name, event) in &declared.streams {
+                readers.push(reader_of_stream(binary, name, &stream.arn));
+                states.add(binary, name, event.enabled);
+                if !event.enabled {
+                    continue;
+                }
+                let worker = MappingWorker {
+                    function: functions.function(binary),
+                    timeout: declared.timeout,
+                    event_name: name.clone(),
+                    event: event.clone(),
+                    stream: stream.clone(),
+                    file: services.file.clone(),
+                    discarded: services.discarded.clone(),
+                    states: states.clone(),
+                    meter: meter.clone(),
+                    stop: self.stop.clone(),
+                };
+                workers.spawn(worker.run());
             }
-            let worker = MappingWorker {
-                function: function.clone(),
-                timeout: declared.timeout,
-                event_name: name.clone(),
-                event: event.clone(),
-                stream: stream.clone(),
-                file: services.file.clone(),
-                discarded: reports.discarded.clone(),
-                states: reports.states.clone(),
-                meter: reports.meter.clone(),
-                stop: stop.clone(),
-            };
-            workers.spawn(worker.run());
         }
+        if let Some(file) = &services.file {
+            let is_of_template = |reader: &str| readers.iter().any(|known| reader.starts_with(known.as_str()));
+            file.retain_checkpoints(is_of_template)?;
+        }
+        Ok(())
     }
-    if let Some(file) = &services.file {
-        file.retain_checkpoints(|reader| readers.iter().any(|of_template| reader.starts_with(of_template.as_str())))?;
+
+    /// The worker that projects the changes in the queue.
+    fn projector(&self, queue: String, faults: &ProjectorFaults) -> Result<QueueWorker, DevError> {
+        let (declared, _) = environment::function(self.template, "projector", &self.services.sqs)?;
+        Ok(QueueWorker {
+            projector: self.functions.function("projector"),
+            timeout: declared.timeout,
+            sqs: aws_sdk_sqs::Client::new(&self.services.sqs),
+            url: queue,
+            faults: faults.clone(),
+            stop: self.stop.clone(),
+        })
     }
-    Ok(workers)
 }

@@ -4,6 +4,7 @@
 //! stack's own DynamoDB reports for successful calls; AWS also charges for transactions that are cancelled.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Request, State};
@@ -43,6 +44,27 @@ impl UsageMeter {
         self.counts().clone()
     }
 
+    /// Returns the usage, and begins to count anew.
+    pub(super) fn take(&self) -> Usage {
+        let mut counts = self.counts();
+        let nothing = Usage {
+            read_units: counts.read_units.map(|_| 0.0),
+            write_units: counts.write_units.map(|_| 0.0),
+            ..Usage::default()
+        };
+        mem::replace(&mut *counts, nothing)
+    }
+
+    /// Adds calls that the functions have counted.
+    pub(super) fn add_calls(&self, counted: Usage) {
+        let mut counts = self.counts();
+        for (operation, calls) in counted.dynamodb_calls {
+            *counts.dynamodb_calls.entry(operation).or_default() += calls;
+        }
+        counts.read_units = sum(counts.read_units, counted.read_units);
+        counts.write_units = sum(counts.write_units, counted.write_units);
+    }
+
     pub(super) fn count_invocation(&self, function: &str) {
         *self.counts().stream_invocations.entry(function.to_owned()).or_default() += 1;
     }
@@ -74,8 +96,14 @@ impl UsageMeter {
     }
 }
 
-/// Counts a request to the API.
+fn sum(units: Option<f64>, more: Option<f64>) -> Option<f64> {
+    units.zip(more).map(|(units, more)| units + more).or(units).or(more)
+}
+
+/// Counts a request to the API, and not those to the console.
 pub(super) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
-    meter.counts().api_requests += 1;
+    if !request.uri().path().starts_with("/_console") {
+        meter.counts().api_requests += 1;
+    }
     next.run(request).await
 }

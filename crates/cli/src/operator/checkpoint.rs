@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - The file is replaced as a whole: after a crash it has the old content or the new one.
-//! - It belongs to one command with one table and one set of options. A run with others refuses it.
+//! - It belongs to one command with one table and one set of options. A run with others rejects it.
 //! - It is written only after the results before its position are done and printed. So a run that continues may repeat
 //!   the last results before a crash, and leaves out none.
 //! - It is deleted when the command is done.

@@ -107,6 +107,14 @@ pub enum OperatorError {
         /// Why not.
         source: io::Error,
     },
+    /// A port is not free.
+    #[error("cannot listen on {address}; choose another port with --port")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
     /// The API does not respond.
     #[error("the API at {url} does not respond: {cause}; check --url")]
     Api {
@@ -137,6 +145,7 @@ impl OperatorError {
             | Self::Bus { .. }
             | Self::File { .. }
             | Self::Checkpoint { .. }
+            | Self::Listen { .. }
             | Self::Api { .. }
             | Self::Output(_) => 3,
         }

@@ -197,6 +197,14 @@ impl TableArgs {
 }
 
 impl ViewsArgs {
+    /// The views; `None` if the table is not set, as for a stack without read models.
+    pub(crate) async fn connect_if_set(&self, environment: &Environment) -> Result<Option<ViewStore>, OperatorError> {
+        if self.views_table.is_none() && environment.optional("VIEWS_TABLE_NAME").is_none() {
+            return Ok(None);
+        }
+        self.connect(environment, &CallMeter::default()).await.map(Some)
+    }
+
     /// The name of the table.
     ///
     /// # Errors
@@ -255,6 +263,11 @@ impl ChangesArgs {
 }
 
 impl TableArgs {
+    /// The name of the table, if it is set.
+    pub(crate) fn name(&self, environment: &Environment) -> String {
+        self.table.clone().or_else(|| environment.optional("TABLE_NAME")).unwrap_or_default()
+    }
+
     /// The error of a call to a table that does not exist.
     pub(crate) async fn missing(&self, environment: &Environment) -> OperatorError {
         let [table, region, endpoint] = self.place(environment).await;
@@ -283,7 +296,7 @@ impl TableArgs {
         let config = service_config(environment, DYNAMODB_ENDPOINT, None).await;
         let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
         [
-            self.table.clone().or_else(|| environment.optional("TABLE_NAME")).unwrap_or_default(),
+            self.name(environment),
             config.region().map(ToString::to_string).unwrap_or_default(),
             endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
         ]

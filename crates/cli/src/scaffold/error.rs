@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use daybook_decider::RegistrationError;
 
-/// Why `daybook new` or `daybook add` wrote nothing.
+/// Why `daybook new`, `daybook add` or `daybook upgrade` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
     /// A name cannot be used.
@@ -22,19 +22,19 @@ pub enum ScaffoldError {
         /// The folder.
         path: PathBuf,
     },
-    /// `--path` does not name the sources of Daybook.
+    /// The folder of `--path` does not contain the sources of Daybook.
     #[error("{} does not contain the sources of Daybook: it has no crates/daybook/Cargo.toml", path.display())]
     NoSources {
         /// The folder.
         path: PathBuf,
     },
-    /// The current folder is no project.
+    /// The current folder is not the folder of a project.
     #[error("{} does not exist; run this command in the folder of a project that `daybook new` has created", path.display())]
     NoProject {
         /// The file that a project has.
         path: PathBuf,
     },
-    /// A projection should follow an aggregate that the project does not have.
+    /// A projection or a consumer cannot follow an aggregate that is not registered.
     #[error(
         "no aggregate {name:?} is registered; check --of, or add it first. Run this with `cargo run --` in the folder of the \
          project, because an installed `daybook` does not know your aggregates"
@@ -46,18 +46,58 @@ pub enum ScaffoldError {
     /// The aggregates cannot be registered.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
-    /// A file exists with another content than would be written.
+    /// A file exists whose content differs from the text to write.
     #[error("{} exists with other content; nothing was changed", path.display())]
     Different {
         /// The file.
         path: PathBuf,
     },
-    /// The registrations have been written differently, so no line can be added.
+    /// The project does not contain the files of the release that created it.
+    #[error(
+        "{} does not exist, so it is not known which files you have changed; nothing was changed. Pass --from FOLDER, where \
+         FOLDER contains the project as it was created, for example its first commit, or a project of the same name that the \
+         release which created yours writes with `daybook new`", path.display()
+    )]
+    NoOriginals {
+        /// The file that contains them.
+        path: PathBuf,
+    },
+    /// The originals lack the texts from which the name of the project and its dependency are read.
+    #[error(
+        "{} does not contain an unchanged project: Cargo.toml or samconfig.toml is not as `daybook new` writes it; nothing was \
+         changed", folder.display()
+    )]
+    NotUnchanged {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The project depends on another release than this binary is of.
+    #[error(
+        "Cargo.lock has Daybook {locked}, but this `daybook` is of release {}; nothing was changed. Change the version in \
+         Cargo.toml if you want another one, and run this with `cargo run -- upgrade`", env!("CARGO_PKG_VERSION")
+    )]
+    OtherRelease {
+        /// The release that the project depends on.
+        locked: String,
+    },
+    /// A file is not text.
+    #[error("{} is not UTF-8; nothing was changed", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file has changed since it was compared.
+    #[error("{} was changed during the upgrade; nothing was changed by it, run it again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file with the registrations lacks the line before which a registration is added.
     #[error("{} has no line {anchor:?} before which to register; nothing was changed: add {line:?} yourself", path.display())]
     NoRegistration {
         /// The file.
         path: PathBuf,
-        /// The line that is missing.
+        /// The missing line.
         anchor: &'static str,
         /// The line to add.
         line: String,

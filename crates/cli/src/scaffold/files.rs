@@ -1,13 +1,14 @@
-//! The texts of the files. Links in the folder `template` lead to files that the workspace of Daybook has too.
+//! The texts of the files, from the folder `template`. Its links lead to files that the workspace of Daybook uses too.
 
 use super::names::{ItemName, ProjectName};
-use super::suite::Suite;
+use super::parameters::Parameters;
 
 /// A file: its path in the project, and its text.
 pub(crate) type File = (String, String);
 
-/// The files that do not depend on any name.
-const CONSTANT: [(&str, &str); 18] = [
+/// The files of a release: all but the user's own code. `daybook upgrade` merges the changes of later releases into them.
+const RELEASE: [(&str, &str); 19] = [
+    ("Cargo.toml", include_str!("../../template/project.toml")),
     (".gitignore", include_str!("../../template/gitignore")),
     (".github/workflows/ci.yml", include_str!("../../template/ci.yml")),
     ("crates/aggregates/Cargo.toml", include_str!("../../template/aggregates.toml")),
@@ -20,34 +21,32 @@ const CONSTANT: [(&str, &str); 18] = [
     ("crates/functions/src/bin/snapshotter.rs", include_str!("../../template/snapshotter.rs.txt")),
     ("crates/functions/src/bin/stream-relay.rs", include_str!("../../template/stream-relay.rs.txt")),
     ("crates/projections/Cargo.toml", include_str!("../../template/projections.toml")),
-    ("crates/projections/src/lib.rs", include_str!("../../template/projections.rs.txt")),
     ("events/env.json", include_str!("../../template/env.json")),
     ("monitoring.yaml", include_str!("../../template/monitoring.yaml")),
     ("read-models.yaml", include_str!("../../template/read-models.yaml")),
+    ("samconfig.toml", include_str!("../../template/samconfig.toml")),
     ("tests/events.rs", include_str!("../../template/events.rs.txt")),
     ("template.yaml", include_str!("../../template/template.yaml")),
 ];
 
-/// The files of a new project with one aggregate.
-pub(crate) fn project_files(project: &ProjectName, aggregate: &ItemName, suite: &Suite) -> Vec<File> {
-    let manifest = include_str!("../../template/project.toml")
-        .replace("{{rust_version}}", env!("CARGO_PKG_RUST_VERSION"))
-        .replace("{{daybook}}", &suite.dependency("daybook"))
-        .replace("{{daybook_cli}}", &suite.dependency("cli"));
-    let samconfig = include_str!("../../template/samconfig.toml").replace("{{project}}", project.as_str());
+/// The files of this release in a project.
+pub(crate) fn release_files(parameters: &Parameters) -> Vec<File> {
+    RELEASE.map(|(path, text)| (path.to_owned(), parameters.fill(text))).into()
+}
+
+/// The paths of the files of this release.
+pub(super) fn release_paths() -> impl Iterator<Item = &'static str> {
+    RELEASE.into_iter().map(|(path, _)| path)
+}
+
+/// The files of a new project, besides those of the release: an aggregate, and what the user writes.
+pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName) -> Vec<File> {
+    let readme = include_str!("../../template/README.md.txt").replace("{{project}}", project.as_str());
     let mut files = vec![
-        ("Cargo.toml".to_owned(), manifest),
-        (
-            "README.md".to_owned(),
-            named(include_str!("../../template/README.md.txt"), aggregate).replace("{{project}}", project.as_str()),
-        ),
-        ("samconfig.toml".to_owned(), samconfig),
+        ("README.md".to_owned(), named(&readme, aggregate)),
         ("crates/aggregates/src/lib.rs".to_owned(), named(include_str!("../../template/aggregates.rs.txt"), aggregate)),
-        ("tests/Cargo.toml".to_owned(), include_str!("../../template/tests.toml").to_owned()),
+        ("crates/projections/src/lib.rs".to_owned(), include_str!("../../template/projections.rs.txt").to_owned()),
     ];
-    let constant = CONSTANT
-        .map(|(path, text)| (path.to_owned(), text.replace("{{rust_version}}", env!("CARGO_PKG_RUST_VERSION"))));
-    files.extend(constant);
     files.extend(aggregate_files(aggregate));
     files
 }
@@ -74,7 +73,7 @@ pub(crate) fn projection_files(projection: &ItemName, aggregate: &ItemName) -> V
     vec![(format!("crates/projections/src/{}.rs", projection.module()), named(&text, aggregate))]
 }
 
-/// The files of a consumer, which gets the messages about an aggregate.
+/// The files of a consumer, which receives the messages about an aggregate.
 pub(crate) fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<File> {
     let (name, type_name) = (consumer.as_str(), consumer.type_name());
     let template = include_str!("../../template/consumer.yaml")
@@ -99,7 +98,7 @@ pub(crate) fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<F
     files.into_iter().map(|(path, text)| (format!("{folder}/{path}"), named(&of_consumer(text), aggregate))).collect()
 }
 
-/// A text with the name of an aggregate.
+/// A text in which the name of an aggregate replaces the placeholders.
 fn named(text: &str, aggregate: &ItemName) -> String {
     let article = if aggregate.as_str().starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     text.replace("{{aggregate}}", aggregate.as_str())

@@ -1,11 +1,11 @@
-//! The names of a project, of its aggregates and of its projections.
+//! The names of a project, and of its aggregates, projections and consumers.
 
 use super::error::ScaffoldError;
 
 /// The maximum characters of a project's name. The names of roles and of log groups contain it.
 const MAX_PROJECT: usize = 40;
 
-/// The maximum characters of the name of an aggregate or a projection.
+/// The maximum characters of the name of an aggregate, a projection or a consumer.
 const MAX_ITEM: usize = 60;
 
 /// Names that would collide with words of Rust, with crates, or with other names in the generated files.
@@ -21,7 +21,7 @@ const RESERVED: &str = "abstract aggregate aggregates as async await become box 
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectName(String);
 
-/// The name of an aggregate or a projection, as in its path: `purchase-order`.
+/// The name of an aggregate, a projection or a consumer, as in paths: `purchase-order`.
 #[derive(Clone, Debug)]
 pub(crate) struct ItemName(String);
 
@@ -30,10 +30,15 @@ impl ProjectName {
     ///
     /// # Errors
     ///
-    /// When it cannot name a stack.
+    /// When it cannot be the name of a stack.
     pub(crate) fn new(name: &str) -> Result<Self, ScaffoldError> {
         check_kebab(name, MAX_PROJECT)?;
         Ok(Self(name.to_owned()))
+    }
+
+    /// What `cargo lambda new --template` replaces by the name.
+    pub(super) fn of_lambda_template() -> Self {
+        Self("{{ project_name }}".to_owned())
     }
 
     pub(crate) fn as_str(&self) -> &str {

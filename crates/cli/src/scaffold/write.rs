@@ -1,4 +1,4 @@
-//! Writes the files.
+//! Creates the folder of a project, and adds files to a project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,21 +21,21 @@ pub(crate) struct Registration {
 /// A file that each project has.
 const MANIFEST: &str = "crates/aggregates/Cargo.toml";
 
-/// What a command has added.
+/// What `add_files` has added.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Added {
     /// These files are new, or have new lines.
     Files(Vec<PathBuf>),
-    /// Everything was there.
+    /// The project contains all files and the registration already.
     Nothing,
 }
 
-/// Creates a folder with these files. It appears as a whole.
+/// Creates a folder with these files: with all of them or, after an error, none.
 ///
 /// # Errors
 ///
 /// When the folder exists and is not empty, or cannot be written.
-pub(crate) fn create_folder(folder: &Path, files: &[File]) -> Result<(), ScaffoldError> {
+pub(super) fn create_folder<T: AsRef<[u8]>>(folder: &Path, files: &[(String, T)]) -> Result<(), ScaffoldError> {
     let is_free = match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
         Err(_) => fs::symlink_metadata(folder).is_err(),
@@ -63,10 +63,7 @@ pub(crate) fn add_files(
     files: &[File],
     registration: Option<&Registration>,
 ) -> Result<Added, ScaffoldError> {
-    let manifest = project.join(MANIFEST);
-    if !manifest.is_file() {
-        return Err(ScaffoldError::NoProject { path: manifest });
-    }
+    require_project(project)?;
     let mut missing = Vec::new();
     for (path, text) in files {
         let path = project.join(path);
@@ -80,7 +77,7 @@ pub(crate) fn add_files(
         let path = project.join(registration.file);
         let text = fs::read_to_string(&path).map_err(ScaffoldError::of_file("read", &path))?;
         if let Some(text) = register(&path, &text, registration)? {
-            // Last, because a registration without its file does not compile.
+            // It is written last, because a registration without its file does not compile.
             missing.push((path, text));
         }
     }
@@ -88,7 +85,7 @@ pub(crate) fn add_files(
     for (path, text) in missing {
         if let Err(error) = write(&path, &text) {
             for path in &written {
-                // The error that is returned is the one to report.
+                // An error here is ignored: the first error is the one to report.
                 let _ = fs::remove_file(path);
             }
             return Err(error);
@@ -98,7 +95,13 @@ pub(crate) fn add_files(
     Ok(if written.is_empty() { Added::Nothing } else { Added::Files(written) })
 }
 
-/// The text of a file with a registration; none if it has it already.
+/// Checks that a folder contains a project.
+pub(super) fn require_project(folder: &Path) -> Result<(), ScaffoldError> {
+    let manifest = folder.join(MANIFEST);
+    if manifest.is_file() { Ok(()) } else { Err(ScaffoldError::NoProject { path: manifest }) }
+}
+
+/// The text of a file with a registration; `None` if the text contains the registration already.
 fn register(path: &Path, text: &str, registration: &Registration) -> Result<Option<String>, ScaffoldError> {
     let Registration { module, line, .. } = registration;
     let anchor = registration.anchor;
@@ -115,7 +118,7 @@ fn register(path: &Path, text: &str, registration: &Registration) -> Result<Opti
         lines.insert(has(&lines, anchor).ok_or_else(no_registration)?, &registration_line);
     }
     if !is_declared {
-        // In the order of the names, after the imports if it is the first.
+        // Declarations are in the order of their names. The first one follows the imports.
         let is_module = |line: &&str| line.starts_with("pub mod ");
         let next = lines.iter().position(|line| is_module(line) && *line > declaration.as_str());
         let last = lines.iter().rposition(is_module);
@@ -131,9 +134,10 @@ fn register(path: &Path, text: &str, registration: &Registration) -> Result<Opti
     Ok(Some(lines.join("\n") + "\n"))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), ScaffoldError> {
+/// Writes a file, and creates its folder.
+pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ScaffoldError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(ScaffoldError::of_file("create", folder))?;
     }
-    fs::write(path, text).map_err(ScaffoldError::of_file("write", path))
+    fs::write(path, content).map_err(ScaffoldError::of_file("write", path))
 }

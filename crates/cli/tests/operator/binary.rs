@@ -70,6 +70,7 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
         (&window, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&window, "FEED_DELAY_MS", ""),
         (&["feed"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
+        (&["console"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&["feed"], "FEED_DELAY_MS", ""),
         (&rebuild, "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&["export", "-"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
@@ -118,7 +119,7 @@ fn commands_without_region_or_credentials_end_before_any_call() {
         ("DLQ_URL", "https://sqs.invalid/000000000000/dlq"),
         ("AWS_EC2_METADATA_DISABLED", "true"),
     ];
-    for words in [["verify", "account/1"].as_slice(), &["dlq", "list"], &["dlq", "redrive"]] {
+    for words in [["verify", "account/1"].as_slice(), &["dlq", "list"], &["dlq", "redrive"], &["console"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         command.args(words).env_clear().envs(stack);
         for (region, begins) in [

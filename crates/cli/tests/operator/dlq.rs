@@ -38,7 +38,7 @@ async fn send_text_to_queue(setup: &Setup, text: &str) {
 }
 
 /// Dead-letter messages: three of one to-do, out of order, one of another, one of an account, and one of an unreadable record.
-async fn setup() -> (Setup, Vec<OutboxItem>, Vec<OutboxItem>) {
+pub(crate) async fn setup() -> (Setup, Vec<OutboxItem>, Vec<OutboxItem>) {
     let setup = Setup::new().await;
     setup.todo("1", 3).await;
     setup.todo("2", 1).await;

@@ -10,7 +10,7 @@ use daybook_cli::commands::DaybookArgs;
 /// The words of each operator command, such as `["dlq", "list"]`.
 pub(crate) fn operator_commands() -> Vec<Vec<String>> {
     let daybook = DaybookArgs::command();
-    let others = ["dev", "openapi", "schemas", "completions", "new", "add"];
+    let others = ["dev", "dev-functions", "openapi", "schemas", "completions", "new", "add", "upgrade"];
     let commands = daybook.get_subcommands().filter(|command| !others.contains(&command.get_name()));
     commands
         .flat_map(|command| {

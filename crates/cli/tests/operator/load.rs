@@ -42,6 +42,13 @@ fn report(printed: &Printed) -> Value {
     serde_json::from_str::<Value>(&printed.lines[0]).unwrap()["summary"].clone()
 }
 
+/// The number of requests that were sent: on a slow machine, fewer than planned.
+fn sent(report: &Value) -> u64 {
+    let requests = report["requests"].as_u64().unwrap();
+    assert!(requests > 0, "{report}");
+    requests
+}
+
 /// An API that responds with `respond`, on all addresses: 0.0.0.0 is not a loopback address, so the API counts as deployed.
 async fn api<R: IntoResponse>(respond: impl Fn(HeaderMap) -> R + Clone + Send + Sync + 'static) -> (Server, String) {
     let router = Router::new().fallback(async move |request: Request| respond(request.headers().clone()));
@@ -57,19 +64,20 @@ async fn load_of_a_local_stack_reports_latencies_responses_counted_units_and_cos
     let printed = load(&setup, &format!("--url {} {options}", stack.api_url())).await;
     let report = report(&printed);
     assert_eq!(printed.ended.as_ref().ok(), Some(&Exit::Clean), "{report}");
-    assert_eq!(report["requests"], 50);
-    assert_eq!((&report["failures"], &report["notSent"], &report["conflicts"]), (&json!(0), &json!(0), &json!(0)));
+    let requests = sent(&report);
+    assert_eq!(requests + report["notSent"].as_u64().unwrap(), 50, "{report}");
+    assert_eq!((&report["failures"], &report["conflicts"]), (&json!(0), &json!(0)));
     let commands = report["latencies"]["commands"]["requests"].as_u64().unwrap();
     let reads = report["latencies"]["reads"]["requests"].as_u64().unwrap();
     // The last read becomes a command if no aggregate exists at that time.
-    assert!(commands + reads == 50 && (1..=10).contains(&reads), "{report}");
+    assert!(commands + reads == requests && reads <= 10, "{report}");
     // An aggregate gets all its commands before the next is created, unless responses are slow.
     assert!(report["aggregates"].as_u64().unwrap() <= commands, "{report}");
     // Each command of a to-do has one event and one message.
     let used = &report["used"];
     assert_eq!(
         (&used["counted"], &used["apiRequests"], &used["messages"]),
-        (&json!(true), &json!(50), &json!(commands))
+        (&json!(true), &json!(requests), &json!(commands))
     );
     assert_eq!(used["dynamodbCalls"]["TransactWriteItems"], commands);
     assert_eq!(used["writeUnits"], 7.0 * commands as f64);
@@ -93,7 +101,7 @@ async fn load_of_hot_aggregates_reports_conflicts_with_if_match() {
     let report_of = async |more: &str| report(&load(&setup, &format!("--url {url} {options} {more}")).await);
     let without = report_of("").await;
     assert_eq!((&without["conflicts"], &without["failures"]), (&json!(0), &json!(0)), "{without}");
-    assert_eq!(without["latencies"]["commands to hot aggregates"]["requests"], 200);
+    assert_eq!(without["latencies"]["commands to hot aggregates"]["requests"], sent(&without));
     assert_eq!(without["aggregates"], 2);
     let with = report_of("--if-match").await;
     assert_eq!(with["failures"], 0, "{with}");

@@ -6,6 +6,7 @@
 mod binary;
 mod check_deployment;
 mod checkpoint;
+mod console;
 mod discarded;
 mod dlq;
 mod documents;

@@ -241,7 +241,7 @@ async fn rebuild_makes_one_call_of_each_kind_for_a_hundred_aggregates() {
     worker.stop().await;
 }
 
-/// What a rebuild costs the projector, which also looks whether the version that readers get is up to date.
+/// What a rebuild costs the projector, which also checks whether the version that readers get is up to date.
 #[tokio::test(flavor = "multi_thread")]
 async fn projector_folds_a_rebuild_with_few_calls_and_units_for_each_aggregate() {
     const ACCOUNTS: usize = 500;

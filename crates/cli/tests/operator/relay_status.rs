@@ -16,14 +16,15 @@ use crate::support::Setup;
 
 /// What the services return, and the calls that they received.
 #[derive(Clone)]
-struct Aws {
-    mapping: Value,
-    ages: Value,
+pub(crate) struct Aws {
+    pub(crate) mapping: Value,
+    pub(crate) ages: Value,
+    pub(crate) alarms: Value,
     /// The pages of log lines.
-    logs: Vec<Value>,
+    pub(crate) logs: Vec<Value>,
     /// The statuses of the first calls.
-    failures: Arc<Mutex<Vec<u16>>>,
-    calls: Arc<Mutex<Vec<(HeaderMap, String, Value)>>>,
+    pub(crate) failures: Arc<Mutex<Vec<u16>>>,
+    pub(crate) calls: Arc<Mutex<Vec<(HeaderMap, String, Value)>>>,
 }
 
 impl Aws {
@@ -35,6 +36,7 @@ impl Aws {
         }
         let response = match headers.get("x-amz-target").map(|target| target.to_str().unwrap()) {
             None => json!({"EventSourceMappings": [self.mapping]}),
+            Some("GraniteServiceVersion20100801.DescribeAlarms") => json!({ "MetricAlarms": self.alarms }),
             Some("GraniteServiceVersion20100801.GetMetricData") => json!({"MetricDataResults": [self.ages]}),
             Some("Logs_20140328.FilterLogEvents") => {
                 let page = request["nextToken"].as_str().map_or(0, |token| token.parse().unwrap());
@@ -50,10 +52,11 @@ impl Aws {
     }
 }
 
-fn healthy() -> Aws {
+pub(crate) fn healthy() -> Aws {
     Aws {
         mapping: json!({"UUID": "u-1", "State": "Enabled", "LastProcessingResult": "OK"}),
         ages: json!({"Id": "age", "Timestamps": [Timestamp::now().as_second()], "Values": [1200.0]}),
+        alarms: json!([]),
         logs: vec![json!([])],
         failures: Arc::default(),
         calls: Arc::default(),
@@ -67,7 +70,7 @@ fn unsettled(ids: &str) -> Value {
     json!({"timestamp": 1_795_222_923_456_i64, "message": line.to_string()})
 }
 
-async fn stack(aws: &Aws) -> (Setup, Server) {
+pub(crate) async fn stack(aws: &Aws) -> (Setup, Server) {
     let aws = aws.clone();
     let serve = async move |request: Request| {
         let (parts, body) = request.into_parts();

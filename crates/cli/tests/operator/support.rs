@@ -136,6 +136,34 @@ impl Setup {
         }
     }
 
+    /// Runs a command that serves pages until it is interrupted, and visits the address that it prints.
+    pub(crate) async fn served<T>(&self, line: &str, visit: impl AsyncFnOnce(String) -> T) -> T {
+        let screen = Screen::new();
+        let printed = async || {
+            loop {
+                let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
+                if text.contains("Ctrl-C") {
+                    break text.lines().find_map(|line| line.strip_prefix("Console  ").map(str::to_owned)).unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let visited = async {
+            let visited = visit(printed().await).await;
+            screen.stop.send_replace(true);
+            visited
+        };
+        let mut ended = None;
+        let run = async {
+            ended = Some(self.daybook_at(line, screen.clone()).await);
+            // A command that fails at once never prints its address.
+            assert!(*screen.stop.borrow(), "{ended:?}");
+        };
+        let (visited, ()) = tokio::join!(visited, run);
+        ended.unwrap().expect(Exit::Clean);
+        visited
+    }
+
     async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
         run_command(self.environment().into_iter().collect(), self.projections, line, screen).await
     }

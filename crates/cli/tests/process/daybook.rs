@@ -1,5 +1,6 @@
 //! A running `daybook dev`.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -65,12 +66,25 @@ impl Daybook {
 
     fn spawn(data: Option<&Path>, template: &Path, epoch: Option<&str>, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-        command.args(["dev", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template"]).arg(template);
+        // These tests have the variables of cargo, as `cargo run` has.
+        command.args(["dev", "--no-restart", "--template"]).arg(template);
         if let Some(data) = data {
             command.arg("--data").arg(data);
         }
-        command.args(options);
-        let mut process = command.envs(epoch.map(|epoch| ("EPOCH", epoch))).stdout(Stdio::piped()).spawn().unwrap();
+        command.args(options).envs(epoch.map(|epoch| ("EPOCH", epoch)));
+        Self::run(command, epoch)
+    }
+
+    /// A stack whose functions are in a process of their own, which this command builds.
+    pub(crate) fn with_build_command(binary: &Path, build_command: &str, log: File) -> Self {
+        let mut command = Command::new(binary);
+        command.args(["dev", "--build-command", build_command, "--template"]).arg(template()).stderr(log);
+        Self::run(command, None).with_reader()
+    }
+
+    fn run(mut command: Command, epoch: Option<&str>) -> Self {
+        command.args(["--port", "0", "--dynamodb-port", "0", "--bus-port", "0"]);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut url = |name: &str| loop {
             let line = lines.next().unwrap().unwrap();

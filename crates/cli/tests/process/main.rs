@@ -1,4 +1,4 @@
-//! `daybook dev` as a process: how it ends, what survives, and how fast it stays.
+//! `daybook dev` as a process: how it ends, what survives, what a change of a source file does, and how fast it stays.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,6 +6,7 @@ mod daybook;
 mod growth;
 mod kill;
 mod projection;
+mod replaced_functions;
 mod restart;
 mod restore;
 mod stop;

@@ -1,20 +1,19 @@
 //! The frame of a page.
+//!
+//! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack. So also
+//! the page of an error has the right navigation.
 
-use axum::response::{Html, IntoResponse, Response};
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::assets;
+use crate::console::Console;
 use crate::paths::page;
-
-/// The pages that the navigation lists.
-const PAGES: [(&str, &str); 6] = [
-    ("Aggregates", ""),
-    ("Bus", "/bus"),
-    ("Dead letters", "/dead-letters"),
-    ("Correlation", "/correlation"),
-    ("Stream", "/stream"),
-    ("Faults", "/faults"),
-];
+use crate::stack_kind::StackKind;
 
 /// A page without its content.
 pub(crate) struct Frame<'a> {
@@ -23,8 +22,14 @@ pub(crate) struct Frame<'a> {
     search: &'a str,
 }
 
-/// A whole page.
-pub(crate) struct Page(Markup);
+/// A page whose frame is not added yet.
+#[derive(Clone)]
+pub(crate) struct Page {
+    title: String,
+    current: String,
+    search: String,
+    content: Markup,
+}
 
 impl<'a> Frame<'a> {
     /// A page with this title.
@@ -42,10 +47,35 @@ impl<'a> Frame<'a> {
         Self { search, ..self }
     }
 
-    /// The whole page.
+    /// The page with its content.
     pub(crate) fn with(self, content: Markup) -> Page {
         let Self { title, current, search } = self;
-        Page(html! {
+        Page { title: title.to_owned(), current: current.to_owned(), search: search.to_owned(), content }
+    }
+}
+
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        let mut response = Response::default();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Adds the frame to the response of a handler, if that is a page.
+pub(crate) async fn add_frame(State(console): State<Arc<Console>>, mut response: Response) -> Response {
+    if let Some(page) = response.extensions_mut().remove::<Page>() {
+        *response.body_mut() = page.framed(&console.kind).into_string().into();
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, html);
+    }
+    response
+}
+
+impl Page {
+    fn framed(&self, kind: &StackKind) -> Markup {
+        let Self { title, current, search, content } = self;
+        html! {
             (DOCTYPE)
             html lang="en" {
                 head {
@@ -62,7 +92,7 @@ impl<'a> Frame<'a> {
                     header.top {
                         a.brand href=(page("")) { img src=(assets::ICON) alt="" width="20" height="20"; "Daybook" }
                         nav aria-label="Pages" {
-                            @for (name, path) in PAGES {
+                            @for (name, path) in kind.pages() {
                                 a href=(page(path)) aria-current=[(name == current).then_some("page")] { (name) }
                             }
                         }
@@ -72,7 +102,12 @@ impl<'a> Frame<'a> {
                             kbd aria-hidden="true" { "/" }
                         }
                     }
-                    main #main tabindex="-1" { (content) }
+                    main #main tabindex="-1" {
+                        @if let StackKind::Deployed(stack) = kind {
+                            p.stack { "Table " code { (stack.table) } " on AWS" @if !stack.allow_writes { " · read-only" } }
+                        }
+                        (content)
+                    }
                     footer {
                         span.keys {
                             kbd { "/" } " search  " kbd { "j" } kbd { "k" } " next and previous  "
@@ -82,12 +117,6 @@ impl<'a> Frame<'a> {
                     }
                 }
             }
-        })
-    }
-}
-
-impl IntoResponse for Page {
-    fn into_response(self) -> Response {
-        Html(self.0.into_string()).into_response()
+        }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) async fn page(
     let (model, key) = aggregate(&console, path)?;
     let progress = console.store.admin().progress(&key).await?;
     if progress.version == 0 {
-        return Ok(missing(model, &key));
+        return Ok(missing(&console, model, &key));
     }
     let current = progress.version;
     let shown = query.version.unwrap_or(current).clamp(1, current);
@@ -97,7 +97,7 @@ pub(crate) async fn page(
     let timeline =
         Timeline { key: &shown.key, events: &of_page, fates: &fates, snapshots: &snapshots, shown: version.shown };
     let content = html! {
-        (heading(&shown))
+        (heading(&console, &shown))
         div.split {
             section.timeline aria-labelledby="timeline" {
                 h2 #timeline { "Timeline" }
@@ -107,23 +107,26 @@ pub(crate) async fn page(
             }
             aside.panel aria-labelledby="state" {
                 (slider(&shown))
-                (state_panel(&shown, &state, of_page.iter().find(|event| event.seq_num == version.shown)))
+                (state_panel(&console, &shown, &state, of_page.iter().find(|event| event.seq_num == version.shown)))
             }
         }
     };
     Ok(Frame::new(&shown.key.to_string()).below("Aggregates").with(content))
 }
 
-fn missing(model: &dyn Model, key: &AggregateKey) -> Page {
+fn missing(console: &Console, model: &dyn Model, key: &AggregateKey) -> Page {
     let create = paths::command(model.type_name(), &[("id", &key.id), ("command", model.commands().create)]);
     let content = html! {
         h1 { span.type { (key.aggregate_type) "/" } (key.id) }
-        p.empty { "There is no such aggregate. " a href=(create) { "Create it with " (model.commands().create) } "." }
+        p.empty {
+            "There is no such aggregate. "
+            @if console.kind.is_local() { a href=(create) { "Create it with " (model.commands().create) } "." }
+        }
     };
     Frame::new(&key.to_string()).below("Aggregates").with(content)
 }
 
-fn heading(shown: &Shown<'_>) -> Markup {
+fn heading(console: &Console, shown: &Shown<'_>) -> Markup {
     let Shown { model, key, progress, version, .. } = shown;
     html! {
         div.heading {
@@ -142,7 +145,9 @@ fn heading(shown: &Shown<'_>) -> Markup {
                 @if model.full_history() { " · loaded with its whole history" }
             }
             p.actions {
-                a.button href=(paths::command(model.type_name(), &[("id", &key.id)])) { "Send a command" }
+                @if console.kind.is_local() {
+                    a.button href=(paths::command(model.type_name(), &[("id", &key.id)])) { "Send a command" }
+                }
                 a.button href={ (paths::aggregate(key)) "/test?version=" (version.shown) } { "Copy as a test" }
                 a.button href={ (paths::aggregate(key)) "/events/" (version.shown) } { "Raw rows" }
             }
@@ -193,13 +198,14 @@ fn slider(shown: &Shown<'_>) -> Markup {
     }
 }
 
-fn state_panel(shown: &Shown<'_>, state: &StateAt, event: Option<&RecordedEvent>) -> Markup {
+fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Option<&RecordedEvent>) -> Markup {
     let Shown { key, version, .. } = shown;
+    let details = html! { @if let Some(event) = event { (event_details(console, key, event)) } };
     html! {
         @match state {
             StateAt::Known { state, changes, is_deleted } => {
                 @if *is_deleted { p.notice.warn { "The aggregate is deleted at this version." } }
-                @if let Some(event) = event { (event_details(key, event)) }
+                (details)
                 h3 { "Changed by this event" }
                 (changes_table(changes.as_deref(), key, version.shown))
                 h3 { "State" }
@@ -216,10 +222,10 @@ fn state_panel(shown: &Shown<'_>, state: &StateAt, event: Option<&RecordedEvent>
                         }
                     }
                 }
-                @if let Some(event) = event { (event_details(key, event)) }
+                (details)
             }
             StateAt::Expensive { events } => {
-                @if let Some(event) = event { (event_details(key, event)) }
+                (details)
                 div.notice {
                     p { "No snapshot is near this version: " (events) " events would be read and folded to show the state." }
                     p { a.button href={ (paths::version(key, version.shown)) "&fold=true" } { "Fold " (events) " events" } }

@@ -73,7 +73,11 @@ pub(crate) async fn page(
             vec![console.registry.get(name).ok_or_else(|| Failure::missing(format!("There is no type {name}.")))?]
         }
     };
-    let counts = join_all(console.registry.iter().map(|model| counts(&console, model))).await;
+    // On AWS, counting would read the index for each visitor of the page.
+    let counts = match console.kind.is_local() {
+        true => join_all(console.registry.iter().map(|model| counts(&console, model))).await,
+        false => Vec::new(),
+    };
     let (entries, more) = latest(&console, &models, before).await?;
     let keys = entries.iter().map(|entry| entry.aggregate.clone()).collect::<BTreeSet<_>>();
     let versions = if keys.is_empty() { BTreeMap::new() } else { console.store.admin().versions(&keys).await? };
@@ -83,8 +87,10 @@ pub(crate) async fn page(
     let content = html! {
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
         @if is_empty && of_type.is_none() { (first_visit(&console)) }
-        @if of_type.is_none() { (types(&counts)) }
-        @if !is_empty || of_type.is_some() { (list(&entries, &versions, of_type.as_deref())) }
+        @if of_type.is_none() {
+            @if console.kind.is_local() { (types(&counts)) } @else { (type_links(&console)) }
+        }
+        @if !is_empty || of_type.is_some() { (list(&console, &entries, &versions, of_type.as_deref())) }
         @if let Some(next) = next {
             p { a rel="next" href=(older(of_type.as_deref(), next)) { "Older aggregates" } }
         }
@@ -138,10 +144,10 @@ fn first_visit(console: &Console) -> Markup {
         section.notice.start {
             h2 { "Nothing has happened yet" }
             p {
-                "This page lists the aggregates of the stack as soon as there are some. Send a command to the API, or use the "
-                "form of a type below."
+                "This page lists the aggregates of the stack as soon as there are some. Send a command to the API"
+                @if console.kind.is_local() { ", or use the form of a type below" } "."
             }
-            @if example::fits(&console.registry) {
+            @if console.kind.is_local() && example::fits(&console.registry) {
                 form method="post" action=(paths::page("/example")) {
                     (fields::token(&console.form_token))
                     button.primary { "Run the README's example" }
@@ -176,6 +182,17 @@ fn types(counts: &[TypeCounts<'_>]) -> Markup {
     }
 }
 
+/// The types without counts.
+fn type_links(console: &Console) -> Markup {
+    html! {
+        nav.tabs aria-label="Types" {
+            @for model in console.registry.iter() {
+                a href=(paths::with_query(paths::CONSOLE, &[("type", model.type_name())])) { (model.type_name()) }
+            }
+        }
+    }
+}
+
 fn count_cell(count: &Result<Count, StoreError>) -> Markup {
     match count {
         Ok(count) => html! { (count.text()) },
@@ -183,7 +200,13 @@ fn count_cell(count: &Result<Count, StoreError>) -> Markup {
     }
 }
 
-fn list(entries: &[IndexEntry], versions: &BTreeMap<AggregateKey, u64>, of_type: Option<&str>) -> Markup {
+fn list(
+    console: &Console,
+    entries: &[IndexEntry],
+    versions: &BTreeMap<AggregateKey, u64>,
+    of_type: Option<&str>,
+) -> Markup {
+    let of_type = of_type.filter(|_| console.kind.is_local());
     html! {
         section {
             h2 { "Latest aggregates" }

@@ -70,8 +70,12 @@ pub(crate) async fn page(
     let mut live = filter.of_page();
     live.push(("after", &last));
     let live = paths::with_query(&paths::page("/bus/live"), &live);
-    let older = part.messages.first().filter(|_| part.matching > part.messages.len()).map(|first| {
-        let before = first.position.to_string();
+    // The bus compares only the latest messages with a filter. Older ones are a page further.
+    let is_cut = part.searched_from > 1;
+    let oldest_shown =
+        part.messages.first().filter(|_| part.matching > part.messages.len()).map(|first| first.position);
+    let older = oldest_shown.or(is_cut.then_some(part.searched_from)).map(|before| {
+        let before = before.to_string();
         let mut query = filter.of_page();
         query.push(("before", &before));
         paths::with_query(&paths::page("/bus"), &query)
@@ -79,7 +83,8 @@ pub(crate) async fn page(
     let content = html! {
         h1 { "Bus" }
         p.facts { strong { (part.last) } " messages so far"
-            @if part.matching != part.last { ", " strong { (part.matching) } " match" } }
+            @if part.matching != part.last { ", " strong { (part.matching) } " match" }
+            @if is_cut { " in those from No. " (part.searched_from) " on" } }
         form.filters action=(paths::page("/bus")) {
             label { "Message type" input name="type" value=(filter.message_type) placeholder="OrderPlaced" spellcheck="false"; }
             label { "Aggregate" input name="aggregate" value=(filter.aggregate) placeholder="order/1 or order" spellcheck="false"; }

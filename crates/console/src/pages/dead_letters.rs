@@ -1,4 +1,5 @@
-//! *Dead letters*: the messages that could not be delivered: what, why, how often. They can be sent again or deleted.
+//! *Dead letters*: the messages that could not be delivered: what, why, how often. They can be sent again or deleted. For a
+//! stack on AWS from which the console only reads: their number.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::bus::data_of;
+use super::stream::Queue;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::form::PostedForm;
@@ -28,6 +30,26 @@ struct Outcome {
 /// Shows the messages.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
     show(&console, &[]).await
+}
+
+/// Shows the number of the messages.
+pub(crate) async fn depth(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+    let queues: Vec<Queue> = console.stack.get("/_dev/queues").await?;
+    let content = html! {
+        h1 { "Dead letters" }
+        @for queue in queues.iter().filter(|queue| queue.is_of_dead_letters()) {
+            dl.numbers {
+                div { dt { "messages in the queue" } dd { (queue.visible + queue.hidden) } }
+                div { dt { "of them hidden by a reader" } dd { (queue.hidden) } }
+            }
+            p.hint { "The approximate counts of SQS for " code { (queue.queue) } "." }
+        }
+        p.facts {
+            "The messages themselves are not shown: to list them, SQS must hide them from other readers for a moment. "
+            code { "daybook dlq list" } " prints them, and the console lists them if it is started with " code { "--allow-writes" } "."
+        }
+    };
+    Ok(Frame::new("Dead letters").below("Dead letters").with(content))
 }
 
 /// Sends messages again, or deletes them: those that are selected, or all. Shows what became of them.
@@ -59,7 +81,7 @@ async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> 
                 (fields::token(&console.form_token))
                 p.actions {
                     button.primary name="action" value="redrive" { "Send the selected again" }
-                    button name="action" value="redrive-all" { "Send all again" }
+                    @if console.kind.is_local() { button name="action" value="redrive-all" { "Send all again" } }
                     button.danger name="action" value="delete" { "Delete the selected" }
                 }
                 div.scroll tabindex="0" { table {

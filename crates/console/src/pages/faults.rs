@@ -33,7 +33,14 @@ struct Switch {
     fault: fn() -> Value,
 }
 
-const SWITCHES: [Switch; 7] = [
+const SWITCHES: [Switch; 8] = [
+    Switch {
+        name: "relay",
+        label: "The relay is paused",
+        effect: "It is not invoked. The records wait in the stream, and their messages are sent after you turn this off.",
+        member: "paused",
+        fault: || json!(["stream-relay"]),
+    },
     Switch {
         name: "bus",
         label: "The bus fails",

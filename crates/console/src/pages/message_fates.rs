@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::stack::{DeadLetterError, MessageMetadata};
+use crate::stack::{DeadLetterError, MessageMetadata, MessageTarget};
 
 /// What became of a message.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub(crate) enum Fate {
         after_ms: Option<i64>,
         /// How often the bus accepted it.
         times: usize,
+        /// What became of it in the queues of rules.
+        targets: Vec<MessageTarget>,
     },
     /// It is in the dead-letter queue.
     DeadLettered {
@@ -32,6 +34,8 @@ pub(crate) enum Fate {
     },
     /// It is in the outbox alone.
     Waiting,
+    /// It is in the outbox of a stack on AWS, where nothing shows whether the bus has accepted it.
+    InOutbox,
 }
 
 /// The messages of an event, and what became of them.
@@ -75,7 +79,9 @@ pub(crate) async fn of_events(
     }
     let messages = console.store.admin().messages_of(&published).await?;
     let ids: Vec<_> = messages.iter().flat_map(|messages| &messages.rows).map(|row| row.message_id.as_str()).collect();
-    let fates = if ids.is_empty() { BTreeMap::new() } else { fates(console, key, &ids).await? };
+    let is_local = console.kind.is_local();
+    let fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, &ids).await? };
+    let other = if is_local { Fate::Waiting } else { Fate::InOutbox };
     let of_event = |messages: EventMessages| EventFates {
         gone: messages.gone(),
         unreadable: messages.unreadable.iter().map(|row| format!("{row}: {}", row.reason)).collect(),
@@ -83,7 +89,7 @@ pub(crate) async fn of_events(
             .rows
             .into_iter()
             .map(|row| {
-                let fate = fates.get(&row.message_id).cloned().unwrap_or(Fate::Waiting);
+                let fate = fates.get(&row.message_id).unwrap_or(&other).clone();
                 (row, fate)
             })
             .collect(),
@@ -108,14 +114,15 @@ async fn fates(console: &Console, key: &AggregateKey, ids: &[&str]) -> Result<BT
         let occurred_at = metadata.occurred_at.parse::<Timestamp>().ok();
         let after_ms =
             message.accepted_at.zip(occurred_at).map(|(accepted, occurred)| accepted - occurred.as_millisecond());
-        let first = Fate::OnBus { position: message.position, after_ms, times: 0 };
+        let first = Fate::OnBus { position: message.position, after_ms, times: 0, targets: Vec::new() };
         // A message that the bus accepted in the end is no dead letter, also if a copy of it still is.
         let fate = fates.entry(metadata.message_id).or_insert_with(|| first.clone());
         if !matches!(fate, Fate::OnBus { .. }) {
             *fate = first;
         }
-        if let Fate::OnBus { times, .. } = fate {
+        if let Fate::OnBus { times, targets, .. } = fate {
             *times += 1;
+            targets.extend(message.targets);
         }
     }
     Ok(fates)

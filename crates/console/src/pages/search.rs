@@ -45,10 +45,13 @@ pub(crate) async fn page(
         @if wanted.is_empty() {
             p.empty { "Enter the id of an aggregate, such as " code { "123" } " or " code { "account/123" } "." }
         } @else if found.is_empty() {
-            p.empty { "No aggregate has the id " code { (wanted) } ". It could be something else:" }
-            ul {
-                li { a href=(paths::correlation(wanted)) { "a correlation id" } }
-                li { a href=(paths::with_query(&paths::page("/bus"), &[("containing", wanted)])) { "a text in the messages on the bus" } }
+            p.empty { "No aggregate has the id " code { (wanted) } "." }
+            @if console.kind.is_local() {
+                p.empty { "It could be something else:" }
+                ul {
+                    li { a href=(paths::correlation(wanted)) { "a correlation id" } }
+                    li { a href=(paths::with_query(&paths::page("/bus"), &[("containing", wanted)])) { "a text in the messages on the bus" } }
+                }
             }
         } @else {
             p { "Several types have an aggregate with this id:" }

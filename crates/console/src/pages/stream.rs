@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::projections;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
@@ -18,6 +19,8 @@ pub(crate) struct Mapping {
     pub(crate) function: String,
     mapping: String,
     enabled: bool,
+    #[serde(default)]
+    paused: bool,
     pub(crate) shards: Vec<Shard>,
 }
 
@@ -35,12 +38,25 @@ pub(crate) struct Queue {
     pub(crate) queue: String,
     pub(crate) visible: u64,
     pub(crate) hidden: u64,
+    /// What the queue of a stack on AWS is for. Its name does not show it.
+    purpose: Option<QueuePurpose>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum QueuePurpose {
+    DeadLetters,
+    Changes,
 }
 
 impl Queue {
     /// Whether nothing takes messages out of it by itself.
     pub(crate) fn is_of_dead_letters(&self) -> bool {
-        self.queue.ends_with("-dlq")
+        self.purpose.map_or(self.queue.ends_with("-dlq"), |purpose| purpose == QueuePurpose::DeadLetters)
+    }
+
+    fn is_of_changes(&self) -> bool {
+        self.purpose.map_or(self.queue.ends_with("-changes"), |purpose| purpose == QueuePurpose::Changes)
     }
 }
 
@@ -78,6 +94,7 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
         h1 { "Stream" }
         p.facts { "What each function waits for." }
         (mappings_markup(&mappings))
+        (projections::section(&console).await)
         (queues_markup(&queues))
         (rules_markup(&rules))
         (discarded_markup(&discarded))
@@ -115,7 +132,7 @@ fn shard_row(mapping: &Mapping, shard: &Shard) -> Markup {
     let result = shard.last_result.as_deref().unwrap_or("not invoked yet");
     html! {
         tr data-row {
-            td { strong { (mapping.function) } } td { (mapping.mapping) }
+            td { strong { (mapping.function) } @if mapping.paused { " " span.tag { "paused" } } } td { (mapping.mapping) }
             td { code.short title=(shard.shard) { (shard.shard) } }
             td.number { @if shard.waiting > 0 { span.warn { (shard.waiting) } } @else { (shard.waiting) } }
             td.number { @if let Some(age) = shard.oldest_age_ms { (time::span_text(age)) } @else { "–" } }
@@ -124,7 +141,7 @@ fn shard_row(mapping: &Mapping, shard: &Shard) -> Markup {
     }
 }
 
-fn queues_markup(queues: &[Queue]) -> Markup {
+pub(crate) fn queues_markup(queues: &[Queue]) -> Markup {
     html! {
         section {
             h2 { "Queues" }
@@ -134,7 +151,7 @@ fn queues_markup(queues: &[Queue]) -> Markup {
                     @for queue in queues {
                         tr data-row {
                             td { code { (queue.queue) } } td.number { (queue.visible) } td.number { (queue.hidden) }
-                            td { @if queue.is_of_dead_letters() { "messages that could not be delivered" } @else if queue.queue.ends_with("-changes") {
+                            td { @if queue.is_of_dead_letters() { "messages that could not be delivered" } @else if queue.is_of_changes() {
                                 "the read models: aggregates with events that are not folded yet" } @else { "a rule of the bus" } }
                         }
                     }

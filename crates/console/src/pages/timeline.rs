@@ -7,8 +7,10 @@ use daybook_table::AggregateKey;
 use maud::{Markup, html};
 
 use super::message_fates::{EventFates, Fate};
+use crate::console::Console;
 use crate::markup::{json, time};
 use crate::paths;
+use crate::stack::{MessageTarget, TargetOutcome};
 
 /// Maximum bytes of an event's data in the timeline.
 const MAX_LINE: usize = 240;
@@ -76,23 +78,52 @@ fn messages(fates: &EventFates) -> Markup {
 fn fate_markup(fate: &Fate) -> Markup {
     html! {
         @match fate {
-            Fate::OnBus { position, after_ms, times } => {
+            Fate::OnBus { position, after_ms, times, targets } => {
                 a.fate.good href={ (paths::page("/bus")) "/" (position) } {
                     "on the bus"
                     @if let Some(after) = after_ms { " after " (time::span_text(*after)) }
                 }
                 @if *times > 1 { span.hint title="Consumers recognize repeated messages by their id." { " " (times) " times" } }
+                @if !targets.is_empty() { ul.messages { @for target in targets { li { (target_markup(target)) } } } }
             }
             Fate::DeadLettered { id, error } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
                 "in the dead-letter queue: " (error.code)
             },
+            Fate::InOutbox => span.fate.hint title="AWS stores no list of what the bus accepted. The page Stream shows whether the relay is behind, and Dead letters shows what it could not send." { "in the outbox" },
             Fate::Waiting => a.fate.warn href=(paths::page("/stream")) title="It is in the outbox alone: the relay has not sent it, or somebody deleted it from the dead-letter queue." { "not on the bus yet" },
         }
     }
 }
 
+/// What the consumer behind the queue of a rule did with a message, and how long that took.
+fn target_markup(target: &MessageTarget) -> Markup {
+    let MessageTarget { queue, sent_at, receives, first_received_at, ended_at, outcome } = target;
+    let waited = first_received_at.map(|received| time::span_text(received - sent_at));
+    let took = ended_at.zip(*first_received_at).map(|(ended, received)| time::span_text(ended - received));
+    html! {
+        "queue " span.message { (queue) } " "
+        @match outcome {
+            Some(TargetOutcome::Processed) => span.fate.good {
+                "processed" @if let Some(took) = &took { " in " (took) }
+            },
+            Some(TargetOutcome::DeadLettered) => a.fate.bad href=(paths::page("/dead-letters")) {
+                "in its dead-letter queue" @if let Some(took) = &took { " after " (took) }
+            },
+            None if *receives == 0 => span.fate.warn title="No consumer has received it." { "waiting" },
+            None => span.fate.warn title="A consumer has received it, and has not deleted it." { "being processed, or waiting for a retry" },
+        }
+        @if let Some(waited) = waited {
+            span.hint {
+                ", received " @if *receives > 1 { (receives) " times, first " } "after " (waited)
+            }
+        }
+    }
+}
+
 /// Who sent the command of an event, and why.
-pub(crate) fn event_details(key: &AggregateKey, event: &RecordedEvent) -> Markup {
+pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &RecordedEvent) -> Markup {
+    // The pages that these ids lead to need what reached the bus.
+    let is_linked = console.kind.is_local();
     let Meta { actor, source_ip, correlation_id, causation_id, traceparent, .. } = &event.meta;
     html! {
         dl.details {
@@ -101,11 +132,15 @@ pub(crate) fn event_details(key: &AggregateKey, event: &RecordedEvent) -> Markup
             dt { "By" } dd { @match actor { Some(actor) => (actor), None => span.hint { "nobody: the API has no authorizer" } } }
             @if let Some(address) = source_ip { dt { "From" } dd { code { (address) } } }
             @if let Some(id) = correlation_id {
-                dt { "Correlation" } dd { a href=(paths::correlation(id)) { code { (id) } } }
+                dt { "Correlation" }
+                dd { @if is_linked { a href=(paths::correlation(id)) { code { (id) } } } @else { code { (id) } } }
             }
             @if let Some(id) = causation_id {
                 dt { "Caused by" }
-                dd { a href=(paths::with_query(&paths::page("/bus"), &[("containing", id)])) { code { (id) } } }
+                dd {
+                    @if is_linked { a href=(paths::with_query(&paths::page("/bus"), &[("containing", id)])) { code { (id) } } }
+                    @else { code { (id) } }
+                }
             }
             @if let Some(trace) = traceparent { dt { "Trace" } dd { code { (trace) } } }
             dt { "Data" }

@@ -33,6 +33,30 @@ async fn switches_set_the_faults_and_show_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn paused_relay_sends_the_waiting_messages_in_order_after_it_is_resumed() {
+    let visit = Visit::start().await;
+    visit.create_todo("before", "t").await;
+    visit.page_with("/bus", "<strong>1</strong> messages").await;
+    let paused = visit.submit("/faults", &[("action", "apply"), ("on", "relay")]).await;
+    paused.has("The faults are set.").has("value=\"relay\" checked");
+    for id in ["a", "b", "c"] {
+        visit.create_todo(id, "t").await;
+    }
+    // The relay gets two records of each: the message, and the event for the read models.
+    let stream = visit.page_with("/stream", "<span class=\"warn\">6</span>").await;
+    stream.has("<span class=\"tag\">paused</span>");
+    visit.submit("/faults", &[("action", "idle")]).await.has("Still busy").has("6 at stream-relay");
+    assert_eq!(visit.bus().await.len(), 1);
+
+    visit.submit("/faults", &[("action", "reset")]).await.has("No part of the stack fails any more.");
+    visit.page_with("/bus", "<strong>4</strong> messages").await;
+    visit.page_with("/stream", "<td class=\"number\">0</td>").await.lacks(">paused<");
+    let unknown = [("action", "json"), ("json", "{\"paused\": [\"projector\"]}")];
+    visit.submit("/faults", &unknown).await.has("does not accept these faults");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn page_waits_until_the_stack_is_idle() {
     let visit = Visit::start().await;
     for number in 0..20 {

@@ -44,6 +44,32 @@ async fn messages_that_arrive_are_sent_to_the_page_and_sampled_at_a_high_rate() 
     visit.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_messages_are_sampled_and_all_of_them_are_counted() {
+    let visit = Visit::start().await;
+    let mut live = visit.get("/bus/live?after=0").await;
+    let put = async {
+        for call in 0..100 {
+            visit.put_on_bus((0..10).map(|n| json!({"n": call * 10 + n}))).await;
+        }
+    };
+    let counted = async {
+        let (mut arrived, mut shown) = (0, Vec::new());
+        while arrived < 1_000 {
+            let text = first_event(&mut live).await;
+            let data = text.split_once("data: ").map(|(_, data)| data.lines().next().unwrap());
+            let data: serde_json::Value = serde_json::from_str(data.unwrap_or("{}")).unwrap();
+            arrived += data["arrived"].as_u64().unwrap_or_default();
+            shown.push(data["shown"].as_u64().unwrap_or_default());
+        }
+        (arrived, shown)
+    };
+    let ((), (arrived, shown)) = tokio::join!(put, counted);
+    assert!(arrived == 1_000 && shown.iter().all(|shown| *shown <= 20), "{arrived} {shown:?}");
+    visit.page("/bus").await.has("<strong>1000</strong> messages").has("Older messages");
+    visit.stop().await;
+}
+
 /// The first event of a stream, which may arrive in several chunks.
 async fn first_event(live: &mut reqwest::Response) -> String {
     let mut bytes = Vec::new();
@@ -117,5 +143,45 @@ async fn stream_shows_what_each_function_waits_for() {
     let busy = visit.page_with("/stream", "<span class=\"warn\">1</span>").await;
     busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("api requests");
     visit.page("/aggregates/todo/1").await.has("not on the bus yet");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn timeline_shows_what_the_consumer_of_each_rule_did_with_a_message() {
+    let visit = Visit::with_rules(&["todo/* -> queue:audit", "* -> queue:mails", "order/* -> queue:billing"]).await;
+    visit.create_todo("1", "t").await;
+    let page = "/aggregates/todo/1";
+    visit.page_with(page, "title=\"No consumer has received it.\">waiting</span>").await.lacks("billing");
+
+    let consumer = visit.queues();
+    let received = consumer.receive("audit", 1, Duration::from_secs(30)).await.unwrap();
+    visit.page(page).await.has("being processed, or waiting for a retry</span>").has(", received after ");
+    consumer.delete("audit", &received[0]);
+    let processed = visit.page(page).await;
+    processed.has("queue <span class=\"message\">audit</span> <span class=\"fate good\">processed in ");
+
+    // Another consumer fails until the message moves to the dead-letter queue.
+    while let Ok(received) =
+        tokio::time::timeout(Duration::from_millis(500), consumer.receive("mails", 1, Duration::ZERO)).await
+    {
+        assert_eq!(received.unwrap().len(), 1);
+    }
+    visit.page(page).await.has(">in its dead-letter queue after ").has(" times, first after ");
+    visit.page("/dead-letters").await.has("<code>mails-dlq</code>");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_shows_how_far_each_projection_is_behind() {
+    let visit = Visit::start().await;
+    let order =
+        |id: &str| json!({"id": id, "customerId": "c", "items": [{"productId": "p", "quantity": 1}], "total": 1});
+    visit.post("/order", &[], &order("1")).await;
+    let folded = "<td>order</td><td class=\"number\">0</td><td class=\"number\">none</td><td class=\"number\">0</td>";
+    visit.page_with("/stream", folded).await.has("<strong>orders-by-day</strong> version 1 <span class=\"tag\"");
+
+    visit.set_faults(&json!({"projector": [{"killAfterMs": 0, "forever": true}]})).await;
+    visit.post("/order", &[], &order("2")).await;
+    visit.page_with("/stream", "<span class=\"warn\">1 of 2</span>").await;
     visit.stop().await;
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use daybook_cli::Project;
 use daybook_cli::dev::{DevArgs, Stack};
+use daybook_local_aws::messaging::Bus;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -56,6 +57,11 @@ impl Page {
 
 impl Visit {
     pub(crate) async fn start() -> Self {
+        Self::with_rules(&[]).await
+    }
+
+    /// A stack whose bus has these rules.
+    pub(crate) async fn with_rules(rules: &[&str]) -> Self {
         let args = DevArgs {
             port: 0,
             dynamodb_port: 0,
@@ -63,7 +69,7 @@ impl Visit {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             data: None,
             template: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml"),
-            rules: Vec::new(),
+            rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
             function_timeout: 30,
             otlp: None,
         };
@@ -73,6 +79,19 @@ impl Visit {
 
     pub(crate) async fn stop(self) {
         self.stack.stop().await;
+    }
+
+    /// Puts messages of another sender on the bus, up to ten.
+    pub(crate) async fn put_on_bus(&self, details: impl Iterator<Item = Value>) {
+        let entry = |detail: Value| json!({"EventBusName": "daybook", "Source": "test", "DetailType": "T", "Detail": detail.to_string()});
+        let request = self.client.post(self.stack.bus_url().unwrap()).header("x-amz-target", "AWSEvents.PutEvents");
+        let response = request.body(json!({"Entries": details.map(entry).collect::<Vec<_>>()}).to_string());
+        assert!(response.send().await.unwrap().status().is_success());
+    }
+
+    /// The bus with the queues of the rules.
+    pub(crate) fn queues(&self) -> &Bus {
+        self.stack.bus()
     }
 
     /// The page at a path below the console.

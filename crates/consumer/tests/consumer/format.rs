@@ -1,51 +1,51 @@
-//! The stored format: items of earlier releases must stay readable.
+//! The stored format: items of earlier releases must stay readable. `tests/golden-rows` has those of each release.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use daybook_test_support::golden_rows::{assert_format, releases};
 
-use crate::journal::{Setup, event, noted};
+use crate::journal::{Setup, first, noted};
+
+const FILE: &str = "consumer.json";
 
 #[tokio::test(start_paused = true)]
-async fn items_have_the_stored_format() {
+async fn this_release_writes_the_format_of_the_newest_golden_items() {
     let setup = Setup::new(1).await;
     setup.deliver([&noted("note/1", 1), &noted("note/1", 3)]).await;
-    let mut items = BTreeMap::new();
-    for mut item in setup.database.items() {
-        let item = item.as_object_mut().unwrap();
-        for name in ["updatedAt", "storedAt", "since"] {
-            if let Some(time) = item.get_mut(name) {
-                time["S"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
-                *time = "<time>".into();
-            }
-        }
-        if item.contains_key("writeId") {
-            item.insert("writeId".to_owned(), "<id>".into());
-        }
-        let key = ["pk", "sk"].map(|name| item.remove(name).unwrap()["S"].as_str().unwrap().to_owned());
-        items.insert(key.join(" "), Value::from(item.clone()));
-    }
-    let row = |row: &str| json!({"row": {"S": row}, "writeId": "<id>"});
-    let detail = event(&noted("note/1", 3))["detail"].to_string();
+    assert_format(FILE, setup.database.items());
+}
+
+#[tokio::test(start_paused = true)]
+async fn golden_items_have_every_kind_of_item() {
+    let (_, items) = releases(FILE).pop().unwrap();
+    let key =
+        |item: &serde_json::Value| ["pk", "sk"].map(|name| item[name]["S"].as_str().unwrap().to_owned()).join(" ");
+    let keys: BTreeSet<_> = items.iter().map(key).collect();
     let expected = [
-        (
-            "INCOMPLETE#journal note/1",
-            json!({"aggregateType": {"S": "note"}, "aggregateId": {"S": "1"}, "since": "<time>"}),
-        ),
-        (
-            "POSITION#journal#note#1 #POSITION",
-            json!({
-                "revision": {"N": "1"}, "epoch": {"N": "1"}, "messageSeq": {"N": "1"}, "messageId": {"S": "note-1-1-1"},
-                "waiting": {"N": "1"}, "attempts": {"N": "0"}, "updatedAt": "<time>",
-            }),
-        ),
-        (
-            "POSITION#journal#note#1 WAITING#0000000001#00000000000000000003",
-            json!({"messageType": {"S": "Noted"}, "detail": {"S": detail}, "storedAt": "<time>"}),
-        ),
-        ("ROW#journal#note/1 #LIST", row("[[1,1]]")),
-        ("ROW#journal#note/1 note-1-1-1", row(r#"{"number":1}"#)),
-        ("ROW#journal#total #TOTAL", row("1")),
+        "INCOMPLETE#journal note/1",
+        "POSITION#journal#note#1 #POSITION",
+        "POSITION#journal#note#1 WAITING#0000000001#00000000000000000003",
+        "ROW#journal#note/1 #LIST",
+        "ROW#journal#note/1 note-1-1-1",
+        "ROW#journal#total #TOTAL",
     ];
-    assert_eq!(items, expected.map(|(key, item)| (key.to_owned(), item)).into());
+    assert_eq!(keys, expected.map(str::to_owned).into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_each_release_are_read_and_continued() {
+    for (release, items) in releases(FILE) {
+        let setup = Setup::new(1).await;
+        for item in &items {
+            setup.database.show(item);
+        }
+        assert_eq!((setup.applied("note/1").await, setup.total().await), (first(1), 1), "{release}");
+        assert_eq!(setup.report().await["total"], 1, "{release}: incomplete aggregates");
+        // The first message is known, and the second one ends the wait of the third.
+        setup.deliver([&noted("note/1", 1), &noted("note/1", 2)]).await;
+        assert_eq!((setup.applied("note/1").await, setup.total().await), (first(3), 3), "{release}");
+        setup.deliver([&noted("note/1", 4)]).await;
+        assert_eq!(setup.applied("note/1").await, first(4), "{release}");
+        assert_eq!(setup.report().await["total"], 0, "{release}");
+    }
 }

@@ -5,18 +5,18 @@ use ulid::Ulid;
 
 use crate::limits::MAX_TRANSACTION_ITEMS;
 
-/// Maximum bytes of several decisions: a partition accepts 1,000 write units per second, and a transaction costs two for
-/// each kilobyte. A larger decision is sent alone.
+/// Maximum bytes of a batch of several decisions: a partition accepts 1,000 write units per second, and a transaction
+/// costs two for each kilobyte. A larger decision is appended alone.
 const MAX_SHARED_BYTES: usize = 400_000;
 
 /// Attributes of the metadata, by name.
 pub(crate) type Attributes = Vec<(&'static str, AttributeValue)>;
 
-/// The items of one decision, or of several that follow each other. The item of the metadata is made when the
-/// transaction is sent, because the transaction has only one.
+/// The items of one decision, or of several that follow each other, without the item of the metadata. A transaction has
+/// only one such item, which is created when the transaction is sent.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// The attributes of the metadata that only the first append of the aggregate sets.
+    /// The attributes of the metadata that only the first append of an aggregate sets.
     pub(super) created: Attributes,
     /// The attributes of the metadata that every append sets; empty without events.
     pub(super) changed: Attributes,
@@ -43,9 +43,9 @@ impl Batch {
 
     /// Whether the next decision fits the transaction. An item may occur only once in a transaction, so two decisions
     /// with the same idempotency key do not fit.
-    pub(crate) fn has_room_for(&self, next: &Self) -> bool {
+    pub(crate) fn has_space_for(&self, next: &Self) -> bool {
         let is_used = |key: &String| self.responses.iter().any(|(used, _)| used == key);
-        // Both count the metadata.
+        // Both numbers include the metadata.
         self.items() + next.items() - 1 <= MAX_TRANSACTION_ITEMS
             && self.bytes + next.bytes <= MAX_SHARED_BYTES
             && !next.responses.iter().any(|(key, _)| is_used(key))

@@ -17,7 +17,7 @@ pub(super) struct AppendInDoubt {
     /// The number and id of its first event, which may be that of another request that shares the append; `None` if it
     /// only stores responses.
     first: Option<(u64, Ulid)>,
-    /// The state that it leads to.
+    /// The state after it.
     pub(super) after: Folded,
     pub(super) response: CommandResponse,
     cause: Cause,
@@ -28,12 +28,12 @@ impl InDoubt {
         self.0.push(AppendInDoubt { first, after, response, cause });
     }
 
-    /// The number of the event that shows which of them is stored; `None` if none of them has events.
+    /// The number of the event that shows which append is stored; `None` if no append has events.
     pub(super) fn event_number(&self) -> Option<u64> {
         self.0.iter().find_map(|append| append.first).map(|(number, _)| number)
     }
 
-    /// Settles all that have events by the event that is stored under their number. Returns the one that is stored.
+    /// Settles all appends with events, by the event that is stored under their number. Returns the one that is stored.
     pub(super) fn settle_by_event(&mut self, stored: Ulid) -> Option<AppendInDoubt> {
         let (with_events, without): (Vec<_>, _) =
             std::mem::take(&mut self.0).into_iter().partition(|append| append.first.is_some());
@@ -41,17 +41,17 @@ impl InDoubt {
         with_events.into_iter().find(|append| append.first.is_some_and(|(_, id)| id == stored))
     }
 
-    /// Settles all of them by the response that is stored under their idempotency key. Returns the one that is stored.
+    /// Settles all appends, by the response that is stored under their idempotency key. Returns the one that is stored.
     pub(super) fn settle_by_response(&mut self, stored: &CommandResponse) -> Option<AppendInDoubt> {
         std::mem::take(&mut self.0).into_iter().find(|append| append.response == *stored)
     }
 
-    /// Settles all of them: a later append on the same version is stored, so none of them ever will be.
+    /// Settles all appends: a later append on the same version is stored, so none of these ever will be.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The reason why the outcome of the last one is unknown. Nothing is in doubt afterwards.
+    /// The reason why the outcome of the last append is unknown. Nothing is in doubt afterwards.
     pub(super) fn take_cause(&mut self) -> Option<Cause> {
         std::mem::take(&mut self.0).pop().map(|append| append.cause)
     }

@@ -13,19 +13,18 @@ use crate::stored_response::CommandResponse;
 /// The options of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct TransactOptions<'a> {
-    /// The state that a fold may start from. With `Incremental`, the first attempt uses the cached state, without a
-    /// read.
+    /// Which state a load may start from. With `Incremental`, the first attempt uses the cached state, without a read.
     pub policy: LoadPolicy,
-    /// Whether the commands create the aggregate: when no state is cached, the first attempt then assumes that it does
-    /// not exist.
+    /// Whether the commands create the aggregate. If they do and no state is cached, the first attempt assumes that the
+    /// aggregate does not exist.
     pub creates: bool,
-    /// The version that the caller has seen. A conflict with it is returned to the caller. Without a version, the
-    /// commands are decided again on the newer state.
+    /// The version that the caller has seen. If the aggregate is at another version, the transaction returns a
+    /// conflict. Without an expected version, the commands are decided again on the newer state.
     pub expected_version: Option<u64>,
     /// The key under which the response is stored.
     pub idempotency: Option<IdempotencyKey<'a>>,
-    /// The time until which attempts are repeated. Finding out the outcome of the last one takes up to
-    /// [`LAST_CALLS`](Self::LAST_CALLS) longer.
+    /// The time until which attempts are repeated. The transaction ends up to [`LAST_CALLS`](Self::LAST_CALLS) later,
+    /// because it has to find out the outcome of the last attempt.
     pub deadline: Instant,
 }
 
@@ -33,8 +32,8 @@ impl TransactOptions<'_> {
     /// The time after the deadline within which the last attempt ends.
     pub const LAST_ATTEMPT: Duration = Duration::from_millis(500);
 
-    /// The time after the deadline within which everything ends: the last attempt, and the read that finds out its
-    /// outcome.
+    /// The time after the deadline within which the transaction ends: the last attempt, and the read that finds out the
+    /// outcome of that attempt.
     pub const LAST_CALLS: Duration = Duration::from_millis(1_200);
 }
 
@@ -64,7 +63,7 @@ pub enum TransactError<E> {
     /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// Other writers came first until the time was over. Nothing was appended.
+    /// Other writers were faster until the time was over. Nothing was appended.
     #[error("other writers came first until the time was over")]
     Contended,
     /// The append may have been written; a read could not show whether it was.

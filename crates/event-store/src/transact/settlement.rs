@@ -1,4 +1,4 @@
-//! How a transaction ends whose append is in doubt, or whose request was executed before.
+//! The result of a transaction whose append is in doubt, or whose request was executed before.
 
 use daybook_table::keys;
 use jiff::Timestamp;
@@ -16,11 +16,12 @@ use crate::item::event_item;
 use crate::stored_response::StoredResponse;
 
 impl<D: Decide> Transaction<'_, D> {
-    /// The result of the append in doubt that is stored, if one is. Makes no call if none with events is in doubt.
+    /// The result of the append in doubt that is stored, if one is. Makes no call if no append with events is in doubt.
     ///
-    /// Reads the first event after the version that they were decided on. If it is the event of another writer, none
-    /// of them is stored, or ever will be. If there is no such event, they stay in doubt: a call that was lost may
-    /// still arrive. `exists` means that the event is known to exist: a read during a transaction may not see it yet.
+    /// Reads the first event after the version that the appends in doubt were decided on. If it is the event of another
+    /// writer, none of them is stored, or ever will be. If there is no such event, they stay in doubt: a call that was
+    /// lost may still arrive. `exists` means that the event is known to exist. A read during a transaction may not see
+    /// it yet, so it is repeated.
     pub(super) async fn settle(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
         let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
         let mut retries = Backoff::until(Instant::now() + COMMIT_TIME);
@@ -54,8 +55,8 @@ impl<D: Decide> Transaction<'_, D> {
         TransactError::OutcomeUnknown { after, has_key: self.options.idempotency.is_some(), source }
     }
 
-    /// The stored response, if there is one, in place of an error: the state that was read may already contain the
-    /// result of this same request, which was sent before.
+    /// The stored response, if there is one, in place of an error: the same request may have been executed before, and
+    /// the state that was read may already contain its result.
     pub(super) async fn stored_response_or(
         &mut self,
         end: Result<Transacted, TransactError<D::Error>>,
@@ -72,7 +73,8 @@ impl<D: Decide> Transaction<'_, D> {
         }
     }
 
-    /// The stored response. It settles the appends in doubt, which would have stored theirs under the same key.
+    /// The stored response as the result. It settles the appends in doubt, because each would have stored its own
+    /// response under the same key.
     pub(super) fn replay(&mut self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
         let is_own = self.in_doubt.settle_by_response(&stored.response).is_some();
         match self.options.idempotency {

@@ -21,6 +21,7 @@ use crate::settle::SEND_WINDOW;
 use crate::stored_response::CommandResponse;
 use crate::turns::{Group, Place, Turn};
 
+/// The commands of one request, from its place in the queue of the aggregate to the result.
 pub(super) struct Transaction<'a, D> {
     pub(super) stream: EventStream<'a>,
     commands: &'a D,
@@ -37,30 +38,32 @@ pub(super) struct Transaction<'a, D> {
 /// The next attempt.
 struct NextAttempt {
     state: StartState,
-    /// The read of the state, if it is read.
+    /// How the state is read, if it is read.
     load: LoadOptions,
     pause: Option<Pause>,
-    /// The time until which it waits for its turn.
+    /// The time until which the request waits for its turn.
     turn_until: Instant,
-    /// Whether it shares its append with no other request.
+    /// Whether the append must not contain the decision of another request.
     is_alone: bool,
     backoff: Backoff,
+    /// Since when the metadata has been behind the events.
     behind_since: Option<Instant>,
 }
 
-/// The state that the next attempt decides on, if no request has decided before it.
+/// The state that the next attempt decides on, unless it joins a group.
 enum StartState {
-    /// The cached state, or the state before the first event if the commands create the aggregate; or else it is read.
+    /// The cached state. Without one, the state before the first event if the commands create the aggregate; otherwise
+    /// the state is read.
     Cached,
     /// This state, and whether it was read.
     Known(Folded, bool),
-    /// It is read.
+    /// The state is read.
     Read,
 }
 
 /// A decision that is part of an append.
 struct Proposed {
-    /// The position of its response among those that are stored, if the request has an idempotency key.
+    /// The index of its response among those that are stored, if the request has an idempotency key.
     index: usize,
     after: Folded,
     response: CommandResponse,
@@ -123,13 +126,13 @@ impl<'a, D: Decide> Transaction<'a, D> {
                     }
                     (before, is_read, attempted)
                 }
-                // Another request has read that state, perhaps before this one arrived.
+                // It does not count as a state that was read: another request may have read it before this one arrived.
                 Turn::After(group, before) if self.may_join(&group) => {
-                    let attempted = self.attempt_after(&group, &before).await;
+                    let attempted = self.attempt_in_group(&group, &before).await;
                     (group.base.clone(), false, attempted)
                 }
                 Turn::After(..) => {
-                    self.place.pass();
+                    self.place.decline_group();
                     continue;
                 }
             };
@@ -146,7 +149,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         }
     }
 
-    /// Prepares the attempt after one on the state `base`.
+    /// Prepares the next attempt, after an attempt on the state `base`.
     fn prepare_next(&mut self, unsettled: Unsettled<D::Error>, base: Folded, is_read: bool) {
         let next = &mut self.next;
         let version = base.version();
@@ -158,8 +161,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         match unsettled {
             Unsettled::Overtaken { actual } => {
                 next.load.at_least = actual;
-                // There is no race to repeat with an expected version: the state that is read decides the response. Nor is
-                // there one if the faster append may be the one in doubt, which is settled next.
+                // With an expected version, there is no race to repeat: the state that is read decides the response.
+                // There is no race either if the faster append may be the one in doubt, which is settled next.
                 let may_be_own = self.in_doubt.event_number().is_some();
                 let is_race = self.options.expected_version.is_none() && !may_be_own;
                 next.pause = is_race.then_some(Pause::Race);
@@ -179,11 +182,11 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 tracing::debug!(aggregate = %self.stream.key, error = source, "the append will be decided again");
                 (next.state, next.pause) = (same, Some(Pause::Failed(source)));
             }
-            Unsettled::Shared => {
+            Unsettled::GroupRejected => {
                 next.state = same;
                 next.turn_until = self.last_attempt + TransactOptions::LAST_ATTEMPT;
             }
-            // No condition has checked whether the state is current.
+            // No condition has checked whether the state is current, so it is read.
             Unsettled::NotWritten(_) | Unsettled::NotJoined | Unsettled::Ended(_) | Unsettled::Final(_) => {}
         }
     }
@@ -192,7 +195,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
     async fn pause(&mut self) -> Result<(), TransactError<D::Error>> {
         let EventStream { store, key, .. } = self.stream;
         let Some(pause) = self.next.pause.take() else {
-            // One attempt is made even without time for a pause.
+            // Without time for a pause, the attempt is made at once.
             if let (StartState::Cached, Some(pause)) = (&self.next.state, store.contention.first_pause(key))
                 && wait(pause, self.race_until).await
             {
@@ -229,8 +232,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let cached = || store.cached(key).map(|loaded| loaded.folded);
         match std::mem::replace(&mut self.next.state, StartState::Read) {
             StartState::Known(known, is_read) => {
-                // Another request of this process may have appended since. An append in doubt has to be settled on its own
-                // version.
+                // Another request of this process may have appended since. An append in doubt has to be settled on its
+                // own version.
                 let newer = cached().filter(|cached| cached.version() > known.version());
                 let newer = newer.filter(|_| self.in_doubt.event_number().is_none());
                 Some(newer.map_or((known, is_read), |newer| (newer, false)))
@@ -263,7 +266,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         }
     }
 
-    /// Whether the decision can be part of the group. An append in doubt has to be settled on its own version.
+    /// Whether this request may join the group. An append in doubt has to be settled on its own version.
     fn may_join(&self, group: &Group) -> bool {
         let version = group.base.version();
         !self.next.is_alone
@@ -271,14 +274,14 @@ impl<'a, D: Decide> Transaction<'a, D> {
             && self.in_doubt.event_number().is_none_or(|number| number == version + 1)
     }
 
-    /// Decides on one state and appends, together with the requests that wait.
+    /// Decides on one state and appends: alone, or in a new group if other requests wait.
     async fn attempt(&mut self, before: &Folded) -> Attempted<D::Error> {
         let send_until = Instant::now() + SEND_WINDOW;
         let Decision { batch, after, response } = self.stream.decide(self.commands, self.options, before)?;
         if self.place.has_waiting() && !self.next.is_alone {
             let group = Arc::new(Group::new(before.clone(), send_until));
-            self.place.open(&group, batch, after.clone());
-            return self.member(&group, Ok(Proposed { index: 0, after, response })).await;
+            self.place.begin_group(&group, batch, after.clone());
+            return self.wait_for_group(&group, Ok(Proposed { index: 0, after, response })).await;
         }
         let first_event = batch.first_event;
         let call = self.stream.call(before.version(), batch, send_until).send();
@@ -295,29 +298,30 @@ impl<'a, D: Decide> Transaction<'a, D> {
         self.not_stored(error.into(), before.version(), first_event, Some(Proposed { index: 0, after, response }))
     }
 
-    /// Decides on the state that a group leads to, and joins the group. A decision that appends nothing joins too: the
-    /// condition of the group checks the state that it was made on.
-    async fn attempt_after(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
+    /// Decides on the state after the last decision of a group, and joins the group. A decision that appends nothing
+    /// joins too: the condition of the group checks the state that the decision was made on.
+    async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
         match self.stream.decide(self.commands, self.options, before) {
             Ok(Decision { batch, after, response }) => match self.place.join(group, Some((batch, after.clone()))) {
-                Some(index) => self.member(group, Ok(Proposed { index, after, response })).await,
+                Some(index) => self.wait_for_group(group, Ok(Proposed { index, after, response })).await,
                 None => Err(Unsettled::NotJoined),
             },
-            // Its key may have a stored response, which is read before the next request is decided.
+            // Its idempotency key may have a stored response. It is read before the next request is decided.
             Err(Unsettled::NotWritten(_)) if self.options.idempotency.is_some() => {
-                self.place.pass();
+                self.place.decline_group();
                 Err(Unsettled::NotJoined)
             }
             Err(Unsettled::NotWritten(end)) => match self.place.join(group, None) {
-                Some(_) => self.member(group, Err(end)).await,
+                Some(_) => self.wait_for_group(group, Err(end)).await,
                 None => Err(Unsettled::NotJoined),
             },
             Err(unsettled) => Err(unsettled),
         }
     }
 
-    /// Waits for the append of a group that contains a decision of this request, or a result without events.
-    async fn member(
+    /// Waits for the append of a group that this request has joined: with a decision, or with a result that appends
+    /// nothing.
+    async fn wait_for_group(
         &mut self,
         group: &Arc<Group>,
         proposed: Result<Proposed, Result<Transacted, TransactError<D::Error>>>,
@@ -325,13 +329,13 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let stream = self.stream;
         let version = group.base.version();
         let call = |batch| stream.call(version, batch, group.send_until).send();
-        let sent = async { self.place.sent(group, call).await.call.clone().await };
-        let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, sent).await {
+        let append = async { self.place.wait_for_append(group, call).await.call.clone().await };
+        let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, append).await {
             Ok(stored) => {
                 if stored.is_ok() {
                     group.cache_once(|after| stream.cache(after.clone()).map(drop));
                 }
-                self.place.end(group, stored.is_ok());
+                self.place.end_group(group, stored.is_ok());
                 stored
             }
             Err(elapsed) => {
@@ -348,13 +352,13 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 }
             }
             Err(error) => {
-                let first_event = group.sent().and_then(|sent| sent.first_event);
+                let first_event = group.append().and_then(|append| append.first_event);
                 self.not_stored(error, version, first_event, proposed.ok())
             }
         }
     }
 
-    /// The result of an append on version `version` that was not stored, or may not have been.
+    /// The result of an append after version `version` that failed: it is not stored, or its outcome is unknown.
     fn not_stored(
         &mut self,
         error: Arc<SendError>,
@@ -368,8 +372,9 @@ impl<'a, D: Decide> Transaction<'a, D> {
             SendError::KeysUsed(stored) => {
                 let own = proposed.filter(|_| self.options.idempotency.is_some());
                 let stored = own.and_then(|own| stored.get(own.index).cloned().flatten());
-                let Some(stored) = stored else { return Err(Unsettled::Shared) };
-                // On the current state, the caller may not be allowed to send the commands.
+                let Some(stored) = stored else { return Err(Unsettled::GroupRejected) };
+                // If the key was used for another request, the commands are decided again on the current state: there,
+                // the caller may not be allowed to send them.
                 return self.replay(stored).map_err(|reused| {
                     self.next.is_alone = true;
                     Unsettled::NotWritten(Err(reused))
@@ -383,15 +388,15 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 }
                 Unsettled::Failed(cause())
             }
-            // The version is lower, so no other writer was faster.
+            // The version in the metadata is lower than that of the state, so no other writer was faster.
             AppendError::Conflict { actual } if *actual < version => Unsettled::MetadataBehind { actual: *actual },
             AppendError::Conflict { actual } => Unsettled::Overtaken { actual: *actual },
             AppendError::Busy => Unsettled::Busy,
             AppendError::NotWritten(_) => Unsettled::Failed(cause()),
-            // It is about one of the decisions, or about each of them.
+            // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which.
             AppendError::Store(_) | AppendError::KeyUsed(_) | AppendError::TooLarge(_) => {
                 self.next.is_alone = true;
-                Unsettled::Shared
+                Unsettled::GroupRejected
             }
         })
     }

@@ -1,9 +1,9 @@
-//! The reason why an attempt has not settled a transaction.
+//! The reasons why an attempt has no result that the transaction can return at once.
 
 use super::options::{TransactError, Transacted};
 use crate::error::Cause;
 
-/// The reason why an attempt has not settled the transaction.
+/// The reason why the transaction cannot return the result of an attempt at once.
 pub(super) enum Unsettled<E> {
     /// Another writer was faster.
     Overtaken { actual: u64 },
@@ -13,13 +13,15 @@ pub(super) enum Unsettled<E> {
     MetadataBehind { actual: u64 },
     /// Nothing was written, or the append is in doubt. Another attempt on the same state may help.
     Failed(Cause),
-    /// Nothing was written because of another request of the same append: the attempt does not count.
-    Shared,
-    /// Nothing was written, and the request could not join the group of those before it.
+    /// Nothing was written: the append of the group failed because of one of its requests, perhaps another one. The
+    /// attempt does not count as one of this request.
+    GroupRejected,
+    /// Nothing was written, and the request could not join the group of the requests before it.
     NotJoined,
-    /// Nothing was written. The value is the result of the transaction if the state is current.
+    /// The attempt ends without an append. The value is the result of the transaction, if the state is current.
     NotWritten(Result<Transacted, TransactError<E>>),
-    /// Nothing was written, and the state was current.
+    /// The decision appends nothing, and the append of its group has confirmed the state. The value is the result of
+    /// the transaction.
     Ended(Result<Transacted, TransactError<E>>),
     /// Another attempt would have the same result.
     Final(TransactError<E>),

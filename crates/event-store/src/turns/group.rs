@@ -10,21 +10,22 @@ use ulid::Ulid;
 use crate::append::error::SendError;
 use crate::error::StoreError;
 
-/// A group as its members see it. It outlives its place in the queue.
+/// The part of a group that its members hold. It stays until the last of them is done, even if the queue has removed
+/// the group.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// The state that the first request has decided on. The transaction is conditional on its version.
     pub(crate) base: Folded,
     /// The time until which the decisions may be sent.
     pub(crate) send_until: Instant,
-    sent: OnceLock<SentGroup>,
+    append: OnceLock<GroupAppend>,
     is_cached: OnceLock<()>,
 }
 
-/// The transaction of a group.
+/// The append of a group, in one transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct SentGroup {
-    /// The call. Every member polls it, so it goes on when members are cancelled.
+pub(crate) struct GroupAppend {
+    /// The call. Every member polls it, so it continues when members are cancelled.
     pub(crate) call: Shared<BoxFuture<'static, Result<(), Arc<SendError>>>>,
     /// The state after the last decision.
     pub(crate) after: Folded,
@@ -34,32 +35,33 @@ pub(crate) struct SentGroup {
 
 impl Group {
     pub(crate) fn new(base: Folded, send_until: Instant) -> Self {
-        Self { base, send_until, sent: OnceLock::new(), is_cached: OnceLock::new() }
+        Self { base, send_until, append: OnceLock::new(), is_cached: OnceLock::new() }
     }
 
-    /// The transaction; `None` while requests may still join.
-    pub(crate) fn sent(&self) -> Option<&SentGroup> {
-        self.sent.get()
+    /// The append; `None` until it starts.
+    pub(crate) fn append(&self) -> Option<&GroupAppend> {
+        self.append.get()
     }
 
-    /// Caches the state after the last decision, once for all members, when the group is stored. If it cannot be cached,
-    /// the next request reads it.
+    /// Caches the state after the last decision, once for all members, when the group is stored. If it cannot be
+    /// cached, the next request reads it.
     pub(crate) fn cache_once(&self, cache: impl FnOnce(&Folded) -> Result<(), StoreError>) {
-        let Some(sent) = self.sent() else { return };
+        let Some(append) = self.append() else { return };
         self.is_cached.get_or_init(|| {
-            if let Err(error) = cache(&sent.after) {
+            if let Err(error) = cache(&append.after) {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the state after an append cannot be cached");
             }
         });
     }
 
-    pub(super) fn send(
+    /// Starts the append: the members poll this call from now on.
+    pub(super) fn start_append(
         &self,
         call: impl Future<Output = Result<(), SendError>> + Send + 'static,
         after: Folded,
         first_event: Option<(u64, Ulid)>,
     ) {
         let call = call.map(|result| result.map_err(Arc::new)).boxed().shared();
-        self.sent.get_or_init(|| SentGroup { call, after, first_event });
+        self.append.get_or_init(|| GroupAppend { call, after, first_event });
     }
 }

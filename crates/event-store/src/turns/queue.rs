@@ -1,4 +1,5 @@
-//! The queue of one aggregate: who waits, who has its turn, and the group that those before have joined.
+//! The queue of one aggregate: the requests that wait, the request that has its turn, and the group that earlier
+//! requests have joined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ const MAX_MEMBERS: usize = 100;
 
 /// The requests that write to one aggregate, by the order of their arrival.
 ///
-/// At any time, one of these holds: a request has its turn; or a group is closed, and its members send it; or nobody is
-/// there.
+/// At any time, one of these holds: a request has its turn; a group is closed, and its members append it; or the queue
+/// is empty.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// The requests that wait for their turn.
@@ -26,13 +27,13 @@ pub(super) struct Queue {
     group: Option<QueuedGroup>,
 }
 
-/// The group that is being filled or sent.
+/// The group that requests join, or that its members append.
 #[derive(Debug)]
 struct QueuedGroup {
     group: Arc<Group>,
     /// The state after the last decision.
     after: Folded,
-    /// The items of the transaction, until it is sent.
+    /// The items of the transaction, until the append starts.
     batch: Option<Batch>,
     members: BTreeMap<u64, Arc<Notify>>,
     /// Whether no request may join any more.
@@ -68,34 +69,34 @@ impl Queue {
         self.waiting.is_empty() && self.holder.is_none() && self.group.is_none()
     }
 
-    /// The group that the request with the turn may join, and the state that it leads to.
+    /// The group that the request with the turn may join, and the state after the last decision of the group.
     pub(super) fn open_group(&self) -> Option<(Arc<Group>, Folded)> {
         let group = self.group.as_ref().filter(|group| !group.is_closed)?;
         Some((Arc::clone(&group.group), group.after.clone()))
     }
 
     /// Begins a group with the decision of the request that has its turn.
-    pub(super) fn open(&mut self, group: &Arc<Group>, batch: Batch, after: Folded) {
+    pub(super) fn begin_group(&mut self, group: &Arc<Group>, batch: Batch, after: Folded) {
         let members = self.holder.take().into_iter().collect();
         let group = Arc::clone(group);
         self.group = Some(QueuedGroup { group, after, batch: Some(batch), members, is_closed: false });
-        self.go_on();
+        self.close_or_advance();
     }
 
-    /// Adds the decision of request `number`, which appends something or nothing. Returns the position of its response
-    /// among the stored ones; `None` when it cannot be added, because there is no space or because the group has been
-    /// closed meanwhile. The request then waits for its next turn.
+    /// Adds the decision of request `number`; `None` stands for a decision that appends nothing. Returns the index of
+    /// its response among those that are stored. Returns `None` if the decision cannot be added, because it does not
+    /// fit or because the group has been closed meanwhile. The request then waits for its next turn.
     pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
         let joined = if self.has_turn(number) { self.add(group, decision) } else { None };
         match joined {
-            Some(_) => self.go_on(),
-            None => self.pass(number),
+            Some(_) => self.close_or_advance(),
+            None => self.decline_group(number),
         }
         joined
     }
 
     /// Closes a full group, or gives the turn to the next request.
-    fn go_on(&mut self) {
+    fn close_or_advance(&mut self) {
         let is_full = |group: &QueuedGroup| {
             group.members.len() >= MAX_MEMBERS || group.batch.as_ref().is_some_and(Batch::is_full)
         };
@@ -107,7 +108,7 @@ impl Queue {
         let batch = queued.batch.as_mut()?;
         let responses = batch.responses();
         if let Some((next, after)) = decision {
-            if !batch.has_room_for(&next) {
+            if !batch.has_space_for(&next) {
                 return None;
             }
             batch.add(next);
@@ -117,15 +118,15 @@ impl Queue {
         Some(responses)
     }
 
-    /// Lets the group be sent without the request that has its turn, which then waits for the next one.
-    pub(super) fn pass(&mut self, number: u64) {
+    /// Closes the group without a decision of the request that has its turn. That request waits for its next turn.
+    pub(super) fn decline_group(&mut self, number: u64) {
         if self.has_turn(number) {
             self.close();
         }
     }
 
-    /// Lets nobody join the group any more, so that its members send it. A request that has its turn waits for the next
-    /// one.
+    /// Closes the group: no request may join it any more, and its members append it. A request that has its turn waits
+    /// for its next turn.
     fn close(&mut self) {
         self.waiting.extend(self.holder.take());
         if let Some(group) = &mut self.group {
@@ -135,8 +136,9 @@ impl Queue {
         self.advance();
     }
 
-    /// Sends the group, if it has not been sent and is closed, or is to be closed `now`.
-    pub(super) fn send<F>(&mut self, group: &Arc<Group>, now: bool, call: impl FnOnce(Batch) -> F)
+    /// Starts the append of the group if the group is closed and its append has not started. With `now`, closes the
+    /// group first.
+    pub(super) fn start_append<F>(&mut self, group: &Arc<Group>, now: bool, call: impl FnOnce(Batch) -> F)
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
@@ -147,13 +149,13 @@ impl Queue {
         let Some(queued) = self.group.as_mut().filter(|queued| Arc::ptr_eq(&queued.group, group)) else { return };
         if let Some(batch) = queued.batch.take_if(|_| queued.is_closed) {
             let first_event = batch.first_event;
-            group.send(call(batch), queued.after.clone(), first_event);
+            group.start_append(call(batch), queued.after.clone(), first_event);
         }
     }
 
-    /// Ends the group when its outcome is known. If it is not stored, its members wait for their turn again, before
-    /// those who came later.
-    pub(super) fn end(&mut self, group: &Arc<Group>, is_stored: bool) {
+    /// Removes the group when the outcome of its append is known. If it is not stored, its members wait for their turn
+    /// again, before requests that arrived later.
+    pub(super) fn end_group(&mut self, group: &Arc<Group>, is_stored: bool) {
         if let Some(queued) = self.group.take_if(|queued| Arc::ptr_eq(&queued.group, group)) {
             if !is_stored {
                 self.waiting.extend(queued.members);
@@ -162,10 +164,9 @@ impl Queue {
         }
     }
 
-    /// Gives the turn to the next request, if it is free. If nobody waits, the group is closed: there is nobody to wait
-    /// for.
+    /// Gives the turn to the next request, if no request has it. If no request waits, closes the group.
     fn advance(&mut self) {
-        // The requests that have decided are gone, and so is the call, if it had begun.
+        // All members have left the closed group, so nobody polls its call any more.
         self.group.take_if(|group| group.is_closed && group.members.is_empty());
         let is_sending = self.group.as_ref().is_some_and(|group| group.is_closed);
         if self.holder.is_some() || is_sending {

@@ -371,7 +371,7 @@ async fn state_that_another_request_has_read_decides_no_conflict() {
     assert_eq!(version(&second.await), 3);
 }
 
-/// A request that has its answer, and only looks for a stored response, does not hold up the others.
+/// A request that only reads its stored response does not delay the others.
 #[tokio::test]
 async fn request_that_reads_a_stored_response_leaves_the_queue() {
     let table = TestTable::new().await;

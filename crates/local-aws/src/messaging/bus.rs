@@ -10,11 +10,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::messaging::bus_index::{BusIndex, EntryKey};
 use crate::messaging::faults::{Faults, FunctionFault};
 use crate::messaging::protocol::CallError;
 use crate::messaging::rules::Rules;
 use crate::messaging::sqs::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
+use crate::messaging::target_records::TargetRecord;
 use crate::state::{Journal, StateError, StateFile};
+
+/// Maximum entries that are read to find those that match.
+const MAX_SEARCHED: usize = 10_000;
 
 /// The event buses and queues of an account. A clone is the same account.
 #[derive(Clone, Default)]
@@ -25,6 +30,8 @@ pub(crate) struct State {
     /// Where accepted entries and messages are stored; without it, they are in `delivered` and `dead_letters`.
     file: Option<StateFile>,
     delivered: Vec<Delivered>,
+    /// `None` until a part of the entries is read.
+    index: Option<BusIndex>,
     dead_letters: Vec<QueueMessage>,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
     /// The names of the event buses, besides `default`.
@@ -67,8 +74,10 @@ pub struct Delivered {
 pub struct DeliveredPart {
     /// The entries, each with its position, counted from 1.
     pub entries: Vec<(usize, Delivered)>,
-    /// The number of entries that match, including those that were left out.
+    /// The number of entries that match, including those that were left out, from the position `searched_from` on.
     pub matching: usize,
+    /// The first position of the range, or of the last 10,000 candidates if there are more to compare.
+    pub searched_from: usize,
     /// The position of the last entry of all; 0 before the first.
     pub last: usize,
 }
@@ -160,7 +169,7 @@ impl Bus {
         self.state().queues.create(name);
     }
 
-    /// Creates a queue whose messages are work and not dead letters, unless it exists, by its name or URL.
+    /// Creates a queue whose messages are not dead-letter messages, unless it exists, by its name or URL.
     pub fn create_work_queue(&self, name: &str) {
         let mut state = self.state();
         state.queues.create(name);
@@ -180,25 +189,44 @@ impl Bus {
         accepted.into_iter().filter(|message: &QueueMessage| !state.is_work(&message.queue_url)).collect()
     }
 
-    /// The last `limit` entries that match and whose positions are in the range, in order of arrival.
+    /// The last `limit` entries whose positions are in the range, that have the key, and that match, in order of arrival. Only
+    /// the last 10,000 candidates are compared with `matches`. Apart from the first call after the start, no other entries
+    /// are read.
     pub fn delivered_part(
         &self,
         positions: &Range<usize>,
         limit: usize,
-        matches: impl Fn(&Delivered) -> bool,
+        key: Option<&EntryKey<'_>>,
+        matches: Option<&dyn Fn(&Delivered) -> bool>,
     ) -> DeliveredPart {
-        let state = self.state();
-        let stored = state.stored(Journal::Bus);
-        let all = stored.as_deref().unwrap_or(&state.delivered);
-        let (first, end) = (positions.start.clamp(1, all.len() + 1), positions.end.clamp(1, all.len() + 1));
-        let numbered = (first..).zip(all[first - 1..end.max(first) - 1].iter());
-        let matching: Vec<_> = numbered.filter(|(_, entry)| matches(entry)).collect();
-        let part = matching.iter().skip(matching.len().saturating_sub(limit));
-        DeliveredPart {
-            entries: part.map(|&(position, entry)| (position, entry.clone())).collect(),
-            matching: matching.len(),
-            last: all.len(),
-        }
+        let mut state = self.state();
+        state.index_entries();
+        let Some(index) = &state.index else { return DeliveredPart::default() };
+        let last = index.len();
+        let start = positions.start.clamp(1, last + 1);
+        let range = start..positions.end.clamp(start, last + 1);
+        let candidates = match key {
+            Some(key) => index.positions(key, &range),
+            // Only the last of them are needed.
+            None => range.clone().rev().take(limit.max(MAX_SEARCHED)).rev().collect(),
+        };
+        let count = if key.is_some() { candidates.len() } else { range.len() };
+        let read = candidates.len().min(if matches.is_some() { MAX_SEARCHED } else { limit });
+        let read = &candidates[candidates.len() - read..];
+        let entries = read.iter().map(|&position| Some((position, state.entry(index.place(position)?)?)));
+        let Some(mut entries) = entries.collect::<Option<Vec<_>>>() else { return DeliveredPart::default() };
+        entries.retain(|(_, entry)| matches.is_none_or(|matches| matches(entry)));
+        let matching = if matches.is_some() { entries.len() } else { count };
+        let is_cut = matches.is_some() && read.len() < count;
+        entries.drain(..entries.len().saturating_sub(limit));
+        let searched_from = if is_cut { read.first().copied().unwrap_or(start) } else { start };
+        DeliveredPart { entries, matching, searched_from, last }
+    }
+
+    /// What became of an accepted entry in the queues of the rules that it matched, since the start of the process. Only the
+    /// last 10,000 entries have records.
+    pub fn target_records(&self, event_id: &str) -> Vec<TargetRecord> {
+        self.state().queues.records.of_event(event_id).to_vec()
     }
 
     /// The messages that are in dead-letter queues now, also in those of rules, in order of arrival.
@@ -274,13 +302,22 @@ impl Bus {
     }
 }
 
+/// The place of an entry in a list.
+fn place_in(list: usize) -> i64 {
+    i64::try_from(list).unwrap_or(i64::MAX)
+}
+
+fn unreadable(error: &StateError) {
+    tracing::error!(error = error as &dyn Error, "the data file cannot be read");
+}
+
 /// The name of an event bus in its name or ARN.
 pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
     name_or_arn.split_once(":event-bus/").map_or(name_or_arn, |(_, name)| name)
 }
 
 impl State {
-    /// Whether the messages of a queue are not dead letters. A rule sends its events to the ARN of a queue.
+    /// Whether the messages of a queue are not dead-letter messages. A rule sends its events to the ARN of a queue.
     fn is_work(&self, queue_url: &str) -> bool {
         queue_url.starts_with("arn:") || self.work_queues.contains(name_of(queue_url))
     }
@@ -292,9 +329,15 @@ impl State {
     }
 
     pub(crate) fn deliver(&mut self, entry: Delivered) -> Result<(), StateError> {
-        match &self.file {
-            Some(file) => file.append(Journal::Bus, &entry)?,
-            None => self.delivered.push(entry.clone()),
+        let place = match &self.file {
+            Some(file) => file.append_numbered(Journal::Bus, &entry)?,
+            None => {
+                self.delivered.push(entry.clone());
+                place_in(self.delivered.len() - 1)
+            }
+        };
+        if let Some(index) = &mut self.index {
+            index.add(place, &entry.resources, &entry.detail);
         }
         self.send_to_targets(&entry)?;
         self.subscribers.retain(|subscriber| subscriber.send(entry.clone()).is_ok());
@@ -337,13 +380,42 @@ impl State {
         Ok(())
     }
 
+    /// Makes the index of the entries, unless it exists. It needs all of them once.
+    fn index_entries(&mut self) {
+        if self.index.is_some() {
+            return;
+        }
+        let mut index = BusIndex::default();
+        match &self.file {
+            None => {
+                for (place, entry) in self.delivered.iter().enumerate() {
+                    index.add(place_in(place), &entry.resources, &entry.detail);
+                }
+            }
+            Some(file) => match file.numbered_entries::<Delivered>(Journal::Bus) {
+                Ok(entries) => {
+                    for (number, entry) in entries {
+                        index.add(number, &entry.resources, &entry.detail);
+                    }
+                }
+                Err(error) => return unreadable(&error),
+            },
+        }
+        self.index = Some(index);
+    }
+
+    /// The entry at a place of the index.
+    fn entry(&self, place: i64) -> Option<Delivered> {
+        match &self.file {
+            None => self.delivered.get(usize::try_from(place).ok()?).cloned(),
+            Some(file) => file.entry(place).inspect_err(unreadable).ok(),
+        }
+    }
+
     /// The entries of a journal, if they are in a file.
     fn stored<T: DeserializeOwned>(&self, journal: Journal) -> Option<Vec<T>> {
         let entries = self.file.as_ref()?.entries(journal);
-        Some(entries.unwrap_or_else(|error| {
-            tracing::error!(error = &error as &dyn Error, "the data file cannot be read");
-            Vec::new()
-        }))
+        Some(entries.inspect_err(unreadable).unwrap_or_default())
     }
 
     /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones. Runs over the same

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::messaging::bus::{Bus, Delivered, State, event_bus_name};
 use crate::messaging::faults::DeliveryFault;
 use crate::messaging::patterns::EventPattern;
-use crate::messaging::sqs::{QueueMessage, dead_letter_queue_of};
+use crate::messaging::sqs::{QueueMessage, dead_letter_queue_of, name_of, now};
+use crate::messaging::target_records::TargetOutcome;
 use crate::state::StateError;
 
 /// How often an event is sent to a target before it goes to the dead-letter queue. EventBridge's default is 185 times within
@@ -57,12 +58,14 @@ impl State {
             "detail": serde_json::from_str::<Value>(&entry.detail).unwrap_or_default(),
         });
         let body = event.to_string();
-        self.rules.targets_of(bus, &event).into_iter().try_for_each(|queue| self.send_to_target(queue, &body))
+        let queues = self.rules.targets_of(bus, &event);
+        queues.into_iter().try_for_each(|queue| self.send_to_target(queue, &entry.event_id, &body))
     }
 
     /// Sends an event to one queue. Failed attempts and delays hide the message for the time that they take.
-    fn send_to_target(&mut self, mut queue_url: String, body: &str) -> Result<(), StateError> {
-        let (mut hidden, mut copies) = (Duration::ZERO, 1);
+    fn send_to_target(&mut self, mut queue_url: String, event_id: &str, body: &str) -> Result<(), StateError> {
+        let (mut hidden, mut copies, mut is_dead_letter) = (Duration::ZERO, 1, false);
+        let queue = name_of(&queue_url).to_owned();
         for attempt in 1..=ATTEMPTS {
             let Some(fault) = DeliveryFault::next(&mut self.faults.deliveries, body) else { break };
             hidden += Duration::from_millis(fault.delay_ms);
@@ -72,12 +75,17 @@ impl State {
             }
             if attempt == ATTEMPTS {
                 queue_url = dead_letter_queue_of(&queue_url);
+                is_dead_letter = true;
             } else {
                 hidden += PAUSE * attempt;
             }
         }
         for _ in 0..copies {
             let (message_id, attributes) = (self.new_id(), BTreeMap::new());
+            self.queues.records.add(event_id, &message_id, &queue, now());
+            if is_dead_letter {
+                self.queues.records.end(&message_id, TargetOutcome::DeadLettered, now());
+            }
             let message = QueueMessage { message_id, queue_url: queue_url.clone(), body: body.to_owned(), attributes };
             self.send_hidden(message, hidden)?;
         }

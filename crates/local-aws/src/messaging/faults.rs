@@ -34,7 +34,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::messaging::protocol::{CallError, CallResponse};
@@ -101,7 +101,7 @@ pub struct FunctionFault {
 }
 
 /// The fault of one call. `{}` is no fault.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CallFault {
     /// Wait this long first, in milliseconds.
@@ -123,7 +123,7 @@ pub struct CallFault {
 }
 
 /// One entry that fails.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EntryFault {
     /// Its index in the request, from 0.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::slice;
 
-use daybook_projector::{Extent, Projecting};
+use daybook_projector::{EventRange, Projecting};
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
 use fastrand::Rng;
@@ -177,8 +177,8 @@ async fn message_that_arrives_before_the_rows_of_its_append_waits_for_them() {
     let (events, views) = (setup.table.store(), setup.views());
     let project = async |known| {
         let projecting = Projecting { model: setup.model("account-balances"), events: &events, views: &views };
-        let extent = Extent { known, ..Extent::default() };
-        projecting.project_extents([(key.clone(), extent)].into(), soon()).await.unwrap()
+        let range = EventRange { known, ..EventRange::default() };
+        projecting.project_ranges([(key.clone(), range)].into(), soon()).await.unwrap()
     };
     assert_eq!(project(1).await.unfinished.len(), 0);
     assert_eq!(project(2).await.unfinished.len(), 1);

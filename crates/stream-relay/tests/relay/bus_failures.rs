@@ -406,7 +406,7 @@ async fn relay_starts_when_its_bus_cannot_be_checked() {
         assert_eq!(lines[0]["message"], "the event bus could not be checked", "{fault}");
         assert!(!lines[0]["reason"].as_str().unwrap().is_empty());
     }
-    // EventBridge may look for the bus of another account in the caller's account.
+    // EventBridge may search the caller's account for the bus of another account.
     let foreign = "arn:aws:events:us-east-1:123456789012:event-bus/central";
     assert_eq!(warmed(foreign, json!({})).await, Ok(()));
 }

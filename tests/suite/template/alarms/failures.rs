@@ -13,7 +13,7 @@ use super::trials::{self, Trial};
 
 /// The minute in which each failure begins, after as much normal operation as the longest alarm evaluates.
 pub(super) const BEGIN: i64 = 30;
-/// The minute in which each failure ends. An alarm on snapshots rings after an hour.
+/// The minute in which each failure ends. An alarm on snapshots goes into ALARM state after an hour.
 pub(super) const END: i64 = BEGIN + 90;
 
 /// The value of a metric during a failure.
@@ -327,7 +327,7 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: Not("API Gateway rejects tokens, and writes the log that the metric is read from"),
     },
     Failure {
-        name: "callers are not allowed",
+        name: "callers send requests that `authorize` does not allow",
         moves: &[(FORBIDDEN, To(50.0))],
         load: Normal,
         tried: By(&[|| trials::callers_are_forbidden().boxed_local()]),
@@ -369,7 +369,7 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: By(&[|| trials::stored_event_is_unreadable().boxed_local()]),
     },
     Failure {
-        name: "an aggregate's state exceeds an item",
+        name: "an aggregate's state exceeds the size of an item",
         moves: &[(TOO_LARGE, To(1.0))],
         load: Normal,
         tried: By(&[|| trials::state_is_too_large().boxed_local()]),

@@ -23,12 +23,12 @@ const DELETED_TOGETHER: usize = 25;
 /// The segments of the table, which are read in parallel.
 const SEGMENTS: i32 = 8;
 
-/// Delete a version of a view: its rows, and how far it had followed each aggregate.
+/// Delete a version of a view: its rows and positions.
 ///
-/// The command refuses the version that readers get, and a version that this code registers: deploy a release without it
+/// The command rejects the version that readers get, and a version that this code registers: deploy a release without it
 /// first. It reads the whole views table. Without --yes, it deletes nothing.
 ///
-/// Exit status 1: the command refused, and nothing was changed.
+/// Exit status 1: the command rejected the version, and nothing was changed.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct ProjectionDropArgs {

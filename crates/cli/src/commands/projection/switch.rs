@@ -20,11 +20,11 @@ const PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Let the readers of a view use another version.
 ///
-/// All readers get the other version from their next request on. The command refuses a version that is not filled or may
+/// All readers get the other version from their next request on. The command rejects a version that is not filled or may
 /// lack events (run `daybook projection rebuild` first), and a second switch of the same view within 5 minutes. As long as the
 /// code registers both versions, a switch back is possible: the earlier version follows new events too.
 ///
-/// Exit status 1: the command refused, and nothing was changed.
+/// Exit status 1: the command rejected the switch, and nothing was changed.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct ProjectionSwitchArgs {

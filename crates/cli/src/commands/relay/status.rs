@@ -8,6 +8,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::operator::relay_state::{IteratorAge, RelayMapping, iterator_age, relay_mappings};
 use crate::operator::signed_calls::{CLOUDWATCH, CLOUDWATCH_LOGS, LAMBDA, SignedCalls};
 use crate::operator::target::{RelayArgs, STACK_HELP};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
@@ -15,8 +16,7 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 /// The age of the oldest unsettled record from which messages count as late, as in the alarm messages-late.
 const LATE: Duration = Duration::from_secs(60);
 
-/// How far back metrics and logs are read. A metric may arrive minutes late.
-const METRIC_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// How far back logs are read.
 const LOG_WINDOW: SignedDuration = SignedDuration::from_mins(15);
 
 /// Maximum pages of log lines.
@@ -90,42 +90,24 @@ impl Findings {
         self.lines.push((json, text));
     }
 
-    /// The mappings of the alias that the stack's mapping invokes.
     async fn read_mappings(&mut self, lambda: &SignedCalls, function: &str) -> Result<(), OperatorError> {
-        let path = format!("/2015-03-31/event-source-mappings/?FunctionName={function}%3Alive");
-        let response = lambda.get(&path).await?;
-        for mapping in response["EventSourceMappings"].as_array().into_iter().flatten() {
-            let text = |name: &str| mapping[name].as_str().unwrap_or("unknown").to_owned();
-            let (id, state, result) = (text("UUID"), text("State"), text("LastProcessingResult"));
+        for RelayMapping { id, state, last_result } in relay_mappings(lambda, function).await? {
             self.mappings += 1;
-            self.not_working += usize::from(state != "Enabled" || result.starts_with("PROBLEM"));
-            let json = json!({"mapping": id, "state": state, "lastResult": result});
-            self.add(json, format!("mapping {id} is {state}, its last result: {result}"));
+            self.not_working += usize::from(state != "Enabled" || last_result.starts_with("PROBLEM"));
+            let json = json!({"mapping": id, "state": state, "lastResult": last_result});
+            self.add(json, format!("mapping {id} is {state}, its last result: {last_result}"));
         }
         Ok(())
     }
 
     async fn read_age(&mut self, cloudwatch: &SignedCalls, function: &str) -> Result<(), OperatorError> {
-        let now = Timestamp::now();
-        let metric = json!({
-            "Namespace": "AWS/Lambda", "MetricName": "IteratorAge",
-            "Dimensions": [{"Name": "FunctionName", "Value": function}],
-        });
-        let request = json!({
-            "StartTime": (now - METRIC_WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
-            "MetricDataQueries": [{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}],
-        });
-        let response = cloudwatch.post("GraniteServiceVersion20100801.GetMetricData", "1.0", &request).await?;
-        let values = &response["MetricDataResults"][0];
-        match (values["Values"][0].as_f64(), values["Timestamps"][0].as_f64()) {
-            (Some(age), Some(at)) => {
-                #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
-                let at = Timestamp::from_second(at as i64).unwrap_or(now);
-                self.late = age > LATE.as_millis() as f64;
-                let json = json!({"iteratorAgeMs": age, "at": at.to_string()});
-                self.add(json, format!("the oldest record was {age} ms old at {at}"));
+        match iterator_age(cloudwatch, function).await? {
+            Some(IteratorAge { milliseconds, at }) => {
+                self.late = milliseconds > LATE.as_millis() as f64;
+                let json = json!({"iteratorAgeMs": milliseconds, "at": at.to_string()});
+                self.add(json, format!("the oldest record was {milliseconds} ms old at {at}"));
             }
-            _ => self.add(json!({ "iteratorAgeMs": null }), "no record was read in the last ten minutes".to_owned()),
+            None => self.add(json!({ "iteratorAgeMs": null }), "no record was read in the last ten minutes".to_owned()),
         }
         Ok(())
     }

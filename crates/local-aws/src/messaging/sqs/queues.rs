@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::messaging::protocol::CallError;
+use crate::messaging::target_records::{TargetOutcome, TargetRecords};
 
 /// A message that a queue accepted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub(crate) struct Queues {
     queued: Vec<Queued>,
     /// By the name of a queue, how often a message is received, and the dead-letter queue to which it goes then.
     redrive: BTreeMap<String, (u32, String)>,
+    /// What became of the events of rules.
+    pub(crate) records: TargetRecords,
     /// Wakes waiting receivers.
     pub(crate) changed: Arc<Notify>,
 }
@@ -111,7 +114,11 @@ impl Queues {
         let is_exhausted =
             |queued: &mut Queued| queued.is_of(queue_url) && !queued.is_hidden() && queued.receives >= *max_receives;
         let taken = self.queued.extract_if(.., is_exhausted);
-        taken.map(|queued| (queued.message, dead_letter_queue.clone())).collect()
+        let taken: Vec<_> = taken.map(|queued| (queued.message, dead_letter_queue.clone())).collect();
+        for (message, _) in &taken {
+            self.records.end(&message.message_id, TargetOutcome::DeadLettered, now());
+        }
+        taken
     }
 
     /// Deletes a message by its id. Returns whether it was in a queue.
@@ -141,6 +148,7 @@ impl Queues {
         let mut received = Vec::new();
         for queued in self.queued.iter_mut().filter(is_visible).take(most) {
             queued.receives += 1;
+            self.records.receive(&queued.message.message_id, now());
             if queued.receives == 1 {
                 queued.first_received = now();
             }
@@ -168,7 +176,11 @@ impl Queues {
         self.check(queue_url)?;
         check_handle(handle)?;
         let position = self.queued.iter().position(|queued| queued.has(queue_url, handle));
-        Ok(position.map(|position| self.queued.remove(position).message))
+        let deleted = position.map(|position| self.queued.remove(position).message);
+        if let Some(message) = &deleted {
+            self.records.end(&message.message_id, TargetOutcome::Processed, now());
+        }
+        Ok(deleted)
     }
 
     /// Hides the message of its latest receipt for a duration from now on, even if it is visible again; 0 makes it

@@ -6,40 +6,7 @@ use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
 use crate::commands::check_deployment::check::Check;
 use crate::commands::check_deployment::deployment::Deployment;
 use crate::commands::check_deployment::result::CheckResult;
-
-/// The alarms of template.yaml and monitoring.yaml, without the name of the stack. Those on new versions have the version in
-/// their names.
-const ALARMS: [&str; 29] = [
-    "api-server-errors",
-    "api-slow",
-    "breaker-open",
-    "command-handler-failures",
-    "concurrency-high",
-    "dead-letter-arrived",
-    "dead-letter-messages",
-    "dynamodb-system-errors",
-    "errors-in-logs",
-    "functions-near-timeout",
-    "functions-throttled",
-    "index-throttled",
-    "messages-late",
-    "messages-missing",
-    "records-discarded",
-    "records-dropped",
-    "records-retried",
-    "requests-conflicting",
-    "requests-forbidden",
-    "requests-throttled",
-    "requests-unauthenticated",
-    "rows-unreadable",
-    "snapshots-late",
-    "snapshotter-failures",
-    "snapshotter-silent",
-    "state-too-large",
-    "stream-relay-failures",
-    "stream-relay-silent",
-    "table-throttled",
-];
+use crate::operator::alarms::ALARMS;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![Check {
@@ -75,25 +42,4 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
         true => CheckResult::AsExpected { seen: expected },
         false => CheckResult::differs(expected, others.join(", ")),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn alarms_are_those_of_the_templates() {
-        let mut names: Vec<_> = ["template.yaml", "monitoring.yaml"]
-            .iter()
-            .flat_map(|file| {
-                let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
-                let text = std::fs::read_to_string(path).unwrap();
-                let lines = text.lines().filter_map(|line| line.trim().strip_prefix("AlarmName: !Sub \"${"));
-                lines.map(|line| line.split_once("}-").unwrap().1.trim_end_matches('"').to_owned()).collect::<Vec<_>>()
-            })
-            .filter(|name| !name.contains("new-version"))
-            .collect();
-        names.sort();
-        assert_eq!(names, ALARMS);
-    }
 }

@@ -1,4 +1,4 @@
-//! Where a project gets Daybook from.
+//! Where a project gets the crates of Daybook from.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use super::error::ScaffoldError;
 
 /// The source of the crates of Daybook.
 #[derive(Clone, Debug)]
-pub(crate) enum Suite {
-    /// The release that this binary is of.
+pub(crate) enum DaybookSource {
+    /// The release of this binary, from crates.io.
     Release,
     /// The sources in a folder.
     Path(PathBuf),
@@ -15,12 +15,12 @@ pub(crate) enum Suite {
     Git(String),
 }
 
-impl Suite {
+impl DaybookSource {
     /// The sources in a folder.
     ///
     /// # Errors
     ///
-    /// When the folder does not contain them.
+    /// When the folder does not contain the sources of Daybook.
     pub(crate) fn of_path(path: &Path) -> Result<Self, ScaffoldError> {
         if !path.join("crates/daybook/Cargo.toml").is_file() {
             return Err(ScaffoldError::NoSources { path: path.to_owned() });
@@ -29,7 +29,7 @@ impl Suite {
         Ok(Self::Path(absolute))
     }
 
-    /// The members of a dependency in `Cargo.toml` on the crate in this folder of Daybook.
+    /// The members of the dependency, in `Cargo.toml`, on the crate in this folder of Daybook's `crates`.
     pub(super) fn dependency(&self, folder: &str) -> String {
         match self {
             Self::Release => format!("version = {:?}", env!("CARGO_PKG_VERSION")),

@@ -1,64 +1,18 @@
-//! `daybook new` and `daybook add`: the files that they write, and what they leave alone. `.ci/new-project` builds, runs and
+//! `daybook new`, `daybook add` and `daybook upgrade`: the files that they write, and what they leave alone. `.ci/new-project` builds, runs and
 //! tests a new project.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod project;
+mod upgrade;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use tempfile::TempDir;
+use self::project::{fail, files, run, shop, workspace};
 
 const LIB: &str = "crates/aggregates/src/lib.rs";
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn daybook(folder: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_daybook")).args(words).current_dir(folder).output().unwrap()
-}
-
-/// Runs a command that must succeed. Returns its output.
-fn run(folder: &Path, words: &[&str]) -> String {
-    let output = daybook(folder, words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Runs a command that must fail with status 2. Returns its error.
-fn fail(folder: &Path, words: &[&str]) -> String {
-    let output = daybook(folder, words);
-    assert_eq!(output.status.code(), Some(2), "{words:?}");
-    assert_eq!(output.stdout, b"", "{words:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
-
-/// The files in a folder, by their paths.
-fn files(folder: &Path) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for path in fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
-                found.insert(name, fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    found
-}
-
-/// A new project `shop` with the aggregate `invoice`, and its folder.
-fn shop() -> (TempDir, PathBuf) {
-    let parent = tempfile::tempdir().unwrap();
-    run(parent.path(), &["new", "shop", "--aggregate", "invoice"]);
-    let shop = parent.path().join("shop");
-    (parent, shop)
-}
 
 #[test]
 fn new_project_is_small_and_complete() {
@@ -67,8 +21,10 @@ fn new_project_is_small_and_complete() {
     for template in ["template.yaml", "monitoring.yaml", "read-models.yaml"] {
         assert_eq!(files.remove(template).unwrap(), fs::read_to_string(workspace().join(template)).unwrap());
     }
-    let lines: usize = files.values().map(|text| text.lines().count()).sum();
+    let texts = files.iter().filter(|(name, _)| !name.ends_with(".gz"));
+    let lines: usize = texts.map(|(_, text)| text.lines().count()).sum();
     assert!(files.len() <= 25 && lines <= 600, "{} files with {lines} lines: {:?}", files.len(), files.keys());
+    assert!(files.remove(".daybook/originals.json.gz").unwrap().len() < 60_000);
     for (name, text) in &files {
         assert!(!text.contains("{{") || name.ends_with("ci.yml"), "{name} has a placeholder");
         assert!(!text.contains("Account") && !text.contains("Todo"), "{name} names a sample");
@@ -121,6 +77,25 @@ fn new_project_gets_daybook_from_where_it_is_told() {
     );
     let path = dependency("c", &["--path", sources.to_str().unwrap()]);
     assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
+}
+
+/// `.ci/new-project` creates a project from the template with `cargo lambda`.
+#[test]
+fn template_for_cargo_lambda_differs_from_a_project_only_in_the_name() {
+    let (parent, shop) = shop();
+    run(parent.path(), &["new", "template", "--aggregate", "invoice", "--lambda-template"]);
+    let mut template = files(&parent.path().join("template"));
+    assert!(template.remove("CargoLambda.toml").unwrap().contains("ignore_files = [\"CargoLambda.toml\"]"));
+    let mut shop = files(&shop);
+    for files in [&mut template, &mut shop] {
+        files.remove(".daybook/originals.json.gz").unwrap();
+    }
+    let named: BTreeMap<_, _> =
+        template.iter().map(|(path, text)| (path.clone(), text.replace("{{ project_name }}", "shop"))).collect();
+    assert_eq!(named, shop);
+    template.retain(|_, text| text.contains("{{ "));
+    // Those that `cargo lambda` renders, and the workflow, which it copies.
+    assert_eq!(template.keys().collect::<Vec<_>>(), [".github/workflows/ci.yml", "README.md", "samconfig.toml"]);
 }
 
 #[test]

@@ -1,0 +1,66 @@
+//! `daybook console`: the console of a deployed stack.
+//!
+//! `args`: the options. `interface`: what the pages show besides the table. `writes`: what they can change.
+
+mod args;
+mod interface;
+mod writes;
+
+use std::io::Write;
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::Redirect;
+use axum::routing::get;
+use daybook_console::{Access, Console, DeployedStack};
+use daybook_local_aws::server::Server;
+use tokio::net::TcpListener;
+
+pub(super) use self::args::ConsoleArgs;
+use self::interface::Interface;
+use self::writes::Writes;
+use crate::operator::target::SETTINGS_TO_FIND;
+use crate::operator::{Exit, OperatorContext, OperatorError, check_shards};
+
+/// How long open requests may continue after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Serves the console.
+///
+/// # Errors
+///
+/// When a setting is missing or wrong, the table or the queue cannot be read, or the port is not free.
+pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    let ConsoleArgs { port, host, allow_writes, .. } = args;
+    let environment = &context.environment;
+    let store = args.table.connect(environment, SETTINGS_TO_FIND).await?;
+    let first_events: Vec<_> = context.registry.iter().flat_map(|model| model.opening_events()).collect();
+    check_shards(&store, &first_events).await?;
+    let mut interface = Interface::connect(&args, environment).await?.router();
+    if allow_writes {
+        // A wrong setting is an error now, and not when somebody presses a button.
+        args.bus.settings(environment)?;
+        interface = interface.merge(Writes::new(&args, context).router());
+    }
+
+    let access = if host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+    let stack = DeployedStack { table: args.table.name(environment), allow_writes };
+    let text = format!("Table {}{}.", stack.table, if allow_writes { "" } else { ", read-only" });
+    let mut console = Console::new(context.registry.clone(), store, interface, access.clone()).of_deployed_stack(stack);
+    if let Some(views) = args.views.connect_if_set(environment).await? {
+        console = console.with_views((context.projections)()?, views);
+    }
+    let router = Router::new().route("/", get(async || Redirect::to("/_console")));
+    let router = router.merge(daybook_console::router(console));
+    let address = format!("{host}:{port}");
+    let failed = |source| OperatorError::Listen { address, source };
+    let server = match TcpListener::bind((host, port)).await {
+        Ok(listener) => Server::serve(listener, router).map_err(failed)?,
+        Err(source) => return Err(failed(source)),
+    };
+    writeln!(context.out, "Console  {}\n{text} Ctrl-C stops it.", access.address(server.url()))?;
+    context.out.flush()?;
+    context.interrupt.wait().await;
+    server.stop(GRACE).await;
+    Ok(Exit::Clean)
+}

@@ -1,0 +1,113 @@
+//! What the console reads besides the table: the paths that it calls, with what the services of AWS return.
+//!
+//! Only the console of this process calls it. The local stack has the same paths, and more.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use daybook_settings::Environment;
+use serde_json::{Value, json};
+
+use super::args::ConsoleArgs;
+use crate::operator::alarms::{AlarmFigures, alarm_figures};
+use crate::operator::changes_queue::ChangesQueue;
+use crate::operator::dead_letter_queue::QueueCounts;
+use crate::operator::relay_state::{RelayMapping, iterator_age, relay_mappings};
+use crate::operator::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
+use crate::operator::target::RelayArgs;
+use crate::operator::{DeadLetterQueue, OperatorError};
+
+/// A body, or why there is none.
+pub(super) type JsonResponse = Result<Json<Value>, (StatusCode, String)>;
+
+/// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: there may be no
+/// permission for them.
+pub(super) struct Interface {
+    dead_letters: DeadLetterQueue,
+    dead_letters_name: String,
+    changes: Option<(ChangesQueue, String)>,
+    relay: RelayArgs,
+    stack_name: Option<String>,
+    environment: Environment,
+}
+
+impl Interface {
+    /// Connects to the queues. Only the dead-letter queue is required.
+    pub(super) async fn connect(args: &ConsoleArgs, environment: &Environment) -> Result<Self, OperatorError> {
+        let changes = match args.changes.connect_if_set(environment).await? {
+            Some(queue) => Some((queue, name(&args.changes.url(environment)?))),
+            None => None,
+        };
+        Ok(Self {
+            dead_letters: args.queue.connect(environment).await?,
+            dead_letters_name: name(&args.queue.url(environment)?),
+            changes,
+            relay: args.relay.clone(),
+            stack_name: args.stack.clone().or_else(|| environment.optional("STACK")),
+            environment: environment.clone(),
+        })
+    }
+
+    /// The paths.
+    pub(super) fn router(self) -> Router {
+        Router::new()
+            .route("/_dev/queues", get(async |State(this): State<Arc<Self>>| respond(this.queues().await)))
+            .route("/_dev/relay", get(async |State(this): State<Arc<Self>>| respond(this.relay().await)))
+            .route("/_dev/health", get(async |State(this): State<Arc<Self>>| respond(this.health().await)))
+            .with_state(Arc::new(self))
+    }
+
+    async fn queues(&self) -> Result<Value, OperatorError> {
+        let queue = |name: &str, purpose: &str, QueueCounts { visible, hidden }: QueueCounts| json!({"queue": name, "visible": visible, "hidden": hidden, "purpose": purpose});
+        let mut queues = vec![queue(&self.dead_letters_name, "dead-letters", self.dead_letters.counts().await?)];
+        if let Some((changes, name)) = &self.changes {
+            queues.push(queue(name, "changes", changes.counts().await?));
+        }
+        Ok(queues.into())
+    }
+
+    async fn health(&self) -> Result<Value, OperatorError> {
+        let Some(stack_name) = &self.stack_name else {
+            return Err(OperatorError::Usage(
+                "the name of the stack is not known; use --stack or set STACK".to_owned(),
+            ));
+        };
+        let alarm = |AlarmFigures { name, alarm, points }: AlarmFigures| {
+            let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
+            json!({
+                "name": name, "description": text("AlarmDescription"), "state": text("StateValue"),
+                "reason": text("StateReason"), "threshold": alarm["Threshold"].as_f64(),
+                "comparison": text("ComparisonOperator"), "points": points,
+            })
+        };
+        let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
+        Ok(alarm_figures(&cloudwatch, stack_name).await?.into_iter().map(alarm).collect())
+    }
+
+    async fn relay(&self) -> Result<Value, OperatorError> {
+        let (function, _) = self.relay.names(&self.environment)?;
+        let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
+        let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
+        let (mappings, age) =
+            tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
+        let mapping = |mapping: RelayMapping| json!({"id": mapping.id, "state": mapping.state, "lastResult": mapping.last_result});
+        Ok(json!({
+            "mappings": mappings.into_iter().map(mapping).collect::<Vec<_>>(),
+            "iteratorAgeMs": age.as_ref().map(|age| age.milliseconds),
+            "at": age.map(|age| age.at.as_millisecond()),
+        }))
+    }
+}
+
+/// The response to the console. The page shows the error to the person who started the command.
+pub(super) fn respond(result: Result<Value, OperatorError>) -> JsonResponse {
+    result.map(Json).map_err(|error| (StatusCode::FAILED_DEPENDENCY, error.to_string()))
+}
+
+/// The name of the queue in its URL.
+fn name(url: &str) -> String {
+    url.rsplit('/').next().unwrap_or_default().to_owned()
+}

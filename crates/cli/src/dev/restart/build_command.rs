@@ -1,0 +1,63 @@
+//! The command that builds the binary of this process.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use tokio::process::Command;
+
+/// The beginnings of the variables that `cargo run` sets for the binary. A build must not have them: build scripts of some
+/// packages read them, and would run again.
+const OF_CARGO_RUN: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME"];
+
+/// The variable in which `cargo run` names itself.
+const CARGO: &str = "CARGO";
+
+/// A command.
+#[derive(Clone, Debug)]
+pub(super) struct BuildCommand {
+    program: OsString,
+    arguments: Vec<OsString>,
+}
+
+impl BuildCommand {
+    /// A command for the shell.
+    pub(super) fn shell(command: &str) -> Self {
+        let (program, option) = if cfg!(windows) { ("cmd", "/C") } else { ("sh", "-c") };
+        Self { program: program.into(), arguments: vec![option.into(), command.into()] }
+    }
+
+    /// The command that builds this binary as `cargo run` did; `None` if it was not started by `cargo run`. Windows does not
+    /// allow to replace the binary while it runs.
+    pub(super) fn of_cargo_run(binary: &Path) -> Option<Self> {
+        let program = env::var_os(CARGO).filter(|_| cfg!(unix))?;
+        let manifest = Path::new(&env::var_os("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
+        // The folder has the name of the profile, except that of `dev`.
+        let profile: OsString = match binary.parent()?.file_name()? {
+            folder if folder == "debug" => "dev".into(),
+            folder => folder.to_owned(),
+        };
+        let arguments: [OsString; 7] = [
+            "build".into(),
+            "--manifest-path".into(),
+            manifest.into(),
+            "--bin".into(),
+            binary.file_name()?.into(),
+            "--profile".into(),
+            profile,
+        ];
+        Some(Self { program, arguments: arguments.into() })
+    }
+
+    /// Runs the command. What it prints is printed on standard error.
+    pub(super) async fn run(&self) -> io::Result<ExitStatus> {
+        let is_of_cargo_run = |name: &str| name == CARGO || OF_CARGO_RUN.iter().any(|begin| name.starts_with(begin));
+        let mut command = Command::new(&self.program);
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_cargo_run)) {
+            command.env_remove(name);
+        }
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(io::stderr()).kill_on_drop(true).status().await
+    }
+}

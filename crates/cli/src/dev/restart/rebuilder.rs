@@ -1,0 +1,154 @@
+//! Waits for changes of the sources, builds them, and replaces the functions.
+
+use std::iter;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use super::child::{self, End};
+use super::restarts::Restarts;
+use super::sources::{FileState, SourceFiles, file_state};
+use crate::dev::error::DevError;
+use crate::dev::functions::{FunctionSettings, Functions, UpdateRequest, UpdateRequests};
+use crate::dev::stop::StopSignal;
+use crate::dev::usage::UsageMeter;
+
+/// The pause between two checks of the sources, and after the unexpected end of the functions.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Files that are saved together are built together: a build begins when nothing has changed for this time.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// Builds and replaces the functions of a stack.
+pub(crate) struct Rebuilder {
+    restarts: Restarts,
+    settings: FunctionSettings,
+    meter: UsageMeter,
+    functions: Functions,
+    requests: UnboundedReceiver<UpdateRequest>,
+    /// The processes of the current version and of those before it that still work.
+    processes: JoinSet<End>,
+    /// The sources that were built last, or could not be built.
+    seen: SourceFiles,
+    /// The binary that was started last.
+    started: Option<FileState>,
+}
+
+impl Rebuilder {
+    /// Starts the functions.
+    pub(crate) async fn start(
+        restarts: Restarts,
+        settings: FunctionSettings,
+        meter: UsageMeter,
+    ) -> Result<(Functions, Self), DevError> {
+        let seen = files(&restarts).await;
+        let started = file_state(&restarts.binary);
+        let (version, process) = child::start(&restarts, &settings).await?;
+        let (sender, requests) = mpsc::unbounded_channel();
+        let functions = Functions::new(version, Some(UpdateRequests(sender)));
+        let mut processes = JoinSet::new();
+        processes.spawn(process.run());
+        let functions_here = functions.clone();
+        let rebuilder =
+            Self { restarts, settings, meter, functions: functions_here, requests, processes, seen, started };
+        Ok((functions, rebuilder))
+    }
+
+    /// Keeps the functions up to date until the stack stops. Then waits until they have ended.
+    pub(crate) async fn run(mut self, stop: StopSignal) {
+        tokio::select! {
+            () = stop.wait() => {}
+            () = self.work() => {}
+        }
+        self.functions.end();
+        while self.processes.join_next().await.is_some() {}
+    }
+
+    async fn work(&mut self) {
+        loop {
+            let (mut requests, mut ended) = (Vec::new(), Vec::new());
+            tokio::select! {
+                request = self.requests.recv() => match request {
+                    Some(request) => requests.push(request),
+                    None => return,
+                },
+                Some(end) = self.processes.join_next() => ended.push(end),
+                () = sleep(PAUSE) => {}
+            }
+            requests.extend(iter::from_fn(|| self.requests.try_recv().ok()));
+            ended.extend(iter::from_fn(|| self.processes.try_join_next()));
+            let is_unexpected = |end: &Result<End, JoinError>| matches!(end, Ok(End::Unexpected));
+            if ended.iter().any(is_unexpected) || self.processes.is_empty() {
+                sleep(PAUSE).await;
+                self.start_version().await;
+            }
+            // This check begins after the requests have arrived, so it notices every file that was saved before them.
+            self.update().await;
+            // Dropping the requests answers them.
+        }
+    }
+
+    /// Builds the sources if they have changed, and uses the result.
+    async fn update(&mut self) {
+        let mut now = files(&self.restarts).await;
+        while now != self.seen {
+            now = self.settled(now).await;
+            let built = self.restarts.build.run().await;
+            self.seen = now;
+            now = files(&self.restarts).await;
+            match built {
+                Ok(status) if status.success() => {
+                    // The build may have found more sources, and may have read those that have changed since before or after
+                    // their change.
+                    let is_current = self.seen.iter().all(|(file, state)| now.get(file) == Some(state));
+                    if is_current {
+                        self.seen.clone_from(&now);
+                    }
+                    // Another cargo may have built it.
+                    if file_state(&self.restarts.binary) != self.started {
+                        self.start_version().await;
+                    }
+                }
+                Ok(status) => eprintln!("daybook: the build failed ({status}); the previous version keeps running"),
+                Err(error) => eprintln!("daybook: cannot build ({error}); the previous version keeps running"),
+            }
+        }
+    }
+
+    /// Waits until no file changes any more.
+    async fn settled(&self, mut last: SourceFiles) -> SourceFiles {
+        loop {
+            sleep(SETTLING).await;
+            let now = files(&self.restarts).await;
+            if now == last {
+                return now;
+            }
+            last = now;
+        }
+    }
+
+    /// Starts the binary as it is now, and uses it when it is ready.
+    async fn start_version(&mut self) {
+        self.started = file_state(&self.restarts.binary);
+        match child::start(&self.restarts, &self.settings).await {
+            Ok((version, process)) => {
+                self.processes.spawn(process.run());
+                let usage = self.functions.replace(version).await;
+                self.meter.add_calls(usage);
+                eprintln!("daybook: the functions run in a new process");
+            }
+            Err(error) => {
+                let error = daybook_function_runtime::with_causes(&error);
+                eprintln!("daybook: {error}; the functions stay as they are");
+            }
+        }
+    }
+}
+
+/// The state of the sources. Reading it does not delay other tasks.
+async fn files(restarts: &Restarts) -> SourceFiles {
+    let sources = restarts.sources.clone();
+    spawn_blocking(move || sources.files()).await.unwrap_or_default()
+}

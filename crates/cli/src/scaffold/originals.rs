@@ -1,0 +1,78 @@
+//! The files of the release as they were written into the project: what the next upgrade compares with.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+
+use super::error::ScaffoldError;
+use super::files::{File, release_paths};
+
+/// The file of a project that contains them: one small file, because copies of the templates would double the project.
+pub(super) const ORIGINALS: &str = ".daybook/originals.json.gz";
+
+/// Files that a project may have from a release that did not write the file above.
+const EARLIER: [&str; 1] = ["tests/Cargo.toml"];
+
+/// The originals. The stored format: later releases read it.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Originals {
+    /// The texts of the files, by their paths.
+    pub(super) files: BTreeMap<String, String>,
+}
+
+impl Originals {
+    /// The originals of a project with these files.
+    pub(crate) fn new(files: &[File]) -> Self {
+        Self { files: files.iter().cloned().collect() }
+    }
+
+    /// The originals of a project.
+    ///
+    /// # Errors
+    ///
+    /// When the project has none, or they cannot be read.
+    pub(super) fn read(project: &Path) -> Result<Self, ScaffoldError> {
+        let path = project.join(ORIGINALS);
+        let file = match fs::File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(ScaffoldError::NoOriginals { path }),
+            opened => opened.map_err(ScaffoldError::of_file("read", &path))?,
+        };
+        let read = serde_json::from_reader(io::BufReader::new(GzDecoder::new(file))).map_err(io::Error::from);
+        read.map_err(ScaffoldError::of_file("read", &path))
+    }
+
+    /// The files of the release in a project that nobody has changed.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read.
+    pub(super) fn of_unchanged(project: &Path) -> Result<Self, ScaffoldError> {
+        if project.join(ORIGINALS).exists() {
+            return Self::read(project);
+        }
+        let mut files = BTreeMap::new();
+        for path in release_paths().chain(EARLIER) {
+            let file = project.join(path);
+            match fs::read_to_string(&file) {
+                Ok(text) => files.insert(path.to_owned(), text.replace("\r\n", "\n")),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(ScaffoldError::of_file("read", &file)(error)),
+            };
+        }
+        Ok(Self { files })
+    }
+
+    /// The content of the file that contains them. The same originals result in the same bytes.
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        serde_json::to_writer(&mut encoder, self)?;
+        encoder.flush()?;
+        encoder.finish()
+    }
+}

@@ -1,0 +1,199 @@
+//! The functions of a running stack are replaced after a change of a source file.
+//!
+//! Nothing is compiled: the build copies the binary of this package, and replaces a text in it by that of the source file.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::daybook::Daybook;
+
+/// The text in the binary: the title of the problem `version-conflict`.
+const TITLE: &str = "Version conflict";
+
+/// How long a process may take to end after the stack.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder with a binary, its source file, and the list of source files that cargo writes.
+struct Project {
+    folder: TempDir,
+}
+
+impl Project {
+    fn new() -> Self {
+        let project = Self { folder: tempfile::tempdir().unwrap() };
+        project.save(TITLE);
+        let (binary, source) = (project.path("daybook"), project.path("title.rs"));
+        fs::write(project.path("daybook.d"), format!("{}: {}\n", binary.display(), source.display())).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_daybook"), binary).unwrap();
+        project
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn save(&self, title: &str) {
+        fs::write(self.path("title.rs"), title).unwrap();
+    }
+
+    /// A stack that builds the binary: a title of another length is an error.
+    fn start(&self) -> Daybook {
+        let folder = self.folder.path().display();
+        let original = env!("CARGO_BIN_EXE_daybook");
+        let build = format!(
+            "cd '{folder}' && title=$(cat title.rs) && echo build >> builds \
+             && {{ test ${{#title}} = {} || {{ echo 'error: wrong title' >&2; exit 101; }}; }} \
+             && LC_ALL=C sed \"s/{TITLE}/$title/\" '{original}' > new && chmod +x new && mv new daybook",
+            TITLE.len()
+        );
+        Daybook::with_build_command(&self.path("daybook"), &build, File::create(self.path("log")).unwrap())
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    /// The processes of the binary.
+    fn processes(&self) -> Vec<String> {
+        let listed = Command::new("ps").args(["-e", "-o", "pid=,args="]).output().unwrap();
+        let binary = self.path("daybook").display().to_string();
+        let lines = String::from_utf8_lossy(&listed.stdout).into_owned();
+        lines.lines().filter(|line| line.contains(&format!("{binary} dev"))).map(str::to_owned).collect()
+    }
+
+    /// Sends a signal to the process of the functions.
+    fn signal_functions(&self, signal: &str) {
+        let processes = self.processes();
+        let functions = processes.iter().find(|line| line.contains("daybook dev-functions")).unwrap();
+        let id = functions.trim().split(' ').next().unwrap();
+        let status = Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status().unwrap();
+        assert!(status.success(), "{processes:?}");
+    }
+
+    /// Waits until the binary has this number of processes.
+    fn wait_for_processes(&self, number: usize) {
+        let give_up = Instant::now() + PATIENCE;
+        while self.processes().len() != number {
+            assert!(Instant::now() < give_up, "{:?}, expected {number}", self.processes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The token in the forms of the console.
+async fn form_token(daybook: &Daybook) -> String {
+    let page = reqwest::get(format!("{}/_console/command/todo", daybook.api)).await.unwrap().text().await.unwrap();
+    let token = page.split_once("name=\"token\" value=\"").and_then(|(_, token)| token.split_once('"'));
+    token.unwrap_or_else(|| panic!("no token in {page}")).0.to_owned()
+}
+
+/// The title of a version conflict.
+async fn title(daybook: &Daybook) -> Value {
+    let request = reqwest::Client::new().post(format!("{}/todo/1", daybook.api)).header("if-match", "9");
+    let response = request.json(&json!({"title": "t", "message": ""})).send().await.unwrap();
+    response.json::<Value>().await.unwrap()["title"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_source_file_is_used_by_the_next_request_and_the_state_of_the_stack_survives() {
+    let project = Project::new();
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    daybook.list("/_dev/bus", 1).await;
+    daybook.set_faults(&json!({"entries": [{"containing": "TodoUpdated", "code": "MalformedDetail"}]})).await;
+    daybook.post("/todo/1", &json!({"title": "updated", "message": ""})).await;
+    daybook.list("/_dev/dlq", 1).await;
+    daybook
+        .set_faults(&json!({
+            "entries": [{"containing": "TodoDeleted", "code": "MalformedDetail"}],
+            "views": {"BatchGetItem": [{"code": "AccessDeniedException", "forever": true}]},
+        }))
+        .await;
+    let view = async || {
+        let response = reqwest::get(format!("{}/views/orders-by-status/placed", daybook.api)).await.unwrap();
+        response.status().is_server_error()
+    };
+    assert_eq!((title(&daybook).await, view().await), (json!(TITLE), true));
+    let before = daybook.get("/_dev/usage").await;
+    let token = form_token(&daybook).await;
+
+    for next in ["Version c0nflict", "Version_conflict"] {
+        project.save(next);
+        assert_eq!(title(&daybook).await, next, "{}", project.log());
+    }
+    assert_eq!(fs::read_to_string(project.path("builds")).unwrap(), "build\nbuild\n");
+    // The table, the bus, the dead letters, the faults and the counts are those of before, and a form that was open still
+    // belongs to the stack.
+    assert_eq!(form_token(&daybook).await, token);
+    assert_eq!(daybook.get("/todo/1").await["version"], 2);
+    assert_eq!((daybook.list("/_dev/bus", 1).await.len(), daybook.list("/_dev/dlq", 1).await.len()), (1, 1));
+    assert!(view().await);
+    let after = daybook.get("/_dev/usage").await;
+    assert_eq!(after["dynamodbCalls"]["TransactWriteItems"], before["dynamodbCalls"]["TransactWriteItems"]);
+    assert!(after["readUnits"].as_f64().unwrap() > before["readUnits"].as_f64().unwrap(), "{after}");
+    // The mappings go on after the last record: each message is sent once.
+    let deleted = reqwest::Client::new().delete(format!("{}/todo/1", daybook.api)).send().await.unwrap();
+    assert!(deleted.status().is_success(), "{deleted:?}");
+    daybook.create_todo("2", "").await;
+    daybook.list("/_dev/dlq", 2).await;
+    daybook.list("/_dev/bus", 2).await;
+
+    project.wait_for_processes(2);
+    assert_eq!(daybook.end("INT").0.code(), Some(0));
+    project.wait_for_processes(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_succeeds() {
+    let project = Project::new();
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    project.save("too short");
+    assert_eq!(title(&daybook).await, TITLE);
+    let log = project.log();
+    assert!(log.contains("error: wrong title\n") && log.contains("the previous version keeps running\n"), "{log}");
+    // It is not built again before the next change.
+    assert_eq!(title(&daybook).await, TITLE);
+    assert_eq!(fs::read_to_string(project.path("builds")).unwrap(), "build\n");
+    // Without a request too, the next change is noticed.
+    project.save("Version c0nflict");
+    let give_up = Instant::now() + PATIENCE;
+    while !project.log().contains("the functions run in a new process\n") {
+        assert!(Instant::now() < give_up, "{}", project.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(title(&daybook).await, "Version c0nflict");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_functions_are_started_again_and_end_with_a_killed_stack() {
+    let project = Project::new();
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    project.signal_functions("KILL");
+    let give_up = Instant::now() + PATIENCE;
+    while !project.log().contains("the functions run in a new process\n") {
+        assert!(Instant::now() < give_up, "{}", project.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(daybook.get("/todo/1").await["version"], 1);
+    project.wait_for_processes(2);
+
+    daybook.kill();
+    project.wait_for_processes(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_do_not_respond_end_with_the_stack() {
+    let project = Project::new();
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    project.signal_functions("STOP");
+    assert_eq!(daybook.end("INT").0.code(), Some(0));
+    project.wait_for_processes(0);
+}

@@ -1,0 +1,319 @@
+//! `daybook upgrade`. An older release is simulated: a change of this release is undone in the project and in its originals.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::read::{GzDecoder, GzEncoder};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::project::{daybook, fail, files, run, shop, workspace};
+
+const ORIGINALS: &str = ".daybook/originals.json.gz";
+const NOTHING: &str = concat!("Nothing to do: the project has the files of Daybook ", env!("CARGO_PKG_VERSION"), ".\n");
+
+fn originals(shop: &Path) -> Value {
+    serde_json::from_reader(GzDecoder::new(fs::File::open(shop.join(ORIGINALS)).unwrap())).unwrap()
+}
+
+fn set_originals(shop: &Path, originals: &Value) {
+    let (text, mut encoded) = (originals.to_string(), Vec::new());
+    GzEncoder::new(text.as_bytes(), Compression::fast()).read_to_end(&mut encoded).unwrap();
+    fs::write(shop.join(ORIGINALS), encoded).unwrap();
+}
+
+/// Changes a text in a file of the project.
+fn edit(shop: &Path, path: &str, from: &str, to: &str) {
+    let file = shop.join(path);
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(text.matches(from).count(), 1, "{from} in {path}");
+    fs::write(file, text.replace(from, to)).unwrap();
+}
+
+/// Changes a text in a file of the project, as if it had been created so.
+fn created_with(shop: &Path, path: &str, from: &str, to: &str) {
+    edit(shop, path, from, to);
+    let mut originals = originals(shop);
+    originals["files"][path] = json!(fs::read_to_string(shop.join(path)).unwrap());
+    set_originals(shop, &originals);
+}
+
+/// Adds a file to the project, as if it had been created with it. Without a text, removes it.
+fn created_as(shop: &Path, path: &str, text: Option<&str>) {
+    let mut originals = originals(shop);
+    let files = originals["files"].as_object_mut().unwrap();
+    match text {
+        Some(text) => {
+            fs::write(shop.join(path), text).unwrap();
+            files.insert(path.to_owned(), json!(text));
+        }
+        None => {
+            fs::remove_file(shop.join(path)).unwrap();
+            files.remove(path).unwrap();
+        }
+    }
+    set_originals(shop, &originals);
+}
+
+/// Runs a command that prints something to do, with status 1. Returns its output.
+fn find(shop: &Path, words: &[&str]) -> String {
+    let output = daybook(shop, words);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A project of an older release, which its user has changed: one file of each kind.
+fn older_shop() -> (TempDir, PathBuf) {
+    let (parent, shop) = shop();
+    created_with(&shop, "template.yaml", "  SnapshotEvery:\n", "  SnapshotsEvery:\n");
+    edit(
+        &shop,
+        "template.yaml",
+        "AWSTemplateFormatVersion: \"2010-09-09\"\n",
+        "AWSTemplateFormatVersion: \"2010-09-09\" # mine\n",
+    );
+    created_with(&shop, ".github/workflows/ci.yml", "      - run: cargo fmt --all --check\n", "");
+    edit(&shop, "samconfig.toml", "LogRetentionDays=7", "LogRetentionDays=14");
+    created_as(&shop, "monitoring.yaml", None);
+    created_as(&shop, "tests/Cargo.toml", Some("[package]\n"));
+    edit(&shop, "crates/aggregates/src/invoice.rs", "the title is empty", "no title");
+    (parent, shop)
+}
+
+#[test]
+fn upgrade_of_a_new_project_changes_nothing() {
+    let (_parent, shop) = shop();
+    let before = files(&shop);
+    assert_eq!(run(&shop, &["upgrade", "--check"]), NOTHING);
+    assert_eq!(run(&shop, &["upgrade"]), NOTHING);
+    assert_eq!(files(&shop), before);
+}
+
+#[test]
+fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
+    let (_parent, shop) = older_shop();
+    let mut expected = files(&shop);
+    let read = |path: &str| fs::read_to_string(workspace().join(path)).unwrap();
+    let version = "AWSTemplateFormatVersion: \"2010-09-09\"";
+    expected.insert("template.yaml".to_owned(), read("template.yaml").replace(version, &format!("{version} # mine")));
+    expected.insert("monitoring.yaml".to_owned(), read("monitoring.yaml"));
+    expected.remove("tests/Cargo.toml").unwrap();
+    let workflow = expected.get_mut(".github/workflows/ci.yml").unwrap();
+    let line = "      - run: cargo clippy";
+    *workflow = workflow.replace(line, &format!("      - run: cargo fmt --all --check\n{line}"));
+
+    let lines = [
+        ".github/workflows/ci.yml: changed by Daybook (Daybook +1 -0, you +0 -0)",
+        "monitoring.yaml: a new file of Daybook (",
+        "samconfig.toml: changed by you only (Daybook +0 -0, you +1 -1)",
+        "template.yaml: changed by Daybook and by you, in different places (Daybook +1 -1, you +1 -1)",
+        "tests/Cargo.toml: no longer part of Daybook, and not changed by you: removed (Daybook +0 -1, you +0 -0)",
+    ];
+    let is_complete = |printed: &str| {
+        let positions: Vec<_> = lines.iter().map(|line| printed.find(line)).collect();
+        positions.is_sorted() && positions[0].is_some()
+    };
+    let before = files(&shop);
+    let printed = find(&shop, &["upgrade", "--check"]);
+    assert!(is_complete(&printed), "{printed}");
+    assert!(printed.contains("\n+++ b/template.yaml\n"), "{printed}");
+    assert!(printed.contains("\n-  SnapshotsEvery:\n+  SnapshotEvery:\n"), "{printed}");
+    assert!(
+        !printed.contains("# mine\n+")
+            && printed.ends_with("Nothing was changed. `daybook upgrade` applies the changes.\n")
+    );
+    assert_eq!(files(&shop), before);
+
+    let printed = run(&shop, &["upgrade"]);
+    assert!(is_complete(&printed) && !printed.contains("+++"), "{printed}");
+    assert!(printed.contains("The version in Cargo.toml stays as you set it."), "{printed}");
+    let mut after = files(&shop);
+    let (stored, _) = (after.remove(ORIGINALS).unwrap(), expected.remove(ORIGINALS));
+    assert_eq!(after, expected);
+
+    for words in [&["upgrade"][..], &["upgrade", "--check"]] {
+        let printed = run(&shop, words);
+        assert!(printed.ends_with(NOTHING) && printed.lines().count() == 3, "{printed}");
+        assert!(printed.contains("template.yaml: changed by you only (Daybook +0 -0, you +1 -1)\n"), "{printed}");
+    }
+    expected.insert(ORIGINALS.to_owned(), stored);
+    assert_eq!(files(&shop), expected);
+}
+
+#[test]
+fn conflicting_changes_stay_in_the_file_until_the_user_chooses() {
+    let (_parent, shop) = shop();
+    created_with(&shop, "samconfig.toml", "TrafficShift=AllAtOnce", "Traffic=AllAtOnce");
+    edit(&shop, "samconfig.toml", "LogRetentionDays=7", "LogRetentionDays=14");
+    let printed = find(&shop, &["upgrade"]);
+    assert!(printed.contains("samconfig.toml: changed by Daybook and by you in the same place: edit it"), "{printed}");
+    let merged = fs::read_to_string(shop.join("samconfig.toml")).unwrap();
+    let line = |traffic: &str, days: u8| {
+        format!(
+            "parameter_overrides = [\"{traffic}=AllAtOnce\", \"DeletionProtection=false\", \"LogRetentionDays={days}\"]\n"
+        )
+    };
+    let conflict = format!(
+        "<<<<<<< ours\n{}||||||| original\n{}=======\n{}>>>>>>> theirs\n",
+        line("Traffic", 14),
+        line("Traffic", 7),
+        line("TrafficShift", 7)
+    );
+    assert!(merged.contains(&conflict), "{merged}");
+
+    // A later release changes another file.
+    created_with(&shop, ".gitignore", "/target\n", "/build\n");
+    let before = files(&shop);
+    for words in [&["upgrade"][..], &["upgrade", "--check"]] {
+        let printed = find(&shop, words);
+        assert!(printed.contains("samconfig.toml: has conflicts of an earlier upgrade: edit it"), "{printed}");
+        assert!(
+            printed.ends_with("Nothing was changed. Resolve the conflicts of the earlier upgrade first.\n"),
+            "{printed}"
+        );
+    }
+    assert_eq!(files(&shop), before);
+    edit(&shop, "samconfig.toml", &conflict, &line("TrafficShift", 14));
+    assert!(run(&shop, &["upgrade"]).contains(".gitignore: changed by Daybook ("));
+    assert!(run(&shop, &["upgrade"]).ends_with(NOTHING));
+}
+
+#[test]
+fn upgrade_continues_where_an_interrupted_one_ended() {
+    let (_parent, shop) = older_shop();
+    let before = originals(&shop);
+    run(&shop, &["upgrade"]);
+    let after = files(&shop);
+    // An interruption after the last file, and before the originals.
+    set_originals(&shop, &before);
+    run(&shop, &["upgrade"]);
+    assert_eq!(files(&shop), after);
+}
+
+#[test]
+fn file_that_the_user_has_deleted_stays_deleted() {
+    let (_parent, shop) = shop();
+    created_with(&shop, ".github/workflows/ci.yml", "timeout-minutes: 60", "timeout-minutes: 50");
+    for path in [".github/workflows/ci.yml", "read-models.yaml"] {
+        fs::remove_file(shop.join(path)).unwrap();
+    }
+    let printed = run(&shop, &["upgrade"]);
+    assert!(printed.contains("ci.yml: changed by Daybook, but deleted by you: it stays deleted"), "{printed}");
+    assert!(!printed.contains("read-models.yaml"), "{printed}");
+    assert!(!shop.join(".github/workflows/ci.yml").exists() && !shop.join("read-models.yaml").exists());
+    assert_eq!(run(&shop, &["upgrade"]), NOTHING);
+}
+
+#[test]
+fn file_that_the_release_has_no_longer_stays_if_the_user_has_changed_it() {
+    let (_parent, shop) = shop();
+    created_as(&shop, "tests/Cargo.toml", Some("[package]\n"));
+    edit(&shop, "tests/Cargo.toml", "[package]\n", "[package]\n# mine\n");
+    let printed = run(&shop, &["upgrade"]);
+    assert!(
+        printed.contains("tests/Cargo.toml: no longer part of Daybook, but changed by you: delete it"),
+        "{printed}"
+    );
+    assert_eq!(fs::read_to_string(shop.join("tests/Cargo.toml")).unwrap(), "[package]\n# mine\n");
+    assert_eq!(run(&shop, &["upgrade"]), NOTHING);
+}
+
+#[test]
+fn new_file_of_the_release_does_not_replace_one_of_the_user() {
+    let (_parent, shop) = shop();
+    created_as(&shop, "monitoring.yaml", None);
+    fs::write(shop.join("monitoring.yaml"), "Mine: true\n").unwrap();
+    assert!(find(&shop, &["upgrade"]).contains("monitoring.yaml: changed by Daybook and by you in the same place"));
+    let text = fs::read_to_string(shop.join("monitoring.yaml")).unwrap();
+    assert!(text.starts_with("<<<<<<< ours\nMine: true\n"), "{text}");
+    assert!(text.contains(&fs::read_to_string(workspace().join("monitoring.yaml")).unwrap()));
+}
+
+#[test]
+fn upgrade_preserves_the_line_ends_of_windows_and_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (_parent, shop) = older_shop();
+    for path in ["template.yaml", "tests/Cargo.toml", "samconfig.toml"] {
+        let text = fs::read_to_string(shop.join(path)).unwrap();
+        fs::write(shop.join(path), text.replace('\n', "\r\n")).unwrap();
+    }
+    fs::set_permissions(shop.join("template.yaml"), fs::Permissions::from_mode(0o640)).unwrap();
+    let printed = run(&shop, &["upgrade"]);
+    assert!(
+        printed
+            .contains("template.yaml: changed by Daybook and by you, in different places (Daybook +1 -1, you +1 -1)")
+    );
+    let text = fs::read_to_string(shop.join("template.yaml")).unwrap();
+    assert!(text.contains("  SnapshotEvery:\r\n") && text.contains("\"2010-09-09\" # mine\r\n"));
+    assert_eq!(text.matches('\n').count(), text.matches("\r\n").count());
+    assert_eq!(fs::metadata(shop.join("template.yaml")).unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(!shop.join("tests/Cargo.toml").exists());
+}
+
+#[test]
+fn project_without_originals_is_upgraded_from_an_unchanged_one() {
+    let sources = workspace().canonicalize().unwrap();
+    for options in [&[][..], &["--git", "https://example.com/d"], &["--path", sources.to_str().unwrap()]] {
+        let (parent, first) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in [&parent, &first] {
+            run(folder.path(), &[&["new", "shop", "--aggregate", "invoice"], options].concat());
+        }
+        let (shop, unchanged) = (parent.path().join("shop"), first.path().join("shop"));
+        for folder in [&shop, &unchanged] {
+            created_with(folder, "template.yaml", "  SnapshotEvery:\n", "  SnapshotsEvery:\n");
+            created_as(folder, "tests/Cargo.toml", Some("[package]\n"));
+            fs::remove_dir_all(folder.join(".daybook")).unwrap();
+        }
+        edit(&shop, "samconfig.toml", "LogRetentionDays=7", "LogRetentionDays=14");
+        let before = files(&shop);
+        let error = fail(&shop, &["upgrade"]);
+        assert!(
+            error.contains(".daybook/originals.json.gz does not exist") && error.contains("--from FOLDER"),
+            "{error}"
+        );
+        let empty = tempfile::tempdir().unwrap();
+        let error = fail(&shop, &["upgrade", "--from", empty.path().to_str().unwrap()]);
+        assert!(error.contains("does not contain an unchanged project"), "{error}");
+        assert_eq!(files(&shop), before);
+
+        let printed = run(&shop, &["upgrade", "--from", unchanged.to_str().unwrap()]);
+        assert_eq!(printed.lines().count(), 4, "{printed}");
+        assert!(fs::read_to_string(shop.join("template.yaml")).unwrap().contains("  SnapshotEvery:\n"));
+        assert!(fs::read_to_string(shop.join("samconfig.toml")).unwrap().contains("LogRetentionDays=14"));
+        let printed = run(&shop, &["upgrade"]);
+        assert_eq!(printed, format!("samconfig.toml: changed by you only (Daybook +0 -0, you +1 -1)\n{NOTHING}"));
+    }
+}
+
+#[test]
+fn upgrade_to_another_release_than_that_of_the_dependency_is_an_error() {
+    let (_parent, shop) = older_shop();
+    let lock = |version: &str| format!("[[package]]\nname = \"daybook-cli\"\nversion = \"{version}\"\n");
+    fs::write(shop.join("Cargo.lock"), lock("0.0.7")).unwrap();
+    let before = files(&shop);
+    let error = fail(&shop, &["upgrade"]);
+    assert!(error.contains("Cargo.lock has Daybook 0.0.7, but this `daybook` is of release"), "{error}");
+    assert_eq!(files(&shop), before);
+    fs::write(shop.join("Cargo.lock"), lock(env!("CARGO_PKG_VERSION"))).unwrap();
+    run(&shop, &["upgrade"]);
+}
+
+#[test]
+fn upgrade_that_cannot_read_a_file_changes_nothing() {
+    let (_parent, shop) = older_shop();
+    fs::create_dir(shop.join("monitoring.yaml")).unwrap();
+    let before = files(&shop);
+    assert!(fail(&shop, &["upgrade"]).contains("cannot read monitoring.yaml"));
+    fs::remove_dir(shop.join("monitoring.yaml")).unwrap();
+    fs::write(shop.join("monitoring.yaml"), [0xff]).unwrap();
+    assert!(fail(&shop, &["upgrade"]).contains("monitoring.yaml is not UTF-8"));
+    fs::remove_file(shop.join("monitoring.yaml")).unwrap();
+    assert_eq!(files(&shop), before);
+    fs::write(shop.join(ORIGINALS), "no gzip").unwrap();
+    assert!(fail(&shop, &["upgrade"]).contains("cannot read .daybook/originals.json.gz"));
+    let outside = tempfile::tempdir().unwrap();
+    assert!(fail(outside.path(), &["upgrade"]).contains("in the folder of a project"));
+}

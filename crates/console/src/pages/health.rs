@@ -1,0 +1,105 @@
+//! *Health*: what the alarms of a stack on AWS watch, as numbers and charts.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::markup::chart::{Chart, number};
+use crate::markup::frame::{Frame, Page};
+
+/// An alarm with the figures of the last three hours.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Alarm {
+    name: String,
+    description: String,
+    /// `OK`, `ALARM` or `INSUFFICIENT_DATA`.
+    state: String,
+    /// Why it is in this state, in CloudWatch's words.
+    reason: String,
+    threshold: Option<f64>,
+    /// Such as `GreaterThanThreshold`.
+    comparison: String,
+    /// Times in milliseconds since 1970, and values.
+    points: Vec<(f64, f64)>,
+}
+
+/// Shows the alarms: first those that are raised.
+pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+    let alarms = console.stack.get::<Vec<Alarm>>("/_dev/health").await;
+    let content = html! {
+        h1 { "Health" }
+        @match alarms {
+            Err(error) => p.notice.warn { "The alarms cannot be read: " (error) },
+            Ok(alarms) => (alarms_markup(alarms)),
+        }
+    };
+    Ok(Frame::new("Health").below("Health").with(content))
+}
+
+fn alarms_markup(mut alarms: Vec<Alarm>) -> Markup {
+    // The sort is stable: within a state, the alarms stay in their order.
+    alarms.sort_by_key(|alarm| match alarm.state.as_str() {
+        "ALARM" => 0,
+        "OK" => 2,
+        _ => 1,
+    });
+    let raised = alarms.iter().filter(|alarm| alarm.state == "ALARM").count();
+    html! {
+        p.facts {
+            strong { (alarms.len()) } " alarms, "
+            @if raised > 0 { strong.bad { (raised) " raised" } } @else { strong.good { "none raised" } }
+            ". The figures are those of CloudWatch for the last three hours. Most of them arrive a minute or two late."
+        }
+        @if alarms.is_empty() {
+            p.empty { "The stack has no alarms. Check the name of the stack: " code { "--stack" } " or " code { "STACK" } "." }
+        }
+        div.cards { @for alarm in &alarms { (card(alarm)) } }
+    }
+}
+
+fn card(alarm: &Alarm) -> Markup {
+    let Alarm { name, description, state, reason, threshold, comparison, points } = alarm;
+    let limit = threshold.map(|threshold| format!("{} {}", comparison_sign(comparison), number(threshold)));
+    let latest = points.last().map(|(_, value)| number(*value));
+    let label = match (&latest, &limit) {
+        (Some(latest), Some(limit)) => format!("{name}: the latest value is {latest}; it is raised at {limit}"),
+        _ => format!("{name}: the last three hours"),
+    };
+    html! {
+        section.card data-row {
+            h2 { (name) " " span.fate.bad[state == "ALARM"].good[state == "OK"].warn[state != "ALARM" && state != "OK"] { (state_text(state)) } }
+            @match &latest {
+                Some(latest) => {
+                    p.value { strong { (latest) } @if let Some(limit) = &limit { span.hint { " raised at " (limit) } } }
+                    (Chart { label: &label, points, threshold: *threshold }.markup())
+                }
+                None => p.hint { "no data in the last three hours" @if let Some(limit) = &limit { "; raised at " (limit) } },
+            }
+            @if state == "ALARM" { p { (reason) } }
+            p.hint { (description) }
+        }
+    }
+}
+
+fn state_text(state: &str) -> String {
+    match state {
+        "ALARM" => "raised".to_owned(),
+        "OK" => "OK".to_owned(),
+        other => other.to_lowercase().replace('_', " "),
+    }
+}
+
+fn comparison_sign(comparison: &str) -> &'static str {
+    match comparison {
+        "GreaterThanThreshold" => ">",
+        "GreaterThanOrEqualToThreshold" => "≥",
+        "LessThanThreshold" => "<",
+        "LessThanOrEqualToThreshold" => "≤",
+        _ => "",
+    }
+}

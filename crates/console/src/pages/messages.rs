@@ -1,0 +1,115 @@
+//! *Messages*: the messages of the latest events of a type, as they are in the outbox. For a stack on AWS, whose bus stores none.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use daybook_event_store::admin::{EventMessages, IndexEntry, PublishedEvent};
+use daybook_table::OutboxItem;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Deserialize;
+use ulid::Ulid;
+
+use super::bus::data_of;
+use super::latest_events::latest_events;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::markup::frame::{Frame, Page};
+use crate::markup::{json, time};
+use crate::paths;
+
+/// Events on a page. Each index partition is asked for as many.
+const PAGE: usize = 20;
+
+#[derive(Deserialize)]
+pub(crate) struct MessagesQuery {
+    /// The type of the aggregates; the first by default.
+    #[serde(rename = "type")]
+    of_type: Option<String>,
+    /// Only events before this one.
+    before: Option<String>,
+}
+
+/// Shows the messages. It reads a page of each index partition of the type's events, and the outbox rows of the latest.
+pub(crate) async fn page(
+    State(console): State<Arc<Console>>,
+    Query(MessagesQuery { of_type, before }): Query<MessagesQuery>,
+) -> Result<Page, Failure> {
+    let before = before.as_deref().map(Ulid::from_string).transpose();
+    let before = before.map_err(|error| Failure::invalid(format!("the position in the list: {error}")))?;
+    let model = match &of_type {
+        Some(name) => console.registry.get(name),
+        None => console.registry.iter().next(),
+    };
+    let model = model.ok_or_else(|| Failure::missing("There is no such type."))?;
+    let (events, more) = latest_events(&console, model, before, PAGE).await?;
+    let published: Vec<_> = events.iter().map(published).collect();
+    let messages = console.store.admin().messages_of(&published).await?;
+    let address = |name: &str| paths::with_query(&paths::page("/messages"), &[("type", name)]);
+    let next = events.last().filter(|_| more).map(|event| {
+        let (name, before) = (model.type_name(), event.event_id.to_string());
+        paths::with_query(&paths::page("/messages"), &[("type", name), ("before", &before)])
+    });
+    let content = html! {
+        h1 { "Messages" }
+        p.facts {
+            "The messages of the latest events, as they are in the outbox. The relay sends them to the bus; the page "
+            a href=(paths::page("/stream")) { "Stream" } " shows whether it is behind."
+        }
+        nav.tabs aria-label="Types" {
+            @for name in console.registry.iter().map(|model| model.type_name()) {
+                a href=(address(name)) aria-current=[(name == model.type_name()).then_some("page")] { (name) }
+            }
+        }
+        @if events.is_empty() {
+            p.empty { "There are no events of this type." }
+        } @else {
+            div.scroll tabindex="0" { table.bus {
+                thead { tr { th { "Message" } th { "Aggregate" } th { "Data" } th { "Event" } } }
+                tbody { @for (event, messages) in events.iter().zip(&messages) { (rows(event, messages)) } }
+            } }
+        }
+        @if let Some(next) = next { p { a rel="next" href=(next) { "Older messages" } } }
+    };
+    Ok(Frame::new("Messages").below("Messages").with(content))
+}
+
+fn published(event: &IndexEntry) -> PublishedEvent {
+    let IndexEntry { aggregate, seq_num, message_seq, .. } = event;
+    PublishedEvent { aggregate: aggregate.clone(), seq_num: *seq_num, message_seq: *message_seq, messages_before: None }
+}
+
+fn rows(event: &IndexEntry, messages: &EventMessages) -> Markup {
+    html! {
+        @for row in &messages.rows { (message_row(event, row)) }
+        @for row in &messages.unreadable {
+            tr data-row { td.bad { "cannot be read" } (aggregate_cell(event)) td.data { (row) ": " (row.reason) } (event_cell(event)) }
+        }
+        @if messages.gone() > 0 {
+            tr data-row {
+                td.hint { (messages.gone()) " no longer in the outbox" } (aggregate_cell(event)) td {} (event_cell(event))
+            }
+        }
+    }
+}
+
+fn message_row(event: &IndexEntry, row: &OutboxItem) -> Markup {
+    html! {
+        tr data-row {
+            td { strong { (row.message_type) } }
+            (aggregate_cell(event))
+            td.data { (json::line(data_of(&row.detail), 160)) }
+            (event_cell(event))
+        }
+    }
+}
+
+fn aggregate_cell(event: &IndexEntry) -> Markup {
+    html! { td { a href=(paths::version(&event.aggregate, event.seq_num)) { (event.aggregate) } } }
+}
+
+fn event_cell(event: &IndexEntry) -> Markup {
+    let at = i64::try_from(event.event_id.timestamp_ms()).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
+    let rows = format!("{}/events/{}", paths::aggregate(&event.aggregate), event.seq_num);
+    html! { td { @if let Some(at) = at { (time::relative(at)) " " } a.quiet href=(rows) { "rows" } } }
+}

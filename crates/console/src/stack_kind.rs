@@ -1,0 +1,48 @@
+//! Which kind of stack the pages show, and what that changes.
+
+/// Which kind of stack the pages show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StackKind {
+    /// The local stack. Its HTTP interface returns everything that happens around the table.
+    Local,
+    /// A stack on AWS.
+    Deployed(DeployedStack),
+}
+
+/// A stack on AWS. Its bus stores no messages, so the rows of the outbox stand for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeployedStack {
+    /// The name of its table.
+    pub table: String,
+    /// Whether dead-letter messages are listed, and can be sent again and deleted. To list messages, SQS must hide them from
+    /// other readers for a moment, so that is a write, too.
+    pub allow_writes: bool,
+}
+
+impl StackKind {
+    /// Whether the stack is the local one.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Local)
+    }
+
+    /// The pages that the navigation lists: their names and their paths.
+    pub(crate) fn pages(&self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Local => &[
+                ("Aggregates", ""),
+                ("Bus", "/bus"),
+                ("Dead letters", "/dead-letters"),
+                ("Correlation", "/correlation"),
+                ("Stream", "/stream"),
+                ("Faults", "/faults"),
+            ],
+            Self::Deployed(_) => &[
+                ("Aggregates", ""),
+                ("Messages", "/messages"),
+                ("Dead letters", "/dead-letters"),
+                ("Stream", "/stream"),
+                ("Health", "/health"),
+            ],
+        }
+    }
+}
