@@ -32,9 +32,9 @@ METHOD = """## Method
 
 - **Functions** run as Lambda runs them: a small server replaces the Runtime API, passes one event after another, and takes the
   responses.
-- **DynamoDB** is the engine of the local stack, in memory, with tables without streams. A proxy in front of it counts calls, bytes of both bodies, and the
-  capacity units that the engine reports. EventBridge is a server that accepts every entry. The bare functions and the relays
-  call only servers that respond at once.
+- **DynamoDB** is the engine of the local stack, in memory, with a table that has no stream. A proxy in front of it counts
+  calls, bytes of both bodies, and the capacity units that the engine reports. EventBridge is a server that accepts every entry.
+  The bare functions and the relays call only servers that respond at once.
 - **Instructions** are those of the function's process in user mode. Callgrind simulates a processor without instructions for
   SHA-256, so signatures and checksums take more of them than on a real one. A figure of a command is the difference between two
   processes that differ in the number of commands alone: {warm} more for a warm command, one more for a cold one.
