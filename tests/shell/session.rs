@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     ".ci/check-api",
     "aws",
     "awscurl",
@@ -27,6 +27,7 @@ const PROGRAMS: [&str; 18] = [
     ".ci/local-invoke",
     ".ci/run",
     ".ci/lint",
+    "bench/run",
 ];
 
 /// Records its name and its arguments, and prints what the commands after it read. The separators appear on no page.

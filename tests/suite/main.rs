@@ -34,6 +34,7 @@ mod openapi;
 mod order;
 mod outages;
 mod panics;
+mod performance;
 mod races;
 mod read_model_budgets;
 mod read_your_writes;

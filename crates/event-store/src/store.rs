@@ -11,6 +11,7 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_types::SdkConfig;
 use daybook_table::{AggregateKey, attributes, keys};
+use tokio::time::timeout;
 use ulid::Ulid;
 
 use crate::cache::Cache;
@@ -53,6 +54,9 @@ pub fn dynamodb_client(aws: &SdkConfig) -> Client {
 #[derive(Debug)]
 pub struct EventStore {
     pub(crate) client: Client,
+    /// A client that sends each call once. If a call of `client` turned retries off for itself, the SDK would build a
+    /// configuration for that call.
+    pub(crate) once: Client,
     pub(crate) settings: StoreSettings,
     pub(crate) cache: Cache,
     pub(crate) turns: Turns,
@@ -62,8 +66,11 @@ pub struct EventStore {
 impl EventStore {
     /// A store over the table that `settings` names, at the endpoint that `aws` names.
     pub fn new(aws: &SdkConfig, settings: StoreSettings) -> Self {
+        let client = dynamodb_client(aws);
+        let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
         Self {
-            client: dynamodb_client(aws),
+            client,
+            once: Client::from_conf(once),
             settings,
             cache: Cache::default(),
             turns: Turns::default(),
@@ -93,13 +100,13 @@ impl EventStore {
     ///
     /// See [`StoreError`].
     pub async fn warm(&self) -> Result<(), StoreError> {
-        let once = aws_sdk_dynamodb::config::Config::builder()
-            .retry_config(RetryConfig::disabled())
-            .timeout_config(TimeoutConfig::builder().operation_timeout(WARM_TIMEOUT).build());
+        const DOING: &str = "open a connection";
         let key = row_key("WARM".to_owned(), "WARM".to_owned());
-        let read = self.client.get_item().table_name(&self.settings.table_name).set_key(Some(key));
-        let output = read.customize().config_override(once).send().await;
-        output.map(drop).map_err(|error| StoreError::of_call("open a connection", error))
+        let read = self.once.get_item().table_name(&self.settings.table_name).set_key(Some(key));
+        match timeout(WARM_TIMEOUT, read.send()).await {
+            Ok(output) => output.map(drop).map_err(|error| StoreError::of_call(DOING, error)),
+            Err(elapsed) => Err(StoreError::Unavailable { doing: DOING, source: elapsed.into() }),
+        }
     }
 
     /// Replaces the cache, for other bounds.

@@ -7,6 +7,9 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
+use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use daybook_settings::{Environment, SettingError};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
@@ -67,7 +70,22 @@ fn loader(trusted: TrustStore) -> ConfigLoader {
         .tls_provider(Provider::Rustls(CryptoMode::Ring))
         .tls_context(tls)
         .build_https();
-    aws_config::defaults(BehaviorVersion::latest()).http_client(http)
+    aws_config::defaults(BehaviorVersion::latest()).http_client(SharedConnectors(http))
+}
+
+/// An HTTP client that makes a connector only for calls. The SDK's own makes and drops one for each AWS client, to read the roots
+/// early: that would be a tenth of a function's initialization for each client.
+#[derive(Debug)]
+struct SharedConnectors(SharedHttpClient);
+
+impl HttpClient for SharedConnectors {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        self.0.http_connector(settings, components)
+    }
+
+    fn connector_metadata(&self) -> Option<ConnectorMetadata> {
+        self.0.connector_metadata()
+    }
 }
 
 fn trust_store(environment: &Environment) -> Result<TrustStore, SettingError> {

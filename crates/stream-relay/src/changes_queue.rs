@@ -7,6 +7,7 @@ use daybook_table::{AggregateKey, ChangedAggregates};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
+use crate::clients::SqsClient;
 use crate::message::Moved;
 use crate::record::Coordinates;
 use crate::settings::RetryPolicy;
@@ -15,7 +16,7 @@ use crate::settings::RetryPolicy;
 #[derive(Clone, Debug)]
 pub(crate) struct ChangesQueue {
     /// A client that does not retry by itself.
-    pub(crate) client: aws_sdk_sqs::Client,
+    pub(crate) client: SqsClient,
     pub(crate) url: String,
     pub(crate) retry: RetryPolicy,
 }

@@ -1,9 +1,11 @@
 //! AWS clients for the relay. They do not retry by themselves, because the relay retries entry by entry.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use aws_sdk_eventbridge::config::retry::RetryConfig;
 use aws_sdk_eventbridge::config::timeout::TimeoutConfig;
+use aws_sdk_sqs::operation::send_message::builders::SendMessageFluentBuilder;
 use aws_types::SdkConfig;
 
 use crate::bus_check::{BusCheck, NoSuchBus, check_bus};
@@ -22,9 +24,24 @@ pub fn eventbridge(config: &SdkConfig) -> aws_sdk_eventbridge::Client {
     aws_sdk_eventbridge::Client::new(&without_retries(config))
 }
 
-/// The client of the dead-letter queue.
-pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
-    aws_sdk_sqs::Client::new(&without_retries(config))
+/// The client of the dead-letter queue and of the changes queue.
+pub fn sqs(config: &SdkConfig) -> SqsClient {
+    SqsClient { config: without_retries(config), client: Arc::default() }
+}
+
+/// A client of SQS. It is made for its first call: that takes a quarter of a relay's initialization, and most relays send
+/// nothing to a queue.
+#[derive(Clone, Debug)]
+pub struct SqsClient {
+    config: SdkConfig,
+    client: Arc<OnceLock<aws_sdk_sqs::Client>>,
+}
+
+impl SqsClient {
+    /// A message to a queue.
+    pub(crate) fn send_message(&self) -> SendMessageFluentBuilder {
+        self.client.get_or_init(|| aws_sdk_sqs::Client::new(&self.config)).send_message()
+    }
 }
 
 /// Checks that the bus of a function exists. The call also resolves credentials and opens a connection, so that the

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
+use crate::clients::SqsClient;
 use crate::message::{Body, EntryError, PendingMessage};
 use crate::record::Coordinates;
 use crate::settings::RetryPolicy;
@@ -88,7 +89,7 @@ pub(crate) fn body(message: &PendingMessage, attempts: u32, now: SystemTime) -> 
 /// The dead-letter queue of a relay.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadLetterQueue {
-    pub(crate) client: aws_sdk_sqs::Client,
+    pub(crate) client: SqsClient,
     pub(crate) url: String,
     pub(crate) retry: RetryPolicy,
 }

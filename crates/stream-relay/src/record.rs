@@ -2,13 +2,16 @@
 //!
 //! The mapping's filter passes only inserts of outbox rows, but it is configuration, so everything is checked again.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
 use daybook_stream_batch::SequenceNumber;
 use daybook_table::trace::is_trace_header;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
-use serde::Serialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -57,6 +60,117 @@ pub(crate) struct Unreadable {
 
 /// Reads a record.
 pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
+    NewRow::read(raw.get()).unwrap_or_else(|| read_any(raw))
+}
+
+/// A record of a new outbox row without anything unexpected: almost every record that the mapping's filter passes. It is read
+/// in one pass. All other records, and those that cannot be read like this, are left to [`read_any`].
+#[derive(Deserialize)]
+struct NewRow<'a> {
+    #[serde(rename = "eventName")]
+    event_name: &'a str,
+    #[serde(rename = "eventID")]
+    event_id: Option<String>,
+    #[serde(rename = "eventSourceARN")]
+    event_source_arn: Option<String>,
+    #[serde(borrow)]
+    dynamodb: NewImage<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NewImage<'a> {
+    #[serde(borrow)]
+    keys: RowKeys<'a>,
+    new_image: RowImage,
+    sequence_number: Option<&'a str>,
+    approximate_creation_date_time: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct RowKeys<'a> {
+    #[serde(borrow)]
+    sk: BorrowedText<'a>,
+}
+
+/// The attributes of an [`OutboxItem`].
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RowImage {
+    pk: Text,
+    sk: Text,
+    message_id: Text,
+    message_type: Text,
+    message_seq: Number<u64>,
+    detail: Text,
+    occurred_at: Text,
+    seq_num: Number<u64>,
+    ttl: Number<i64>,
+    trace_header: Option<Text>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BorrowedText<'a> {
+    #[serde(rename = "S")]
+    text: &'a str,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(rename = "S")]
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Number<N: FromStr<Err: Display>> {
+    #[serde(rename = "N", deserialize_with = "parsed")]
+    number: N,
+}
+
+fn parsed<'de, D: Deserializer<'de>, N: FromStr<Err: Display>>(deserializer: D) -> Result<N, D::Error> {
+    <&str>::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+impl NewRow<'_> {
+    fn read(record: &str) -> Option<(Coordinates, Content)> {
+        let NewRow { event_name, event_id, event_source_arn, dynamodb } = serde_json::from_str(record).ok()?;
+        if event_name != "INSERT" || !dynamodb.keys.sk.text.starts_with(keys::OUTBOX_PREFIX) {
+            return None;
+        }
+        let coordinates = Coordinates {
+            event_source_arn,
+            event_id,
+            sequence_number: dynamodb.sequence_number.and_then(SequenceNumber::parse),
+            created_at: dynamodb.approximate_creation_date_time.and_then(seconds_since_1970),
+        };
+        let row = OutboxRow::of(dynamodb.new_image.into()).ok()?;
+        Some((coordinates, Content::Outbox(Box::new(row))))
+    }
+}
+
+impl From<RowImage> for OutboxItem {
+    fn from(image: RowImage) -> Self {
+        let trace_header = image.trace_header.map(|header| header.text).filter(|header| is_trace_header(header));
+        Self {
+            pk: image.pk.text,
+            sk: image.sk.text,
+            message_id: image.message_id.text,
+            message_type: image.message_type.text,
+            message_seq: image.message_seq.number,
+            detail: image.detail.text,
+            occurred_at: image.occurred_at.text,
+            seq_num: image.seq_num.number,
+            ttl: image.ttl.number,
+            trace_header,
+        }
+    }
+}
+
+/// Reads a record of any form.
+fn read_any(raw: &RawValue) -> (Coordinates, Content) {
     let mut record: Value = match serde_json::from_str(raw.get()) {
         Ok(record) => record,
         Err(error) => {
@@ -178,8 +292,12 @@ mod tests {
         record
     }
 
+    /// Reads a record, which must be the same whichever way it is read.
     fn read(record: &Value) -> (Coordinates, Content) {
-        super::read(&RawValue::from_string(record.to_string()).unwrap())
+        let raw = RawValue::from_string(record.to_string()).unwrap();
+        let read = super::read(&raw);
+        assert_eq!(format!("{read:?}"), format!("{:?}", read_any(&raw)));
+        read
     }
 
     fn unreadable(record: &Value) -> Unreadable {
@@ -201,6 +319,33 @@ mod tests {
         assert_eq!(row.aggregate.to_string(), "todo/1");
         assert_eq!((row.item.message_seq, row.item.detail.as_str()), (1, r#"{"data": 1.0}"#));
         assert_eq!(row.occurred_at.to_millis().unwrap(), 1_795_222_923_456);
+    }
+
+    #[test]
+    fn new_outbox_row_is_read_in_one_pass_whatever_else_its_record_has() {
+        let mut header = insert();
+        header["dynamodb"]["NewImage"]["traceHeader"] = json!({"S": "Root=1-6b00bd67-0000000000000000000000b5"});
+        let mut odd_header = insert();
+        odd_header["dynamodb"]["NewImage"]["traceHeader"] = json!({"S": "odd"});
+        for record in [
+            insert(),
+            header,
+            odd_header,
+            with("/dynamodb/SequenceNumber", json!("one")),
+            with("/dynamodb/ApproximateCreationDateTime", json!(1_700_000_000)),
+            without("/dynamodb", "ApproximateCreationDateTime"),
+            without("", "eventID"),
+            with("/eventSourceARN", json!(null)),
+            with("/dynamodb/NewImage/detail/S", json!("{\"text\": \"\u{e9}\n\"}")),
+        ] {
+            assert!(matches!(read(&record).1, Content::Outbox(_)), "{record}");
+            assert!(NewRow::read(&record.to_string()).is_some(), "{record}");
+        }
+        for other in
+            [with("/dynamodb/NewImage/seqNum", json!({"N": "1", "S": "1"})), with("/eventName", json!("MODIFY"))]
+        {
+            assert!(NewRow::read(&other.to_string()).is_none(), "{other}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tracing::Instrument;
 
 use crate::breaker::BusMemory;
 use crate::changes_queue::{ChangesQueue, SentChanges};
+use crate::clients::SqsClient;
 use crate::clock::WallClock;
 use crate::dead_letter::DeadLetterQueue;
 use crate::limits::Limits;
@@ -42,7 +43,7 @@ pub enum RelayError {
 
 impl Relay {
     /// A relay over clients that do not retry by themselves, such as those of [`clients`](crate::clients).
-    pub fn new(bus: aws_sdk_eventbridge::Client, queue: aws_sdk_sqs::Client, settings: RelaySettings) -> Self {
+    pub fn new(bus: aws_sdk_eventbridge::Client, queue: SqsClient, settings: RelaySettings) -> Self {
         signals::describe();
         let retry = settings.retry;
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
@@ -54,7 +55,7 @@ impl Relay {
 
     /// The relay that also sends the keys of aggregates with new events to the changes queue, which has this URL.
     #[must_use]
-    pub fn with_changes_queue(self, client: aws_sdk_sqs::Client, url: String) -> Self {
+    pub fn with_changes_queue(self, client: SqsClient, url: String) -> Self {
         let changes_queue = Some(ChangesQueue { client, url, retry: self.settings.retry });
         Self { changes_queue, ..self }
     }

@@ -2,8 +2,6 @@
 //! attempt may help.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::Config;
-use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem};
@@ -22,6 +20,7 @@ use crate::stored_response::StoredResponse;
 /// A transaction that is ready to be sent. It owns what it needs, so that several requests can wait for it.
 #[derive(Debug)]
 pub(crate) struct AppendCall {
+    /// It sends each call once.
     client: Client,
     key: AggregateKey,
     transaction: Vec<TransactWriteItem>,
@@ -38,7 +37,7 @@ impl EventStream<'_> {
     pub(crate) fn call(&self, before: u64, batch: Batch, send_until: Instant) -> AppendCall {
         let responses = batch.responses();
         let transaction = self.transaction(before, batch);
-        AppendCall { client: self.store.client.clone(), key: self.key.clone(), transaction, responses, send_until }
+        AppendCall { client: self.store.once.clone(), key: self.key.clone(), transaction, responses, send_until }
     }
 }
 
@@ -48,14 +47,13 @@ impl AppendCall {
         if Instant::now() > self.send_until {
             return Err(AppendError::NotWritten("the decision was too old to be sent".into()).into());
         }
-        let once = Config::builder().retry_config(RetryConfig::disabled());
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
         // If several requests share the append, the span of the one that sends it shows the units of all.
         let span = Span::current();
         let units = span.has_field(WRITE_UNITS).then_some(ReturnConsumedCapacity::Total);
         let call = call.set_return_consumed_capacity(units);
-        match timeout(CALL_TIMEOUT, call.customize().config_override(once).send()).await {
+        match timeout(CALL_TIMEOUT, call.send()).await {
             Ok(Ok(written)) => {
                 let units = written.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units);
                 span.record(WRITE_UNITS, units.sum::<f64>());
