@@ -109,25 +109,21 @@ struct RowImage {
     trace_header: Option<Text>,
 }
 
+/// An attribute of one type. It is an enum because Serde would read a struct from a JSON array too.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BorrowedText<'a> {
-    #[serde(rename = "S")]
-    text: &'a str,
+enum BorrowedText<'a> {
+    S(&'a str),
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    #[serde(rename = "S")]
-    text: String,
+enum Text {
+    S(String),
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Number<N: FromStr<Err: Display>> {
-    #[serde(rename = "N", deserialize_with = "parsed")]
-    number: N,
+enum Number<N: FromStr<Err: Display>> {
+    #[serde(deserialize_with = "parsed")]
+    N(N),
 }
 
 fn parsed<'de, D: Deserializer<'de>, N: FromStr<Err: Display>>(deserializer: D) -> Result<N, D::Error> {
@@ -137,7 +133,8 @@ fn parsed<'de, D: Deserializer<'de>, N: FromStr<Err: Display>>(deserializer: D) 
 impl NewRow<'_> {
     fn read(record: &str) -> Option<(Coordinates, Content)> {
         let NewRow { event_name, event_id, event_source_arn, dynamodb } = serde_json::from_str(record).ok()?;
-        if event_name != "INSERT" || !dynamodb.keys.sk.text.starts_with(keys::OUTBOX_PREFIX) {
+        let BorrowedText::S(sk) = dynamodb.keys.sk;
+        if event_name != "INSERT" || !sk.starts_with(keys::OUTBOX_PREFIX) {
             return None;
         }
         let coordinates = Coordinates {
@@ -153,18 +150,20 @@ impl NewRow<'_> {
 
 impl From<RowImage> for OutboxItem {
     fn from(image: RowImage) -> Self {
-        let trace_header = image.trace_header.map(|header| header.text).filter(|header| is_trace_header(header));
+        let text = |Text::S(text)| text;
+        let (Number::N(message_seq), Number::N(seq_num), Number::N(ttl)) =
+            (image.message_seq, image.seq_num, image.ttl);
         Self {
-            pk: image.pk.text,
-            sk: image.sk.text,
-            message_id: image.message_id.text,
-            message_type: image.message_type.text,
-            message_seq: image.message_seq.number,
-            detail: image.detail.text,
-            occurred_at: image.occurred_at.text,
-            seq_num: image.seq_num.number,
-            ttl: image.ttl.number,
-            trace_header,
+            pk: text(image.pk),
+            sk: text(image.sk),
+            message_id: text(image.message_id),
+            message_type: text(image.message_type),
+            message_seq,
+            detail: text(image.detail),
+            occurred_at: text(image.occurred_at),
+            seq_num,
+            ttl,
+            trace_header: image.trace_header.map(text).filter(|header| is_trace_header(header)),
         }
     }
 }
@@ -341,8 +340,11 @@ mod tests {
             assert!(matches!(read(&record).1, Content::Outbox(_)), "{record}");
             assert!(NewRow::read(&record.to_string()).is_some(), "{record}");
         }
+        let mut array = insert();
+        array["dynamodb"]["NewImage"]["traceHeader"] = json!(["Root=1-6b00bd67-0000000000000000000000b5"]);
+        assert!(matches!(read(&array).1, Content::Outbox(_)));
         for other in
-            [with("/dynamodb/NewImage/seqNum", json!({"N": "1", "S": "1"})), with("/eventName", json!("MODIFY"))]
+            [array, with("/dynamodb/NewImage/seqNum", json!({"N": "1", "S": "1"})), with("/eventName", json!("MODIFY"))]
         {
             assert!(NewRow::read(&other.to_string()).is_none(), "{other}");
         }
