@@ -1,6 +1,6 @@
 //! AWS clients for the relay. They do not retry by themselves, because the relay retries entry by entry.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use aws_sdk_eventbridge::config::retry::RetryConfig;
@@ -26,21 +26,21 @@ pub fn eventbridge(config: &SdkConfig) -> aws_sdk_eventbridge::Client {
 
 /// The client of the dead-letter queue and of the changes queue.
 pub fn sqs(config: &SdkConfig) -> SqsClient {
-    SqsClient { config: without_retries(config), client: Arc::default() }
+    let config = without_retries(config);
+    SqsClient(Arc::new(LazyLock::new(Box::new(move || aws_sdk_sqs::Client::new(&config)))))
 }
 
 /// A client of SQS. It is made for its first call: that takes a quarter of a relay's initialization, and most relays send
 /// nothing to a queue.
 #[derive(Clone, Debug)]
-pub struct SqsClient {
-    config: SdkConfig,
-    client: Arc<OnceLock<aws_sdk_sqs::Client>>,
-}
+pub struct SqsClient(Arc<LazyLock<aws_sdk_sqs::Client, MakeSqsClient>>);
+
+type MakeSqsClient = Box<dyn FnOnce() -> aws_sdk_sqs::Client + Send>;
 
 impl SqsClient {
     /// A message to a queue.
     pub(crate) fn send_message(&self) -> SendMessageFluentBuilder {
-        self.client.get_or_init(|| aws_sdk_sqs::Client::new(&self.config)).send_message()
+        self.0.send_message()
     }
 }
 
