@@ -26,9 +26,22 @@ impl Backoff {
     /// Waits a random time below the maximum. Returns `false`, without waiting, when the pause would not end before
     /// the deadline.
     pub(crate) async fn wait(&mut self) -> bool {
+        let pause = self.next_pause();
+        wait(pause, self.deadline).await
+    }
+
+    /// Waits a random time below the maximum, but not beyond the deadline. Returns `false` when the deadline has passed: the
+    /// last attempt is made at the deadline.
+    pub(crate) async fn wait_to_deadline(&mut self) -> bool {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        tokio::time::sleep(self.next_pause().min(left)).await;
+        !left.is_zero()
+    }
+
+    fn next_pause(&mut self) -> Duration {
         let pause = self.ceiling.mul_f64(fastrand::f64());
         self.ceiling = (self.ceiling * 2).min(self.longest);
-        wait(pause, self.deadline).await
+        pause
     }
 }
 
@@ -39,4 +52,19 @@ pub(crate) async fn wait(pause: Duration, deadline: Instant) -> bool {
         tokio::time::sleep(pause).await;
     }
     has_time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn last_attempt_is_made_at_the_deadline() {
+        for _ in 0..20 {
+            let deadline = Instant::now() + Duration::from_millis(30);
+            let mut backoff = Backoff::until(deadline);
+            while backoff.wait_to_deadline().await {}
+            assert!(Instant::now() >= deadline);
+        }
+    }
 }

@@ -46,7 +46,7 @@ impl EventStream<'_> {
                 retries = None;
             }
             let retries = retries.get_or_insert_with(|| Backoff::until(Instant::now() + COMMIT_TIME));
-            if !retries.wait().await {
+            if !retries.wait_to_deadline().await {
                 let missing = folded.version() + 1;
                 return Err(self.corrupt(format!("event {missing} is missing, the stream has events up to {end}")));
             }

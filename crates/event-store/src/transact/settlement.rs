@@ -34,7 +34,7 @@ impl<D: Decide> Transaction<'_, D> {
                     self.stream.cache(stored.after)?;
                     return Ok(Some(Transacted::Decided(stored.response)));
                 }
-                None if exists && retries.wait().await => {}
+                None if exists && retries.wait_to_deadline().await => {}
                 None => return Ok(None),
             }
         }
