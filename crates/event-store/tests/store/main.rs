@@ -4,6 +4,7 @@
 
 mod append;
 mod budgets;
+mod deadline;
 mod feed;
 mod group;
 mod idempotency;
