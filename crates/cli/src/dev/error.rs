@@ -86,7 +86,7 @@ pub enum DevError {
     #[error("cannot run the functions in a process of their own; --no-restart runs them in this one")]
     Functions(#[source] io::Error),
     /// The process of the functions has ended, or does not respond.
-    #[error("the functions do not start; their error is above")]
+    #[error("the process of the functions has ended, or has not started within a minute; the lines above may show why")]
     FunctionsNotStarted,
     /// The sources of the binary are not known.
     #[error("--build-command needs cargo's list of the sources of this binary, and {} does not exist", list.display())]

@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,6 +27,8 @@ impl Project {
     fn new() -> Self {
         let project = Self { folder: tempfile::tempdir().unwrap() };
         project.save(TITLE);
+        let long_ago = SystemTime::now() - Duration::from_secs(60 * 60);
+        File::options().append(true).open(project.path("title.rs")).unwrap().set_modified(long_ago).unwrap();
         let (binary, source) = (project.path("daybook"), project.path("title.rs"));
         fs::write(project.path("daybook.d"), format!("{}: {}\n", binary.display(), source.display())).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_daybook"), binary).unwrap();
@@ -73,6 +75,15 @@ impl Project {
         let id = functions.trim().split(' ').next().unwrap();
         let status = Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status().unwrap();
         assert!(status.success(), "{processes:?}");
+    }
+
+    /// Waits until the functions have been replaced.
+    async fn wait_for_new_functions(&self) {
+        let give_up = Instant::now() + PATIENCE;
+        while !self.log().contains("the functions run in a new process\n") {
+            assert!(Instant::now() < give_up, "{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Waits until the binary has this number of processes.
@@ -149,6 +160,19 @@ async fn saved_source_file_is_used_by_the_next_request_and_the_state_of_the_stac
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn source_file_that_was_saved_while_the_binary_was_built_is_used_by_the_first_request() {
+    let project = Project::new();
+    // The build has read the file before, and writes the binary afterwards.
+    project.save("Version c0nflict");
+    let binary = File::options().append(true).open(project.path("daybook")).unwrap();
+    binary.set_modified(SystemTime::now() + Duration::from_secs(1)).unwrap();
+    drop(binary);
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    assert_eq!(title(&daybook).await, "Version c0nflict", "{}", project.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_succeeds() {
     let project = Project::new();
     let daybook = project.start();
@@ -162,11 +186,7 @@ async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_
     assert_eq!(fs::read_to_string(project.path("builds")).unwrap(), "build\n");
     // Without a request too, the next change is noticed.
     project.save("Version c0nflict");
-    let give_up = Instant::now() + PATIENCE;
-    while !project.log().contains("the functions run in a new process\n") {
-        assert!(Instant::now() < give_up, "{}", project.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    project.wait_for_new_functions().await;
     assert_eq!(title(&daybook).await, "Version c0nflict");
 }
 
@@ -176,11 +196,7 @@ async fn killed_functions_are_started_again_and_end_with_a_killed_stack() {
     let daybook = project.start();
     daybook.create_todo("1", "").await;
     project.signal_functions("KILL");
-    let give_up = Instant::now() + PATIENCE;
-    while !project.log().contains("the functions run in a new process\n") {
-        assert!(Instant::now() < give_up, "{}", project.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    project.wait_for_new_functions().await;
     assert_eq!(daybook.get("/todo/1").await["version"], 1);
     project.wait_for_processes(2);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use daybook_event_source_mapping::InvocationOutcome;
 use serde::Serialize;
@@ -56,8 +56,8 @@ impl Functions {
 
     /// Has no functions from now on, so that a process of theirs ends after the calls that have begun.
     pub(crate) fn end(&self) {
-        let nothing = Version::new(Router::new(), Router::new());
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = nothing;
+        let nothing = Router::new().fallback(async || StatusCode::SERVICE_UNAVAILABLE);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Version::new(nothing.clone(), nothing);
     }
 
     /// The function of this name.
@@ -137,5 +137,20 @@ impl Function {
         };
         tracing::error!(function = self.name, error, "the function failed");
         InvocationOutcome::FunctionError
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn request_after_the_end_of_the_functions_is_not_answered_as_if_nothing_existed() {
+        let routes = Router::new().fallback(async || "a todo");
+        let functions = Functions::new(Version::new(routes.clone(), routes), None);
+        let get = || Request::get("/todo/1").body(Body::empty()).unwrap();
+        assert_eq!(functions.respond(get()).await.status(), StatusCode::OK);
+        functions.end();
+        assert_eq!(functions.respond(get()).await.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -21,6 +21,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Files that are saved together are built together: a build begins when nothing has changed for this time.
 const SETTLING: Duration = Duration::from_millis(50);
 
+/// How long a build may take from the first source that it reads to the binary.
+const LONGEST_BUILD: Duration = Duration::from_secs(5 * 60);
+
 /// Builds and replaces the functions of a stack.
 pub(crate) struct Rebuilder {
     restarts: Restarts,
@@ -43,8 +46,11 @@ impl Rebuilder {
         settings: FunctionSettings,
         meter: UsageMeter,
     ) -> Result<(Functions, Self), DevError> {
-        let seen = files(&restarts).await;
         let started = file_state(&restarts.binary);
+        let mut seen = files(&restarts).await;
+        // The build may have read a file before its last change, if that was while it ran. Such a file is built again.
+        let begun = started.and_then(|(built, _)| built.checked_sub(LONGEST_BUILD));
+        seen.retain(|_, (changed, _)| begun.is_some_and(|begun| *changed < begun));
         let (version, process) = child::start(&restarts, &settings).await?;
         let (sender, requests) = mpsc::unbounded_channel();
         let functions = Functions::new(version, Some(UpdateRequests(sender)));
