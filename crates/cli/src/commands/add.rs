@@ -71,10 +71,13 @@ impl AddCommand {
                 add_files(folder, &consumer_files(&name, &of), None)?
             }
         };
-        let text = match added {
+        let mut text = match added {
             Added::Nothing => "Nothing to do: it is in the project already.\n".to_owned(),
             Added::Files(files) => files.iter().map(|file| format!("wrote {}\n", file.display())).collect(),
         };
+        if let Self::Projection { name, .. } = self {
+            text += &format!("GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\n");
+        }
         Exit::of_output(io::stdout().write_all(text.as_bytes())).map_err(ScaffoldError::of_output)
     }
 }

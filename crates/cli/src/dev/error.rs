@@ -14,6 +14,9 @@ use crate::aws::DYNAMODB_ENDPOINT;
 /// Why the local stack does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {
+    /// There is nothing to run.
+    #[error("this `daybook` has no aggregates; `cargo run` in the folder of your project starts the one that has them")]
+    NoAggregates,
     /// The template cannot be read.
     #[error("cannot read the template {path}; name another with --template")]
     ReadTemplate {

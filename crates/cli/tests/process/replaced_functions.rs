@@ -105,9 +105,16 @@ async fn form_token(daybook: &Daybook) -> String {
 
 /// The title of a version conflict.
 async fn title(daybook: &Daybook) -> Value {
+    title_and_reason(daybook).await.0
+}
+
+/// The title of a version conflict, and the reason why the response is from the previous functions.
+async fn title_and_reason(daybook: &Daybook) -> (Value, Option<String>) {
     let request = reqwest::Client::new().post(format!("{}/todo/1", daybook.api)).header("if-match", "9");
     let response = request.json(&json!({"title": "t", "message": ""})).send().await.unwrap();
-    response.json::<Value>().await.unwrap()["title"].clone()
+    let reason =
+        response.headers().get("x-daybook-previous-functions").map(|reason| reason.to_str().unwrap().to_owned());
+    (response.json::<Value>().await.unwrap()["title"].clone(), reason)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,16 +185,18 @@ async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_
     let daybook = project.start();
     daybook.create_todo("1", "").await;
     project.save("too short");
-    assert_eq!(title(&daybook).await, TITLE);
+    assert_eq!(title_and_reason(&daybook).await, (json!(TITLE), Some("the build failed".to_owned())));
     let log = project.log();
+    let begun = format!("daybook: building after a change of {}\n", project.path("title.rs").display());
+    assert!(log.contains(&begun), "{log}");
     assert!(log.contains("error: wrong title\n") && log.contains("the previous version keeps running\n"), "{log}");
     // It is not built again before the next change.
-    assert_eq!(title(&daybook).await, TITLE);
+    assert_eq!(title_and_reason(&daybook).await, (json!(TITLE), Some("the build failed".to_owned())));
     assert_eq!(fs::read_to_string(project.path("builds")).unwrap(), "build\n");
     // Without a request too, the next change is noticed.
     project.save("Version c0nflict");
     project.wait_for_new_functions().await;
-    assert_eq!(title(&daybook).await, "Version c0nflict");
+    assert_eq!(title_and_reason(&daybook).await, (json!("Version c0nflict"), None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -221,7 +221,8 @@ fn added_projection_follows_a_registered_aggregate() {
     // The binary of these tests has the aggregates of the workspace.
     let (_parent, shop) = shop();
     assert!(fail(&shop, &["add", "projection", "paid", "--of", "invoice"]).contains("no aggregate \"invoice\""));
-    run(&shop, &["add", "projection", "big-orders", "--of", "order"]);
+    let printed = run(&shop, &["add", "projection", "big-orders", "--of", "order"]);
+    assert!(printed.ends_with("GET /views/big-orders lists its rows, and GET /views/big-orders/KEY returns one.\n"));
     run(&shop, &["add", "projection", "all-orders", "--of", "order"]);
     let lib = fs::read_to_string(shop.join("crates/projections/src/lib.rs")).unwrap();
     let at = |text: &str| lib.find(text).unwrap_or_else(|| panic!("no {text} in {lib}"));

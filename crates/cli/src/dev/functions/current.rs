@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use daybook_event_source_mapping::InvocationOutcome;
 use serde::Serialize;
@@ -19,6 +19,9 @@ use crate::dev::usage::Usage;
 
 /// How long a request of the stack may take. Functions that have come to a standstill can still be replaced.
 const STACK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The header of a response of functions that are not those of the sources.
+const PREVIOUS_FUNCTIONS: &str = "x-daybook-previous-functions";
 
 /// Why a function or the stack's request to it failed.
 type CallFailure = Box<dyn std::error::Error + Send + Sync>;
@@ -65,12 +68,18 @@ impl Functions {
         Function { name, functions: self.clone() }
     }
 
-    /// The response of the API or the console, after a pending update.
+    /// The response of the API or the console, after a pending update. If the functions are not those of the sources, a header
+    /// contains the reason.
     pub(crate) async fn respond(&self, request: Request) -> Response {
+        let mut updated = Ok(());
         if let Some(updates) = &self.updates {
-            updates.send().await;
+            updated = updates.send().await;
         }
-        self.version().respond(request).await
+        let mut response = self.version().respond(request).await;
+        if let Err(reason) = updated {
+            response.headers_mut().insert(PREVIOUS_FUNCTIONS, HeaderValue::from_static(reason));
+        }
+        response
     }
 
     /// The calls that the functions have counted since this was called last.
