@@ -134,6 +134,8 @@ fn added_aggregate_is_registered_once() {
     let before = files(&shop);
     let printed = run(&shop, &["add", "aggregate", "purchase-order"]);
     assert!(printed.contains("wrote crates/aggregates/src/purchase_order.rs\n"), "{printed}");
+    let call = r#"`curl --json '{"title": "First"}' http://localhost:3000/purchase-order`"#;
+    assert!(printed.ends_with(&format!("While `cargo run` runs, {call} creates one.\n")), "{printed}");
     let mut after = files(&shop);
     let lib = after.remove(LIB).unwrap();
     let line = |text: &str| lib.lines().position(|line| line.trim() == text).unwrap();
@@ -155,7 +157,8 @@ fn add_completes_what_is_missing() {
     let complete = files(&shop);
     fs::remove_file(shop.join("crates/aggregates/golden/payment.json")).unwrap();
     let printed = run(&shop, &["add", "aggregate", "payment"]);
-    assert_eq!(printed, "wrote crates/aggregates/golden/payment.json\n");
+    let written: Vec<_> = printed.lines().filter(|line| line.starts_with("wrote ")).collect();
+    assert_eq!(written, ["wrote crates/aggregates/golden/payment.json"]);
     assert_eq!(files(&shop), complete);
 }
 
