@@ -1,7 +1,7 @@
 //! The frame of a page.
 //!
-//! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack. So also
-//! the page of an error has the right navigation.
+//! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack.
+//! So also the page of an error has the right navigation.
 
 use std::sync::Arc;
 
