@@ -169,6 +169,7 @@ async function faults() {
   await page.type('#rejected', 'OrderRefunded');
   await follow('[value=apply]');
   await shows('The faults are set');
+  assert.equal(await page.$eval('header.top nav a:last-child', (link) => link.innerText), 'Faults on');
   await look('faults');
   await post('/todo', { id: 'waiting', title: 't', message: 'm' });
   await open('/aggregates/todo/waiting');

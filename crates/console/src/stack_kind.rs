@@ -20,6 +20,9 @@ pub struct DeployedStack {
     pub allow_writes: bool,
 }
 
+/// The path of the page of the faults.
+pub(crate) const FAULTS: &str = "/faults";
+
 impl StackKind {
     /// Whether the stack is the local one.
     pub(crate) fn is_local(&self) -> bool {
@@ -35,7 +38,7 @@ impl StackKind {
                 ("Dead-letter messages", "/dead-letters"),
                 ("Correlation", "/correlation"),
                 ("Stream", "/stream"),
-                ("Faults", "/faults"),
+                ("Faults", FAULTS),
             ],
             Self::Deployed(_) => &[
                 ("Aggregates", ""),

@@ -117,7 +117,7 @@ pub enum OperatorError {
         source: io::Error,
     },
     /// A command that the console runs has panicked, which is an error of the code.
-    #[error("the command ended before its end: {0}; load the page again to see what it has done")]
+    #[error("an error in the code has ended the command: {0}; load the page again to see what it has done")]
     Panicked(String),
     /// The API does not respond.
     #[error("the API at {url} does not respond: {cause}; check --url")]
