@@ -97,7 +97,7 @@ def create_tables(engine):
 class Store:
     """A function that decides commands over the engine."""
 
-    reads_one_page = False
+    is_peer, reads_one_page = False, False
 
     def __init__(self, engine, command):
         self.engine, self.command = engine, command
@@ -147,7 +147,7 @@ class Daybook(Store):
 class Peer(Store):
     """Another event store. A longer history consists of copies of rows that it wrote itself."""
 
-    variables, templates = {}, None
+    is_peer, variables, templates = True, {}, None
 
     def creation(self, aggregate):
         return command(aggregate)

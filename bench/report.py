@@ -45,8 +45,8 @@ METHOD = """## Method
   it is slow; this affects times and rates, but no other figure.
 - **Instructions** are those of the function's process in user mode. Callgrind simulates a processor without instructions for
   SHA-256, so signatures and checksums take more of them than on a real one. A figure of a command is the difference between two
-  processes that differ in the number of commands alone: 10 more for a warm command (2 more at 10,000 events), one more for a cold
-  one.
+  processes that differ in the number of commands alone: 10 more for a warm command, one more for a cold one. For another
+  event store that reads 10,000 events for each command, it is 2 more for a warm one.
 - A **cold** command is the first command of a process, with the connection that initialization has opened. A **warm** command is
   a later command of the process for the same aggregate. In the row of 0 events, each command creates another aggregate.
 - **Peak memory** is the largest resident size of the process, after its cold and its warm commands.
