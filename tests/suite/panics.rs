@@ -111,3 +111,21 @@ fn release_profile_checks_overflow_and_unwinds_panics() {
         assert!(lines.contains(&"panic = \"unwind\""), "{profile}");
     }
 }
+
+/// The optimization for size is for functions alone: with it, `cargo build --release` of the `daybook` binary takes several times
+/// as long.
+#[test]
+fn release_profile_leaves_the_optimization_for_size_to_cargo_lambda() {
+    let settings = ["lto", "codegen-units", "strip"];
+    for profile in release_profiles() {
+        for setting in settings {
+            assert!(!profile.lines().any(|line| line.starts_with(setting)), "{setting}: {profile}");
+        }
+    }
+    let manifest = std::fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
+    let lambda = manifest.split("[workspace.metadata.lambda.build]\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert!(lambda.starts_with("disable_optimizations = true"), "{lambda}");
+    for setting in settings {
+        assert!(lambda.contains(&format!("'profile.release.{setting} = ")), "{setting}: {lambda}");
+    }
+}
