@@ -62,9 +62,10 @@ fn new_project_is_a_valid_workspace() {
 fn new_project_gets_daybook_from_where_it_is_told() {
     let parent = tempfile::tempdir().unwrap();
     let sources = workspace().canonicalize().unwrap();
+    let read = |name: &str, file: &str| fs::read_to_string(parent.path().join(name).join(file)).unwrap();
     let dependency = |name: &str, options: &[&str]| {
         run(parent.path(), &[&["new", name], options].concat());
-        let manifest = fs::read_to_string(parent.path().join(name).join("Cargo.toml")).unwrap();
+        let manifest = read(name, "Cargo.toml");
         manifest.lines().find_map(|line| line.strip_prefix("daybook = ")).unwrap().to_owned()
     };
     assert_eq!(
@@ -73,6 +74,11 @@ fn new_project_gets_daybook_from_where_it_is_told() {
     );
     let path = dependency("c", &["--path", sources.to_str().unwrap()]);
     assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
+    // Its README names the documents there.
+    let documents = sources.join("docs").display().to_string();
+    for (name, place) in [("a", "Daybook's repository"), ("b", "https://example.com/d"), ("c", &documents)] {
+        assert!(read(name, "README.md").contains(place), "{place}");
+    }
 }
 
 /// `.ci/new-project` creates a project from the template with `cargo lambda`.
