@@ -14,6 +14,7 @@ use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_dynamo::AttributeValue;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -110,10 +111,12 @@ struct RowKeys<'a> {
     sk: BorrowedText<'a>,
 }
 
-/// The attributes of an [`OutboxItem`].
+/// The attributes of an [`OutboxItem`], and the checksum that the store adds to them.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RowImage {
+    #[serde(rename = "sum", default, deserialize_with = "attribute")]
+    _checksum: Option<AttributeValue>,
     pk: Text,
     sk: Text,
     message_id: Text,
@@ -168,6 +171,11 @@ enum Number<N: FromStr<Err: Display>> {
 
 fn parsed<'de, D: Deserializer<'de>, N: FromStr<Err: Display>>(deserializer: D) -> Result<N, D::Error> {
     <&str>::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+/// An attribute, which is never null, although it may be absent.
+fn attribute<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<AttributeValue>, D::Error> {
+    AttributeValue::deserialize(deserializer).map(Some)
 }
 
 impl NewRow<'_> {
@@ -315,6 +323,7 @@ mod tests {
                     "messageId": {"S": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, "messageType": {"S": "TodoCreated"},
                     "messageSeq": {"N": "1"}, "detail": {"S": "{\"data\": 1.0}"},
                     "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": "1"}, "ttl": {"N": "1"},
+                    "sum": {"B": "AQIDBAUGBwg="},
                 },
                 "SequenceNumber": "111", "SizeBytes": 26, "StreamViewType": "NEW_IMAGE",
             },
@@ -386,6 +395,7 @@ mod tests {
             with("/dynamodb/SequenceNumber", json!("one")),
             with("/dynamodb/ApproximateCreationDateTime", json!(1_700_000_000)),
             without("/dynamodb", "ApproximateCreationDateTime"),
+            without("/dynamodb/NewImage", "sum"),
             without("", "eventID"),
             with("/eventSourceARN", json!(null)),
             with("/dynamodb/NewImage/detail/S", json!("{\"text\": \"\u{e9}\n\"}")),
@@ -393,6 +403,18 @@ mod tests {
             assert!(matches!(read(&record).1, Content::Outbox(_)), "{record}");
             assert!(NewRow::read(&record.to_string()).is_some(), "{record}");
         }
+    }
+
+    #[test]
+    fn every_attribute_of_a_new_row_is_read_in_one_pass() {
+        let mut record = insert();
+        record["dynamodb"]["NewImage"]["traceHeader"] = json!({"S": "Root=1-6b00bd67-0000000000000000000000b5"});
+        let Content::Outbox(row) = read(&record).1 else { panic!("{record}") };
+        let item: serde_dynamo::Item = serde_dynamo::to_item(&row.item).unwrap();
+        let mut image = serde_json::to_value(item).unwrap();
+        image[attributes::CHECKSUM] = json!({"B": "AQIDBAUGBwg="});
+        assert_eq!(image.as_object().unwrap().len(), 11);
+        assert!(NewRow::read(&with("/dynamodb/NewImage", image).to_string()).is_some());
     }
 
     #[test]
@@ -431,8 +453,11 @@ mod tests {
             let content = read_text(&record.replace(r#""?""#, r#""\ud800""#)).1;
             assert!(matches!(content, Content::Unreadable(_)), "{name}");
         }
-        let attribute = unreadable(&with_other("/dynamodb/NewImage", json!(7)));
-        assert!(attribute.reason.starts_with("NewImage: "), "{}", attribute.reason);
+        let checksum = |value| with("/dynamodb/NewImage/sum", value);
+        for record in [with_other("/dynamodb/NewImage", json!(7)), checksum(json!(null)), checksum(json!({"B": "?"}))] {
+            let reason = unreadable(&record).reason;
+            assert!(reason.starts_with("NewImage: "), "{reason}");
+        }
     }
 
     /// The members of an object in this order, which is that of the struct that it is read into.
@@ -446,6 +471,7 @@ mod tests {
         let change =
             ["Keys", "NewImage", "SequenceNumber", "ApproximateCreationDateTime", "SizeBytes", "StreamViewType"];
         let image = [
+            "sum",
             "pk",
             "sk",
             "messageId",
