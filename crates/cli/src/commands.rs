@@ -65,7 +65,7 @@ use crate::scaffold::ScaffoldError;
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
-#[command(name = "daybook", version = env!("DAYBOOK_VERSION"))]
+#[command(name = "daybook", version = env!("DAYBOOK_VERSION"), args_conflicts_with_subcommands = true)]
 pub struct DaybookArgs {
     #[command(subcommand)]
     command: Option<Command>,

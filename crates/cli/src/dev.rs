@@ -21,7 +21,8 @@
 //!   `discarded`: the records that mappings discarded.
 //! - `usage`: the calls of the stack, and the units of the table that they use.
 //! - `faults`: the injected faults.
-//! - `caller`: the caller that a request names, in a header that only the local stack reads.
+//! - `caller`: the caller that a request names, in a header that only the local stack reads. `unknown_event`: the explanation of
+//!   a stored event that the edited code does not know.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `messages`: those for the console.
 
 mod args;
@@ -47,6 +48,7 @@ mod services;
 mod stack;
 mod stop;
 mod stream;
+mod unknown_event;
 mod usage;
 
 pub use args::DevArgs;

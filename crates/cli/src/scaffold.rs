@@ -8,7 +8,7 @@
 //! - `names`: the names of a project and of what it contains. `source`: where the project gets the crates of Daybook
 //!   from. `parameters`: what the files of the release contain of both.
 //! - `files`: the texts of the files. A text that the workspace of Daybook uses too is a link to its file there.
-//! - `write`: creates the folder of a project, or adds files to a project. `originals`: the files of the release as they were
+//! - `project_file`: reads and writes the files of a project. `write`: creates the folder of a project, or adds files to one. `originals`: the files of the release as they were
 //!   written into a project. `create`: a new project with them.
 //! - `merge`: what an upgrade does with one file. `upgrade`: with all files.
 
@@ -19,6 +19,7 @@ mod merge;
 mod names;
 mod originals;
 mod parameters;
+mod project_file;
 mod source;
 mod upgrade;
 mod write;
@@ -27,6 +28,7 @@ pub(crate) use create::{create_lambda_template, create_project};
 pub(crate) use error::ScaffoldError;
 pub(crate) use files::{aggregate_files, consumer_files, projection_files};
 pub(crate) use names::{ItemName, ProjectName};
+pub(crate) use project_file::find_project;
 pub(crate) use source::DaybookSource;
 pub(crate) use upgrade::Upgrade;
 pub(crate) use write::{Added, Registration, add_files};

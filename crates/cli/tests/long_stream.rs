@@ -1,5 +1,5 @@
-//! Costs of a load, a command and a snapshot of a long and a short event stream on the local stack, in calls and capacity units.
-//! They are counted between the stack and its table.
+//! Costs of a load, a command, a snapshot and a page of the console of a long and a short event stream on the local stack, in
+//! calls and capacity units. They are counted between the stack and its table.
 //!
 //! In the normal run the long stream has 20,000 events. `LONG_STREAM=1000000 cargo test -p cli --test long_stream --
 //! --nocapture` uses a million, as `.ci/run` does, and prints the costs. Storing them takes one or two minutes.
@@ -213,6 +213,9 @@ async fn measure(table: &TestTable, folder: &Path, id: &str, version: u64) -> Ve
     cost("command, new instance", &proxy.take_calls());
     assert_eq!(stack.pay(id, 1).await["version"], version + 2);
     cost("command again", &proxy.take_calls());
+    let page = reqwest::get(format!("{}/_console/aggregates/account/{id}", stack.api)).await.unwrap();
+    assert!(page.text().await.unwrap().contains(&format!("{0} of {0}", version + 2)));
+    cost("page of the console", &proxy.take_calls());
 
     // The next due snapshot: the calls after the append are those of the snapshotter, which receives the event by the stream.
     let after = stack.pay(id, 98).await;

@@ -77,14 +77,41 @@ if (slider) {
   slider.addEventListener('change', () => slider.form.requestSubmit());
 }
 
+// Messages that were just published: the page is read again, with growing pauses, until the bus has them or 16 seconds are over.
+async function followMessages(pause) {
+  const timeline = document.querySelector('[data-refresh]');
+  if (!timeline || pause > 8000) return;
+  await new Promise((resolve) => setTimeout(resolve, pause));
+  if (!document.hidden) {
+    const response = await fetch(location.href).catch(() => null);
+    if (!response || !response.ok) return;
+    const fresh = new DOMParser().parseFromString(await response.text(), 'text/html').querySelector('.timeline');
+    for (const event of timeline.querySelectorAll('.events > li')) {
+      const before = event.querySelector('.messages');
+      const after = fresh.querySelector(`.events > li[value="${event.value}"] .messages`);
+      if (before && after) before.replaceWith(after);
+    }
+    timeline.toggleAttribute('data-refresh', fresh.hasAttribute('data-refresh'));
+  }
+  followMessages(2 * pause);
+}
+followMessages(250);
+
 // The bus: new messages come first. The server sends only some of them at a high rate.
 const live = document.querySelector('[data-live]');
 if (live && window.EventSource) {
   const body = document.querySelector('[data-rows]');
-  const status = live.querySelector('[role=status]');
+  const status = live.querySelector('[data-status]');
+  const spoken = live.querySelector('[role=status]');
   const pause = live.querySelector('[data-pause]');
   const KEPT = 300;
-  let arrived = 0, shown = 0, isPaused = false;
+  const number = new Intl.NumberFormat();
+  let arrived = 0, shown = 0, isPaused = false, wasPaused = false, timer = null;
+  function report(text) {
+    status.textContent = text;
+    // A screen reader is not interrupted by each message.
+    timer = timer || setTimeout(() => { spoken.textContent = status.textContent; timer = null; }, 5000);
+  }
   live.hidden = false;
   const source = new EventSource(live.dataset.live);
   source.onmessage = (event) => {
@@ -99,12 +126,15 @@ if (live && window.EventSource) {
       [...body.rows].slice(KEPT).forEach((row) => row.remove());
       showTimes();
     }
-    status.textContent = shown === arrived ? `${arrived} new` : `${arrived} new, ${shown} of them shown`;
+    const reason = wasPaused ? 'the list was paused' : 'a sample, because many arrive at once';
+    report(`${number.format(arrived)} new` +
+      (shown === arrived ? '' : `, ${number.format(shown)} of them shown: ${isPaused ? 'the list is paused' : reason}`));
   };
-  source.addEventListener('failure', (event) => { status.textContent = event.data; });
-  source.onerror = () => { status.textContent = 'The stack does not respond. Trying again.'; };
+  source.addEventListener('failure', (event) => report(event.data));
+  source.onerror = () => report('The stack does not respond. Trying again.');
   pause.addEventListener('click', () => {
     isPaused = !isPaused;
+    wasPaused = true;
     pause.setAttribute('aria-pressed', String(isPaused));
     pause.textContent = isPaused ? 'Continue' : 'Pause';
   });

@@ -33,8 +33,8 @@ pub struct Console {
 }
 
 impl Console {
-    /// The console of the local stack over the events in `store`, for the aggregate types of `registry`. `stack` is the HTTP
-    /// interface of the stack: its API, and the paths below `/_dev/`.
+    /// The console of the local stack over the events in `store`, for the aggregate types of `registry`. `stack` is the
+    /// HTTP interface of the stack: its API, and the paths below `/_dev/`.
     pub fn new(registry: Registry, store: EventStore, stack: Router, access: Access) -> Self {
         let (stack, kind) = (Stack::new(stack), StackKind::Local);
         Self { registry, store, stack, kind, views: None, access, form_token: new_token() }
@@ -46,8 +46,9 @@ impl Console {
         Self { views: Some(Views { projections, store }), ..self }
     }
 
-    /// The same console for a stack on AWS. The interface of such a stack has the paths `/_dev/queues`, `/_dev/relay` and
-    /// `/_dev/health`, and those below `/_dev/dlq` if writes are allowed.
+    /// The same console for a stack on AWS. The interface of such a stack has the paths `/_dev/queues`, `/_dev/dlq`
+    /// (the dead-letter queue among them), `/_dev/relay` and `/_dev/health`, and those below `/_dev/dlq/` if writes are
+    /// allowed.
     #[must_use]
     pub fn of_deployed_stack(self, stack: DeployedStack) -> Self {
         Self { kind: StackKind::Deployed(stack), ..self }

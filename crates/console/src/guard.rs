@@ -16,8 +16,8 @@ use crate::paths;
 const COOKIE: &str = "daybook_console";
 
 /// Headers of every response. The policy admits files of the console alone, so not even a mistake in the markup runs a
-/// script or sends anything to another host. The referrer stays within the console: without it, browsers would leave out
-/// the origin of forms, too.
+/// script or sends anything to another host. The referrer stays within the console: without it, browsers would leave
+/// out the origin of forms, too.
 const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -58,10 +58,27 @@ fn check(access: &Access, request: &Request) -> Result<(), Response> {
         }
         Access::Loopback | Access::Token(_) => {}
     }
-    if matches!(*request.method(), Method::GET | Method::HEAD) || is_same_origin(host, request.headers()) {
+    let is_admitted = match *request.method() {
+        Method::GET | Method::HEAD => is_own_or_opened(request.headers()),
+        _ => is_same_origin(host, request.headers()),
+    };
+    if is_admitted {
         return Ok(());
     }
     Err((StatusCode::FORBIDDEN, "The request comes from another site.").into_response())
+}
+
+/// Whether a request that reads comes from a page of the console, or opens a page, as a link on another site does. A
+/// request for a part of another site's page, such as an image, must not make the console call a service.
+fn is_own_or_opened(headers: &HeaderMap) -> bool {
+    is_of_own_site(headers) || text(headers, HeaderName::from_static("sec-fetch-dest")) == Some("document")
+}
+
+/// Whether no other site has caused the request. Programs send no such header, and a browser sends `none` for an
+/// address that somebody has typed.
+fn is_of_own_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    matches!(site, None | Some(b"same-origin" | b"none"))
 }
 
 /// Whether a host is a name of this machine that no other machine can have.
@@ -81,8 +98,7 @@ fn is_same_origin(host: Option<&str>, headers: &HeaderMap) -> bool {
         None => true,
         Some(origin) => origin.split_once("://").map(|(_, authority)| authority) == host,
     };
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    of_own_origin && matches!(site, None | Some(b"same-origin" | b"none"))
+    of_own_origin && is_of_own_site(headers)
 }
 
 /// The response to a request without the cookie: sets it, if the token is in the query.
@@ -93,7 +109,7 @@ fn admit_by_query(token: &str, uri: &Uri) -> Response {
         .flat_map(|query| query.split('&'))
         .any(|pair| pair.strip_prefix("token=") == Some(token));
     if !given {
-        let reason = "The console needs the token in the address that the stack prints when it starts.";
+        let reason = "The console needs the token that is in the address which `daybook` printed at its start.";
         return (StatusCode::UNAUTHORIZED, reason).into_response();
     }
     let cookie = format!("{COOKIE}={token}; Path={}; HttpOnly; SameSite=Strict", paths::CONSOLE);

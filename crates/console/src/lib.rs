@@ -8,9 +8,9 @@
 //! - Everything can be read without the script.
 //!
 //! In reading order:
-//! - `console`: the [`Console`] and what it needs: the event store with the aggregate types, the views with the projections,
-//!   and the HTTP interface of the stack. `stack_kind`: whether that is the local stack or one on AWS, and which pages it has. `stack`: the calls to the
-//!   interface.
+//! - `console`: the [`Console`] and what it needs: the event store with the aggregate types, the views with the
+//!   projections, and the HTTP interface of the stack. `stack_kind`: whether that is the local stack or one on AWS, and
+//!   which pages it has. `stack`: the calls to the interface.
 //! - `router`: the pages by path. `guard`: which requests are admitted. `access`: from where.
 //! - `paths`: the addresses of the pages, for links.
 //! - `pages`: one file for each page. `failure`: the page of a request that fails.

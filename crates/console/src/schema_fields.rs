@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 
 use crate::form::PostedForm;
 
+/// Maximum lists and objects in each other for which the form shows an outline.
+const MAX_DEPTH: usize = 4;
+
 /// The prefix of the names of the fields of the data.
 const DATA: &str = "data.";
 
@@ -54,17 +57,47 @@ fn command<'a>(schema: &'a Value, variant: &'a Value) -> Option<CommandForm<'a>>
     let properties = data.and_then(|data| data.get("properties")).and_then(Value::as_object);
     let field = |(name, property): (&'a String, &'a Value)| {
         let target = resolved(schema, property);
-        let example = [property, target].into_iter().find_map(|of| of.get("examples")?.get(0).or(of.get("default")));
+        let kind = kind(target);
+        let example = match kind {
+            Kind::Json => serde_json::to_string_pretty(&outline(schema, property, MAX_DEPTH)).ok(),
+            _ => example(schema, property).map(|found| found.as_str().map_or_else(|| found.to_string(), str::to_owned)),
+        };
         Field {
             name,
             description: text(property, "description").or(text(target, "description")).unwrap_or_default(),
-            kind: kind(target),
+            kind,
             is_required: required(name),
-            example: example.map(|example| example.as_str().map_or_else(|| example.to_string(), str::to_owned)),
+            example,
         }
     };
     let fields = properties.into_iter().flatten().map(field).collect();
     Some(CommandForm { name, description: text(variant, "description").unwrap_or_default(), fields })
+}
+
+/// The example of a schema, or its default.
+fn example<'a>(root: &'a Value, schema: &'a Value) -> Option<&'a Value> {
+    let of = |schema: &'a Value| schema.get("examples").and_then(|examples| examples.get(0)).or(schema.get("default"));
+    of(schema).or_else(|| of(resolved(root, schema)))
+}
+
+/// A value that has the form of the schema, made of the examples in it.
+fn outline(root: &Value, schema: &Value, depth: usize) -> Value {
+    if let Some(example) = example(root, schema) {
+        return example.clone();
+    }
+    let schema = resolved(root, schema);
+    let members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    match kind(schema) {
+        Kind::Text => "".into(),
+        Kind::Number => 0.into(),
+        Kind::Flag => false.into(),
+        Kind::Choice(names) => names.first().copied().into(),
+        Kind::Json if depth == 0 => Value::Null,
+        Kind::Json if text(schema, "type") == Some("array") => {
+            schema.get("items").map(|items| outline(root, items, depth - 1)).into_iter().collect()
+        }
+        Kind::Json => members.map(|(name, member)| (name.clone(), outline(root, member, depth - 1))).collect(),
+    }
 }
 
 /// The schema that a schema refers to.
@@ -165,7 +198,7 @@ impl Field<'_> {
                         @if !self.is_required { option value="" {} }
                         @for option in options { option value=(option) selected[value == *option] { (option) } }
                     },
-                    Kind::Json => textarea id=(input) name=(input) aria-describedby=(hint) rows="4" spellcheck="false" placeholder="JSON" { (value) },
+                    Kind::Json => textarea id=(input) name=(input) aria-describedby=(hint) rows=(value.lines().count().clamp(4, 16)) spellcheck="false" placeholder="JSON" { (value) },
                 }
                 p.hint id=(hint) { (self.description) }
             }
@@ -200,6 +233,16 @@ mod tests {
 
     fn form(fields: &[(&str, &str)]) -> PostedForm {
         PostedForm(fields.iter().map(|(name, value)| (format!("data.{name}"), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn list_is_shown_as_an_outline_with_the_examples_of_its_items() {
+        let root = json!({"$defs": {"Item": {"type": "object", "properties": {
+            "id": {"type": "string", "examples": ["coffee"]}, "quantity": {"type": "integer"}, "tags": {"type": "array"},
+            "parts": {"type": "array", "items": {"$ref": "#/$defs/Item"}},
+        }}}});
+        let outlined = outline(&root, &json!({"type": "array", "items": {"$ref": "#/$defs/Item"}}), 3);
+        assert_eq!(outlined, json!([{"id": "coffee", "quantity": 0, "tags": [], "parts": [null]}]));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tower::ServiceExt;
 
 /// Maximum bytes of a response.
@@ -123,7 +124,6 @@ pub(crate) struct QueuedDeadLetter {
     pub(crate) queue_url: String,
     /// In milliseconds since 1970.
     pub(crate) sent_at: i64,
-    pub(crate) receives: u32,
     pub(crate) body: String,
 }
 
@@ -133,9 +133,24 @@ impl QueuedDeadLetter {
         self.queue_url.rsplit(['/', ':']).next().unwrap_or_default()
     }
 
-    /// What the relay wrote about a message that it could not send. Every member is empty for a message of another sender.
+    /// What the relay wrote about a message that it could not send. Every member is empty for a message of another
+    /// sender.
     pub(crate) fn content(&self) -> DeadLetterContent {
         serde_json::from_str(&self.body).unwrap_or_default()
+    }
+
+    /// The message in an event that the bus sent to the queue of a rule; `None` for other bodies.
+    pub(crate) fn message_of_event(&self) -> Option<DeadOutboxRow> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        struct BusEvent<'a> {
+            detail_type: String,
+            #[serde(borrow)]
+            detail: &'a RawValue,
+        }
+        let BusEvent { detail_type, detail } = serde_json::from_str(&self.body).ok()?;
+        let message_id = MessageMetadata::of_detail(detail.get()).message_id;
+        Some(DeadOutboxRow { message_id, message_type: detail_type, detail: detail.get().to_owned() })
     }
 }
 

@@ -3,7 +3,8 @@
 /// Which kind of stack the pages show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StackKind {
-    /// The local stack. Its HTTP interface returns everything that happens around the table.
+    /// The local stack. Its HTTP interface also returns the messages on the bus, and has the API, the queues and the
+    /// faults.
     Local,
     /// A stack on AWS.
     Deployed(DeployedStack),
@@ -14,10 +15,13 @@ pub(crate) enum StackKind {
 pub struct DeployedStack {
     /// The name of its table.
     pub table: String,
-    /// Whether dead-letter messages are listed, and can be sent again and deleted. To list messages, SQS must hide them from
-    /// other readers for a moment, so that is a write, too.
+    /// Whether dead-letter messages are listed, and can be sent again and deleted. To list messages, SQS must hide them
+    /// from other readers for a moment, so that is a write, too.
     pub allow_writes: bool,
 }
+
+/// The path of the page of the faults.
+pub(crate) const FAULTS: &str = "/faults";
 
 impl StackKind {
     /// Whether the stack is the local one.
@@ -31,15 +35,15 @@ impl StackKind {
             Self::Local => &[
                 ("Aggregates", ""),
                 ("Bus", "/bus"),
-                ("Dead letters", "/dead-letters"),
+                ("Dead-letter messages", "/dead-letters"),
                 ("Correlation", "/correlation"),
                 ("Stream", "/stream"),
-                ("Faults", "/faults"),
+                ("Faults", FAULTS),
             ],
             Self::Deployed(_) => &[
                 ("Aggregates", ""),
                 ("Messages", "/messages"),
-                ("Dead letters", "/dead-letters"),
+                ("Dead-letter messages", "/dead-letters"),
                 ("Stream", "/stream"),
                 ("Health", "/health"),
             ],

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::Config;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
@@ -14,7 +13,7 @@ use aws_sdk_dynamodb::types::{
 };
 use aws_types::SdkConfig;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::error::TableError;
 use crate::items::{
@@ -46,6 +45,8 @@ const MAX_WAITING: i32 = 100;
 #[derive(Clone, Debug)]
 pub struct ConsumerTable {
     pub(crate) client: Client,
+    /// A client that sends each call once. It shares the connections of `client`.
+    pub(crate) once: Client,
     pub(crate) table_name: String,
     pub(crate) consumer: &'static str,
 }
@@ -73,7 +74,9 @@ impl ConsumerTable {
         let config = aws_sdk_dynamodb::config::Builder::from(aws)
             .retry_config(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS))
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build());
-        Self { client: Client::from_conf(config.build()), table_name: table_name.into(), consumer }
+        let client = Client::from_conf(config.build());
+        let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
+        Self { client, once: Client::from_conf(once), table_name: table_name.into(), consumer }
     }
 
     /// Creates the table, unless it exists. For tests; a template creates the table of a deployment.
@@ -104,13 +107,13 @@ impl ConsumerTable {
     ///
     /// See [`TableError`].
     pub async fn warm(&self) -> Result<(), TableError> {
-        let once = Config::builder()
-            .retry_config(RetryConfig::disabled())
-            .timeout_config(TimeoutConfig::builder().operation_timeout(WARM_TIMEOUT).build());
+        const DOING: &str = "open a connection";
         let key = primary_key(incomplete_pk(self.consumer), "#WARM".to_owned());
-        let read = self.client.get_item().table_name(&self.table_name).set_key(Some(key));
-        let output = read.customize().config_override(once).send().await;
-        output.map(drop).map_err(|error| TableError::of_call("open a connection", error))
+        let read = self.once.get_item().table_name(&self.table_name).set_key(Some(key));
+        match timeout(WARM_TIMEOUT, read.send()).await {
+            Ok(output) => output.map(drop).map_err(|error| TableError::of_call(DOING, error)),
+            Err(elapsed) => Err(TableError::Unavailable { doing: DOING, source: elapsed.into() }),
+        }
     }
 
     /// The row with this key, if it exists, strongly consistent.

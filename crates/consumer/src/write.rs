@@ -1,7 +1,5 @@
 //! The transaction that writes a position and the changes that belong to it.
 
-use aws_sdk_dynamodb::config::Config;
-use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
 use tokio::time::timeout;
@@ -61,9 +59,8 @@ impl ConsumerTable {
     /// Makes the writes, all or nothing.
     pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<WriteOutcome, TableError> {
         let items = writes.into_iter().map(|write| self.transact_item(write)).collect();
-        let once = Config::builder().retry_config(RetryConfig::disabled());
-        let call = self.client.transact_write_items().set_transact_items(Some(items));
-        let error = match timeout(ATTEMPT_TIMEOUT, call.customize().config_override(once).send()).await {
+        let call = self.once.transact_write_items().set_transact_items(Some(items));
+        let error = match timeout(ATTEMPT_TIMEOUT, call.send()).await {
             Ok(Ok(_)) => return Ok(WriteOutcome::Written),
             Ok(Err(error)) => error,
             Err(_elapsed) => return Ok(WriteOutcome::ReadAgain),

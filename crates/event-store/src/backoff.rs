@@ -30,8 +30,8 @@ impl Backoff {
         wait(pause, self.deadline).await
     }
 
-    /// Waits a random time below the maximum, but not beyond the deadline. Returns `false` when the deadline has passed: the
-    /// last attempt is made at the deadline.
+    /// Waits a random time below the maximum, but at most until the deadline, so that one attempt is made at the deadline.
+    /// Returns `false`, without waiting, once the deadline has passed.
     pub(crate) async fn wait_to_deadline(&mut self) -> bool {
         let left = self.deadline.saturating_duration_since(Instant::now());
         tokio::time::sleep(self.next_pause().min(left)).await;

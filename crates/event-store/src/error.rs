@@ -5,6 +5,7 @@ use std::error::Error;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use daybook_decider::{UnreadableEvent, UnreadableKind};
 use daybook_table::{AggregateKey, UnreadableItem};
+use tokio::time::error::Elapsed;
 
 /// An error of any kind, as the cause of another.
 pub type Cause = Box<dyn Error + Send + Sync>;
@@ -79,6 +80,11 @@ impl StoreError {
     /// Whether the table does not exist, in this region and at this endpoint.
     pub fn is_missing_table(&self) -> bool {
         matches!(self, Self::InvalidRequest { source, .. } if source.is::<MissingTable>())
+    }
+
+    /// The error of a call that took too long.
+    pub(crate) fn timed_out(doing: &'static str, elapsed: Elapsed) -> Self {
+        Self::Unavailable { doing, source: elapsed.into() }
     }
 
     pub(crate) fn unreadable(key: &AggregateKey, event: UnreadableEvent) -> Self {

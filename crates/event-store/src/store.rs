@@ -48,14 +48,19 @@ pub fn dynamodb_client(aws: &SdkConfig) -> Client {
     Client::from_conf(config.build())
 }
 
+/// A client that sends each call once. It shares the connections of `client`. If a call turned retries off for itself, the
+/// SDK would build a configuration for that call.
+pub fn without_retries(client: &Client) -> Client {
+    Client::from_conf(client.config().to_builder().retry_config(RetryConfig::disabled()).build())
+}
+
 /// The events and snapshots of all aggregates in one table.
 ///
 /// There is one for each process, because it holds the cache of folded states and the turns of the process's requests.
 #[derive(Debug)]
 pub struct EventStore {
     pub(crate) client: Client,
-    /// A client that sends each call once. If a call of `client` turned retries off for itself, the SDK would build a
-    /// configuration for that call.
+    /// A client that sends each call once.
     pub(crate) once: Client,
     pub(crate) settings: StoreSettings,
     pub(crate) cache: Cache,
@@ -67,10 +72,9 @@ impl EventStore {
     /// A store over the table that `settings` names, at the endpoint that `aws` names.
     pub fn new(aws: &SdkConfig, settings: StoreSettings) -> Self {
         let client = dynamodb_client(aws);
-        let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
         Self {
+            once: without_retries(&client),
             client,
-            once: Client::from_conf(once),
             settings,
             cache: Cache::default(),
             turns: Turns::default(),
@@ -105,7 +109,7 @@ impl EventStore {
         let read = self.once.get_item().table_name(&self.settings.table_name).set_key(Some(key));
         match timeout(WARM_TIMEOUT, read.send()).await {
             Ok(output) => output.map(drop).map_err(|error| StoreError::of_call(DOING, error)),
-            Err(elapsed) => Err(StoreError::Unavailable { doing: DOING, source: elapsed.into() }),
+            Err(elapsed) => Err(StoreError::timed_out(DOING, elapsed)),
         }
     }
 

@@ -26,8 +26,8 @@ struct BucketState {
 }
 
 impl Bucket {
-    /// A bucket of this name with these objects, by key. The keys of objects that are deleted are stored in the file, and objects
-    /// with such a key are left out.
+    /// A bucket of this name with these objects, by key. The keys of objects that are deleted are stored in the file,
+    /// and objects with such a key are left out.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Local DynamoDB, EventBridge, SQS, S3 and Lambda for development and tests: real HTTP, the services' limits and error codes,
-//! and injected faults.
+//! Local DynamoDB, EventBridge, SQS, S3 and Lambda for development and tests: real HTTP, the services' limits and error
+//! codes, and injected faults.
 //!
 //! Invariant: every server stops when its handle is dropped and leaves nothing behind. No deployed crate uses this one.
 //!

@@ -1,19 +1,21 @@
-//! EventBridge and SQS, in memory or in a file, for development and tests: real HTTP, the services' limits and error codes,
-//! and injected faults.
+//! EventBridge and SQS, in memory or in a file, for development and tests: real HTTP, the services' limits and error
+//! codes, and injected faults.
 //!
 //! Invariant: requests that the services would reject are rejected with the same code. `aws-behaviour.md` in this crate
 //! lists the behaviour with its sources, and what is left out. The same calls in the same order have the same result:
-//! nothing is random. EventBridge has `PutEvents`, `DescribeEventBus`, and rules that send events to queues. SQS has the
-//! operations that send, receive, delete and hide messages of a standard queue. Tests read accepted entries and messages from the
-//! [`Bus`], which stores them until it is dropped, including messages that were deleted from their queue.
+//! nothing is random. EventBridge has `PutEvents`, `DescribeEventBus`, and rules that send events to queues. SQS has
+//! the operations that send, receive, delete and hide messages of a standard queue. Tests read accepted entries and
+//! messages from the [`Bus`], which stores them until it is dropped, including messages that were deleted from their
+//! queue.
 //!
 //! In reading order:
-//! - [`Bus`]: the accepted entries and messages, and the recorded calls. `bus_index`: finds entries by what they are about.
+//! - [`Bus`]: the accepted entries and messages, and the recorded calls. `bus_index`: finds entries by what they are
+//!   about.
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
-//! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which events
-//!   reach which queues. `patterns` and `comparisons`: the patterns of rules. `deliveries`: events on their way to queues.
-//!   `target_records`: what became of them there.
+//! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which
+//!   events reach which queues. `patterns` and `comparisons`: the patterns of rules. `deliveries`: events on their way
+//!   to queues. `target_records`: what became of them there.
 
 mod bus;
 mod bus_index;

@@ -61,8 +61,8 @@ impl Server {
         &self.url
     }
 
-    /// Stops accepting connections, and waits until all received requests have a response, but no longer than `grace`: a client
-    /// may never send the rest of its request. Its connection then ends with the runtime.
+    /// Stops accepting connections, and waits until all received requests have a response, but no longer than `grace`:
+    /// a client may never send the rest of its request. Its connection then ends with the runtime.
     pub async fn stop(self, grace: Duration) {
         drop(self.stop);
         let mut serving = self.serving;

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::Config;
-use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
 use daybook_decider::Json;
@@ -113,9 +111,8 @@ impl ViewStore {
     /// When the write is too large, or DynamoDB rejects it.
     pub async fn write(&self, view: &View, write: &ViewWrite) -> Result<WriteOutcome, WriteError> {
         let items = self.items(view, write)?;
-        let once = Config::builder().retry_config(RetryConfig::disabled());
-        let call = self.client.transact_write_items().set_transact_items(Some(items));
-        let error = match timeout(CALL_TIMEOUT, call.customize().config_override(once).send()).await {
+        let call = self.once.transact_write_items().set_transact_items(Some(items));
+        let error = match timeout(CALL_TIMEOUT, call.send()).await {
             Ok(Ok(_)) => return Ok(WriteOutcome::Written),
             Ok(Err(error)) => error,
             Err(_elapsed) => return Ok(WriteOutcome::Unknown),

@@ -1,14 +1,14 @@
 //! `daybook add`: adds an aggregate, a projection or a consumer to a project.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use clap::Subcommand;
 
 use crate::operator::Exit;
 use crate::project::Project;
 use crate::scaffold::{
-    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, consumer_files, projection_files,
+    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, consumer_files, find_project,
+    projection_files,
 };
 
 /// Add an example to your project, to be replaced by your own code.
@@ -38,13 +38,13 @@ pub(super) enum AddCommand {
 }
 
 impl AddCommand {
-    /// Adds it to the project in the current folder.
+    /// Adds it to the project that contains the current folder.
     ///
     /// # Errors
     ///
     /// See [`ScaffoldError`].
     pub(super) fn run(&self, project: Project) -> Result<Exit, ScaffoldError> {
-        let folder = Path::new("");
+        let folder = &find_project()?;
         let added = match self {
             Self::Aggregate { name } => {
                 let name = ItemName::new(name)?;
@@ -71,10 +71,13 @@ impl AddCommand {
                 add_files(folder, &consumer_files(&name, &of), None)?
             }
         };
-        let text = match added {
+        let mut text = match added {
             Added::Nothing => "Nothing to do: it is in the project already.\n".to_owned(),
             Added::Files(files) => files.iter().map(|file| format!("wrote {}\n", file.display())).collect(),
         };
+        if let Self::Projection { name, .. } = self {
+            text += &format!("GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\n");
+        }
         Exit::of_output(io::stdout().write_all(text.as_bytes())).map_err(ScaffoldError::of_output)
     }
 }

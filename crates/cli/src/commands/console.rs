@@ -7,6 +7,7 @@ mod interface;
 mod writes;
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,7 +19,7 @@ use tokio::net::TcpListener;
 
 pub(super) use self::args::ConsoleArgs;
 use self::interface::Interface;
-use self::writes::Writes;
+use self::writes::{RunningCommands, Writes};
 use crate::operator::target::SETTINGS_TO_FIND;
 use crate::operator::{Exit, OperatorContext, OperatorError, check_shards};
 
@@ -37,10 +38,11 @@ pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Res
     let first_events: Vec<_> = context.registry.iter().flat_map(|model| model.opening_events()).collect();
     check_shards(&store, &first_events).await?;
     let mut interface = Interface::connect(&args, environment).await?.router();
+    let running = RunningCommands::default();
     if allow_writes {
         // A wrong setting is an error now, and not when somebody presses a button.
         args.bus.settings(environment)?;
-        interface = interface.merge(Writes::new(&args, context).router());
+        interface = interface.merge(Writes::new(&args, context, running.clone()).router());
     }
 
     let access = if host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
@@ -52,9 +54,9 @@ pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Res
     }
     let router = Router::new().route("/", get(async || Redirect::to("/_console")));
     let router = router.merge(daybook_console::router(console));
-    let address = format!("{host}:{port}");
+    let address = SocketAddr::new(host, port);
     let failed = |source| OperatorError::Listen { address, source };
-    let server = match TcpListener::bind((host, port)).await {
+    let server = match TcpListener::bind(address).await {
         Ok(listener) => Server::serve(listener, router).map_err(failed)?,
         Err(source) => return Err(failed(source)),
     };
@@ -62,5 +64,6 @@ pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Res
     context.out.flush()?;
     context.interrupt.wait().await;
     server.stop(GRACE).await;
+    running.wait_for_end().await;
     Ok(Exit::Clean)
 }

@@ -38,6 +38,9 @@ pub(super) struct DevFunctionsArgs {
 ///
 /// When the stack cannot be started, or standard output cannot be written.
 pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, DevError> {
+    if (project.aggregates)()?.iter().next().is_none() {
+        return Err(DevError::NoAggregates);
+    }
     let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
     let start = async {
         match args.restart.restarts(args.stack.otlp.clone())? {
@@ -125,5 +128,23 @@ impl Output {
         if !self.written.is_terminated() {
             drop(tokio::time::timeout(OUTPUT_GRACE, &mut self.written).await);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+    use daybook_decider::Registry;
+    use daybook_projection::Projections;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn stack_without_aggregates_does_not_start() {
+        let matches = DevCommandArgs::augment_args(Command::new("dev")).get_matches_from(["dev"]);
+        let args = DevCommandArgs::from_arg_matches(&matches).unwrap();
+        let project = Project::new(|| Ok(Registry::new()), || Ok(Projections::new()));
+        let error = run(args, project).await.unwrap_err();
+        assert!(matches!(error, DevError::NoAggregates), "{error}");
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct NewArgs {
     /// Name of its first aggregate, such as invoice or purchase-order.
     #[arg(long, value_name = "NAME", default_value = "item")]
     aggregate: String,
-    /// Folder with the sources of Daybook, instead of the release of this binary.
+    /// Folder with the sources of Daybook. Default: the release of this binary. A binary that was built from sources has none.
     #[arg(long, value_name = "DIR", conflicts_with = "git")]
     path: Option<PathBuf>,
     /// Git repository with the sources of Daybook, instead of the release of this binary.
@@ -38,7 +38,7 @@ pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
     let source = match (&args.path, &args.git) {
         (Some(path), _) => DaybookSource::of_path(path)?,
         (None, Some(url)) => DaybookSource::Git(url.clone()),
-        (None, None) => DaybookSource::Release,
+        (None, None) => DaybookSource::release()?,
     };
     let folder = Path::new(name.as_str());
     let printed = name.as_str();

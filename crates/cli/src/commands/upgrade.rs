@@ -1,12 +1,12 @@
 //! `daybook upgrade`: merges the changes of a release into a project.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::operator::Exit;
-use crate::scaffold::{ScaffoldError, Upgrade};
+use crate::scaffold::{ScaffoldError, Upgrade, find_project};
 
 /// Merge the changes of this release into the files that `daybook new` has written.
 ///
@@ -22,13 +22,13 @@ pub(super) struct UpgradeArgs {
     from: Option<PathBuf>,
 }
 
-/// Upgrades the project in the current folder.
+/// Upgrades the project that contains the current folder.
 ///
 /// # Errors
 ///
 /// See [`ScaffoldError`].
 pub(super) fn run(args: &UpgradeArgs) -> Result<Exit, ScaffoldError> {
-    let upgrade = Upgrade::plan(Path::new(""), args.from.as_deref())?;
+    let upgrade = Upgrade::plan(&find_project()?, args.from.as_deref())?;
     if !args.check {
         upgrade.apply()?;
     }

@@ -4,12 +4,14 @@
 //! the command handler then reads as in Lambda.
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use daybook_command_handler::gateway;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+
+use super::servers::problem;
 
 const HEADER: &str = "x-daybook-caller";
 
@@ -58,12 +60,6 @@ fn authorizer(named: &HeaderValue) -> Result<Value, Box<dyn std::error::Error + 
 
 fn bad_header(error: &dyn std::fmt::Display) -> Response {
     let expected = "a name, JSON with principal, groups, scopes and claims, or JSON with jwt, iam or lambda";
-    let problem = json!({
-        "type": "urn:daybook:problem:bad-header",
-        "title": "Bad header",
-        "status": 400,
-        "detail": format!("X-Daybook-Caller must be {expected}: {error}"),
-    });
-    let media_type = (header::CONTENT_TYPE, "application/problem+json");
-    (StatusCode::BAD_REQUEST, [media_type], problem.to_string()).into_response()
+    let detail = format!("X-Daybook-Caller must be {expected}: {error}");
+    problem(StatusCode::BAD_REQUEST, "urn:daybook:problem:bad-header", "Bad header", &detail)
 }

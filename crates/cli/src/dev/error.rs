@@ -14,6 +14,9 @@ use crate::aws::DYNAMODB_ENDPOINT;
 /// Why the local stack does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {
+    /// There is nothing to run.
+    #[error("this `daybook` has no aggregates; `cargo run` in the folder of your project starts the one that has them")]
+    NoAggregates,
     /// The template cannot be read.
     #[error("cannot read the template {path}; name another with --template")]
     ReadTemplate {
@@ -86,7 +89,7 @@ pub enum DevError {
     #[error("cannot run the functions in a process of their own; --no-restart runs them in this one")]
     Functions(#[source] io::Error),
     /// The process of the functions has ended, or does not respond.
-    #[error("the functions do not start; their error is above")]
+    #[error("the process of the functions has ended, or has not started within a minute; the lines above may show why")]
     FunctionsNotStarted,
     /// The sources of the binary are not known.
     #[error("--build-command needs cargo's list of the sources of this binary, and {} does not exist", list.display())]

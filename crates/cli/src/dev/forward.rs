@@ -13,7 +13,8 @@ use daybook_function_runtime::with_causes;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use serde_json::json;
+
+use super::servers::problem;
 
 /// How long a connection may take. The server runs on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,14 +60,8 @@ fn without_connection(mut headers: HeaderMap) -> HeaderMap {
 }
 
 fn no_response(error: &str) -> Response {
-    let problem = json!({
-        "type": "about:blank",
-        "title": "Bad gateway",
-        "status": 502,
-        "detail": format!("the process of the functions did not respond: {error}"),
-    });
-    let media_type = (header::CONTENT_TYPE, "application/problem+json");
-    (StatusCode::BAD_GATEWAY, [media_type], problem.to_string()).into_response()
+    let detail = format!("the process of the functions did not respond: {error}");
+    problem(StatusCode::BAD_GATEWAY, "about:blank", "Bad gateway", &detail)
 }
 
 #[cfg(test)]

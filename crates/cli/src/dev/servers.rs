@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::http::header::CONNECTION;
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use daybook_local_aws::dynamodb::StartError;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::error::DevError;
@@ -39,4 +40,10 @@ pub(super) async fn read_whole(request: Request, next: Next) -> Response {
         Ok(body) => next.run(Request::from_parts(parts, body.into())).await,
         Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, [(CONNECTION, "close")]).into_response(),
     }
+}
+
+/// An error response of the stack itself. `kind` is its problem type.
+pub(super) fn problem(status: StatusCode, kind: &str, title: &str, detail: &str) -> Response {
+    let problem = json!({"type": kind, "title": title, "status": status.as_u16(), "detail": detail});
+    (status, [(CONTENT_TYPE, "application/problem+json")], problem.to_string()).into_response()
 }

@@ -1,6 +1,7 @@
 //! Why an operator command fails.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use daybook_decider::RegistrationError;
@@ -107,14 +108,17 @@ pub enum OperatorError {
         /// Why not.
         source: io::Error,
     },
-    /// A port is not free.
-    #[error("cannot listen on {address}; choose another port with --port")]
+    /// The port is not free, or the address is not one of this machine.
+    #[error("cannot listen on {address}; choose another port with --port, or check --host")]
     Listen {
-        /// The address.
-        address: String,
+        /// The address and the port.
+        address: SocketAddr,
         /// Why not.
         source: io::Error,
     },
+    /// A command that the console runs has panicked, which is an error of the code.
+    #[error("an error in the code has ended the command: {0}; load the page again to see what it has done")]
+    Panicked(String),
     /// The API does not respond.
     #[error("the API at {url} does not respond: {cause}; check --url")]
     Api {
@@ -146,6 +150,7 @@ impl OperatorError {
             | Self::File { .. }
             | Self::Checkpoint { .. }
             | Self::Listen { .. }
+            | Self::Panicked(_)
             | Self::Api { .. }
             | Self::Output(_) => 3,
         }

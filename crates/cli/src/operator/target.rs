@@ -393,13 +393,21 @@ impl RelayArgs {
     ///
     /// When one is missing.
     pub fn names(&self, environment: &Environment) -> Result<(String, String), OperatorError> {
-        let options = [
-            TargetOption { flag: "--relay-function", name: "STREAM_RELAY_NAME", value: &self.relay_function },
-            TargetOption { flag: "--relay-logs", name: "STREAM_RELAY_LOGS", value: &self.relay_logs },
-        ];
-        read_settings(environment, &options, |given| {
-            Ok((given.required("STREAM_RELAY_NAME")?, given.required("STREAM_RELAY_LOGS")?))
-        })
+        let name = "STREAM_RELAY_LOGS";
+        let options = [TargetOption { flag: "--relay-logs", name, value: &self.relay_logs }];
+        let function = self.function(environment)?;
+        Ok((function, read_settings(environment, &options, |given| given.required(name))?))
+    }
+
+    /// The name of the function.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn function(&self, environment: &Environment) -> Result<String, OperatorError> {
+        let name = "STREAM_RELAY_NAME";
+        let options = [TargetOption { flag: "--relay-function", name, value: &self.relay_function }];
+        read_settings(environment, &options, |given| given.required(name))
     }
 }
 

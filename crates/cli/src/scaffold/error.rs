@@ -16,6 +16,12 @@ pub enum ScaffoldError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The binary does not know a release that a project can depend on.
+    #[error(
+        "this `daybook` was built from sources, not from a release of crates.io; add --path DIR, the folder with the sources, \
+         or --git URL"
+    )]
+    NoRelease,
     /// The folder of a new project has content.
     #[error("{} exists and is not an empty folder; choose another name, or remove it", path.display())]
     Exists {
@@ -28,11 +34,14 @@ pub enum ScaffoldError {
         /// The folder.
         path: PathBuf,
     },
-    /// The current folder is not the folder of a project.
-    #[error("{} does not exist; run this command in the folder of a project that `daybook new` has created", path.display())]
+    /// The current folder is not in a project.
+    #[error(
+        "neither this folder nor one above it contains {manifest}; run this command in the folder of a project that \
+         `daybook new` has created"
+    )]
     NoProject {
         /// The file that a project has.
-        path: PathBuf,
+        manifest: &'static str,
     },
     /// A projection or a consumer cannot follow an aggregate that is not registered.
     #[error(

@@ -106,3 +106,20 @@ fn named(text: &str, aggregate: &ItemName) -> String {
         .replace("{{Aggregate}}", &aggregate.type_name())
         .replace("{{a_aggregate}}", &format!("{article} {}", aggregate.as_str()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scaffold::source::DaybookSource;
+
+    #[test]
+    fn parameters_are_read_from_the_files_that_were_written_with_them() {
+        let project = ProjectName::new("shop").unwrap();
+        let git = DaybookSource::Git("https://example.com/d".to_owned());
+        for source in [DaybookSource::Release, git, DaybookSource::Path("/a \"b\"/c".into())] {
+            let parameters = Parameters::new(&project, &source);
+            let files = release_files(&parameters).into_iter().collect();
+            assert_eq!(Parameters::of_files(&files), Some(parameters));
+        }
+    }
+}

@@ -150,6 +150,10 @@ mod tests {
                     Some(FileChange::Updated(text) | FileChange::Merged(text) | FileChange::Conflict(text)) => text,
                     Some(other) => panic!("{other:?}"),
                 };
+                // An upgrade that was interrupted after this file compares the result again.
+                let again = FileChange::of(Some(&original), Some(text), Some(&release));
+                let again = again.as_ref().and_then(FileChange::text).unwrap_or(text);
+                assert_eq!(again, text, "{yours:?} {release:?}");
                 for line in yours.lines().chain(release.lines()).filter(|line| !ORIGINAL.contains(line)) {
                     assert!(text.lines().any(|found| found == line), "{yours:?} {release:?} {text:?}");
                 }

@@ -91,10 +91,28 @@ fn check_kebab(name: &str, max: usize) -> Result<(), ScaffoldError> {
     if name.len() <= max && name.split('-').all(is_word) {
         return Ok(());
     }
-    let reason = format!(
+    let mut reason = format!(
         "expected a maximum of {max} characters: words of lower-case letters and digits that begin with a letter, with hyphens between them"
     );
+    let similar = kebab(name);
+    if similar != name && check_kebab(&similar, max).is_ok() {
+        reason += &format!("; try {similar}");
+    }
     Err(ScaffoldError::Name { name: name.to_owned(), reason })
+}
+
+/// A name in other forms, such as `PurchaseOrder` and `purchase_order`, as `purchase-order`.
+fn kebab(name: &str) -> String {
+    let mut kebab = String::new();
+    let mut is_after_small = false;
+    for each in name.chars() {
+        if each.is_ascii_uppercase() && is_after_small {
+            kebab.push('-');
+        }
+        is_after_small = each.is_ascii_lowercase() || each.is_ascii_digit();
+        kebab.push(if matches!(each, '_' | ' ' | '.') { '-' } else { each.to_ascii_lowercase() });
+    }
+    kebab
 }
 
 #[cfg(test)]
@@ -123,5 +141,10 @@ mod tests {
             assert!(ProjectName::new(name).is_err(), "{name}");
         }
         assert!(ProjectName::new("my-shop2").is_ok());
+        for name in ["PurchaseOrder", "purchaseOrder", "purchase_order", "Purchase Order"] {
+            let error = ItemName::new(name).unwrap_err().to_string();
+            assert!(error.ends_with("; try purchase-order"), "{error}");
+        }
+        assert!(!ItemName::new("a--b").unwrap_err().to_string().contains("try"));
     }
 }

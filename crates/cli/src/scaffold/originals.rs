@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Component, Path};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -44,7 +44,16 @@ impl Originals {
             opened => opened.map_err(ScaffoldError::of_file("read", &path))?,
         };
         let read = serde_json::from_reader(io::BufReader::new(GzDecoder::new(file))).map_err(io::Error::from);
-        read.map_err(ScaffoldError::of_file("read", &path))
+        let originals: Self = read.map_err(ScaffoldError::of_file("read", &path))?;
+        // The project may come from somebody else.
+        let is_inside = |path: &String| Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        match originals.files.keys().find(|file| !is_inside(file)) {
+            Some(file) => {
+                let error = io::Error::other(format!("it contains {file:?}, which is not in the project"));
+                Err(ScaffoldError::of_file("read", &path)(error))
+            }
+            None => Ok(originals),
+        }
     }
 
     /// The files of the release in a project that nobody has changed.

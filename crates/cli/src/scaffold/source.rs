@@ -16,6 +16,15 @@ pub(crate) enum DaybookSource {
 }
 
 impl DaybookSource {
+    /// The release of this binary.
+    ///
+    /// # Errors
+    ///
+    /// When the binary was not built from a release: crates.io may not have its version, or with other content.
+    pub(crate) fn release() -> Result<Self, ScaffoldError> {
+        if cfg!(daybook_release) { Ok(Self::Release) } else { Err(ScaffoldError::NoRelease) }
+    }
+
     /// The sources in a folder.
     ///
     /// # Errors
@@ -33,8 +42,34 @@ impl DaybookSource {
     pub(super) fn dependency(&self, folder: &str) -> String {
         match self {
             Self::Release => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
-            Self::Path(path) => format!("path = {:?}", path.join("crates").join(folder)),
-            Self::Git(url) => format!("git = {url:?}"),
+            Self::Path(path) => format!("path = {}", quoted(&path.join("crates").join(folder).to_string_lossy())),
+            Self::Git(url) => format!("git = {}", quoted(url)),
         }
+    }
+}
+
+/// A text as a string of TOML, whose escapes are those of JSON.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependency_names_the_source_as_a_string_of_toml() {
+        let release = format!("version = {:?}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(DaybookSource::Release.dependency("daybook"), release);
+        // A letter of two characters, as macOS writes it in names of files.
+        let path = DaybookSource::Path("/caf\u{65}\u{301} \"1\"".into());
+        assert_eq!(path.dependency("cli"), "path = \"/caf\u{65}\u{301} \\\"1\\\"/crates/cli\"");
+        let git = DaybookSource::Git("https://example.com/d".to_owned());
+        assert_eq!(git.dependency("daybook"), "git = \"https://example.com/d\"");
+    }
+
+    #[test]
+    fn binary_that_was_built_from_sources_has_no_release() {
+        assert!(matches!(DaybookSource::release(), Err(ScaffoldError::NoRelease)));
     }
 }

@@ -3,18 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::fs;
-use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::str::Utf8Error;
-
-use tempfile::NamedTempFile;
 
 use super::error::ScaffoldError;
 use super::files::release_files;
 use super::merge::{FileChange, difference, line_counts};
 use super::originals::{ORIGINALS, Originals};
 use super::parameters::Parameters;
-use super::write::{require_project, write};
+use super::project_file::{read, text, write, write_text};
 
 /// What an upgrade of a project changes.
 #[derive(Debug)]
@@ -44,7 +40,6 @@ impl Upgrade {
     ///
     /// When a file cannot be read, or the project depends on another release.
     pub(crate) fn plan(project: &Path, from: Option<&Path>) -> Result<Self, ScaffoldError> {
-        require_project(project)?;
         check_release(project)?;
         let originals = match from {
             Some(unchanged) => Originals::of_unchanged(unchanged)?,
@@ -118,7 +113,7 @@ impl FileUpgrade {
     ) -> Result<Option<Self>, ScaffoldError> {
         let file = project.join(path);
         let found = read(&file)?;
-        let yours = found.as_deref().map(text).transpose().map_err(|_| ScaffoldError::NotText { path: file })?;
+        let yours = found.as_deref().map(|found| text(&file, found)).transpose()?;
         let (original, release) = (originals.get(path).map(String::as_str), release.get(path).map(String::as_str));
         let change = FileChange::of(original, yours.as_deref(), release);
         let counts = |changed: Option<&str>| line_counts(original.unwrap_or_default(), changed.unwrap_or_default());
@@ -128,20 +123,18 @@ impl FileUpgrade {
 
     /// What the upgrade changes in the file.
     pub(crate) fn difference(&self) -> String {
-        let Some(text) = self.change.text() else { return String::new() };
-        let found = self.found.as_deref().and_then(|found| self::text(found).ok()).unwrap_or_default();
-        difference(&self.path, &found, text)
+        let Some(new) = self.change.text() else { return String::new() };
+        let found = self.found.as_deref().and_then(|found| text(Path::new(&self.path), found).ok()).unwrap_or_default();
+        difference(&self.path, &found, new)
     }
 
     fn apply(&self, path: &Path) -> Result<(), ScaffoldError> {
         if self.change == FileChange::Removed {
             return fs::remove_file(path).map_err(ScaffoldError::of_file("remove", path));
         }
-        match (self.change.text(), &self.found) {
-            (None, _) => Ok(()),
-            (Some(text), None) => write(path, text.as_bytes()),
-            (Some(text), Some(found)) if has_crlf(found) => replace(path, &text.replace('\n', "\r\n")),
-            (Some(text), Some(_)) => replace(path, text),
+        match self.change.text() {
+            Some(new) => write_text(path, new, self.found.as_deref()),
+            None => Ok(()),
         }
     }
 }
@@ -151,40 +144,6 @@ impl Display for FileUpgrade {
         let Self { path, change, counts, .. } = self;
         write!(f, "{path}: {change} ({counts})")
     }
-}
-
-/// The content of a file; none if it does not exist.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, ScaffoldError> {
-    match fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).map_err(ScaffoldError::of_file("read", path)),
-    }
-}
-
-/// Replaces a file as a whole, so that an interruption leaves the old or the new one.
-fn replace(path: &Path, text: &str) -> Result<(), ScaffoldError> {
-    let replaced = || -> io::Result<()> {
-        // Not the link, if it is one.
-        let path = fs::canonicalize(path)?;
-        let mut file = NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")))?;
-        file.write_all(text.as_bytes())?;
-        fs::set_permissions(file.path(), fs::metadata(&path)?.permissions())?;
-        file.persist(&path)?;
-        Ok(())
-    };
-    replaced().map_err(ScaffoldError::of_file("write", path))
-}
-
-/// The text of a file, with line ends as in the files of the release.
-fn text(content: &[u8]) -> Result<String, Utf8Error> {
-    let text = str::from_utf8(content)?;
-    Ok(if has_crlf(content) { text.replace("\r\n", "\n") } else { text.to_owned() })
-}
-
-/// Whether lines end as on Windows. Only the first is looked at, because editors and Git write all lines in one way.
-fn has_crlf(content: &[u8]) -> bool {
-    let end = content.iter().position(|byte| *byte == b'\n');
-    end.and_then(|end| content.get(end.checked_sub(1)?)) == Some(&b'\r')
 }
 
 /// Checks that the project depends on the release of this binary.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::ScaffoldError;
 use super::files::File;
+use super::project_file::{read, text, write, write_text};
 
 /// A line in the file with the registrations of a crate.
 pub(crate) struct Registration {
@@ -17,9 +18,6 @@ pub(crate) struct Registration {
     /// The line before which it is added.
     pub(crate) anchor: &'static str,
 }
-
-/// A file that each project has.
-const MANIFEST: &str = "crates/aggregates/Cargo.toml";
 
 /// What `add_files` has added.
 #[derive(Debug, PartialEq)]
@@ -63,27 +61,26 @@ pub(crate) fn add_files(
     files: &[File],
     registration: Option<&Registration>,
 ) -> Result<Added, ScaffoldError> {
-    require_project(project)?;
     let mut missing = Vec::new();
-    for (path, text) in files {
+    for (path, new) in files {
         let path = project.join(path);
-        match fs::read(&path) {
-            Ok(content) if content == text.as_bytes() => {}
-            Ok(_) => return Err(ScaffoldError::Different { path }),
-            Err(_) => missing.push((path, text.clone())),
+        match read(&path)? {
+            Some(found) if text(&path, &found)? == *new => {}
+            Some(_) => return Err(ScaffoldError::Different { path }),
+            None => missing.push((path, new.clone(), None)),
         }
     }
     if let Some(registration) = registration {
         let path = project.join(registration.file);
-        let text = fs::read_to_string(&path).map_err(ScaffoldError::of_file("read", &path))?;
-        if let Some(text) = register(&path, &text, registration)? {
+        let found = fs::read(&path).map_err(ScaffoldError::of_file("read", &path))?;
+        if let Some(new) = register(&path, &text(&path, &found)?, registration)? {
             // It is written last, because a registration without its file does not compile.
-            missing.push((path, text));
+            missing.push((path, new, Some(found)));
         }
     }
     let mut written = Vec::new();
-    for (path, text) in missing {
-        if let Err(error) = write(&path, &text) {
+    for (path, new, found) in missing {
+        if let Err(error) = write_text(&path, &new, found.as_deref()) {
             for path in &written {
                 // An error here is ignored: the first error is the one to report.
                 let _ = fs::remove_file(path);
@@ -93,12 +90,6 @@ pub(crate) fn add_files(
         written.push(path);
     }
     Ok(if written.is_empty() { Added::Nothing } else { Added::Files(written) })
-}
-
-/// Checks that a folder contains a project.
-pub(super) fn require_project(folder: &Path) -> Result<(), ScaffoldError> {
-    let manifest = folder.join(MANIFEST);
-    if manifest.is_file() { Ok(()) } else { Err(ScaffoldError::NoProject { path: manifest }) }
 }
 
 /// The text of a file with a registration; `None` if the text contains the registration already.
@@ -132,12 +123,4 @@ fn register(path: &Path, text: &str, registration: &Registration) -> Result<Opti
         }
     }
     Ok(Some(lines.join("\n") + "\n"))
-}
-
-/// Writes a file, and creates its folder.
-pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ScaffoldError> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(ScaffoldError::of_file("create", folder))?;
-    }
-    fs::write(path, content).map_err(ScaffoldError::of_file("write", path))
 }

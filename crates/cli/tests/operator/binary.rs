@@ -158,6 +158,15 @@ async fn usage_error_names_the_option_or_the_variable_that_was_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn options_of_the_local_stack_before_a_command_are_not_ignored() {
+    for command in ["dev", "openapi", "verify"] {
+        let output = daybook(None, ["--port", "4000", command]).await;
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        assert!(text(&output.stderr).contains(command), "{}", text(&output.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn command_with_a_closed_pipe_as_output_ends_silently() {
     let setup = Setup::new().await;
     let dev = DEV.as_slice();

@@ -1,6 +1,7 @@
 //! `daybook console`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
@@ -241,4 +242,57 @@ async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first() {
     assert_eq!(queries[0], expression);
     assert_eq!(queries[1][0]["MetricStat"]["Metric"]["Dimensions"][0]["Value"], "f");
     assert_eq!((&queries[1][0]["MetricStat"]["Stat"], calls.len()), (&json!("Maximum"), 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letter_messages_are_visible_when_ctrl_c_has_ended_the_console() {
+    let (setup, first, _) = dlq::setup().await;
+    let waiting = setup.bus.waiting_dead_letters();
+    let wanted = waiting.iter().find(|found| found.message.body.contains(&first[0].message_id)).unwrap();
+    setup.fail(json!({"putEvents": [{"delayMs": 3000}]}));
+    setup
+        .served(&format!("{SERVE} --allow-writes"), async |console| {
+            let sent = format!("action=redrive&id={}", wanted.message.message_id);
+            let sending = tokio::spawn(async move { submit(&console, &sent).await });
+            // The list, whose page has the token, puts all messages back. The command hides one while it sends it.
+            while setup.bus.message_counts("dlq") != (5, 1) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            sending.abort();
+        })
+        .await;
+    assert_eq!((setup.sent().len(), setup.bus.message_counts("dlq")), (1, (5, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part_that_a_page_does_not_show_is_not_needed_for_it() {
+    let (setup, _, _) = dlq::setup().await;
+    let (mut healthy_setup, _server) = stack(&healthy()).await;
+    healthy_setup.settings.retain(|(name, _)| *name != "STREAM_RELAY_LOGS");
+    healthy_setup
+        .served(SERVE, async |console| {
+            let page = page(&format!("{console}/stream")).await;
+            assert!(page.contains("<td>Enabled</td><td>OK</td>"), "{page}");
+        })
+        .await;
+    let changes = setup.queue_url().replace("dlq", "none");
+    let line = format!("{SERVE} --changes-queue-url {changes}");
+    setup
+        .served(&line, async |console| {
+            let stream = page(&format!("{console}/stream")).await;
+            assert!(stream.contains("The specified queue does not exist."), "{stream}");
+            let dead_letters = page(&format!("{console}/dead-letters")).await;
+            assert!(dead_letters.contains("<dt>messages in the queue</dt><dd>6</dd>"), "{dead_letters}");
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn address_of_another_machine_is_an_error_that_names_the_option() {
+    let setup = Setup::new().await;
+    for (host, address) in [("192.0.2.1", "192.0.2.1:3100"), ("2001:db8::1", "[2001:db8::1]:3100")] {
+        let error = setup.daybook(&format!("console --host {host}")).await.ended.unwrap_err();
+        let expected = format!("cannot listen on {address}; choose another port with --port, or check --host");
+        assert_eq!((error.to_string(), error.exit_code()), (expected, 3));
+    }
 }

@@ -15,6 +15,7 @@ mod import;
 mod load;
 mod moving;
 mod projection;
+mod projection_versions;
 mod reads;
 mod rebuild;
 mod relay_status;

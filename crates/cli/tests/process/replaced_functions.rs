@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,6 +27,8 @@ impl Project {
     fn new() -> Self {
         let project = Self { folder: tempfile::tempdir().unwrap() };
         project.save(TITLE);
+        let long_ago = SystemTime::now() - Duration::from_secs(60 * 60);
+        File::options().append(true).open(project.path("title.rs")).unwrap().set_modified(long_ago).unwrap();
         let (binary, source) = (project.path("daybook"), project.path("title.rs"));
         fs::write(project.path("daybook.d"), format!("{}: {}\n", binary.display(), source.display())).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_daybook"), binary).unwrap();
@@ -75,6 +77,15 @@ impl Project {
         assert!(status.success(), "{processes:?}");
     }
 
+    /// Waits until the functions have been replaced.
+    async fn wait_for_new_functions(&self) {
+        let give_up = Instant::now() + PATIENCE;
+        while !self.log().contains("the functions run in a new process\n") {
+            assert!(Instant::now() < give_up, "{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Waits until the binary has this number of processes.
     fn wait_for_processes(&self, number: usize) {
         let give_up = Instant::now() + PATIENCE;
@@ -94,9 +105,16 @@ async fn form_token(daybook: &Daybook) -> String {
 
 /// The title of a version conflict.
 async fn title(daybook: &Daybook) -> Value {
+    title_and_reason(daybook).await.0
+}
+
+/// The title of a version conflict, and the reason why the response is from the previous functions.
+async fn title_and_reason(daybook: &Daybook) -> (Value, Option<String>) {
     let request = reqwest::Client::new().post(format!("{}/todo/1", daybook.api)).header("if-match", "9");
     let response = request.json(&json!({"title": "t", "message": ""})).send().await.unwrap();
-    response.json::<Value>().await.unwrap()["title"].clone()
+    let reason =
+        response.headers().get("x-daybook-previous-functions").map(|reason| reason.to_str().unwrap().to_owned());
+    (response.json::<Value>().await.unwrap()["title"].clone(), reason)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,25 +167,36 @@ async fn saved_source_file_is_used_by_the_next_request_and_the_state_of_the_stac
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn source_file_that_was_saved_while_the_binary_was_built_is_used_by_the_first_request() {
+    let project = Project::new();
+    // The build has read the file before, and writes the binary afterwards.
+    project.save("Version c0nflict");
+    let binary = File::options().append(true).open(project.path("daybook")).unwrap();
+    binary.set_modified(SystemTime::now() + Duration::from_secs(1)).unwrap();
+    drop(binary);
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    assert_eq!(title(&daybook).await, "Version c0nflict", "{}", project.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_succeeds() {
     let project = Project::new();
     let daybook = project.start();
     daybook.create_todo("1", "").await;
     project.save("too short");
-    assert_eq!(title(&daybook).await, TITLE);
+    assert_eq!(title_and_reason(&daybook).await, (json!(TITLE), Some("the build failed".to_owned())));
     let log = project.log();
+    let begun = format!("daybook: building after a change of {}\n", project.path("title.rs").display());
+    assert!(log.contains(&begun), "{log}");
     assert!(log.contains("error: wrong title\n") && log.contains("the previous version keeps running\n"), "{log}");
     // It is not built again before the next change.
-    assert_eq!(title(&daybook).await, TITLE);
+    assert_eq!(title_and_reason(&daybook).await, (json!(TITLE), Some("the build failed".to_owned())));
     assert_eq!(fs::read_to_string(project.path("builds")).unwrap(), "build\n");
     // Without a request too, the next change is noticed.
     project.save("Version c0nflict");
-    let give_up = Instant::now() + PATIENCE;
-    while !project.log().contains("the functions run in a new process\n") {
-        assert!(Instant::now() < give_up, "{}", project.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(title(&daybook).await, "Version c0nflict");
+    project.wait_for_new_functions().await;
+    assert_eq!(title_and_reason(&daybook).await, (json!("Version c0nflict"), None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,11 +205,7 @@ async fn killed_functions_are_started_again_and_end_with_a_killed_stack() {
     let daybook = project.start();
     daybook.create_todo("1", "").await;
     project.signal_functions("KILL");
-    let give_up = Instant::now() + PATIENCE;
-    while !project.log().contains("the functions run in a new process\n") {
-        assert!(Instant::now() < give_up, "{}", project.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    project.wait_for_new_functions().await;
     assert_eq!(daybook.get("/todo/1").await["version"], 1);
     project.wait_for_processes(2);
 

@@ -30,7 +30,16 @@ pub(crate) fn fail(folder: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The files in a folder, by their paths.
+/// Runs a command that is killed when it writes more than this number of blocks of 512 bytes to a file.
+pub(crate) fn interrupt(folder: &Path, words: &[&str], blocks: u32) {
+    let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", &script, env!("CARGO_BIN_EXE_daybook")]).args(words).current_dir(folder).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), None, "{output:?}");
+}
+
+/// The files in a folder, by their paths, except those that an interrupted command has not finished.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -38,7 +47,7 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<String, String> {
         for path in fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
             if path.is_dir() {
                 folders.push(path);
-            } else {
+            } else if !path.file_name().unwrap().to_str().unwrap().starts_with(".daybook-") {
                 let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
                 found.insert(name, String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned());
             }
@@ -47,10 +56,13 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<String, String> {
     found
 }
 
+/// Where a project gets Daybook from: this binary has no release.
+pub(crate) const SOURCE: [&str; 2] = ["--git", "https://example.com/daybook"];
+
 /// A new project `shop` with the aggregate `invoice`, and its folder.
 pub(crate) fn shop() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
-    run(parent.path(), &["new", "shop", "--aggregate", "invoice"]);
+    run(parent.path(), &[&["new", "shop", "--aggregate", "invoice"], &SOURCE[..]].concat());
     let shop = parent.path().join("shop");
     (parent, shop)
 }

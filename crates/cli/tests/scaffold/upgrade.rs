@@ -9,7 +9,7 @@ use flate2::read::{GzDecoder, GzEncoder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::project::{daybook, fail, files, run, shop, workspace};
+use crate::project::{daybook, fail, files, interrupt, run, shop, workspace};
 
 const ORIGINALS: &str = ".daybook/originals.json.gz";
 const NOTHING: &str = concat!("Nothing to do: the project has the files of Daybook ", env!("CARGO_PKG_VERSION"), ".\n");
@@ -186,8 +186,17 @@ fn upgrade_continues_where_an_interrupted_one_ended() {
     let before = originals(&shop);
     run(&shop, &["upgrade"]);
     let after = files(&shop);
-    // An interruption after the last file, and before the originals.
+    // An interruption after the last file, and one within the originals.
     set_originals(&shop, &before);
+    interrupt(&shop, &["upgrade"], 16);
+    run(&shop, &["upgrade"]);
+    assert_eq!(files(&shop), after);
+
+    // Interruptions within a changed and within a new file.
+    let (_parent, shop) = older_shop();
+    for blocks in [1, 16] {
+        interrupt(&shop, &["upgrade"], blocks);
+    }
     run(&shop, &["upgrade"]);
     assert_eq!(files(&shop), after);
 }
@@ -256,10 +265,10 @@ fn upgrade_preserves_the_line_ends_of_windows_and_permissions() {
 #[test]
 fn project_without_originals_is_upgraded_from_an_unchanged_one() {
     let sources = workspace().canonicalize().unwrap();
-    for options in [&[][..], &["--git", "https://example.com/d"], &["--path", sources.to_str().unwrap()]] {
+    for options in [["--git", "https://example.com/d"], ["--path", sources.to_str().unwrap()]] {
         let (parent, first) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in [&parent, &first] {
-            run(folder.path(), &[&["new", "shop", "--aggregate", "invoice"], options].concat());
+            run(folder.path(), &[&["new", "shop", "--aggregate", "invoice"], &options[..]].concat());
         }
         let (shop, unchanged) = (parent.path().join("shop"), first.path().join("shop"));
         for folder in [&shop, &unchanged] {
@@ -312,6 +321,13 @@ fn upgrade_that_cannot_read_a_file_changes_nothing() {
     assert!(fail(&shop, &["upgrade"]).contains("monitoring.yaml is not UTF-8"));
     fs::remove_file(shop.join("monitoring.yaml")).unwrap();
     assert_eq!(files(&shop), before);
+    let mut outside = originals(&shop);
+    outside["files"]["../mine.txt"] = json!("mine");
+    fs::write(shop.join("../mine.txt"), "mine").unwrap();
+    set_originals(&shop, &outside);
+    let error = fail(&shop, &["upgrade"]);
+    assert!(error.contains("it contains \"../mine.txt\", which is not in the project"), "{error}");
+    assert_eq!(fs::read_to_string(shop.join("../mine.txt")).unwrap(), "mine");
     fs::write(shop.join(ORIGINALS), "no gzip").unwrap();
     assert!(fail(&shop, &["upgrade"]).contains("cannot read .daybook/originals.json.gz"));
     let outside = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The frame of a page.
 //!
-//! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack. So also
-//! the page of an error has the right navigation.
+//! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack.
+//! So also the page of an error has the right navigation.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
+use serde_json::{Map, Value};
 
 use crate::assets;
 use crate::console::Console;
 use crate::paths::page;
-use crate::stack_kind::StackKind;
+use crate::stack_kind::{FAULTS, StackKind};
 
 /// A page without its content.
 pub(crate) struct Frame<'a> {
@@ -65,15 +66,21 @@ impl IntoResponse for Page {
 /// Adds the frame to the response of a handler, if that is a page.
 pub(crate) async fn add_frame(State(console): State<Arc<Console>>, mut response: Response) -> Response {
     if let Some(page) = response.extensions_mut().remove::<Page>() {
-        *response.body_mut() = page.framed(&console.kind).into_string().into();
+        let has_faults = console.kind.is_local() && has_faults(&console).await;
+        *response.body_mut() = page.framed(&console.kind, has_faults).into_string().into();
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, html);
     }
     response
 }
 
+/// Whether somebody has injected faults, and may have forgotten them.
+async fn has_faults(console: &Console) -> bool {
+    console.stack.get::<Map<String, Value>>("/_dev/faults").await.is_ok_and(|faults| !faults.is_empty())
+}
+
 impl Page {
-    fn framed(&self, kind: &StackKind) -> Markup {
+    fn framed(&self, kind: &StackKind, has_faults: bool) -> Markup {
         let Self { title, current, search, content } = self;
         html! {
             (DOCTYPE)
@@ -93,7 +100,9 @@ impl Page {
                         a.brand href=(page("")) { img src=(assets::ICON) alt="" width="20" height="20"; "Daybook" }
                         nav aria-label="Pages" {
                             @for (name, path) in kind.pages() {
-                                a href=(page(path)) aria-current=[(name == current).then_some("page")] { (name) }
+                                a href=(page(path)) aria-current=[(name == current).then_some("page")] {
+                                    (name) @if has_faults && *path == FAULTS { " " span.tag.warn { "on" } }
+                                }
                             }
                         }
                         form.search role="search" action=(page("/search")) {

@@ -7,12 +7,12 @@ const MAX_SHOWN: usize = 16 * 1024;
 
 /// A value. `whole` is the address of the whole value, for a value that is cut.
 pub(crate) fn block(text: &str, whole: &str) -> Markup {
-    let shown = indented(text);
-    let (shown, is_cut) = cut(&shown, MAX_SHOWN);
+    let all = indented(text);
+    let (shown, is_cut) = cut(&all, MAX_SHOWN);
     html! {
         pre.json tabindex="0" role="group" aria-label="JSON" { (colored(shown)) @if is_cut { "…" } }
         @if is_cut {
-            p.hint { "The first " (MAX_SHOWN / 1024) " KB. " a href=(whole) { "Show all " (text.len().div_ceil(1024)) " KB" } }
+            p.hint { "The first " (MAX_SHOWN / 1024) " KB. " a href=(whole) { "Show all " (all.len().div_ceil(1024)) " KB" } }
         }
     }
 }

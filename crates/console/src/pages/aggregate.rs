@@ -12,7 +12,7 @@ use daybook_table::keys::is_id;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::message_fates;
+use super::message_fates::{self, EventFates};
 use super::timeline::{Timeline, event_details};
 use super::version::{StateAt, Version, state_at};
 use crate::console::Console;
@@ -96,10 +96,12 @@ pub(crate) async fn page(
     let shown = Shown { model, key, progress, version, until };
     let timeline =
         Timeline { key: &shown.key, events: &of_page, fates: &fates, snapshots: &snapshots, shown: version.shown };
+    // The script reads the page again until messages that were just published have reached the bus.
+    let is_waiting = fates.values().any(EventFates::are_waiting);
     let content = html! {
         (heading(&console, &shown))
         div.split {
-            section.timeline aria-labelledby="timeline" {
+            section.timeline aria-labelledby="timeline" data-refresh[is_waiting] {
                 h2 #timeline { "Timeline" }
                 (unreadable_rows(&events.unreadable))
                 (timeline.markup())
@@ -173,6 +175,13 @@ fn pages(shown: &Shown<'_>, from: u64) -> Markup {
             }
             @if from > 0 { a href=(link(from)) { "Older events" } }
             @if *until < version.current { a href=(paths::aggregate(key)) { "Latest" } }
+            @if version.current > PAGE {
+                form action=(paths::aggregate(key)) {
+                    label for="go" { "Version" }
+                    input #go type="number" name="version" min="1" max=(version.current) value=(version.shown) required;
+                    button { "Go" }
+                }
+            }
         }
     }
 }

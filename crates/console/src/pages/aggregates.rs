@@ -8,18 +8,18 @@ use daybook_decider::Model;
 use daybook_event_store::StoreError;
 use daybook_event_store::admin::IndexEntry;
 use daybook_table::AggregateKey;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use ulid::Ulid;
 
 use super::example;
+use super::latest_events::{IndexPage, latest_events, pages};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::fields;
 use crate::markup::frame::{Frame, Page};
-use crate::markup::time;
+use crate::markup::{fields, tabs, time};
 use crate::paths;
 
 /// Aggregates on a page.
@@ -41,11 +41,10 @@ pub(crate) struct AggregatesQuery {
     before: Option<String>,
 }
 
-/// A type with its counts.
-struct TypeCounts<'a> {
+/// A type with the first events of its latest aggregates.
+struct TypePages<'a> {
     model: &'a dyn Model,
-    aggregates: Result<Count, StoreError>,
-    recent: Result<Count, StoreError>,
+    pages: Vec<IndexPage>,
 }
 
 /// A number that is only known up to a maximum.
@@ -57,6 +56,19 @@ struct Count {
 impl Count {
     fn text(&self) -> String {
         format!("{}{}", self.counted, if self.is_more { "+" } else { "" })
+    }
+}
+
+impl TypePages<'_> {
+    /// The number of aggregates that were created after this time.
+    fn count_since(&self, first: Ulid) -> Count {
+        let is_counted = |entry: &&IndexEntry| self.has(entry) && entry.event_id >= first;
+        let counted = self.pages.iter().flat_map(|page| &page.items).filter(is_counted).count();
+        Count { counted, is_more: self.pages.iter().any(|page| page.more && page.cursor >= first) }
+    }
+
+    fn has(&self, entry: &IndexEntry) -> bool {
+        entry.aggregate.aggregate_type == self.model.type_name()
     }
 }
 
@@ -73,62 +85,37 @@ pub(crate) async fn page(
             vec![console.registry.get(name).ok_or_else(|| Failure::missing(format!("There is no type {name}.")))?]
         }
     };
+    let is_first_page = before.is_none();
     // On AWS, counting would read the index for each visitor of the page.
-    let counts = match console.kind.is_local() {
-        true => join_all(console.registry.iter().map(|model| counts(&console, model))).await,
-        false => Vec::new(),
-    };
-    let (entries, more) = latest(&console, &models, before).await?;
-    let keys = entries.iter().map(|entry| entry.aggregate.clone()).collect::<BTreeSet<_>>();
+    let has_counts = console.kind.is_local() && of_type.is_none() && is_first_page;
+    let limit = if has_counts { MAX_COUNT } else { PAGE };
+    let types = try_join_all(models.into_iter().map(|model| type_pages(&console, model, before, limit))).await?;
+    let is_wanted = |entry: &IndexEntry| types.iter().any(|of_type| of_type.has(entry));
+    let latest = latest_events(types.iter().flat_map(|of_type| &of_type.pages), PAGE, is_wanted);
+    let keys = latest.events.iter().map(|entry| entry.aggregate.clone()).collect::<BTreeSet<_>>();
     let versions = if keys.is_empty() { BTreeMap::new() } else { console.store.admin().versions(&keys).await? };
-    let next = entries.last().filter(|_| more).map(|entry| entry.event_id);
-    let is_empty = entries.is_empty() && before.is_none();
+    let is_empty = latest.events.is_empty() && is_first_page;
     let title = of_type.as_deref().unwrap_or("Aggregates");
     let content = html! {
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
         @if is_empty && of_type.is_none() { (first_visit(&console)) }
-        @if of_type.is_none() {
-            @if console.kind.is_local() { (types(&counts)) } @else { (type_links(&console)) }
-        }
-        @if !is_empty || of_type.is_some() { (list(&console, &entries, &versions, of_type.as_deref())) }
-        @if let Some(next) = next {
+        @if has_counts { (types_table(&types)) }
+        @if !console.kind.is_local() { (type_tabs(&console, of_type.as_deref())) }
+        @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, of_type.as_deref())) }
+        @if let Some(next) = latest.next {
             p { a rel="next" href=(older(of_type.as_deref(), next)) { "Older aggregates" } }
         }
     };
     Ok(Frame::new(title).below("Aggregates").with(content))
 }
 
-async fn counts<'a>(console: &Console, model: &'a dyn Model) -> TypeCounts<'a> {
-    let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-    let recent = Ulid::from_parts(now.saturating_sub(RECENT_MS), 0);
-    let (aggregates, recent) = tokio::join!(count(console, model, Ulid::nil()), count(console, model, recent));
-    TypeCounts { model, aggregates, recent }
-}
-
-async fn count(console: &Console, model: &dyn Model, first: Ulid) -> Result<Count, StoreError> {
-    let partitions = console.partitions(model);
-    let admin = console.store.admin();
-    let pages = partitions.iter().map(|partition| admin.index_page(partition, first, Ulid::max(), MAX_COUNT));
-    let pages = try_join_all(pages).await?;
-    let counted = pages.iter().map(|page| page.items.len()).sum();
-    Ok(Count { counted, is_more: pages.iter().any(|page| page.more) })
-}
-
-/// The latest aggregates of the types, the latest first, and whether there are more.
-async fn latest(
+async fn type_pages<'a>(
     console: &Console,
-    models: &[&dyn Model],
+    model: &'a dyn Model,
     before: Option<Ulid>,
-) -> Result<(Vec<IndexEntry>, bool), StoreError> {
-    let partitions: Vec<_> = models.iter().flat_map(|model| console.partitions(*model)).collect();
-    let admin = console.store.admin();
-    let pages = try_join_all(partitions.iter().map(|partition| admin.latest(partition, before, PAGE))).await?;
-    let more = pages.iter().any(|page| page.more);
-    let mut entries: Vec<_> = pages.into_iter().flat_map(|page| page.items).collect();
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.event_id));
-    let more = more || entries.len() > PAGE;
-    entries.truncate(PAGE);
-    Ok((entries, more))
+    limit: usize,
+) -> Result<TypePages<'a>, StoreError> {
+    Ok(TypePages { model, pages: pages(console, &console.partitions(model), before, limit).await? })
 }
 
 fn older(of_type: Option<&str>, before: Ulid) -> String {
@@ -158,7 +145,9 @@ fn first_visit(console: &Console) -> Markup {
     }
 }
 
-fn types(counts: &[TypeCounts<'_>]) -> Markup {
+fn types_table(types: &[TypePages<'_>]) -> Markup {
+    let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+    let recent = Ulid::from_parts(now.saturating_sub(RECENT_MS), 0);
     html! {
         section {
             h2 { "Types" }
@@ -167,11 +156,12 @@ fn types(counts: &[TypeCounts<'_>]) -> Markup {
                     th { "Type" } th.number { "Aggregates" } th.number { "New in the last hour" } th.names { "Events" } th { span.hidden { "Actions" } }
                 } }
                 tbody {
-                    @for TypeCounts { model, aggregates, recent } in counts {
+                    @for of_type in types {
+                        @let model = of_type.model;
                         tr data-row {
                             td { a href=(paths::with_query(paths::CONSOLE, &[("type", model.type_name())])) { (model.type_name()) } }
-                            td.number { (count_cell(aggregates)) }
-                            td.number { (count_cell(recent)) }
+                            td.number { (of_type.count_since(Ulid::nil()).text()) }
+                            td.number { (of_type.count_since(recent).text()) }
                             td.names { (model.events().iter().map(|event| event.name).collect::<Vec<_>>().join(", ")) }
                             td { a.quiet href=(paths::command(model.type_name(), &[])) { "Send a command" } }
                         }
@@ -183,21 +173,11 @@ fn types(counts: &[TypeCounts<'_>]) -> Markup {
 }
 
 /// The types without counts.
-fn type_links(console: &Console) -> Markup {
-    html! {
-        nav.tabs aria-label="Types" {
-            @for model in console.registry.iter() {
-                a href=(paths::with_query(paths::CONSOLE, &[("type", model.type_name())])) { (model.type_name()) }
-            }
-        }
-    }
-}
-
-fn count_cell(count: &Result<Count, StoreError>) -> Markup {
-    match count {
-        Ok(count) => html! { (count.text()) },
-        Err(error) => html! { span.bad title=(crate::failure::with_causes(error)) { "?" } },
-    }
+fn type_tabs(console: &Console, of_type: Option<&str>) -> Markup {
+    let types = console.registry.iter().map(|model| model.type_name());
+    let types = types.map(|name| (name, paths::with_query(paths::CONSOLE, &[("type", name)])));
+    let all = std::iter::once(("All types", paths::page("")));
+    tabs::tabs("Types", all.chain(types), of_type.unwrap_or("All types"))
 }
 
 fn list(
@@ -206,14 +186,14 @@ fn list(
     versions: &BTreeMap<AggregateKey, u64>,
     of_type: Option<&str>,
 ) -> Markup {
-    let of_type = of_type.filter(|_| console.kind.is_local());
+    let creatable = of_type.filter(|_| console.kind.is_local());
     html! {
         section {
             h2 { "Latest aggregates" }
             @if entries.is_empty() {
                 p.empty {
                     "There are none. "
-                    @if let Some(name) = of_type { a href=(paths::command(name, &[])) { "Create one with a command" } "." }
+                    @if let Some(name) = creatable { a href=(paths::command(name, &[])) { "Create one with a command" } "." }
                 }
             } @else {
                 div.scroll tabindex="0" { table {

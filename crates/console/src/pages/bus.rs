@@ -95,7 +95,8 @@ pub(crate) async fn page(
         @if is_first_page {
             p.live data-live=(live) hidden {
                 button type="button" data-pause aria-pressed="false" { "Pause" }
-                span role="status" aria-live="polite" { "New messages appear here." }
+                span data-status { "New messages appear here." }
+                span.hidden role="status" {}
             }
         }
         @if part.messages.is_empty() {

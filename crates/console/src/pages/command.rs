@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::form::PostedForm;
 use crate::markup::frame::{Frame, Page};
-use crate::markup::{fields, json};
+use crate::markup::{fields, json, tabs};
 use crate::paths;
 use crate::schema_fields::{CommandForm, commands};
 use crate::stack::StackResponse;
@@ -128,11 +128,7 @@ fn form(
             a href=(paths::with_query(paths::CONSOLE, &[("type", of_type)])) { (of_type) }
             @if !id.is_empty() && is_id(id) { "/" a href=(paths::aggregate_of(of_type, id)) { (id) } }
         }
-        nav.tabs aria-label="Commands" {
-            @for command in commands {
-                a href=(address(command.name)) aria-current=[(command.name == chosen.name).then_some("page")] { (command.name) }
-            }
-        }
+        (tabs::tabs("Commands", commands.iter().map(|command| (command.name, address(command.name))), chosen.name))
         p.facts { (chosen.description) }
         form.command method="post" action=(paths::command(of_type, &[])) {
             (fields::token(&console.form_token))
@@ -155,8 +151,10 @@ fn form(
 }
 
 fn header_field(name: &str, label: &str, hint: &str, sent: Option<&PostedForm>) -> Markup {
-    let fresh = if name == "Idempotency-Key" { Ulid::generate().to_string() } else { String::new() };
-    let value = sent.map_or(fresh, |sent| sent.value(name).unwrap_or_default().to_owned());
+    let before = sent.and_then(|sent| sent.value(name)).unwrap_or_default();
+    // With the key of the request that was just sent, the next one would not be executed.
+    let is_fresh = name == "Idempotency-Key" && (sent.is_none() || !before.is_empty());
+    let value = if is_fresh { Ulid::generate().to_string() } else { before.to_owned() };
     html! {
         div.field {
             label for=(name) { (label) }
@@ -237,6 +235,7 @@ fn result(response: &StackResponse, key: Option<&AggregateKey>, curl: &str, test
             h2 #response { "Response" }
             p.facts role="status" {
                 strong.good[is_good].bad[!is_good] { (response.status) }
+                @if response.headers.contains_key("idempotency-replayed") { " · the response to an earlier request with this key" }
                 @if let Some(etag) = etag { " · ETag " code { (etag) } }
                 @if let Some(key) = key { " · " a href=(paths::aggregate(key)) { "Show " (key) } }
             }

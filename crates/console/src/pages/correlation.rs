@@ -130,7 +130,7 @@ fn node_markup(node: &Node, began: Option<Timestamp>) -> Markup {
                 }
             }
             @match error {
-                Some(error) => span.fate.bad { "dead letter: " (error) },
+                Some(error) => span.fate.bad { "in the dead-letter queue: " (error) },
                 None => span.fate.good {
                     "on the bus"
                     @if let Some((accepted, at)) = accepted_at.zip(at) { " after " (time::span_text(accepted - at.as_millisecond())) }

@@ -1,5 +1,5 @@
-//! *Dead letters*: the messages that could not be delivered: what, why, how often. They can be sent again or deleted. For a
-//! stack on AWS from which the console only reads: their number.
+//! *Dead-letter messages*: the messages that could not be delivered: what, why, how often. They can be sent again or
+//! deleted. For a stack on AWS from which the console only reads: their number.
 
 use std::sync::Arc;
 
@@ -34,22 +34,20 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
 
 /// Shows the number of the messages.
 pub(crate) async fn depth(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    let queues: Vec<Queue> = console.stack.get("/_dev/queues").await?;
+    let queue: Queue = console.stack.get("/_dev/dlq").await?;
     let content = html! {
-        h1 { "Dead letters" }
-        @for queue in queues.iter().filter(|queue| queue.is_of_dead_letters()) {
-            dl.numbers {
-                div { dt { "messages in the queue" } dd { (queue.visible + queue.hidden) } }
-                div { dt { "of them hidden by a reader" } dd { (queue.hidden) } }
-            }
-            p.hint { "The approximate counts of SQS for " code { (queue.queue) } "." }
+        h1 { "Dead-letter messages" }
+        dl.numbers {
+            div { dt { "messages in the queue" } dd { (queue.visible + queue.hidden) } }
+            div { dt { "of them hidden by a reader" } dd { (queue.hidden) } }
         }
+        p.hint { "The approximate counts of SQS for " code { (queue.queue) } "." }
         p.facts {
             "The messages themselves are not shown: to list them, SQS must hide them from other readers for a moment. "
             code { "daybook dlq list" } " prints them, and the console lists them if it is started with " code { "--allow-writes" } "."
         }
     };
-    Ok(Frame::new("Dead letters").below("Dead letters").with(content))
+    Ok(Frame::new("Dead-letter messages").below("Dead-letter messages").with(content))
 }
 
 /// Sends messages again, or deletes them: those that are selected, or all. Shows what became of them.
@@ -71,7 +69,7 @@ pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -
 async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> {
     let messages = console.stack.dead_letters().await?;
     let content = html! {
-        h1 { "Dead letters" }
+        h1 { "Dead-letter messages" }
         p.facts { "Messages that could not be delivered. They stay until somebody sends them again or deletes them." }
         (outcomes_markup(outcomes))
         @if messages.is_empty() {
@@ -89,12 +87,12 @@ async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> 
                         th { span.hidden { "Select" } } th { "Message" } th { "Aggregate" } th { "Why" } th.number { "Attempts" }
                         th { "Since" } th { "Data" }
                     } }
-                    tbody { @for message in messages.iter().rev() { (row(message)) } }
+                    tbody { @for message in messages.iter().rev() { (row(message, console.kind.is_local())) } }
                 } }
             }
         }
     };
-    Ok(Frame::new("Dead letters").below("Dead letters").with(content))
+    Ok(Frame::new("Dead-letter messages").below("Dead-letter messages").with(content))
 }
 
 fn outcomes_markup(outcomes: &[Outcome]) -> Markup {
@@ -111,11 +109,12 @@ fn outcomes_markup(outcomes: &[Outcome]) -> Markup {
     }
 }
 
-fn row(message: &QueuedDeadLetter) -> Markup {
+fn row(message: &QueuedDeadLetter, is_local: bool) -> Markup {
     let content = message.content();
-    let metadata = content.message.as_ref().map(|row| MessageMetadata::of_detail(&row.detail)).unwrap_or_default();
-    let name = content.message.as_ref().map_or(message.queue(), |row| &row.message_type);
-    let detail = content.message.as_ref().map_or(message.body.as_str(), |row| &row.detail);
+    let sent = content.message.or_else(|| message.message_of_event());
+    let metadata = sent.as_ref().map(|row| MessageMetadata::of_detail(&row.detail)).unwrap_or_default();
+    let name = sent.as_ref().map_or(message.queue(), |row| &row.message_type);
+    let detail = sent.as_ref().map_or(message.body.as_str(), |row| &row.detail);
     let whole = format!("{}/{}", paths::page("/dead-letters"), paths::escaped(&message.id));
     html! {
         tr data-row id={ "m-" (message.id) } {
@@ -131,10 +130,11 @@ fn row(message: &QueuedDeadLetter) -> Markup {
             td {
                 @match &content.error {
                     Some(error) => { strong.bad { (error.code) } br; span.hint { (error.text) } }
-                    None => { "received " (message.receives) " times from " code { (message.queue()) } }
+                    None if is_local => { "its consumer did not process it; it is in " code { (message.queue()) } }
+                    None => "not written by the relay",
                 }
             }
-            td.number { (content.attempts) }
+            td.number { @if content.error.is_some() { (content.attempts) } @else { "–" } }
             td { (time::relative_ms(message.sent_at)) }
             td.data { (json::line(data_of(detail), 120)) }
         }

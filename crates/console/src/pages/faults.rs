@@ -19,10 +19,10 @@ use crate::paths;
 /// How long the page waits until the stack is idle.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The stack is idle if nothing waits at several looks with this pause: a record that was just written may not be at its
-/// mapping yet.
-const LOOK_PAUSE: Duration = Duration::from_millis(250);
-const LOOKS: u32 = 3;
+/// The stack is idle if nothing waits at several reads with this pause: a record that was just written may not be at
+/// its mapping yet.
+const READ_PAUSE: Duration = Duration::from_millis(250);
+const IDLE_READS: u32 = 3;
 
 /// A switch: its name, what it does, and the member of the faults that it sets.
 struct Switch {
@@ -139,11 +139,11 @@ async fn set(console: &Console, faults: &Value) -> Result<Markup, Failure> {
 /// Waits until no mapping and no queue has anything left, except for dead-letter queues.
 async fn wait_until_idle(console: &Console) -> Result<Markup, Failure> {
     let begun = Instant::now();
-    let mut idle_looks = 0;
+    let mut idle_reads = 0;
     loop {
         let waiting = waiting(console).await?;
-        idle_looks = if waiting.is_empty() { idle_looks + 1 } else { 0 };
-        if idle_looks == LOOKS {
+        idle_reads = if waiting.is_empty() { idle_reads + 1 } else { 0 };
+        if idle_reads == IDLE_READS {
             return Ok(
                 html! { p.notice.good role="status" { "The stack is idle: nothing waits in the stream or in a queue." } },
             );
@@ -156,7 +156,7 @@ async fn wait_until_idle(console: &Console) -> Result<Markup, Failure> {
                 }
             });
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
+        tokio::time::sleep(READ_PAUSE).await;
     }
 }
 

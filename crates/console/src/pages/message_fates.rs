@@ -48,6 +48,13 @@ pub(crate) struct EventFates {
     pub(crate) unreadable: Vec<String>,
 }
 
+impl EventFates {
+    /// Whether a message has not reached the bus.
+    pub(crate) fn are_waiting(&self) -> bool {
+        self.messages.iter().any(|(_, fate)| matches!(fate, Fate::Waiting))
+    }
+}
+
 /// The events, as the outbox is asked for their messages. `before` is the event before the first one, if it was read.
 pub(crate) fn published(
     key: &AggregateKey,

@@ -1,4 +1,5 @@
-//! *Messages*: the messages of the latest events of a type, as they are in the outbox. For a stack on AWS, whose bus stores none.
+//! *Messages*: the messages of the latest events of a type, as they are in the outbox. For a stack on AWS, whose bus
+//! stores none.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use serde::Deserialize;
 use ulid::Ulid;
 
 use super::bus::data_of;
-use super::latest_events::latest_events;
+use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
-use crate::markup::{json, time};
+use crate::markup::{json, tabs, time};
 use crate::paths;
 
 /// Events on a page. Each index partition is asked for as many.
@@ -42,26 +43,23 @@ pub(crate) async fn page(
         None => console.registry.iter().next(),
     };
     let model = model.ok_or_else(|| Failure::missing("There is no such type."))?;
-    let (events, more) = latest_events(&console, model, before, PAGE).await?;
+    let pages = pages(&console, &console.partitions_of_events(model), before, PAGE).await?;
+    let is_of_type = |event: &IndexEntry| event.aggregate.aggregate_type == model.type_name();
+    let LatestEvents { events, next } = latest_events(pages.iter(), PAGE, is_of_type);
     let published: Vec<_> = events.iter().map(published).collect();
     let messages = console.store.admin().messages_of(&published).await?;
-    let address = |name: &str| paths::with_query(&paths::page("/messages"), &[("type", name)]);
-    let next = events.last().filter(|_| more).map(|event| {
-        let (name, before) = (model.type_name(), event.event_id.to_string());
-        paths::with_query(&paths::page("/messages"), &[("type", name), ("before", &before)])
-    });
+    let address = |query: &[(&str, &str)]| paths::with_query(&paths::page("/messages"), query);
+    let types = console.registry.iter().map(|model| model.type_name());
+    let types = types.map(|name| (name, address(&[("type", name)])));
+    let next = next.map(|before| address(&[("type", model.type_name()), ("before", &before.to_string())]));
     let content = html! {
         h1 { "Messages" }
         p.facts {
             "The messages of the latest events, as they are in the outbox. The relay sends them to the bus; the page "
             a href=(paths::page("/stream")) { "Stream" } " shows whether it is behind."
         }
-        nav.tabs aria-label="Types" {
-            @for name in console.registry.iter().map(|model| model.type_name()) {
-                a href=(address(name)) aria-current=[(name == model.type_name()).then_some("page")] { (name) }
-            }
-        }
-        @if events.is_empty() {
+        (tabs::tabs("Types", types, model.type_name()))
+        @if events.is_empty() && next.is_none() {
             p.empty { "There are no events of this type." }
         } @else {
             div.scroll tabindex="0" { table.bus {

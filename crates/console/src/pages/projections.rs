@@ -1,7 +1,7 @@
 //! The projections on page *Stream*: how far each of them is behind the events.
 //!
-//! A view contains, for each aggregate, the number of the last event that is folded. So the latest events of the types that a
-//! projection follows show whether it is behind, whatever the size of the view.
+//! A view contains, for each aggregate, the number of the last event that is folded. So the latest events of the types
+//! that a projection follows show whether it is behind, whatever the size of the view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use daybook_view_store::{View, ViewStore};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::latest_events::latest_events;
+use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::{Console, Views};
 use crate::failure::with_causes;
 use crate::markup::time;
@@ -27,6 +27,8 @@ struct ProjectionLag<'a> {
     is_read: bool,
     /// The number of compared events.
     compared: usize,
+    /// Whether an event before the compared ones may not be folded, either.
+    is_cut: bool,
     /// Those that are not folded.
     behind: usize,
     /// The age of the oldest of these, in milliseconds.
@@ -53,8 +55,8 @@ pub(crate) async fn section(console: &Console) -> Markup {
                         tbody { @for lag in lags { (row(lag)) } }
                     } }
                     p.hint {
-                        "Compared are the latest " (COMPARED) " events of each followed type. The lag is the age of the oldest of them that "
-                        "the view does not contain. " code { "daybook projection suspended" } " lists all suspended aggregates."
+                        "The latest " (COMPARED) " events of each followed type are compared with the view. The lag is the age of the "
+                        "oldest of them that it does not contain. " code { "daybook projection suspended" } " lists all suspended aggregates."
                     }
                 }
             }
@@ -68,7 +70,9 @@ async fn lags<'a>(console: &Console, views: &'a Views) -> Result<Vec<ProjectionL
     let mut latest = BTreeMap::new();
     for of_type in followed {
         if let Some(model) = console.registry.get(of_type) {
-            latest.insert(of_type, latest_events(console, model, None, COMPARED).await?.0);
+            let pages = pages(console, &console.partitions_of_events(model), None, COMPARED).await?;
+            let is_of_type = |event: &IndexEntry| event.aggregate.aggregate_type == of_type;
+            latest.insert(of_type, latest_events(pages.iter(), COMPARED, is_of_type));
         }
     }
     let mut lags = Vec::new();
@@ -76,8 +80,8 @@ async fn lags<'a>(console: &Console, views: &'a Views) -> Result<Vec<ProjectionL
         let pointer = store.pointer(name).await?.map(|pointer| pointer.version);
         let read = projections.read_version(name, pointer).map(ProjectionModel::version);
         for model in projections.versions(name) {
-            let events = model.follows().iter().filter_map(|of_type| latest.get(of_type)).flatten();
-            lags.push(lag(store, model, read, &events.collect::<Vec<_>>()).await?);
+            let followed: Vec<_> = model.follows().iter().filter_map(|of_type| latest.get(of_type)).collect();
+            lags.push(lag(store, model, read, &followed).await?);
         }
     }
     Ok(lags)
@@ -87,8 +91,9 @@ async fn lag<'a>(
     store: &ViewStore,
     model: &'a dyn ProjectionModel,
     read: Option<u32>,
-    events: &[&IndexEntry],
+    followed: &[&LatestEvents],
 ) -> Result<ProjectionLag<'a>, StoreError> {
+    let events: Vec<_> = followed.iter().flat_map(|latest| &latest.events).collect();
     let aggregates: BTreeSet<_> = events.iter().map(|event| event.aggregate.clone()).collect();
     let positions = match aggregates.is_empty() {
         true => BTreeMap::new(),
@@ -97,12 +102,15 @@ async fn lag<'a>(
     let is_folded =
         |event: &IndexEntry| positions.get(&event.aggregate).is_some_and(|position| event.seq_num <= position.seq_num);
     let behind: Vec<_> = events.iter().filter(|event| !is_folded(event)).collect();
+    let is_cut_behind =
+        |latest: &LatestEvents| latest.next.is_some() && latest.events.last().is_some_and(|oldest| !is_folded(oldest));
     let oldest = behind.iter().map(|event| event.event_id.timestamp_ms()).min();
     let age = |at: u64| Timestamp::now().as_millisecond() - i64::try_from(at).unwrap_or(i64::MAX);
     Ok(ProjectionLag {
         model,
         is_read: read == Some(model.version()),
         compared: events.len(),
+        is_cut: followed.iter().any(|latest| is_cut_behind(latest)),
         behind: behind.len(),
         oldest_ms: oldest.map(age),
         suspended: positions.values().filter(|position| position.suspended.is_some()).count(),
@@ -110,7 +118,7 @@ async fn lag<'a>(
 }
 
 fn row(lag: &ProjectionLag<'_>) -> Markup {
-    let ProjectionLag { model, is_read, compared, behind, oldest_ms, suspended } = lag;
+    let ProjectionLag { model, is_read, compared, is_cut, behind, oldest_ms, suspended } = lag;
     html! {
         tr data-row {
             td {
@@ -122,7 +130,7 @@ fn row(lag: &ProjectionLag<'_>) -> Markup {
             td.number {
                 @match oldest_ms {
                     None => "none",
-                    Some(age) => span.warn { @if behind == compared { "at least " } (time::span_text(*age)) },
+                    Some(age) => span.warn { @if *is_cut { "at least " } (time::span_text(*age)) },
                 }
             }
             td.number { @if *suspended > 0 { span.bad { (suspended) } } @else { "0" } }

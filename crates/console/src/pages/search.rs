@@ -21,8 +21,8 @@ pub(crate) struct SearchQuery {
     q: String,
 }
 
-/// Shows the aggregate with this id, or a list if several types have one. Other ids are shown as what they are: an id may
-/// also be that of a business transaction or a message.
+/// Shows the aggregate with this id, or a list if several types have one. Other ids are shown as what they are: an id
+/// may also be that of a business transaction or a message.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     Query(SearchQuery { q }): Query<SearchQuery>,

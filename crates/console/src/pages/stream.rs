@@ -170,7 +170,7 @@ fn rules_markup(rules: &[Rule]) -> Markup {
             } @else {
                 div.scroll tabindex="0" { table {
                     thead { tr {
-                        th { "Rule" } th { "Queue" } th.number { "Waiting" } th.number { "Being processed" } th.number { "Dead letters" } th { "Function" }
+                        th { "Rule" } th { "Queue" } th.number { "Waiting" } th.number { "Being processed" } th.number { "Dead-letter messages" } th { "Function" }
                     } }
                     tbody { @for rule in rules { (rule_row(rule)) } }
                 } }
@@ -224,13 +224,20 @@ fn numbers(usage: &Value) -> Vec<(String, String)> {
     numbers
 }
 
-/// A name in camel case as words: `apiRequests` becomes `api requests`.
+/// A name in camel case as words: `apiRequests` becomes `API requests`.
 fn words(name: &str) -> String {
-    name.chars().fold(String::new(), |words, character| {
+    let words = name.chars().fold(String::new(), |words, character| {
         if character.is_ascii_uppercase() {
             format!("{words} {}", character.to_ascii_lowercase())
         } else {
             format!("{words}{character}")
         }
-    })
+    });
+    let (first, rest) = words.split_at(words.find(' ').unwrap_or(words.len()));
+    let first = match first {
+        "api" => "API".to_owned(),
+        "dynamodb" => "DynamoDB".to_owned(),
+        _ => first[..1].to_uppercase() + &first[1..],
+    };
+    format!("{first}{rest}")
 }

@@ -89,7 +89,7 @@ fn fate_markup(fate: &Fate) -> Markup {
             Fate::DeadLettered { id, error } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
                 "in the dead-letter queue: " (error.code)
             },
-            Fate::InOutbox => span.fate.hint title="AWS stores no list of what the bus accepted. The page Stream shows whether the relay is behind, and Dead letters shows what it could not send." { "in the outbox" },
+            Fate::InOutbox => span.fate.hint title="AWS stores no list of what the bus accepted. The page Stream shows whether the relay is behind, and Dead-letter messages shows what it could not send." { "in the outbox" },
             Fate::Waiting => a.fate.warn href=(paths::page("/stream")) title="It is in the outbox alone: the relay has not sent it, or somebody deleted it from the dead-letter queue." { "not on the bus yet" },
         }
     }

@@ -32,6 +32,33 @@ async fn host_of_another_machine_is_refused() {
 }
 
 #[tokio::test]
+async fn part_of_another_site_is_refused_and_a_link_of_it_is_followed() {
+    let bench = Bench::start().await;
+    let host = ("host", "localhost:3000");
+    for site in ["cross-site", "same-site"] {
+        for (method, part) in
+            [("GET", "image"), ("GET", "empty"), ("HEAD", "empty"), ("GET", "script"), ("GET", "iframe")]
+        {
+            let headers = [host, ("sec-fetch-site", site), ("sec-fetch-dest", part)];
+            let response = bench.send(request(method, "/_console/dead-letters", &headers, "")).await;
+            assert_eq!(response.status, StatusCode::FORBIDDEN, "{method} {site} {part}");
+        }
+        let without_part = [host, ("sec-fetch-site", site)];
+        let response = bench.send(request("GET", "/_console/dead-letters", &without_part, "")).await;
+        assert_eq!(
+            (response.status, response.body.as_str()),
+            (StatusCode::FORBIDDEN, "The request comes from another site.")
+        );
+        let link = [host, ("sec-fetch-site", site), ("sec-fetch-dest", "document")];
+        assert_eq!(bench.send(request("GET", "/_console/dead-letters", &link, "")).await.status, StatusCode::OK);
+    }
+    for own in [("same-origin", "empty"), ("same-origin", "style"), ("none", "document")] {
+        let headers = [host, ("sec-fetch-site", own.0), ("sec-fetch-dest", own.1)];
+        assert_eq!(bench.send(request("GET", "/_console/bus", &headers, "")).await.status, StatusCode::OK, "{own:?}");
+    }
+}
+
+#[tokio::test]
 async fn form_of_another_site_is_refused() {
     let bench = Bench::start().await;
     let form = ("content-type", "application/x-www-form-urlencoded");

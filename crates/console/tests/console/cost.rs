@@ -56,3 +56,44 @@ async fn old_version_after_a_kept_snapshot_is_shown_at_once() {
     let latest = bench.get("/_console/aggregates/account/1?version=2100").await;
     assert!(latest.body.contains(">snapshot</span>"), "{}", latest.body);
 }
+
+#[tokio::test]
+async fn each_page_calls_the_table_only_for_what_it_shows() {
+    let bench = Bench::start().await;
+    bench.fill_account("1", 60).await;
+    bench.operations();
+    let expected = [
+        // The types have three opening events, each with one partition of the index.
+        ("", "BatchGetItem 1, Query 3"),
+        ("?type=account", "BatchGetItem 1, Query 1"),
+        ("?type=todo", "Query 1"),
+        // No aggregate is before this event, so no version is read.
+        ("?before=00000000000000000000000001", "Query 3"),
+        ("/search?q=", ""),
+        ("/search?q=1", "BatchGetItem 1"),
+        ("/search?q=no%20id", ""),
+        // The last version, a page of events, the kept snapshots, and two queries for each of two states.
+        ("/aggregates/account/1", "Query 7"),
+        ("/aggregates/account/none", "Query 1"),
+        // The event, its messages, and the metadata.
+        ("/aggregates/account/1/events/1", "Query 3"),
+        ("/aggregates/account/1/events/1/data", "Query 1"),
+        ("/aggregates/account/1/state?version=3", "Query 2"),
+        ("/aggregates/account/1/test?version=3", "Query 3"),
+        ("/bus", ""),
+        ("/bus/1", ""),
+        ("/dead-letters", ""),
+        ("/dead-letters/1", ""),
+        ("/correlation", ""),
+        ("/correlation?id=c", ""),
+        ("/command/account?id=1", ""),
+        ("/nothing", ""),
+    ];
+    let mut found = Vec::new();
+    for (path, _) in expected {
+        let page = bench.get(&format!("/_console{path}")).await;
+        assert!(page.status.as_u16() < 500, "{path}: {}", page.body);
+        found.push((path, bench.operations()));
+    }
+    assert_eq!(found, expected.map(|(path, operations)| (path, operations.to_owned())));
+}

@@ -6,6 +6,7 @@ mod admission;
 mod cost;
 mod unreadable;
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use axum::Router;
@@ -73,6 +74,16 @@ impl Bench {
         let (parts, body) = response.into_parts();
         let body = String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap();
         PageResponse { status: parts.status, headers: parts.headers, body }
+    }
+
+    /// The operations that the table has got since the last time, each with the number of calls.
+    pub(crate) fn operations(&self) -> String {
+        let mut counts = BTreeMap::<_, usize>::new();
+        for call in self.table.proxy.take_calls() {
+            *counts.entry(call.operation).or_default() += 1;
+        }
+        let counts: Vec<_> = counts.iter().map(|(operation, count)| format!("{operation} {count}")).collect();
+        counts.join(", ")
     }
 
     pub(crate) async fn get(&self, path: &str) -> PageResponse {

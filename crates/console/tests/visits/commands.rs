@@ -14,6 +14,7 @@ async fn form_has_the_fields_of_the_schema() {
     let visit = Visit::start().await;
     let form = visit.page("/command/order").await;
     form.has("name=\"data.customerId\" value=\"alice\"").has("<textarea id=\"data.items\"").has("name=\"If-Match\"");
+    form.has("&quot;quantity&quot;: ");
     form.has("name=\"data.total\" value=\"4500\"").has("aria-current=\"page\">PlaceOrder");
     visit.page("/command/order?id=1").await.has("aria-current=\"page\">ProcessPayment").has("value=\"1\" required");
     assert_eq!(visit.get("/command/order?command=None").await.status(), 404);
@@ -44,7 +45,10 @@ async fn command_is_sent_and_its_response_shown_as_it_is() {
     let created = visit.submit("/command/todo", &key).await;
     created.has("201 Created");
     let id = created.between("href=\"/_console/aggregates/todo/", "\"").to_owned();
-    assert_eq!(visit.submit("/command/todo", &key).await.between("href=\"/_console/aggregates/todo/", "\""), id);
+    created.has("name=\"Idempotency-Key\" value=\"01").lacks("earlier request");
+    let repeated = visit.submit("/command/todo", &key).await;
+    assert_eq!(repeated.between("href=\"/_console/aggregates/todo/", "\""), id);
+    repeated.has("the response to an earlier request with this key");
     visit.stop().await;
 }
 

@@ -12,6 +12,8 @@ async fn switches_set_the_faults_and_show_them() {
         .has("value=\"bus\" checked")
         .has("value=\"TodoCreated\"")
         .lacks("value=\"queue\" checked");
+    // Each page shows that there are faults, so that nobody looks for another reason.
+    visit.page("/bus").await.has("Faults <span class=\"tag warn\">on</span>");
     let faults: serde_json::Value = {
         let text = visit.page("/faults").await.between("<textarea id=\"json\"", "</textarea>").to_owned();
         serde_json::from_str(&text.split_once('>').unwrap().1.replace("&quot;", "\"")).unwrap()
@@ -22,7 +24,7 @@ async fn switches_set_the_faults_and_show_them() {
     });
     assert_eq!(faults, expected);
     let reset = visit.submit("/faults", &[("action", "reset")]).await;
-    reset.has("No part of the stack fails any more.").lacks(" checked");
+    reset.has("No part of the stack fails any more.").lacks(" checked").lacks(">on</span>");
     visit
         .submit("/faults", &[("action", "json"), ("json", "{\"unknown\": []}")])
         .await

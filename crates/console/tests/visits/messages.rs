@@ -141,7 +141,7 @@ async fn stream_shows_what_each_function_waits_for() {
     visit.set_faults(&json!({"putEvents": [{"http": 500, "forever": true}]})).await;
     visit.create_todo("1", "t").await;
     let busy = visit.page_with("/stream", "<span class=\"warn\">1</span>").await;
-    busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("api requests");
+    busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("API requests");
     visit.page("/aggregates/todo/1").await.has("not on the bus yet");
     visit.stop().await;
 }
@@ -167,7 +167,9 @@ async fn timeline_shows_what_the_consumer_of_each_rule_did_with_a_message() {
         assert_eq!(received.unwrap().len(), 1);
     }
     visit.page(page).await.has(">in its dead-letter queue after ").has(" times, first after ");
-    visit.page("/dead-letters").await.has("<code>mails-dlq</code>");
+    let dead = visit.page("/dead-letters").await;
+    dead.has("<code>mails-dlq</code>").has("its consumer did not process it").has("<strong>TodoCreated</strong>");
+    dead.has("href=\"/_console/aggregates/todo/1?version=1\">todo/1</a>");
     visit.stop().await;
 }
 
@@ -182,6 +184,21 @@ async fn stream_shows_how_far_each_projection_is_behind() {
 
     visit.set_faults(&json!({"projector": [{"killAfterMs": 0, "forever": true}]})).await;
     visit.post("/order", &[], &order("2")).await;
-    visit.page_with("/stream", "<span class=\"warn\">1 of 2</span>").await;
+    // Both orders are compared, so the lag is known.
+    visit.page_with("/stream", "<span class=\"warn\">1 of 2</span>").await.lacks("at least");
+    for number in 3..=52 {
+        visit.post("/order", &[], &order(&number.to_string())).await;
+    }
+    visit.page_with("/stream", "<span class=\"warn\">50 of 50</span>").await.has("at least ");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lag_of_a_projection_that_is_behind_with_every_event_is_exact() {
+    let visit = Visit::start().await;
+    visit.set_faults(&json!({"projector": [{"killAfterMs": 0, "forever": true}]})).await;
+    let order = json!({"id": "1", "customerId": "c", "items": [{"productId": "p", "quantity": 1}], "total": 1});
+    visit.post("/order", &[], &order).await;
+    visit.page_with("/stream", "<span class=\"warn\">1 of 1</span>").await.lacks("at least");
     visit.stop().await;
 }

@@ -63,8 +63,8 @@ pub enum TransactError<E> {
     /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// Other writers were faster until the time was over. Nothing was appended.
-    #[error("other writers came first until the time was over")]
+    /// Until the deadline, other requests wrote to the aggregate. Nothing was appended.
+    #[error("other requests wrote to the aggregate until the deadline")]
     Contended,
     /// The append may have been written; a read could not show whether it was.
     #[error("the outcome of an append after version {after} is unknown")]

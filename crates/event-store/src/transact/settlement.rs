@@ -2,7 +2,6 @@
 
 use daybook_table::keys;
 use jiff::Timestamp;
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
@@ -10,7 +9,7 @@ use super::decide::Decide;
 use super::options::{TransactError, TransactOptions, Transacted};
 use super::transaction::Transaction;
 use crate::backoff::Backoff;
-use crate::error::{Cause, StoreError};
+use crate::error::StoreError;
 use crate::fold::COMMIT_TIME;
 use crate::item::event_item;
 use crate::stored_response::StoredResponse;
@@ -24,10 +23,11 @@ impl<D: Decide> Transaction<'_, D> {
     /// it yet, so it is repeated.
     pub(super) async fn settle(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
         let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
-        let mut retries = Backoff::until(Instant::now() + COMMIT_TIME);
+        let end = self.last_attempt + TransactOptions::LAST_CALLS;
+        let mut retries = Backoff::until(end.min(Instant::now() + COMMIT_TIME));
         loop {
-            let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, self.event_id(number)).await;
-            match read.map_err(|elapsed| unavailable("read an event", elapsed))?? {
+            let read = timeout_at(end, self.event_id(number)).await;
+            match read.map_err(|elapsed| StoreError::timed_out("read an event", elapsed))?? {
                 Some(id) => {
                     let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
                     self.in_doubt.clear();
@@ -66,7 +66,7 @@ impl<D: Decide> Transaction<'_, D> {
         let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
         let read = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now());
         let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, read).await;
-        let stored = read.map_err(|elapsed| unavailable("read a stored response", elapsed))??;
+        let stored = read.map_err(|elapsed| StoreError::timed_out("read a stored response", elapsed))??;
         match stored.filter(|stored| !is_forbidden || idempotency.is_of(stored)) {
             Some(stored) => self.replay(stored),
             None => end,
@@ -85,9 +85,4 @@ impl<D: Decide> Transaction<'_, D> {
             Some(_) => Ok(Transacted::Replayed(stored.response)),
         }
     }
-}
-
-/// The error of a read that took too long.
-fn unavailable(doing: &'static str, elapsed: Elapsed) -> StoreError {
-    StoreError::Unavailable { doing, source: Cause::from(elapsed) }
 }

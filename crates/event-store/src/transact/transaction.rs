@@ -50,6 +50,13 @@ struct NextAttempt {
     behind_since: Option<Instant>,
 }
 
+impl NextAttempt {
+    /// Whether the metadata has been behind the events for longer than a transaction takes to commit.
+    fn is_metadata_damaged(&self) -> bool {
+        self.behind_since.is_some_and(|since| since.elapsed() >= COMMIT_TIME)
+    }
+}
+
 /// The state that the next attempt decides on, unless it joins a group.
 enum StartState {
     /// The cached state. Without one, the state before the first event if the commands create the aggregate; otherwise
@@ -207,9 +214,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let has_time = match pause {
             Pause::Race => wait(store.contention.pause(key), self.race_until).await,
             Pause::Failed(_) => next.backoff.wait().await,
-            Pause::MetadataBehind { .. } => {
-                next.behind_since.is_none_or(|since| since.elapsed() < COMMIT_TIME) && next.backoff.wait().await
-            }
+            Pause::MetadataBehind { .. } => !next.is_metadata_damaged() && next.backoff.wait().await,
         };
         if has_time { Ok(()) } else { Err(self.time_over(pause)) }
     }
@@ -221,7 +226,12 @@ impl<'a, D: Decide> Transaction<'a, D> {
             Pause::Failed(source) => StoreError::Unavailable { doing: "append", source }.into(),
             Pause::MetadataBehind { actual, version } => {
                 let source = format!("its metadata is at version {actual}, but its events end at {version}");
-                self.stream.corrupt(source).into()
+                let error = if self.next.is_metadata_damaged() {
+                    self.stream.corrupt(source)
+                } else {
+                    StoreError::Unavailable { doing: "append", source: source.into() }
+                };
+                error.into()
             }
         }
     }

@@ -20,8 +20,6 @@ use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use daybook_test_support::row::{number, text};
 use daybook_test_support::table::TestTable;
 use futures_util::future::{BoxFuture, FutureExt, join, join_all};
-use proptest::collection::vec;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -30,7 +28,7 @@ use crate::support::{Subject, first_id, ledger, state};
 const APPEND: &str = "TransactWriteItems";
 
 /// A request with all its options.
-struct Request<'a> {
+pub(crate) struct Request<'a> {
     account: &'a Subject,
     command: CommandRequest,
     expected_version: Option<u64>,
@@ -42,14 +40,14 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn new(account: &'a Subject, command: &str, data: Value) -> Self {
+    pub(crate) fn new(account: &'a Subject, command: &str, data: Value) -> Self {
         let command = CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() };
         let decided_on = Mutex::default();
         let (policy, deadline, panics) = (LoadPolicy::Incremental, deadline(), false);
         Self { account, command, expected_version: None, key: None, policy, deadline, panics, decided_on }
     }
 
-    fn payment(account: &'a Subject, amount: i64) -> Self {
+    pub(crate) fn payment(account: &'a Subject, amount: i64) -> Self {
         Self::new(account, "RecordTransaction", json!({"desc": "", "amount": amount}))
     }
 
@@ -57,7 +55,12 @@ impl<'a> Request<'a> {
         Self { key: Some((key, digest)), ..self }
     }
 
-    async fn send(&self, store: &EventStore) -> Sent {
+    /// With these options.
+    pub(crate) fn with(self, expected_version: Option<u64>, key: Option<(&'static str, &'static str)>) -> Self {
+        Self { expected_version, key, ..self }
+    }
+
+    pub(crate) async fn send(&self, store: &EventStore) -> Sent {
         let idempotency = self.key.map(|(key, digest)| IdempotencyKey {
             key,
             digest,
@@ -79,7 +82,7 @@ impl<'a> Request<'a> {
     }
 }
 
-type Sent = Result<Transacted, TransactError<String>>;
+pub(crate) type Sent = Result<Transacted, TransactError<String>>;
 
 impl Decide for Request<'_> {
     type Error = String;
@@ -105,7 +108,7 @@ impl Decide for Request<'_> {
 
 /// Sends the requests while the append of another one is in progress, so that they wait for it together. Their first
 /// append meets the fault. Returns the results, and the calls after that append.
-async fn send_together(
+pub(crate) async fn send_together(
     table: &TestTable,
     store: &EventStore,
     requests: &[Request<'_>],
@@ -148,7 +151,7 @@ fn version(sent: &Sent) -> u64 {
 }
 
 /// Every response with an event is that of a stored event, and the events have no gap.
-async fn assert_stored(table: &TestTable, account: &Subject, sent: &[Sent], end: u64) {
+pub(crate) async fn assert_stored(table: &TestTable, account: &Subject, sent: &[Sent], end: u64) {
     let events = table.rows(&account.key, keys::EVENT_PREFIX).await;
     let numbers: Vec<_> = events.iter().map(|row| number(row, "seqNum")).collect();
     assert_eq!(numbers, (1..=end).collect::<Vec<_>>());
@@ -490,100 +493,4 @@ async fn request_that_panics_or_rebuilds_takes_no_other_with_it() {
     let sent: Vec<_> = sent.into_iter().flatten().collect();
     assert_eq!(sent.iter().map(version).collect::<Vec<_>>(), [3, 4, 5]);
     assert_stored(&table, &account, &sent, 5).await;
-}
-
-/// What a request of the property below sends.
-#[derive(Clone, Debug)]
-struct Sample {
-    command: &'static str,
-    data: Value,
-    expected_version: Option<u64>,
-    key: Option<(&'static str, &'static str)>,
-}
-
-impl Sample {
-    fn request<'a>(&self, account: &'a Subject) -> Request<'a> {
-        let Self { command, data, expected_version, key } = self.clone();
-        Request { expected_version, key, ..Request::new(account, command, data) }
-    }
-}
-
-fn sample() -> impl Strategy<Value = Sample> {
-    let text = |bytes: usize| "A".repeat(bytes);
-    let command = prop_oneof![
-        6 => (-1_500..500_i64).prop_map(|amount| ("RecordTransaction", json!({"desc": "", "amount": amount}))),
-        1 => Just(("RecordTransaction", json!({"desc": text(350 * 1024), "amount": 1}))),
-        1 => Just(("RecordTransaction", json!({"desc": text(500 * 1024), "amount": 1}))),
-        1 => Just(("OpenAccount", json!({}))),
-        2 => Just(("UpdateOwner", json!({"ownerFirst": "A", "ownerLast": "B"}))),
-    ];
-    let key = (prop_oneof![Just("k1"), Just("k2")], prop_oneof![3 => Just("d1"), 1 => Just("d2")]);
-    let options = (proptest::option::weighted(0.3, 1..8_u64), proptest::option::weighted(0.4, key));
-    (command, options).prop_map(|((command, data), (expected_version, key))| Sample {
-        command,
-        data,
-        expected_version,
-        key,
-    })
-}
-
-/// An error of a call that writes nothing. (If the response to a call that writes is lost, a request of the group that
-/// appends nothing is decided on the state after the group.)
-fn fault() -> impl Strategy<Value = InjectedFault> {
-    let cancelled = |code| InjectedFault::Cancel { codes: vec!["None", code, "None"] };
-    prop_oneof![
-        Just(InjectedFault::BreakBefore),
-        Just(cancelled("TransactionConflict")),
-        Just(cancelled("ThrottlingError")),
-        Just(InjectedFault::Refuse { status: 500, code: "InternalServerError" }),
-    ]
-}
-
-/// A result without what differs from one decision to the next.
-fn summary(sent: &Sent) -> String {
-    match sent {
-        Ok(Transacted::Decided(response)) => format!("decided {} {}", response.status, response.version),
-        Ok(Transacted::Replayed(response)) => format!("replayed {} {}", response.status, response.version),
-        Err(TransactError::TooLarge(limit)) => limit.to_string(),
-        Err(error) => format!("{error:?}"),
-    }
-}
-
-/// Sends the samples in two ways, each to a new account: one after the other, and together while calls fail.
-async fn assert_same_results(samples: Vec<Sample>, faults: Vec<InjectedFault>) {
-    let mut results = Vec::new();
-    for together in [false, true] {
-        let table = TestTable::new().await;
-        let store = table.store();
-        let account = ledger(&store, "1", 1).await;
-        let requests: Vec<_> = samples.iter().map(|sample| sample.request(&account)).collect();
-        let sent = if together {
-            send_together(&table, &store, &requests, &faults).await.0
-        } else {
-            Request::payment(&account, 1).send(&store).await.unwrap();
-            let mut sent = Vec::new();
-            for request in &requests {
-                sent.push(request.send(&store).await);
-            }
-            sent
-        };
-        table.proxy.take_faults();
-        let loaded = account.load(&table.direct_store()).await;
-        assert_stored(&table, &account, &sent, loaded.version()).await;
-        results.push((sent.iter().map(summary).collect::<Vec<_>>(), loaded.version(), state(&loaded)));
-    }
-    assert_eq!(results[0], results[1], "one after the other, and together");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
-    #[test]
-    fn requests_together_have_the_results_of_requests_one_after_the_other(
-        samples in vec(sample(), 1..8),
-        faults in vec(fault(), 0..3),
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(assert_same_results(samples, faults));
-    }
 }

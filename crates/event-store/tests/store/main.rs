@@ -4,8 +4,10 @@
 
 mod append;
 mod budgets;
+mod deadline;
 mod feed;
 mod group;
+mod group_properties;
 mod idempotency;
 mod import;
 mod kept;
@@ -17,3 +19,5 @@ mod snapshot;
 mod support;
 mod transact;
 mod verify;
+mod verify_checksums;
+mod verify_during_writes;

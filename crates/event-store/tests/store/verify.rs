@@ -1,7 +1,6 @@
 //! Verification: an undamaged aggregate has no findings, and every damage is reported.
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::DecisionInput;
@@ -9,7 +8,6 @@ use daybook_event_store::admin::{Finding, Verified};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::{attributes, keys};
 use daybook_test_support::clock::{next_input, now};
-use daybook_test_support::fault_proxy::RecordedCall;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::{Item, text};
 use daybook_test_support::table::{TestTable, settings};
@@ -23,7 +21,7 @@ fn keeping() -> StoreSettings {
 }
 
 /// A notebook of five events in three appends, with four messages, a latest snapshot and a kept one of event 3.
-async fn notebook(table: &TestTable) -> (EventStore, Subject) {
+pub(crate) async fn notebook(table: &TestTable) -> (EventStore, Subject) {
     let store = table.store_with(keeping());
     let notebook = Subject::of::<Notebook>("1");
     notebook.command(&store, "Start", json!({"lines": ["a", "!!b", "c"]})).await;
@@ -34,21 +32,21 @@ async fn notebook(table: &TestTable) -> (EventStore, Subject) {
     (store, notebook)
 }
 
-async fn verify(store: &EventStore, subject: &Subject) -> Verified {
+pub(crate) async fn verify(store: &EventStore, subject: &Subject) -> Verified {
     store.admin().verify(subject.model(), &subject.key, now()).await.unwrap()
 }
 
 /// The findings without the aggregate.
-fn lines(verified: &Verified) -> Vec<String> {
+pub(crate) fn lines(verified: &Verified) -> Vec<String> {
     let line = |finding: &Finding| finding.to_string().split_once(' ').unwrap().1.to_owned();
     verified.findings.iter().map(line).collect()
 }
 
-fn s(text: &str) -> AttributeValue {
+pub(crate) fn s(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
-fn n(number: u64) -> AttributeValue {
+pub(crate) fn n(number: u64) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
 
@@ -184,7 +182,7 @@ async fn every_changed_attribute_is_reported() {
 }
 
 /// Changes one row, and expects these findings and no other.
-async fn expect<const N: usize>(sk: &str, changes: [(&str, AttributeValue); N], expected: &[&str]) {
+pub(crate) async fn expect<const N: usize>(sk: &str, changes: [(&str, AttributeValue); N], expected: &[&str]) {
     let table = TestTable::new().await;
     let (store, notebook) = notebook(&table).await;
     table.tamper(&notebook.key, sk, changes).await;
@@ -372,74 +370,6 @@ async fn aggregate_cut_after_its_last_complete_append_has_no_findings_and_contin
     assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
 }
 
-/// The warnings without the aggregate.
-fn warnings(verified: &Verified) -> Vec<String> {
-    let line = |warning: &Finding| warning.to_string().split_once(' ').unwrap().1.to_owned();
-    verified.warnings.iter().map(line).collect()
-}
-
-/// Nothing but the checksums shows these changes.
-#[tokio::test]
-async fn changed_events_and_messages_are_reported_by_their_checksums() {
-    let changed = "changed: it is not as it was written: its checksum does not match";
-    let event = keys::event_sk(1);
-    let line = format!("{event} {changed}");
-    expect(&event, [("data", s(r#"{"text":"a","note":1}"#))], &[&line]).await;
-    expect(&event, [("meta", AttributeValue::M([("actor".to_owned(), s("eve"))].into()))], &[&line]).await;
-    expect(&event, [(attributes::SNAPSHOT_DUE, AttributeValue::Bool(true))], &[&line]).await;
-    let message = keys::outbox_sk(4, 0);
-    let line = format!("{message} {changed}");
-    expect(&message, [("messageType", s("LineWhispered"))], &[&line]).await;
-    expect(&message, [("ttl", n(7))], &[&line]).await;
-    expect(&message, [(attributes::TRACE_HEADER, s("Root=1-5759e988-bd862e3fe1be46a994272793"))], &[&line]).await;
-
-    let table = TestTable::new().await;
-    let (store, notebook) = notebook(&table).await;
-    let detail = table.row(&notebook.key, &message).await.unwrap()["detail"].as_s().unwrap().clone();
-    let forged = detail.replace(r#""data":0"#, r#""data":9"#);
-    assert_ne!(forged, detail);
-    table.tamper(&notebook.key, &message, [("detail", s(&forged))]).await;
-    let verified = verify(&store, &notebook).await;
-    assert_eq!((lines(&verified), warnings(&verified)), (vec![line], vec![]));
-    // A message that another program wrote.
-    let mut row = table.row(&notebook.key, &message).await.unwrap();
-    row.remove(attributes::CHECKSUM);
-    table.put(row).await;
-    let verified = verify(&store, &notebook).await;
-    let line = format!("{message} changed: it is not as it was written: it has no checksum, and its event has one");
-    assert_eq!((lines(&verified), warnings(&verified)), (vec![line], vec![]));
-}
-
-/// The code cannot tell a changed row without a checksum from one of a release that published something else.
-#[tokio::test]
-async fn message_that_this_release_does_not_publish_is_a_warning_if_nothing_shows_a_change() {
-    let table = TestTable::new().await;
-    let (store, notebook) = notebook(&table).await;
-    for mut row in table.rows(&notebook.key, "").await {
-        row.remove(attributes::CHECKSUM);
-        table.put(row).await;
-    }
-    let verified = verify(&store, &notebook).await;
-    assert_eq!((lines(&verified), warnings(&verified)), (vec![], vec![]));
-    let sk = keys::outbox_sk(4, 0);
-    let row = table.row(&notebook.key, &sk).await.unwrap();
-    let detail = row["detail"].as_s().unwrap().replace(r#""data":0"#, r#""data":{"mark":0}"#);
-    let rest = "is not what this release publishes for event 4; another release may have written the row";
-    for (name, value, attribute) in
-        [("detail", s(&detail), "detail/data"), ("messageType", s("LineWhispered"), "messageType")]
-    {
-        table.tamper(&notebook.key, &sk, [(name, value)]).await;
-        let verified = verify(&store, &notebook).await;
-        assert_eq!(lines(&verified), [""; 0]);
-        assert_eq!(warnings(&verified), [format!("{sk} differs-from-code: {attribute} {rest}")]);
-        table.put(row.clone()).await;
-    }
-    table.tamper(&notebook.key, &sk, [("ttl", n(7))]).await;
-    let found = lines(&verify(&store, &notebook).await);
-    let expected = "differs: ttl is 7, expected 2 to 365 whole days after occurredAt, in seconds since 1970";
-    assert_eq!(found, [format!("{sk} {expected}")]);
-}
-
 #[tokio::test]
 async fn stored_response_that_cannot_be_read_is_reported_until_it_expires() {
     let table = TestTable::new().await;
@@ -541,65 +471,4 @@ async fn row_of_an_unknown_kind_is_reported() {
             "IDEMPOTENCY#anything unreadable: it cannot be read: missing field `digest`"
         ]
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn verify_of_a_stream_that_is_written_meanwhile_finds_nothing() {
-    let table = TestTable::new().await;
-    let (store, notebook) = notebook(&table).await;
-    let writer = table.store();
-    let key = notebook.key.clone();
-    let writing = tokio::spawn(async move {
-        let notebook = Subject::of::<Notebook>(&key.id);
-        for _ in 0..100 {
-            notebook.command(&writer, "Write", json!({"lines": ["!more", "still more"]})).await;
-        }
-    });
-    let mut runs = 0;
-    while !writing.is_finished() || runs == 0 {
-        assert_eq!(lines(&verify(&store, &notebook).await), [""; 0]);
-        runs += 1;
-    }
-    writing.await.unwrap();
-    assert_eq!(verify(&store, &notebook).await.events, 205);
-}
-
-/// Whether these are the calls of one read of an aggregate.
-fn is_one_read(calls: &[RecordedCall]) -> bool {
-    calls.len() == 2
-}
-
-/// A query returns some rows of a transaction and not others, and all of them a moment later.
-#[tokio::test]
-async fn rows_that_appear_a_moment_later_are_not_reported_missing() {
-    let table = TestTable::new().await;
-    let (store, notebook) = notebook(&table).await;
-    let late = table.row(&notebook.key, &keys::event_sk(5)).await.unwrap();
-    table.delete(&notebook.key, &keys::event_sk(5)).await;
-    table.proxy.take_calls();
-    let mut verified = pin!(verify(&store, &notebook));
-    table.proxy.hold(&mut verified, is_one_read).await;
-    table.put(late).await;
-    assert_eq!(lines(&verified.await), [""; 0]);
-}
-
-/// A stream that no read returns completely: each read misses something else.
-#[tokio::test]
-async fn row_that_only_one_read_misses_is_not_reported_missing() {
-    let table = TestTable::new().await;
-    let (store, notebook) = notebook(&table).await;
-    let mut late = Vec::new();
-    for sk in [keys::event_sk(5), keys::outbox_sk(4, 0), keys::outbox_sk(2, 0)] {
-        late.push(table.row(&notebook.key, &sk).await.unwrap());
-    }
-    table.delete(&notebook.key, text(&late[0], "sk")).await;
-    table.proxy.take_calls();
-    let mut verified = pin!(verify(&store, &notebook));
-    for read in 0..2 {
-        table.proxy.hold(&mut verified, is_one_read).await;
-        table.delete(&notebook.key, text(&late[read + 1], "sk")).await;
-        table.put(late[read].clone()).await;
-    }
-    assert_eq!(lines(&verified.await), [""; 0]);
-    assert_eq!(lines(&verify(&store, &notebook).await).len(), 1);
 }

@@ -135,8 +135,9 @@ impl Bus {
         Self::default()
     }
 
-    /// An account that stores accepted entries and messages in a file, and goes on with those that are already in it. Messages
-    /// that were received and not deleted are visible again. Injected faults and recorded calls are not stored.
+    /// An account that stores accepted entries and messages in a file, and goes on with those that are already in it.
+    /// Messages that were received and not deleted are visible again. Injected faults and recorded calls are not
+    /// stored.
     ///
     /// # Errors
     ///
@@ -189,9 +190,9 @@ impl Bus {
         accepted.into_iter().filter(|message: &QueueMessage| !state.is_work(&message.queue_url)).collect()
     }
 
-    /// The last `limit` entries whose positions are in the range, that have the key, and that match, in order of arrival. Only
-    /// the last 10,000 candidates are compared with `matches`. Apart from the first call after the start, no other entries
-    /// are read.
+    /// The last `limit` entries whose positions are in the range, that have the key, and that match, in order of
+    /// arrival. Only the last 10,000 candidates are compared with `matches`. Apart from the first call after the start,
+    /// no other entries are read.
     pub fn delivered_part(
         &self,
         positions: &Range<usize>,
@@ -205,14 +206,17 @@ impl Bus {
         let last = index.len();
         let start = positions.start.clamp(1, last + 1);
         let range = start..positions.end.clamp(start, last + 1);
-        let candidates = match key {
-            Some(key) => index.positions(key, &range),
-            // Only the last of them are needed.
-            None => range.clone().rev().take(limit.max(MAX_SEARCHED)).rev().collect(),
+        // Only the last of them are needed.
+        let most = if matches.is_some() { MAX_SEARCHED } else { limit };
+        let (mut read, count) = match key {
+            Some(key) => {
+                let all = index.positions(key, &range);
+                let count = all.len();
+                (all, count)
+            }
+            None => ((range.end - most.min(range.len())..range.end).collect(), range.len()),
         };
-        let count = if key.is_some() { candidates.len() } else { range.len() };
-        let read = candidates.len().min(if matches.is_some() { MAX_SEARCHED } else { limit });
-        let read = &candidates[candidates.len() - read..];
+        read.drain(..read.len().saturating_sub(most));
         let entries = read.iter().map(|&position| Some((position, state.entry(index.place(position)?)?)));
         let Some(mut entries) = entries.collect::<Option<Vec<_>>>() else { return DeliveredPart::default() };
         entries.retain(|(_, entry)| matches.is_none_or(|matches| matches(entry)));
@@ -223,8 +227,8 @@ impl Bus {
         DeliveredPart { entries, matching, searched_from, last }
     }
 
-    /// What became of an accepted entry in the queues of the rules that it matched, since the start of the process. Only the
-    /// last 10,000 entries have records.
+    /// What became of an accepted entry in the queues of the rules that it matched, since the start of the process.
+    /// Only the last 10,000 entries have records.
     pub fn target_records(&self, event_id: &str) -> Vec<TargetRecord> {
         self.state().queues.records.of_event(event_id).to_vec()
     }
@@ -359,8 +363,8 @@ impl State {
         Ok(())
     }
 
-    /// Moves the messages of a queue that were received too often to its dead-letter queue. Unlike in SQS, they get new ids
-    /// there, because the file knows deleted messages by their ids.
+    /// Moves the messages of a queue that were received too often to its dead-letter queue. Unlike in SQS, they get new
+    /// ids there, because the file knows deleted messages by their ids.
     pub(crate) fn redrive(&mut self, queue_url: &str) -> Result<(), StateError> {
         for (message, dead_letter_queue) in self.queues.take_exhausted(queue_url) {
             let (message_id, deleted) = (self.new_id(), message.message_id.clone());
@@ -418,8 +422,8 @@ impl State {
         Some(entries.inspect_err(unreadable).unwrap_or_default())
     }
 
-    /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones. Runs over the same
-    /// file get different ones.
+    /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones. Runs over the
+    /// same file get different ones.
     pub(crate) fn new_id(&mut self) -> String {
         self.ids += 1;
         format!("{:08x}-0000-4000-8000-{:012x}", self.file.as_ref().map_or(0, StateFile::session), self.ids)

@@ -1,4 +1,5 @@
-//! The positions of the bus's entries by what they are about, so that a part of the entries is found without reading the others.
+//! The positions of the bus's entries by what they are about, so that a part of the entries is found without reading
+//! the others.
 
 use std::collections::HashMap;
 use std::ops::Range;

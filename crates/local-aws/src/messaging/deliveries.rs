@@ -12,8 +12,8 @@ use crate::messaging::sqs::{QueueMessage, dead_letter_queue_of, name_of, now};
 use crate::messaging::target_records::TargetOutcome;
 use crate::state::StateError;
 
-/// How often an event is sent to a target before it goes to the dead-letter queue. EventBridge's default is 185 times within
-/// 24 hours.
+/// How often an event is sent to a target before it goes to the dead-letter queue. EventBridge's default is 185 times
+/// within 24 hours.
 const ATTEMPTS: u32 = 3;
 
 /// The pause after the first failed attempt; each further pause is longer by the same time.
@@ -29,7 +29,8 @@ pub struct QueueTarget<'a> {
 }
 
 impl Bus {
-    /// Creates a rule of an event bus whose target is a queue, and the queue with its dead-letter queue unless they exist.
+    /// Creates a rule of an event bus whose target is a queue, and the queue with its dead-letter queue unless they
+    /// exist.
     pub fn create_rule(&self, event_bus: &str, name: &str, pattern: EventPattern, target: &QueueTarget<'_>) {
         let dead_letter_queue = dead_letter_queue_of(target.queue);
         self.create_work_queue(target.queue);

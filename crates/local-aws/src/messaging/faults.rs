@@ -79,8 +79,8 @@ pub struct DeliveryFault {
     pub duplicate: bool,
     /// Deliver the event so much later, in milliseconds.
     pub delay_ms: u64,
-    /// Fail the attempt. The second attempt is a second later, the third two seconds later; after the third, the event goes to
-    /// the dead-letter queue.
+    /// Fail the attempt. The second attempt is a second later, the third two seconds later; after the third, the event
+    /// goes to the dead-letter queue.
     pub fail: bool,
 }
 
@@ -111,8 +111,9 @@ pub struct CallFault {
     /// Fail the call with this error code. If only a status is given, the code is `InternalFailure` or
     /// `ValidationException`, depending on the status.
     pub code: Option<String>,
-    /// Return this text instead of the response, with the status above or 200; only for `PutEvents` and `ReceiveMessage`.
-    /// The call is executed only with `accept_then_drop`. The text `{}` is an empty response of `ReceiveMessage`.
+    /// Return this text instead of the response, with the status above or 200; only for `PutEvents` and
+    /// `ReceiveMessage`. The call is executed only with `accept_then_drop`. The text `{}` is an empty response of
+    /// `ReceiveMessage`.
     pub body: Option<String>,
     /// Execute the call and drop its response: the connection breaks, or the error above is returned.
     pub accept_then_drop: bool,

@@ -1,7 +1,7 @@
 //! Event patterns: which events a rule selects.
 //!
-//! A pattern is read completely before it is used, so that a wrong one is rejected with its reason and never selects too
-//! little silently.
+//! A pattern is read completely before it is used, so that a wrong one is rejected with its reason and never selects
+//! too little silently.
 
 use std::fmt;
 
@@ -109,8 +109,8 @@ impl EventPattern {
     }
 }
 
-/// The values of a field with which a pattern is compared: the elements of an array, or the value itself. A field without a
-/// value, such as an object or an empty array, has the leaf `None`.
+/// The values of a field with which a pattern is compared: the elements of an array, or the value itself. A field
+/// without a value, such as an object or an empty array, has the leaf `None`.
 fn leaves(field: Option<&Value>) -> Box<dyn Iterator<Item = Option<&Value>> + '_> {
     match field {
         Some(Value::Array(elements)) if !elements.is_empty() => {

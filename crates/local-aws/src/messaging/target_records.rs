@@ -76,7 +76,7 @@ impl TargetRecords {
         }
     }
 
-    /// Records that a message was received.
+    /// Records that a message was received from its queue.
     pub(crate) fn receive(&mut self, message_id: &str, now: u64) {
         if let Some(record) = self.record(message_id) {
             record.receives += 1;
@@ -91,9 +91,10 @@ impl TargetRecords {
         }
     }
 
+    /// The record of a message that has not left its queue. What happens to it in a dead-letter queue is not recorded.
     fn record(&mut self, message_id: &str) -> Option<&mut TargetRecord> {
         let records = self.by_event.get_mut(self.event_of.get(message_id)?)?;
-        records.iter_mut().find(|record| record.message_id == message_id)
+        records.iter_mut().find(|record| record.message_id == message_id && record.outcome.is_none())
     }
 }
 
@@ -110,5 +111,16 @@ mod tests {
         assert_eq!((records.of_event("e0"), records.of_event("e1").len()), (&[][..], 1));
         assert_eq!((records.by_event.len(), records.event_of.len()), (MAX_EVENTS, MAX_EVENTS));
         records.end("m0", TargetOutcome::Processed, 2);
+    }
+
+    #[test]
+    fn record_of_a_dead_letter_message_does_not_change_when_that_is_received_and_deleted() {
+        let mut records = TargetRecords::default();
+        records.add("e", "m", "billing", 1);
+        records.end("m", TargetOutcome::DeadLettered, 2);
+        let before = records.of_event("e").to_vec();
+        records.receive("m", 3);
+        records.end("m", TargetOutcome::Processed, 4);
+        assert_eq!(records.of_event("e"), before);
     }
 }

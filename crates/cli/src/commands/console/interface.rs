@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
+use daybook_function_runtime::with_causes;
 use daybook_settings::Environment;
 use serde_json::{Value, json};
 
@@ -23,8 +24,8 @@ use crate::operator::{DeadLetterQueue, OperatorError};
 /// A body, or why there is none.
 pub(super) type JsonResponse = Result<Json<Value>, (StatusCode, String)>;
 
-/// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: there may be no
-/// permission for them.
+/// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: there may
+/// be no permission for them.
 pub(super) struct Interface {
     dead_letters: DeadLetterQueue,
     dead_letters_name: String,
@@ -55,18 +56,23 @@ impl Interface {
     pub(super) fn router(self) -> Router {
         Router::new()
             .route("/_dev/queues", get(async |State(this): State<Arc<Self>>| respond(this.queues().await)))
+            .route("/_dev/dlq", get(async |State(this): State<Arc<Self>>| respond(this.dead_letters().await)))
             .route("/_dev/relay", get(async |State(this): State<Arc<Self>>| respond(this.relay().await)))
             .route("/_dev/health", get(async |State(this): State<Arc<Self>>| respond(this.health().await)))
             .with_state(Arc::new(self))
     }
 
     async fn queues(&self) -> Result<Value, OperatorError> {
-        let queue = |name: &str, purpose: &str, QueueCounts { visible, hidden }: QueueCounts| json!({"queue": name, "visible": visible, "hidden": hidden, "purpose": purpose});
-        let mut queues = vec![queue(&self.dead_letters_name, "dead-letters", self.dead_letters.counts().await?)];
-        if let Some((changes, name)) = &self.changes {
-            queues.push(queue(name, "changes", changes.counts().await?));
-        }
-        Ok(queues.into())
+        let changes = async {
+            let Some((changes, name)) = &self.changes else { return Ok(None) };
+            Ok(Some(queue(name, "changes", changes.counts().await?)))
+        };
+        let (dead_letters, changes) = tokio::try_join!(self.dead_letters(), changes)?;
+        Ok(std::iter::once(dead_letters).chain(changes).collect())
+    }
+
+    async fn dead_letters(&self) -> Result<Value, OperatorError> {
+        Ok(queue(&self.dead_letters_name, "dead-letters", self.dead_letters.counts().await?))
     }
 
     async fn health(&self) -> Result<Value, OperatorError> {
@@ -88,7 +94,7 @@ impl Interface {
     }
 
     async fn relay(&self) -> Result<Value, OperatorError> {
-        let (function, _) = self.relay.names(&self.environment)?;
+        let function = self.relay.function(&self.environment)?;
         let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
         let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
         let (mappings, age) =
@@ -104,10 +110,28 @@ impl Interface {
 
 /// The response to the console. The page shows the error to the person who started the command.
 pub(super) fn respond(result: Result<Value, OperatorError>) -> JsonResponse {
-    result.map(Json).map_err(|error| (StatusCode::FAILED_DEPENDENCY, error.to_string()))
+    result.map(Json).map_err(|error| (StatusCode::FAILED_DEPENDENCY, with_causes(&error)))
+}
+
+fn queue(name: &str, purpose: &str, QueueCounts { visible, hidden }: QueueCounts) -> Value {
+    json!({"queue": name, "visible": visible, "hidden": hidden, "purpose": purpose})
 }
 
 /// The name of the queue in its URL.
 fn name(url: &str) -> String {
     url.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn error_of_a_page_has_all_causes() {
+        let source = io::Error::other("the disk is full");
+        let (_, text) = respond(Err(OperatorError::File { doing: "cannot write it".to_owned(), source })).unwrap_err();
+        assert_eq!(text, "cannot write it: the disk is full");
+    }
 }

@@ -1,5 +1,8 @@
-//! What the console can change with `--allow-writes`: it lists dead-letter messages, sends them again and deletes them, with
-//! the code of `daybook dlq`.
+//! What the console can change with `--allow-writes`: it lists dead-letter messages, sends them again and deletes them,
+//! with the code of `daybook dlq`.
+//!
+//! Invariant: a command that has received messages runs to its end, which makes those visible again that stay in the
+//! queue. It ends neither with the request of the browser nor with Ctrl-C, which only stops it from receiving more.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -11,11 +14,13 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use daybook_decider::Registry;
+use daybook_function_runtime::with_causes;
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
+use tokio::sync::RwLock;
 
 use super::args::ConsoleArgs;
 use super::interface::{JsonResponse, respond};
@@ -39,7 +44,12 @@ pub(super) struct Writes {
     registry: Registry,
     projections: fn() -> Result<Projections, ProjectionRegistrationError>,
     interrupt: Interrupt,
+    running: RunningCommands,
 }
+
+/// The commands that are running: each of them holds the lock for reading. A clone is the same.
+#[derive(Clone, Default)]
+pub(super) struct RunningCommands(Arc<RwLock<()>>);
 
 /// Which messages.
 #[derive(Deserialize)]
@@ -49,7 +59,7 @@ struct Selection {
 }
 
 impl Writes {
-    pub(super) fn new(args: &ConsoleArgs, context: &OperatorContext) -> Self {
+    pub(super) fn new(args: &ConsoleArgs, context: &OperatorContext, running: RunningCommands) -> Self {
         Self {
             queue: args.queue.clone(),
             bus: args.bus.clone(),
@@ -57,6 +67,7 @@ impl Writes {
             registry: context.registry.clone(),
             projections: context.projections,
             interrupt: context.interrupt.clone(),
+            running,
         }
     }
 
@@ -103,7 +114,7 @@ impl Writes {
         let ended = command.run(&mut context).await;
         let mut outcomes = output.outcomes();
         let reason = match ended {
-            Err(error) => error.to_string(),
+            Err(error) => with_causes(&error),
             Ok(_) => "no longer in the queue, or another reader has received it".to_owned(),
         };
         let known: BTreeSet<_> =
@@ -115,7 +126,8 @@ impl Writes {
 }
 
 async fn list(State(writes): State<Arc<Writes>>) -> JsonResponse {
-    respond(to_the_end(async move || writes.list().await).await)
+    let running = writes.running.clone();
+    respond(running.run_to_end(async move || writes.list().await).await)
 }
 
 async fn redrive(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
@@ -135,20 +147,32 @@ async fn act(writes: Arc<Writes>, command: DlqCommand, ids: Vec<String>) -> Json
     if ids.is_empty() {
         return Ok(Json(json!([])));
     }
-    respond(to_the_end(async move || Ok(writes.run(command, ids).await)).await)
+    let running = writes.running.clone();
+    respond(running.run_to_end(async move || Ok(writes.run(command, ids).await)).await)
 }
 
 fn of_ids(ids: &[String]) -> MessageFilterArgs {
     MessageFilterArgs { id: ids.to_vec(), ..MessageFilterArgs::default() }
 }
 
-/// Runs a command to its end on a thread of its own, even if the browser hangs up: otherwise, messages could stay hidden.
-async fn to_the_end<F>(command: F) -> Result<Value, OperatorError>
-where
-    F: AsyncFnOnce() -> Result<Value, OperatorError> + Send + 'static,
-{
-    let ended = tokio::task::spawn_blocking(move || Handle::current().block_on(command())).await;
-    ended.unwrap_or_else(|error| Err(OperatorError::Usage(error.to_string())))
+impl RunningCommands {
+    /// Runs a command on a thread of its own, which goes on when the browser closes the connection.
+    async fn run_to_end<F>(self, command: F) -> Result<Value, OperatorError>
+    where
+        F: AsyncFnOnce() -> Result<Value, OperatorError> + Send + 'static,
+    {
+        let running = self.0.read_owned().await;
+        let ended = tokio::task::spawn_blocking(move || {
+            let _running = running;
+            Handle::current().block_on(command())
+        });
+        ended.await.unwrap_or_else(|error| Err(OperatorError::Panicked(error.to_string())))
+    }
+
+    /// Waits until no command runs. Commands that would begin meanwhile wait, too.
+    pub(super) async fn wait_for_end(&self) {
+        drop(self.0.write().await);
+    }
 }
 
 /// The output of a command.
@@ -174,5 +198,44 @@ impl Write for Captured {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn end_of_a_command_is_awaited_although_nobody_waits_for_its_result() {
+        let running = RunningCommands::default();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let done = Arc::new(Mutex::new(false));
+        let command = {
+            let done = done.clone();
+            running.clone().run_to_end(async move || {
+                begun.send(()).unwrap();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                *done.lock().unwrap() = true;
+                Ok(json!([]))
+            })
+        };
+        tokio::select! {
+            _ = command => panic!("the browser did not hang up"),
+            begun = has_begun => begun.unwrap(),
+        }
+        running.wait_for_end().await;
+        assert!(*done.lock().unwrap());
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_command_is_no_error_of_its_options() {
+        let running = RunningCommands::default();
+        let ended = running.clone().run_to_end(async || panic!("no messages")).await;
+        let error = ended.unwrap_err();
+        assert!(matches!(error, OperatorError::Panicked(_)) && error.exit_code() == 3, "{error}");
+        assert!(error.to_string().contains("no messages"), "{error}");
+        running.wait_for_end().await;
     }
 }

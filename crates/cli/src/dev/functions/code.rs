@@ -22,6 +22,7 @@ use crate::dev::environment;
 use crate::dev::error::DevError;
 use crate::dev::faults::ViewFaults;
 use crate::dev::forward;
+use crate::dev::unknown_event::explain;
 use crate::dev::usage::UsageMeter;
 use crate::project::Project;
 
@@ -60,7 +61,8 @@ fn api(
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         api = api.with_views((project.projections)()?, ViewStore::new(&faults.inject_into(dynamodb), views_table));
     }
-    Ok(daybook_command_handler::router(api).layer(middleware::from_fn(identify)))
+    let router = daybook_command_handler::router(api).layer(middleware::from_fn(explain));
+    Ok(router.layer(middleware::from_fn(identify)))
 }
 
 /// The console. Its reads of the table are not counted as those of the functions.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::Method;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use daybook_event_source_mapping::InvocationOutcome;
 use serde::Serialize;
@@ -19,6 +19,9 @@ use crate::dev::usage::Usage;
 
 /// How long a request of the stack may take. Functions that have come to a standstill can still be replaced.
 const STACK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The header of a response of functions that are not those of the sources.
+const PREVIOUS_FUNCTIONS: &str = "x-daybook-previous-functions";
 
 /// Why a function or the stack's request to it failed.
 type CallFailure = Box<dyn std::error::Error + Send + Sync>;
@@ -56,8 +59,8 @@ impl Functions {
 
     /// Has no functions from now on, so that a process of theirs ends after the calls that have begun.
     pub(crate) fn end(&self) {
-        let nothing = Version::new(Router::new(), Router::new());
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = nothing;
+        let nothing = Router::new().fallback(async || StatusCode::SERVICE_UNAVAILABLE);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Version::new(nothing.clone(), nothing);
     }
 
     /// The function of this name.
@@ -65,12 +68,18 @@ impl Functions {
         Function { name, functions: self.clone() }
     }
 
-    /// The response of the API or the console, after a pending update.
+    /// The response of the API or the console, after a pending update. If the functions are not those of the sources, a header
+    /// contains the reason.
     pub(crate) async fn respond(&self, request: Request) -> Response {
+        let mut updated = Ok(());
         if let Some(updates) = &self.updates {
-            updates.send().await;
+            updated = updates.send().await;
         }
-        self.version().respond(request).await
+        let mut response = self.version().respond(request).await;
+        if let Err(reason) = updated {
+            response.headers_mut().insert(PREVIOUS_FUNCTIONS, HeaderValue::from_static(reason));
+        }
+        response
     }
 
     /// The calls that the functions have counted since this was called last.
@@ -137,5 +146,20 @@ impl Function {
         };
         tracing::error!(function = self.name, error, "the function failed");
         InvocationOutcome::FunctionError
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn request_after_the_end_of_the_functions_is_not_answered_as_if_nothing_existed() {
+        let routes = Router::new().fallback(async || "a todo");
+        let functions = Functions::new(Version::new(routes.clone(), routes), None);
+        let get = || Request::get("/todo/1").body(Body::empty()).unwrap();
+        assert_eq!(functions.respond(get()).await.status(), StatusCode::OK);
+        functions.end();
+        assert_eq!(functions.respond(get()).await.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

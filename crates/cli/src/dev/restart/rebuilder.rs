@@ -1,6 +1,8 @@
 //! Waits for changes of the sources, builds them, and replaces the functions.
 
+use std::env;
 use std::iter;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -21,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Files that are saved together are built together: a build begins when nothing has changed for this time.
 const SETTLING: Duration = Duration::from_millis(50);
 
+/// How long a build may take from the first source that it reads to the binary.
+const LONGEST_BUILD: Duration = Duration::from_secs(5 * 60);
+
 /// Builds and replaces the functions of a stack.
 pub(crate) struct Rebuilder {
     restarts: Restarts,
@@ -34,6 +39,10 @@ pub(crate) struct Rebuilder {
     seen: SourceFiles,
     /// The binary that was started last.
     started: Option<FileState>,
+    /// The result of the last build.
+    built: Result<(), &'static str>,
+    /// Whether the binary that was started last runs.
+    runs: Result<(), &'static str>,
 }
 
 impl Rebuilder {
@@ -43,16 +52,29 @@ impl Rebuilder {
         settings: FunctionSettings,
         meter: UsageMeter,
     ) -> Result<(Functions, Self), DevError> {
-        let seen = files(&restarts).await;
         let started = file_state(&restarts.binary);
+        let mut seen = files(&restarts).await;
+        // The build may have read a file before its last change, if that was while it ran. Such a file is built again.
+        let begun = started.and_then(|(built, _)| built.checked_sub(LONGEST_BUILD));
+        seen.retain(|_, (changed, _)| begun.is_some_and(|begun| *changed < begun));
         let (version, process) = child::start(&restarts, &settings).await?;
         let (sender, requests) = mpsc::unbounded_channel();
         let functions = Functions::new(version, Some(UpdateRequests(sender)));
         let mut processes = JoinSet::new();
         processes.spawn(process.run());
         let functions_here = functions.clone();
-        let rebuilder =
-            Self { restarts, settings, meter, functions: functions_here, requests, processes, seen, started };
+        let rebuilder = Self {
+            restarts,
+            settings,
+            meter,
+            functions: functions_here,
+            requests,
+            processes,
+            seen,
+            started,
+            built: Ok(()),
+            runs: Ok(()),
+        };
         Ok((functions, rebuilder))
     }
 
@@ -86,7 +108,10 @@ impl Rebuilder {
             }
             // This check begins after the requests have arrived, so it notices every file that was saved before them.
             self.update().await;
-            // Dropping the requests answers them.
+            for request in requests {
+                // Fails if nobody waits any more.
+                let _ = request.send(self.built.and(self.runs));
+            }
         }
     }
 
@@ -95,11 +120,14 @@ impl Rebuilder {
         let mut now = files(&self.restarts).await;
         while now != self.seen {
             now = self.settled(now).await;
+            eprintln!("daybook: building after a change of {}", changed_file(&self.seen, &now).display());
             let built = self.restarts.build.run().await;
             self.seen = now;
             now = files(&self.restarts).await;
+            self.built = Err("the build failed");
             match built {
                 Ok(status) if status.success() => {
+                    self.built = Ok(());
                     // The build may have found more sources, and may have read those that have changed since before or after
                     // their change.
                     let is_current = self.seen.iter().all(|(file, state)| now.get(file) == Some(state));
@@ -135,11 +163,13 @@ impl Rebuilder {
         match child::start(&self.restarts, &self.settings).await {
             Ok((version, process)) => {
                 self.processes.spawn(process.run());
+                self.runs = Ok(());
                 let usage = self.functions.replace(version).await;
                 self.meter.add_calls(usage);
                 eprintln!("daybook: the functions run in a new process");
             }
             Err(error) => {
+                self.runs = Err("the functions do not start");
                 let error = daybook_function_runtime::with_causes(&error);
                 eprintln!("daybook: {error}; the functions stay as they are");
             }
@@ -151,4 +181,13 @@ impl Rebuilder {
 async fn files(restarts: &Restarts) -> SourceFiles {
     let sources = restarts.sources.clone();
     spawn_blocking(move || sources.files()).await.unwrap_or_default()
+}
+
+/// A file that differs between two states of the sources. It is relative to the current folder if it is in it.
+fn changed_file<'a>(before: &'a SourceFiles, after: &'a SourceFiles) -> &'a Path {
+    let new = after.iter().find(|(file, state)| before.get(*file) != Some(state)).map(|(file, _)| file);
+    let file = new.or_else(|| before.keys().find(|file| !after.contains_key(*file)));
+    let file = file.map_or(Path::new(""), PathBuf::as_path);
+    let here = env::current_dir().unwrap_or_default();
+    file.strip_prefix(here).unwrap_or(file)
 }

@@ -170,8 +170,8 @@ impl Queues {
         (self.of_queue(queue_url).count() - hidden, hidden)
     }
 
-    /// Deletes the message of a receipt, and returns it. An older receipt of a message and a receipt of a deleted message
-    /// delete nothing; both calls succeed.
+    /// Deletes the message of a receipt, and returns it. An older receipt of a message and a receipt of a deleted
+    /// message delete nothing; both calls succeed.
     pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<Option<QueueMessage>, CallError> {
         self.check(queue_url)?;
         check_handle(handle)?;

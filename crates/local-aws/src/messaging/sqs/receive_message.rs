@@ -64,8 +64,8 @@ pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallRespon
     fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
 }
 
-/// Returns the visible messages, or, if there are none, the first that become visible within the wait time. They are hidden
-/// for a duration.
+/// Returns the visible messages, or, if there are none, the first that become visible within the wait time. They are
+/// hidden for a duration.
 pub(crate) async fn receive<T>(
     bus: &Bus,
     queue_url: &str,
