@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
-from lambda_server import Run  # noqa: E402
+from lambda_server import REFUSED, Run  # noqa: E402
 
 RUNS = 25
 BUDGET = 3.0
@@ -26,7 +26,6 @@ BASELINES = {
     "snapshotter": "empty-stream",
     "stream-relay": "empty-stream",
 }
-REFUSED = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "DLQ_URL": "http://127.0.0.1:1/000000000000/daybook-dlq"}
 
 
 def start(function, variables):

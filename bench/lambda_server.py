@@ -214,6 +214,10 @@ def environment(runtime, aws):
     }
 
 
+# The variables of a function whose calls to AWS are refused.
+REFUSED = {name: value for name, value in environment("", "127.0.0.1:1").items() if name in ("AWS_ENDPOINT_URL", "DLQ_URL")}
+
+
 class NotAccepted(Exception):
     """A function failed, or its response says that it did not do everything that an event asked for."""
 

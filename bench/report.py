@@ -41,7 +41,7 @@ METHOD = """## Method
   responses. The run stops when a function does not accept an event.
 - **DynamoDB** is the engine of the local stack, in memory, with tables that have no stream. A proxy in front of it counts
   calls, bytes of both bodies, and the capacity units that the engine reports. EventBridge is a server that accepts every entry.
-  The bare functions and the relays call only servers that respond at once. The engine is built with the development profile, so
+  The bare functions and the relays call only servers that respond at once. The engine is built with the profile of the tests, so
   it is slow; this affects times and rates, but no other figure.
 - **Instructions** are those of the function's process in user mode. Callgrind simulates a processor without instructions for
   SHA-256, so signatures and checksums take more of them than on a real one. A figure of a command is the difference between two
@@ -144,8 +144,8 @@ def bars(results):
         "relay, memory against Node.js": ("relay", relay(1_000, "peak_kilobytes", "Node.js")),
         "cold read, snapshot 3 behind, read units": ("reads", reads[1_000, 3]["read_units"]),
         "cold read, snapshot 50 behind, read units": ("reads", reads[1_000, 50]["read_units"]),
-        "initialization, command handler": ("starts", starts["command-handler"]["times"]),
-        "initialization, relay": ("starts", starts["stream-relay"]["times"]),
+        "initialization, command handler": ("starts", starts["command-handler"]["own_times"]),
+        "initialization, relay": ("starts", starts["stream-relay"]["own_times"]),
         "64 clients of a process, rate": ("hot", hot[1, 64]["commands_a_second"]),
         "64 clients of a process, write units": ("hot", hot[1, 64]["write_units"]),
         "10 processes, transactions": ("hot", hot[10, 1]["transactions"]),
@@ -240,14 +240,19 @@ def relay(part):
 def starts(part):
     rows = []
     for name, of in part["rows"]:
-        rows.append([name, f"{of['milliseconds']:.2f} ms", short(of["times"]), thousand(of["instructions"]), short(of["times_instructions"])])
+        own = [f"{of['own_milliseconds']:.2f} ms", short(of["own_times"])]
+        called = [f"{of['milliseconds']:.2f} ms", short(of["times"])]
+        rows.append([name, *own, *called, thousand(of["instructions"]), short(of["times_instructions"])])
     text = section("Initialization", part)
     text += (
         "From the start of the process until it requests its first event; the fastest of several starts. The functions of Daybook "
-        "make one call to AWS in it. The ratios are against the empty function of the same kind. `.ci/init-times.py` measures the "
-        "times of all functions of the repository.\n\n"
+        "make one call to AWS in it. The own time is that with an endpoint of AWS that refuses the connection. The time with the "
+        "call contains the response of the measuring server, which is written in Python. The instructions are those with the call. "
+        "The ratios are against the empty function of the same kind, and those of the bars are of the own time, as in "
+        "`.ci/init-times.py`, which measures all functions of the repository.\n\n"
     )
-    return text + table(["function", "time", "ratio", "instructions", "ratio"], rows)
+    heads = ["function", "own time", "ratio", "time with the call", "ratio", "instructions", "ratio"]
+    return text + table(heads, rows)
 
 
 def hot(part):
