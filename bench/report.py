@@ -287,11 +287,15 @@ def opt_levels(part):
     return text + DECISION.format(
         command=-difference("instructions", "command-handler"),
         relay=-difference("instructions", "stream-relay"),
-        package=difference("zipped", "command-handler"),
+        handler_package=difference("zipped", "command-handler"),
+        relay_package=difference("zipped", "stream-relay"),
     )
 
 
-DECISION = """Decision: TODO {command:.0%} {relay:.0%} {package:.0%}
+DECISION = """With opt-level 3, a command takes {command:.0%} fewer instructions and a record {relay:.0%} fewer, and the packages are {handler_package:.0%}
+and {relay_package:.0%} larger. The functions keep `"s"`. The saved instructions of a command are less than 0.1 ms of a processor, and
+less than 0.5 ms with the seventh of a processor that a function with 256 MB has, while each command waits several milliseconds for
+DynamoDB. A cold start, which takes longest, loads the whole package.
 
 """
 
