@@ -13,9 +13,9 @@ COMMAND_EVENT = json.loads((WORKSPACE / "events/command-handler/command.json").r
 PEER_SNAPSHOT_EVERY = 100
 
 
-def deployed(name, folder=WORKSPACE / "target" / "lambda"):
+def deployed(name):
     """The command line of a function of the repository, or of an empty one."""
-    return [str(folder / name / "bootstrap")]
+    return [str(WORKSPACE / "target" / "lambda" / name / "bootstrap")]
 
 
 def binary(name):
