@@ -36,7 +36,7 @@ from lambda_server import REFUSED, Engine, NotAccepted, Run, canned
 SIZES = [100, 1_000, 10_000]
 HISTORIES = [0, 10, 100, 1_000, 10_000]
 SNAPSHOT_BEHIND = 50
-STARTS = 100
+STARTS = 300
 NODE_RECORDS = 2_000  # which Node.js handles before the counted ones
 
 
@@ -280,7 +280,8 @@ def measure_hot(daybook):
 
 def main():
     git = lambda *arguments: subprocess.check_output(["git", *arguments], text=True, cwd=WORKSPACE).strip()
-    changes = git("status", "--porcelain", "--untracked-files=no", ".", f":!{report.RESULTS}", f":!{report.DOCUMENT}")
+    written = [f":!{file.relative_to(WORKSPACE)}" for file in (report.RESULTS, report.DOCUMENT)]
+    changes = git("status", "--porcelain", "--untracked-files=no", ".", *written)
     source = {
         "commit": git("rev-parse", "--short", "HEAD") + (" with changes" if changes else ""),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
