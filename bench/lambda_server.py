@@ -1,4 +1,4 @@
-"""Runs a function as Lambda does: a server for the Runtime API, which is also the AWS endpoint of the function."""
+"""Runs a function as Lambda does: with a server that is both its Runtime API and its endpoint of AWS."""
 
 import http.client
 import http.server
@@ -15,16 +15,16 @@ READS = {"GetItem", "Query", "BatchGetItem", "Scan", "TransactGetItems"}
 
 
 class Call:
-    """A call to AWS: its operation, the bytes of both bodies, and the capacity units that it consumed."""
+    """A call to AWS: the bytes of both bodies, and the capacity units that it consumed."""
 
-    def __init__(self, operation, sent, received, units, failed):
-        self.operation, self.sent, self.received, self.failed = operation, sent, received, failed
+    def __init__(self, operation, sent, received, units):
+        self.sent, self.received = sent, received
         self.read_units = units if operation in READS else 0
         self.write_units = units if operation in WRITES else 0
 
 
 class Engine:
-    """The DynamoDB engine of a local stack, whose own table stays empty."""
+    """The DynamoDB engine of a local stack. The functions of the stack do nothing, because no row changes in its own tables."""
 
     def __init__(self, daybook, workspace):
         ports = ["--port", "0", "--dynamodb-port", "0", "--bus-port", "0"]
@@ -37,7 +37,7 @@ class Engine:
                 raise SystemExit("the local stack does not start: " + "".join(lines))
         self.port = int(re.search(r"DynamoDB +http://127.0.0.1:(\d+)", lines[-1])[1])
         self.connections = threading.local()
-        # What it prints later is not read, and must not fill the pipe.
+        # The stack would wait if it printed more lines than the pipe can hold and nothing read them.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     def post(self, operation, body):
@@ -89,7 +89,7 @@ class Engine:
 
 
 def canned(operation, body):
-    """Responds at once, as a service that accepts everything."""
+    """Responds without delay, like a service that accepts everything."""
     response = b"{}"
     if operation == "PutEvents":
         entries = [{"EventId": f"00000000-0000-4000-8000-{n:012}"} for n in range(len(json.loads(body)["Entries"]))]
@@ -108,23 +108,23 @@ class Server(http.server.ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.events, self.respond = list(events), respond
         self.started = None  # when the function asked for its first event
-        self.finished = threading.Event()
-        self.passed, self.answered, self.failed = 0, 0, 0
-        self.responses, self.latencies, self.passed_at = {}, [], {}
-        self.calls, self.first_calls = [], []
+        self.finished, self.ended = threading.Event(), threading.Event()
+        self.passed = 0
+        self.responses, self.initialization_error = {}, None
+        self.calls = []
+        self.calls_until = {}  # by the number of an event, the count of the calls until its response
 
     def next_event(self):
         """The number and the text of the next event; None when there is no other one."""
         with self.lock:
             if self.started is None:
                 self.started = time.perf_counter()
-                self.first_calls, self.calls = self.calls, []
+                self.calls_of_start, self.calls = self.calls, []
             if self.passed == len(self.events):
-                if self.answered == len(self.events):
+                if len(self.responses) == len(self.events):
                     self.finished.set()
                 return None
             number, self.passed = self.passed, self.passed + 1
-            self.passed_at[number] = time.perf_counter()
             return number, self.events[number]
 
 
@@ -139,7 +139,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         event = self.server.next_event()
         if event is None:
-            time.sleep(600)  # there is no other event
+            # The function waits for an event until its process is ended.
+            self.server.ended.wait()
             return
         number, text = event
         headers = {
@@ -153,22 +154,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.body()
         if "/runtime/" in self.path:
-            number = int(self.path.split("/")[-2][-12:]) if "/invocation/" in self.path else None
             with self.server.lock:
-                self.server.responses[number] = body
-                if number is not None:
-                    self.server.answered += 1
-                    self.server.failed += not self.path.endswith("/response")
-                    self.server.latencies.append(time.perf_counter() - self.server.passed_at[number])
-            if number is None:  # the initialisation failed
-                self.server.failed += 1
-                self.server.finished.set()
+                if "/invocation/" in self.path:
+                    number = int(self.path.split("/")[-2][-12:])
+                    self.server.responses[number] = body
+                    self.server.calls_until[number] = len(self.server.calls)
+                else:
+                    self.server.initialization_error = body
+                    self.server.finished.set()
             self.reply(202, b'{"status":"OK"}')
             return
         operation = (self.headers.get("X-Amz-Target") or "").split(".")[-1]
         status, response, units = self.server.respond(operation, body)
         with self.server.lock:
-            self.server.calls.append(Call(operation, len(body), len(response), units, status != 200))
+            self.server.calls.append(Call(operation, len(body), len(response), units))
         self.reply(status, response, {"Content-Type": "application/x-amz-json-1.0"})
 
     def body(self):
@@ -193,51 +192,69 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def environment(runtime, aws):
+    """The environment variables of a function, with the addresses of the Runtime API and of AWS."""
+    return {
+        "AWS_LAMBDA_RUNTIME_API": runtime,
+        "AWS_LAMBDA_FUNCTION_NAME": "function",
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
+        "AWS_LAMBDA_FUNCTION_VERSION": "1",
+        "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_ENDPOINT_URL": f"http://{aws}",
+        "RUST_LOG": "info",
+        "TABLE_NAME": "daybook-bench",
+        "VIEWS_TABLE_NAME": "daybook-views",
+        "EVENT_BUS_NAME": "daybook",
+        "EVENT_SOURCE": "com.example.daybook",
+        "DLQ_URL": f"http://{aws}/000000000000/daybook-dlq",
+        "PATH": os.environ["PATH"],
+    }
+
+
+class NotAccepted(Exception):
+    """A function failed, or its response says that it did not do everything that an event asked for."""
+
+
 class Run:
     """A process of a function, from its start until it has responded to every event."""
 
-    def __init__(self, command, events, respond, environment, wrapper=()):
+    def __init__(self, command, events, respond, variables=None, wrapper=()):
         self.server = Server(events, respond)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=[0.01], daemon=True).start()
         endpoint = f"127.0.0.1:{self.server.server_port}"
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
             [*wrapper, *command],
-            env={
-                "AWS_LAMBDA_RUNTIME_API": endpoint,
-                "AWS_LAMBDA_FUNCTION_NAME": "function",
-                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
-                "AWS_LAMBDA_FUNCTION_VERSION": "1",
-                "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-                "AWS_REGION": "us-east-1",
-                "AWS_ACCESS_KEY_ID": "local",
-                "AWS_SECRET_ACCESS_KEY": "local",
-                "AWS_ENDPOINT_URL": f"http://{endpoint}",
-                "RUST_LOG": "info",
-                "TABLE_NAME": "daybook-bench",
-                "EVENT_BUS_NAME": "daybook",
-                "EVENT_SOURCE": "com.example.daybook",
-                "DLQ_URL": f"http://{endpoint}/000000000000/daybook-dlq",
-                "PATH": os.environ["PATH"],
-                **environment,
-            },
+            env=environment(endpoint, endpoint) | (variables or {}),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
 
     def wait(self):
-        """Waits for the last response, and then ends the process. Returns the server with everything that it saw."""
-        finished = self.server.finished
-        while not finished.wait(0.5):
+        """Waits for the last response and ends the process. Every event must have been accepted."""
+        while not self.server.finished.wait(0.5):
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.process.args} ended: {self.server.responses}")
-        self.seconds = time.perf_counter() - self.began
-        self.initialisation = self.server.started - self.began if self.server.started else None
         with open(f"/proc/{self.process.pid}/status") as status:
             fields = dict(line.split(":", 1) for line in status)
         self.peak_kilobytes = int(fields["VmHWM"].split()[0])
         self.process.terminate()
         self.process.wait()
+        self.server.ended.set()
         self.server.shutdown()
         self.server.server_close()
+        if self.server.initialization_error:
+            raise RuntimeError(f"{self.process.args} does not start: {self.server.initialization_error}")
+        for response in map(json.loads, self.server.responses.values()):
+            if response.get("statusCode") not in (200, 201) and response.get("batchItemFailures") != []:
+                raise NotAccepted(response.get("errorMessage") or response)
+        self.initialization = self.server.started - self.began
         return self
+
+    def calls_of(self, event):
+        """The calls to AWS during an event."""
+        first = self.server.calls_until[event - 1] if event else 0
+        return self.server.calls[first : self.server.calls_until[event]]

@@ -1,35 +1,42 @@
-"""Measures every row of docs/performance.md, and writes the document.
+"""Measures the parts of docs/performance.md and writes the page.
 
 Each part measures all functions in turns, so that other load on the machine affects them alike. Instructions, calls, bytes and
 units hardly depend on the load; times do.
+
+The figures of each part are in measured.json, with the commit that they were measured on. A run of some parts replaces only
+theirs.
 """
 
 import json
+import os
 import pathlib
+import platform
 import subprocess
 import sys
 import tempfile
-import threading
 
 import counting
 import report
 from functions import (
     BENCH,
-    BINARIES,
     WORKSPACE,
+    Adapter,
+    Clients,
     Daybook,
+    DynamoEs,
+    binary,
     command,
-    create_table,
+    create_tables,
+    deployed,
     http_event,
     stream_record,
 )
-from lambda_server import Engine, Run, canned
+from lambda_server import Engine, NotAccepted, Run, canned
 
 SIZES = [100, 1_000, 10_000]
-HISTORIES = [10, 100, 1_000, 10_000]
+HISTORIES = [0, 10, 100, 1_000, 10_000]
 SNAPSHOT_BEHIND = 50
-WARM = 10  # commands after the first one
-STARTS = 25
+STARTS = 100
 NODE_RECORDS = 2_000  # which Node.js handles before the counted ones
 
 
@@ -47,8 +54,8 @@ def figures(calls, events):
     }
 
 
-def commands(run, event):
-    """Measures the first command of a process and, on average, the later ones.
+def commands(run, event, warm):
+    """Measures the first command of a process and, on average, the later ones, `warm` of them.
 
     `run(events, wrapper)` runs a process to its end. `event(process, number)` is the number-th command of a process: each process
     has an aggregate of its own, all with the same history.
@@ -56,34 +63,46 @@ def commands(run, event):
     events = lambda process, count: [event(process, number) for number in range(count)]
     start = counting.count(lambda wrapper: run([], wrapper))
     first = counting.count(lambda wrapper: run(events(0, 1), wrapper))
-    every = counting.count(lambda wrapper: run(events(1, 1 + WARM), wrapper))
-    cold, warm = run(events(2, 1)), run(events(3, 1 + WARM))
+    every = counting.count(lambda wrapper: run(events(1, 1 + warm), wrapper))
+    native = run(events(2, 1 + warm))
+    later = [call for number in range(warm) for call in native.calls_of(1 + number)]
     return {
-        "failed": warm.server.failed,
-        "cold": figures(cold.server.calls, 1) | {"instructions": first - start},
-        "warm": figures(warm.server.calls[len(cold.server.calls) :], WARM) | {"instructions": (every - first) / WARM},
-        "peak_kilobytes": warm.peak_kilobytes,
+        "cold": figures(native.calls_of(0), 1) | {"instructions": first - start},
+        "warm": figures(later, warm) | {"instructions": (every - first) / warm},
+        "peak_kilobytes": native.peak_kilobytes,
     }
 
 
-def commands_after(daybook, label, events, behind, size):
-    """Measures commands of this size on aggregates with this history."""
-    for process in range(4):
-        daybook.seed(f"{label}-{process}", events, behind)
-    return commands(daybook.run, lambda process, _: command(f"{label}-{process}", size))
+def commands_after(store, label, events, behind, size):
+    """Measures commands of this size on aggregates with this history. For a history that a store cannot read, returns its error."""
+    # A store without a cache reads the whole history for each command, so fewer of the longest ones are enough.
+    warm = 2 if store.is_peer and events == 10_000 and behind is None else 10
+    say("commands of", size, "bytes after", events, "events, the snapshot", behind, "behind:", store.name)
+    store.use_snapshots(behind is not None)
+    if events == 0:
+        return commands(store.run, lambda process, number: store.creation(f"{label}-{process}-{number}"), warm)
+    for process in range(3):
+        store.seed(f"{label}-{process}", events, behind)
+    try:
+        return commands(store.run, lambda process, _: command(f"{label}-{process}", size), warm)
+    except NotAccepted as error:
+        if behind is None and store.reads_one_page:
+            return {"error": str(error)}
+        raise
 
 
-def measure_sizes(daybook):
+def measure_sizes(stores):
     """Warm commands by the size of their data, on an aggregate of ten events."""
     rows = []
     for size in SIZES:
-        say("commands of", size, "bytes")
-        rows.append((size, {"Daybook": commands_after(daybook, f"size-{size}", 10, None, size), "bare": bare_command(daybook, size)}))
+        row = {store.name: commands_after(store, f"size-{size}", 10, None, size) for store in stores}
+        rows.append((size, row | {"bare": bare_command(stores[0], size)}))
     return rows
 
 
 def bare_command(daybook, size):
     """The bare function, with the transaction and the response of a command of Daybook."""
+    say("commands of", size, "bytes: bare command")
     daybook.seed(f"bare-{size}", 10, None)
     captured = []
 
@@ -92,30 +111,26 @@ def bare_command(daybook, size):
             captured.append(body)
         return daybook.engine.respond(operation, body)
 
-    run = Run(daybook.command, [command(f"bare-{size}", size)] * 2, respond, {}).wait()
+    run = Run(daybook.command, [command(f"bare-{size}", size)] * 2, respond).wait()
     response = json.loads(run.server.responses[1])["body"]
     with tempfile.TemporaryDirectory() as folder:
         transaction, text = pathlib.Path(folder, "transaction"), pathlib.Path(folder, "response")
         transaction.write_bytes(captured[1])
         text.write_text(response)
-        environment = {"BARE_TRANSACTION": str(transaction), "BARE_RESPONSE": str(text)}
+        variables = {"BARE_TRANSACTION": str(transaction), "BARE_RESPONSE": str(text)}
         event = command(f"bare-{size}", size)
-        run = lambda events, wrapper=(): Run([str(BINARIES / "bare-command")], events, canned, environment, wrapper).wait()
-        return commands(run, lambda *_: event)
+        run = lambda events, wrapper=(): Run(binary("bare-command"), events, canned, variables, wrapper).wait()
+        return commands(run, lambda *_: event, 10)
 
 
-def measure_histories(daybook):
-    """Commands by the number of events that the aggregate has, with and without a snapshot."""
-    create = lambda process, number: http_event("/account", {"id": f"new-{process}-{number}"})
-    say("commands that create an aggregate")
-    rows = [(0, None, commands(daybook.run, create))]
-    for events in HISTORIES:
-        for behind in (None, SNAPSHOT_BEHIND):
-            if behind is None or events > behind:
-                say("commands after", events, "events, the snapshot", behind, "behind")
-                label = f"history-{events}-{behind}"
-                rows.append((events, behind, commands_after(daybook, label, events, behind, 100)))
-    return rows
+def measure_histories(stores):
+    """Commands by the number of events that the aggregate has, with and without snapshots."""
+    return [
+        (events, behind, {store.name: commands_after(store, f"history-{events}-{behind}", events, behind, 100) for store in stores})
+        for events in HISTORIES
+        for behind in (None, SNAPSHOT_BEHIND)
+        if behind is None or events > behind
+    ]
 
 
 def measure_reads(daybook):
@@ -140,28 +155,40 @@ def measure_reads(daybook):
                 ReturnConsumedCapacity="TOTAL",
                 ConsistentRead=True,
             )["ConsumedCapacity"]["CapacityUnits"]
-        row = figures(native.server.calls, 1) | {"instructions": first - start, "tail_units": tail}
+        row = figures(native.calls_of(0), 1) | {"instructions": first - start, "tail_units": tail}
         rows.append((events, behind, row))
     return rows
 
 
 def messages(daybook, count):
     """New outbox rows of as many aggregates."""
-    created = [
-        http_event("/todo", {"id": f"relay-{n}", "title": "TODO", "message": "Make coffee"}) for n in range(count)
-    ]
-    daybook.check(daybook.run(created))
+    aggregates = [f"relay-{n}" for n in range(count)]
+    daybook.run([http_event("/todo", {"id": id, "title": "TODO", "message": "Make coffee"}) for id in aggregates])
     rows = []
-    for n in range(count):
-        key = {"pk": {"S": f"AGGREGATE#todo#relay-{n}"}, "sk": {"S": "OUTBOX#000000000001#0"}}
+    for id in aggregates:
+        key = {"pk": {"S": f"AGGREGATE#todo#{id}"}, "sk": {"S": "OUTBOX#000000000001#0"}}
         rows.append(daybook.engine.call("GetItem", TableName="daybook-bench", Key=key)["Item"])
-    return rows
+    return [stream_record(row, number) for number, row in enumerate(rows)]
+
+
+def measure_batches(command_line, records, less, more, variables=None):
+    """Instructions for each record, and calls for each batch, of a function that publishes `more` of these batches."""
+    batch = json.dumps({"Records": records}, separators=(",", ":"))
+    start = lambda count, wrapper=(): Run(command_line, [batch] * count, canned, variables, wrapper).wait()
+    fewer = counting.count(lambda wrapper: start(less, wrapper))
+    every = counting.count(lambda wrapper: start(more, wrapper))
+    native = start(more)
+    return {
+        "instructions": (every - fewer) / (more - less) / len(records),
+        "calls": len(native.server.calls) / more,
+        "peak_kilobytes": native.peak_kilobytes,
+    }
 
 
 def measure_relay(daybook):
     """Batches of messages of distinct aggregates, by the relays of Daybook and of Node.js and by the bare function."""
-    say("relay: messages")
-    records = [stream_record(row, number) for number, row in enumerate(messages(daybook, 1_000))]
+    records = messages(daybook, 1_000)
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         entries = pathlib.Path(folder, "entries")
 
@@ -170,51 +197,35 @@ def measure_relay(daybook):
                 entries.write_bytes(body)
             return canned(operation, body)
 
-        Run([str(BINARIES / "stream-relay")], [json.dumps({"Records": records[:10]})], respond, {}).wait()
-        relays = {
-            "Daybook": ([str(BINARIES / "stream-relay")], 2),
-            "bare": ([str(BINARIES / "bare-relay")], 2),
-            # Node.js compiles hot code while it runs, so it gets more batches first.
-            "Node.js": (["node", str(BENCH / "node" / "relay.mjs")], 0),
-        }
-        rows = []
+        Run(deployed("stream-relay"), [json.dumps({"Records": records[:10]})], respond).wait()
+        bare = {"BARE_ENTRIES": str(entries)}
         for size in (10, 1_000):
-            batch = json.dumps({"Records": records[:size]}, separators=(",", ":"))
-            row = {}
-            for name, (command_line, few) in relays.items():
-                say("relay: batches of", size, "records:", name)
-                less, more = (few, few + max(2, 100 // size)) if few else (NODE_RECORDS // size, (NODE_RECORDS + 1_000) // size)
-
-                def start(count, wrapper=()):
-                    return Run(command_line, [batch] * count, canned, {"BARE_ENTRIES": str(entries)}, wrapper).wait()
-
-                fewer = counting.count(lambda wrapper: start(less, wrapper))
-                every = counting.count(lambda wrapper: start(more, wrapper))
-                native = start(more)
-                row[name] = {
-                    "instructions": (every - fewer) / (more - less) / size,
-                    "calls": len(native.server.calls) / more,
-                    "peak_kilobytes": native.peak_kilobytes,
-                    "failed": native.server.failed,
-                }
+            batch, count, before = records[:size], max(2, 100 // size), NODE_RECORDS // size
+            say("relay: batches of", size, "records")
+            row = {
+                "Daybook": measure_batches(deployed("stream-relay"), batch, 2, 2 + count),
+                "bare": measure_batches(binary("bare-relay"), batch, 2, 2 + count, bare),
+                # Node.js compiles hot code while it runs, so it handles more batches before the counted ones.
+                "Node.js": measure_batches(["node", str(BENCH / "node" / "relay.mjs")], batch, before, before + 1_000 // size),
+            }
             rows.append((size, row))
     return rows
 
 
 def measure_starts():
-    """Initialisation: the fastest of several starts, and the instructions until the first event is requested."""
+    """Initialization: the fastest of several starts, and the instructions until the first event is requested."""
     functions = {
         "command-handler": "empty-http",
         "stream-relay": "empty-stream",
         "empty-http": "empty-http",
         "empty-stream": "empty-stream",
     }
-    start = lambda name, wrapper=(): Run([str(BINARIES / name)], [], canned, {}, wrapper).wait()
+    start = lambda name, wrapper=(): Run(deployed(name), [], canned, None, wrapper).wait()
     times = {name: [] for name in functions}
-    for turn in range(STARTS):
-        say("starts:", turn + 1, "of", STARTS)
+    say("starts")
+    for _ in range(STARTS):
         for name in functions:
-            times[name].append(start(name).initialisation)
+            times[name].append(start(name).initialization)
     counted = {name: counting.count(lambda wrapper: start(name, wrapper)) for name in functions}
     return [
         (
@@ -230,65 +241,83 @@ def measure_starts():
     ]
 
 
+HOT = {(1, 1): 400, (1, 64): 4_000, (10, 1): 60}  # processes and requests in each: the commands of each process in a turn
+TURNS = 5
+
+
 def measure_hot(daybook):
     """One aggregate: many requests in one process, and one request at a time in each of several processes."""
+    totals = {case: [] for case in HOT}
+    for turn in range(TURNS):
+        for (processes, workers), count in HOT.items():
+            say("hot aggregate, turn", turn + 1, "of", TURNS, "-", processes, "processes,", workers, "requests in each")
+            aggregate = f"hot-{turn}-{processes}-{workers}"
+            daybook.seed(aggregate, 10, None)
+            clients = [Clients(daybook, command(aggregate), workers, count) for _ in range(processes)]
+            totals[processes, workers] += [client.wait() for client in clients]
     rows = []
-    for processes, concurrency, each in ((1, 1, 500), (1, 64, 1_000), (10, 1, 100)):
-        say("hot aggregate:", processes, "processes,", concurrency, "requests each")
-        aggregate = f"hot-{processes}-{concurrency}"
-        daybook.seed(aggregate, 10, None)
-        environment = {"AWS_LAMBDA_MAX_CONCURRENCY": str(concurrency)} if concurrency > 1 else {}
-        events = [command(aggregate)] * each
-        runs = [Run(daybook.command, events, daybook.engine.respond, environment) for _ in range(processes)]
-        threads = [threading.Thread(target=run.wait) for run in runs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        calls = [call for run in runs for call in run.server.calls]
-        responses = [json.loads(response) for run in runs for response in run.server.responses.values()]
-        accepted = sum(response.get("statusCode") == 200 for response in responses)
-        latencies = sorted(latency for run in runs for latency in run.server.latencies)
-        seconds = max(run.seconds - run.initialisation for run in runs)
-        transactions = [call for call in calls if call.operation == "TransactWriteItems"]
-        # The engine reports no units of a failed transaction, which costs as many as a successful one.
-        units = [call.write_units for call in transactions if not call.failed]
-        at = lambda share: latencies[int(share * (len(latencies) - 1))] * 1000
+    for (processes, workers), of in totals.items():
+        total = lambda name: sum(figures[name] for figures in of)
+        latencies = sorted(latency for figures in of for latency in figures["latencies"])
+        at = lambda share: latencies[int(share * (len(latencies) - 1))]
+        accepted = total("accepted")
         row = {
-            "accepted": accepted / len(responses),
-            "transactions": len(transactions) / accepted,
-            "write_units": sum(units) / len(units) * len(transactions) / accepted,
-            "commands_a_second": accepted / seconds,
+            "accepted": accepted / len(latencies),
+            "transactions": total("transactions") / accepted,
+            # The engine reports no units of a failed transaction, which costs as many as a successful one.
+            "write_units": total("write_units") / total("successful_transactions") * total("transactions") / accepted,
+            "commands_a_second": accepted / total("seconds") * processes,
+            "processor_milliseconds": total("processor_seconds") / accepted * 1000,
             "p50": at(0.5),
             "p99": at(0.99),
         }
-        rows.append((processes, concurrency, row))
+        rows.append((processes, workers, row))
+    return rows
+
+
+def measure_opt_levels(daybook):
+    """Both functions with the opt-level of the deployed binaries, and with opt-level 3."""
+    records = messages(daybook, 10)
+    rows = []
+    for level, folder in (("s", WORKSPACE / "target" / "lambda"), ("3", BENCH / "target" / "opt-3")):
+        say("opt-level", level)
+        handler, relay = deployed("command-handler", folder), deployed("stream-relay", folder)
+        warm = commands_after(Daybook(daybook.engine, handler), f"level-{level}", 10, None, 100)["warm"]
+        batches = measure_batches(relay, records, 2, 12)
+        for name, [path], of in (("command-handler", handler, warm), ("stream-relay", relay, batches)):
+            zipped = subprocess.check_output([sys.executable, WORKSPACE / ".ci" / "zipped-size.py", path])
+            rows.append((name, level, {"instructions": of["instructions"], "zipped": int(zipped)}))
     return rows
 
 
 def main():
-    parts = sys.argv[1:]
+    git = lambda *arguments: subprocess.check_output(["git", *arguments], text=True, cwd=WORKSPACE).strip()
+    changes = git("status", "--porcelain", "--untracked-files=no", ".", f":!{report.RESULTS}", f":!{report.DOCUMENT}")
+    source = {
+        "commit": git("rev-parse", "--short", "HEAD") + (" with changes" if changes else ""),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "counter": counting.TOOL,
+    }
     engine = Engine(str(WORKSPACE / "target" / "debug" / "daybook"), WORKSPACE)
     try:
-        create_table(engine)
-        daybook = Daybook(engine)
-        measured = {
-            "sizes": lambda: measure_sizes(daybook),
-            "histories": lambda: measure_histories(daybook),
+        create_tables(engine)
+        daybook = Daybook(engine, deployed("command-handler"))
+        stores = [daybook, Adapter(engine, binary("event-store-adapter")), DynamoEs(engine, binary("dynamo-es"))]
+        parts = {
+            "sizes": lambda: measure_sizes(stores),
+            "histories": lambda: measure_histories(stores),
             "reads": lambda: measure_reads(daybook),
             "relay": lambda: measure_relay(daybook),
             "starts": measure_starts,
             "hot": lambda: measure_hot(daybook),
+            "opt-levels": lambda: measure_opt_levels(daybook),
         }
-        results = {name: part() for name, part in measured.items() if not parts or name in parts}
+        names = sys.argv[1:] or [name for name in parts if name != "opt-levels"]
+        for name in names:
+            report.store(name, source | {"rows": parts[name]()})
     finally:
         engine.stop()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=BENCH)
-    (BENCH / "target" / "measured.json").write_text(json.dumps(results, indent=1))
-    if parts:
-        print(json.dumps(results, indent=1))
-    else:
-        report.write(results, counting.TOOL, commit.stdout.strip(), NODE_RECORDS, WARM)
+    report.write()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 pub mod document;
 pub mod scale;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +26,20 @@ pub const SAMPLES: Project = Project { aggregates: aggregates::registry, project
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace").to_owned()
+}
+
+/// The settings of the release profile of a manifest of the workspace.
+///
+/// # Panics
+///
+/// When the manifest has no such profile.
+pub fn release_profile(manifest: &str) -> BTreeSet<String> {
+    let text =
+        std::fs::read_to_string(workspace().join(manifest)).unwrap_or_else(|error| panic!("{manifest}: {error}"));
+    let (_, profile) =
+        text.split_once("[profile.release]\n").unwrap_or_else(|| panic!("{manifest} has no release profile"));
+    let settings = profile.lines().take_while(|line| !line.is_empty());
+    settings.filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
 /// The local stack on free ports.

@@ -48,3 +48,4 @@ mod template;
 mod todo;
 mod values;
 mod views;
+mod views_seen;

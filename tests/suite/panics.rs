@@ -5,7 +5,7 @@ use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_test_support::fragile::Fragile;
 use daybook_test_support::log;
 use serde_json::{Value, json};
-use suite_tests::workspace;
+use suite_tests::{release_profile, workspace};
 
 use crate::instance::{Instance, send, settings};
 
@@ -93,21 +93,31 @@ async fn panic_on_a_stored_event_fails_the_reads_of_that_aggregate_only() {
     }
 }
 
-/// The settings of the release profile of this workspace, and of a generated project.
-fn release_profiles() -> [String; 2] {
-    ["Cargo.toml", "crates/cli/template/project.toml"].map(|manifest| {
-        let manifest = std::fs::read_to_string(workspace().join(manifest)).unwrap();
-        manifest.split("[profile.release]\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned()
-    })
-}
-
 #[test]
 fn release_profile_checks_overflow_and_unwinds_panics() {
-    for profile in release_profiles() {
-        let lines: Vec<_> = profile.lines().collect();
-        assert!(lines.contains(&"overflow-checks = true"), "{profile}");
+    // Of this workspace, and of a generated project.
+    for manifest in ["Cargo.toml", "crates/cli/template/project.toml"] {
+        let settings = release_profile(manifest);
+        assert!(settings.contains("overflow-checks = true"), "{manifest}: {settings:?}");
         // `abort` would end the process, and with it every other request of a batch or an instance. `cargo lambda build` adds
         // it where the profile does not set `panic`.
-        assert!(lines.contains(&"panic = \"unwind\""), "{profile}");
+        assert!(settings.contains("panic = \"unwind\""), "{manifest}: {settings:?}");
+    }
+}
+
+/// The optimization for size is for functions alone: with it, `cargo build --release` of the `daybook` binary takes several times
+/// as long.
+#[test]
+fn release_profile_leaves_the_optimization_for_size_to_cargo_lambda() {
+    let settings = ["lto", "codegen-units", "strip"];
+    for manifest in ["Cargo.toml", "crates/cli/template/project.toml"] {
+        let profile = release_profile(manifest);
+        assert!(!settings.iter().any(|setting| profile.iter().any(|line| line.starts_with(setting))), "{profile:?}");
+    }
+    let manifest = std::fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
+    let lambda = manifest.split("[workspace.metadata.lambda.build]\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert!(lambda.starts_with("disable_optimizations = true"), "{lambda}");
+    for setting in settings {
+        assert!(lambda.contains(&format!("'profile.release.{setting} = ")), "{setting}: {lambda}");
     }
 }

@@ -1,9 +1,10 @@
-//! The workspace `bench/` builds what is deployed, and docs/performance.md has its rows. Nothing here builds or runs it.
+//! The workspace `bench/` builds what is deployed, and docs/performance.md has its figures. Nothing here builds or runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use serde_json::Value;
-use suite_tests::workspace;
+use suite_tests::{release_profile, workspace};
 
 fn read(file: &str) -> String {
     std::fs::read_to_string(workspace().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
@@ -20,16 +21,11 @@ fn versions(lock: &str) -> BTreeMap<String, BTreeSet<String>> {
     versions
 }
 
-fn release_profile(manifest: &str) -> BTreeSet<String> {
-    let manifest = read(manifest);
-    let profile = manifest.split("[profile.release]\n").nth(1).unwrap();
-    let settings = profile.lines().take_while(|line| !line.is_empty());
-    settings.filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
-}
-
 #[test]
 fn bare_functions_are_built_like_the_deployed_ones() {
-    assert_eq!(release_profile("bench/Cargo.toml"), release_profile("Cargo.toml"));
+    // `cargo lambda build` adds optimizations to the profile of the deployed functions, which the bare ones have in theirs.
+    let (own, bench) = (release_profile("Cargo.toml"), release_profile("bench/Cargo.toml"));
+    assert!(own.is_subset(&bench), "{own:?} is not part of {bench:?}");
     let (own, bench) = (versions("Cargo.lock"), versions("bench/Cargo.lock"));
     // What a call and an invocation consist of.
     let part =
@@ -54,15 +50,38 @@ fn performance_page_has_every_bar_and_a_reason_for_each_that_is_missed() {
         let name = bar["name"].as_str().unwrap();
         let row = rows.iter().find(|row| row.get(1) == Some(&name));
         let row = row.unwrap_or_else(|| panic!("docs/performance.md has no row {name:?}: run bench/run"));
-        let measured: f64 = row[3].replace(',', "").parse().unwrap();
-        let most: f64 = row[4].parse().unwrap();
-        assert_eq!(row[5] == "yes", measured <= most, "{name}");
-        if let Some(of_bar) = bar["most"].as_f64() {
-            assert!((of_bar - most).abs() < 1e-9, "{name}: {of_bar}");
+        let number = |text: &str| text.replace(',', "").parse::<f64>().unwrap();
+        let (measured, limit) = (number(row[3]), number(row[4].trim_start_matches(['≤', '≥', ' '])));
+        let met = if row[4].starts_with('≤') { measured <= limit } else { measured >= limit };
+        assert_eq!(row[5] == "yes", met, "{name}");
+        let of_bar = bar.get("most").or(bar.get("least")).unwrap();
+        assert_eq!(bar.get("least").is_some(), row[4].starts_with('≥'), "{name}");
+        if let Some(of_bar) = of_bar.as_f64() {
+            assert!((of_bar - limit).abs() < 1e-9, "{name}: {of_bar}");
         }
         let reason = bar["reason"].as_str().unwrap();
         assert!(row[5] == "yes" || (!reason.is_empty() && page.contains(reason)), "{name} has no reason on the page");
     }
     let of_bars = rows.iter().filter(|row| row.len() > 5 && ["yes", "**no**"].contains(&row[5])).count();
     assert_eq!(of_bars, bars.len(), "docs/performance.md has a bar that bench/bars.json lacks");
+}
+
+#[test]
+fn performance_page_is_written_from_the_stored_figures_and_names_their_commits() {
+    let page = read("docs/performance.md");
+    let command = "import report; print(report.page(), end='')";
+    let mut python = Command::new("python3");
+    python.args(["-B", "-c", command]).current_dir(workspace().join("bench"));
+    let output = python.output().expect("python3 can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(page.as_bytes() == output.stdout, "docs/performance.md is not up to date: run `python3 bench/report.py`");
+
+    let measured: BTreeMap<String, Value> = serde_json::from_str(&read("bench/measured.json")).unwrap();
+    let sections: Vec<_> = page.split("\n## ").filter(|section| section.contains("Measured on commit")).collect();
+    assert!(sections.len() >= measured.len(), "{}", sections.len());
+    for (part, figures) in &measured {
+        let commit = figures["commit"].as_str().unwrap();
+        let named = sections.iter().any(|section| section.contains(&format!("Measured on commit {commit},")));
+        assert!(named, "{part} was measured on {commit}, which docs/performance.md does not name");
+    }
 }

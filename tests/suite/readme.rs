@@ -153,6 +153,13 @@ async fn assert_as_printed(page: &str) {
 }
 
 #[test]
+fn read_models_page_lists_a_projection_of_the_samples() {
+    let read = |file: &str| std::fs::read_to_string(workspace().join(file)).unwrap();
+    let projection = read("crates/projections/src/orders_by_status.rs");
+    assert!(read("docs/read-models.md").contains(&format!("\n```rust\n{projection}```\n")));
+}
+
+#[test]
 fn api_page_describes_each_operation_of_the_document() {
     let page = std::fs::read_to_string(workspace().join("docs/api.md")).unwrap();
     for (path, operations) in Document::get().json()["paths"].as_object().unwrap() {

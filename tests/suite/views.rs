@@ -3,7 +3,7 @@
 mod projections;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::Method;
 use daybook_command_handler::{Api, ApiSettings, router};
@@ -11,35 +11,33 @@ use daybook_projection::Projections;
 use daybook_projector::Projecting;
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
-use lambda_http::RequestExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use suite_tests::ApiResponse;
-use suite_tests::document::Document;
 
 use self::projections::{ByDescription, TodosByTitle};
 use crate::callers::events::{ApiEvent, jwt};
-use crate::instance::{Instance, answer, request, send, settings, time_left, whole};
+use crate::instance::{Instance, answer, request, send, settings, whole};
 
 fn tested() -> Projections {
     ::projections::projections().unwrap().with::<ByDescription>().unwrap().with::<TodosByTitle>().unwrap()
 }
 
 /// An instance with the shipped projections and those of the tests.
-async fn instance_with(settings: ApiSettings) -> Instance {
+pub(crate) async fn instance_with(settings: ApiSettings) -> Instance {
     let mut instance = Instance::start().await;
     let api = Api::new(aggregates::registry().unwrap(), instance.table.store(), settings);
     instance.router = router(api.with_views(tested(), instance.table.views().await));
     instance
 }
 
-async fn instance() -> Instance {
+pub(crate) async fn instance() -> Instance {
     instance_with(settings()).await
 }
 
 /// Folds all events of an aggregate into all views.
-async fn project(instance: &Instance, aggregate: &str) {
+pub(crate) async fn project(instance: &Instance, aggregate: &str) {
     let (aggregate_type, id) = aggregate.split_once('/').unwrap();
     let aggregates = BTreeSet::from([AggregateKey::new(aggregate_type, id)]);
     let (events, views) = (instance.table.direct_store(), instance.table.direct_views());
@@ -51,20 +49,20 @@ async fn project(instance: &Instance, aggregate: &str) {
     }
 }
 
-async fn place(instance: &Instance, id: &str, total: i64) {
+pub(crate) async fn place(instance: &Instance, id: &str, total: i64) {
     let items = json!([{"productId": "coffee", "quantity": 2}]);
     let order = json!({"id": id, "customerId": "alice", "items": items, "total": total});
     instance.post("/order", order).await.expect(201);
     project(instance, &format!("order/{id}")).await;
 }
 
-async fn order_command(instance: &Instance, id: &str, command: &str, data: Value) {
+pub(crate) async fn order_command(instance: &Instance, id: &str, command: &str, data: Value) {
     let command = json!({"command": command, "data": data});
     instance.post(&format!("/order/{id}/commands"), command).await.expect(200);
 }
 
 /// Opens an account and executes transactions with these descriptions, each of 1.
-async fn transact(instance: &Instance, id: &str, descriptions: &[&str]) {
+pub(crate) async fn transact(instance: &Instance, id: &str, descriptions: &[&str]) {
     instance.post("/account", json!({ "id": id })).await.expect(201);
     for description in descriptions {
         let data = json!({"desc": description, "amount": 1});
@@ -74,7 +72,7 @@ async fn transact(instance: &Instance, id: &str, descriptions: &[&str]) {
     project(instance, &format!("account/{id}")).await;
 }
 
-async fn get_if_none_match(instance: &Instance, path: &str, etag: &str) -> ApiResponse {
+pub(crate) async fn get_if_none_match(instance: &Instance, path: &str, etag: &str) -> ApiResponse {
     send(&instance.router, Method::GET, path, &[("if-none-match", etag)], None).await
 }
 
@@ -275,113 +273,6 @@ async fn page_that_is_cut_in_one_shard_ends_before_rows_that_have_a_part_there()
     let rows = all_rows(&instance, "/views/by-description?limit=1000").await;
     assert_eq!(rows.iter().map(|row| row["key"].as_str().unwrap()).collect::<Vec<_>>(), keys);
     assert_eq!(rows[5]["row"], json!({"transactions": 5}));
-}
-
-// Seen.
-
-#[tokio::test(flavor = "multi_thread")]
-async fn read_with_seen_shows_an_event_that_is_folded_without_waiting() {
-    let instance = instance().await;
-    place(&instance, "1", 4500).await;
-    instance.table.operations();
-    let row = instance.get("/views/orders-by-status/placed?seen=order/1@1").await.expect(200);
-    assert_eq!(row.body["row"], json!({"orders": 1, "total": 4500}));
-    assert_eq!(instance.table.operations(), ["BatchGetItem", "TransactGetItems"]);
-    get_if_none_match(&instance, "/views/orders-by-status/placed?seen=order/1@1", row.header("etag")).await.expect(304);
-    instance.table.operations();
-    let rows = instance.get("/views/orders-by-status?seen=order/1@1").await.expect(200);
-    assert_eq!(rows.body, json!({"rows": [row.body], "cursor": "placed"}));
-    assert_eq!(instance.table.operations(), ["BatchGetItem", "Query"]);
-    // The other parts of a row are read together.
-    transact(&instance, "1", &["x"]).await;
-    instance.table.operations();
-    instance.get("/views/account-balances/total?seen=account/1@2").await.expect(200);
-    assert_eq!(instance.table.operations(), ["BatchGetItem", "BatchGetItem", "TransactGetItems"]);
-    // Without `seen`, a row takes one call of its own units, and a list one query.
-    instance.get("/views/orders-by-status/placed").await.expect(200);
-    instance.get("/views/orders-by-status").await.expect(200);
-    let calls = instance.table.proxy.take_calls();
-    let cost: Vec<_> = calls.iter().map(|call| (call.operation.as_str(), call.table_units)).collect();
-    assert_eq!(cost, [("BatchGetItem", 1.0), ("Query", 1.0)]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn read_with_seen_waits_until_the_event_is_folded() {
-    let instance = instance_with(ApiSettings { seen_wait: Duration::from_secs(20), ..settings() }).await;
-    place(&instance, "1", 4500).await;
-    let later = async || {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        project(&instance, "order/1").await;
-    };
-    order_command(&instance, "1", "ProcessPayment", json!({"amount": 4500})).await;
-    let (paid, ()) = tokio::join!(instance.get("/views/orders-by-status/paid?seen=order/1@2"), later());
-    let row = json!({"orders": 1, "total": 4500});
-    assert_eq!(paid.expect(200).body, json!({"key": "paid", "row": row}));
-    order_command(&instance, "1", "ShipOrder", json!({"trackingNumber": "T-1"})).await;
-    let (shipped, ()) = tokio::join!(instance.get("/views/orders-by-status?seen=order/1@3"), later());
-    assert_eq!(shipped.expect(200).body["rows"], json!([{"key": "shipped", "row": row}]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn read_with_seen_that_is_not_folded_in_time_gets_a_503_with_the_position() {
-    let instance = instance_with(ApiSettings { seen_wait: Duration::ZERO, ..settings() }).await;
-    place(&instance, "123", 4500).await;
-    order_command(&instance, "123", "ProcessPayment", json!({"amount": 4500})).await;
-    order_command(&instance, "123", "ShipOrder", json!({"trackingNumber": "T-1"})).await;
-    project(&instance, "order/123").await;
-    order_command(&instance, "123", "DeliverOrder", json!({})).await;
-    for path in ["/views/orders-by-status/delivered?seen=order/123@4", "/views/orders-by-status?seen=order/123@4"] {
-        instance.table.operations();
-        let behind = instance.get(path).await.expect_problem(503, "behind");
-        assert_eq!(behind.header("retry-after"), "1");
-        assert_eq!((&behind.body["seqNum"], &behind.body["suspended"]), (&json!(3), &json!(false)));
-        assert_eq!(&behind.body, &Document::get().json()["components"]["examples"]["Behind"]["value"]);
-        assert_eq!(instance.table.operations(), ["BatchGetItem", "Query"]);
-    }
-    // The time of the request limits the wait, too.
-    let instance = instance_with(ApiSettings { seen_wait: Duration::from_secs(20), ..settings() }).await;
-    instance.post("/account", json!({"id": "1"})).await.expect(201);
-    let hurried = request(Method::GET, "/views/account-balances/total?seen=account/1@1", &[], None);
-    let hurried = hurried.with_lambda_context(time_left(Duration::from_secs(2)));
-    let behind = instance.ask(hurried).await.expect_problem(503, "behind");
-    assert_eq!(behind.body["seqNum"], 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn seen_of_an_event_that_does_not_exist_is_not_found_without_waiting() {
-    let instance = instance_with(ApiSettings { seen_wait: Duration::from_secs(20), ..settings() }).await;
-    place(&instance, "1", 4500).await;
-    instance.table.operations();
-    for (seen, detail) in [
-        ("order/1@2", "order/1 has no event 2"),
-        ("order/2@1", "order/2 has no event 1"),
-        ("order/1@999999999999", "order/1 has no event 999999999999"),
-    ] {
-        for path in ["/views/orders-by-status/placed", "/views/orders-by-status"] {
-            let unknown = instance.get(&format!("{path}?seen={seen}")).await.expect_problem(404, "no-such-version");
-            assert_eq!(unknown.body["detail"], detail);
-            let calls = instance.table.operations();
-            assert!(calls == ["BatchGetItem", "Query"] || calls == ["BatchGetItem"], "{calls:?}");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn read_with_seen_of_a_suspended_aggregate_gets_a_503_at_once() {
-    let instance = instance_with(ApiSettings { seen_wait: Duration::from_secs(20), ..settings() }).await;
-    // No row can have the second key.
-    transact(&instance, "1", &["x", &"x".repeat(513), "y"]).await;
-    instance.get("/views/by-description/x?seen=account/1@2").await.expect(200);
-    let began = Instant::now();
-    for seen in ["account/1@3", "account/1@4"] {
-        for path in ["/views/by-description/x", "/views/by-description"] {
-            let behind = instance.get(&format!("{path}?seen={seen}")).await.expect_problem(503, "behind");
-            assert_eq!((&behind.body["seqNum"], &behind.body["suspended"]), (&json!(2), &json!(true)));
-        }
-    }
-    assert!(began.elapsed() < Duration::from_secs(20));
-    // Other views of the aggregate go on.
-    instance.get("/views/account-balances/account:1?seen=account/1@4").await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

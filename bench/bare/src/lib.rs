@@ -1,4 +1,5 @@
-//! The configuration of the clients: the same HTTP client as in the suite's functions.
+//! The configuration of the bare functions' AWS clients: what the SDK recommends, with the TLS implementation that the functions
+//! of Daybook have too.
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::Builder;

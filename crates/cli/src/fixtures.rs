@@ -73,13 +73,50 @@ fn compare(path: &Path, event: &str, response: &Value) -> Result<(), Box<dyn Err
     if std::env::var_os("RECORD").is_some() && !recorded.exists() {
         fs::write(&recorded, format!("{:#}\n", generalized(response, event)))?;
     }
-    let written = serde_json::from_str(&read(&recorded)?)?;
-    match difference(&written, response, Extent::Whole) {
-        None => Ok(()),
-        Some(difference) => Err(format!("{}: {difference}\nin {response:#}", recorded.display()).into()),
+    let file = recorded.display();
+    if !recorded.exists() {
+        return Err(format!("{file} does not exist; with RECORD=1, the test records the response").into());
     }
+    let written: Value = serde_json::from_str(&read(&recorded)?)?;
+    let (before, now) = (&written["statusCode"], &response["statusCode"]);
+    let difference = match difference(&written, response, Extent::Whole) {
+        None => return Ok(()),
+        Some(_) if before != now => format!("the status was {before} and is {now}"),
+        Some(difference) => difference,
+    };
+    Err(format!(
+        "{file}: {difference}\nin {response:#}\nIf the response is right, delete the file, and run the test with RECORD=1. If a \
+         command has changed, change the request first: {}",
+        path.display()
+    )
+    .into())
 }
 
 fn read(path: &Path) -> Result<String, Box<dyn Error>> {
     fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use daybook_decider::Registry;
+    use daybook_projection::Projections;
+
+    use super::*;
+
+    #[test]
+    fn other_response_is_reported_with_its_status_and_how_to_record_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (event, answer) = (folder.path().join("a.json"), folder.path().join("a.answer.json"));
+        let check = || {
+            let project = Project::new(|| Ok(Registry::new()), || Ok(Projections::new()));
+            check(project, folder.path()).unwrap_err()
+        };
+        fs::write(&event, include_str!("../template/event.json").replace("{{aggregate}}", "item")).unwrap();
+        assert!(check().contains("a.answer.json does not exist; with RECORD=1, the test records the response"));
+        fs::write(&answer, r#"{"statusCode": 201, "body": {"id": "item-1"}}"#).unwrap();
+        let error = check();
+        assert!(error.contains("a.answer.json: the status was 201 and is 404\nin {"), "{error}");
+        assert!(error.contains("delete the file, and run the test with RECORD=1. If a command has changed"), "{error}");
+        assert!(error.ends_with(&event.display().to_string()), "{error}");
+    }
 }

@@ -2,11 +2,13 @@
 
 use std::io;
 
+use daybook_function_runtime::log_levels;
 use daybook_function_runtime::traces::SpanExporter;
 use daybook_settings::{Environment, SettingError};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt, registry};
+use tracing_subscriber::{fmt, registry};
 
 /// Starts the logs on standard error, and the traces if there is a collector for them.
 ///
@@ -16,18 +18,18 @@ use tracing_subscriber::{EnvFilter, fmt, registry};
 pub fn start(collector: Option<&str>) -> Result<Option<SpanExporter>, SettingError> {
     // The engine warns of every failed condition, but a lost race is normal. A command reports missing configuration itself,
     // so the warnings of `aws_config` are not shown.
-    let filter =
-        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error,aws_config=error"));
-    let headers = Environment::of_process().optional(SpanExporter::HEADERS);
+    let levels = Targets::new().with_default(LevelFilter::WARN);
+    let levels = levels.with_targets([("dynoxide", LevelFilter::ERROR), ("aws_config", LevelFilter::ERROR)]);
+    let process = Environment::of_process();
+    let filter = log_levels(&process, levels);
+    let headers = process.optional(SpanExporter::HEADERS);
     let variables = [(SpanExporter::ENDPOINT, collector.map(str::to_owned)), (SpanExporter::HEADERS, headers)];
     let environment: Environment = variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     let exporter = SpanExporter::read(&environment, "daybook-dev")?;
+    let logs = fmt::layer().with_writer(io::stderr);
     match &exporter {
-        None => fmt().with_env_filter(filter).with_writer(io::stderr).init(),
-        Some(exporter) => {
-            let logs = fmt::layer().with_writer(io::stderr).with_filter(filter);
-            registry().with(logs).with(exporter.layer()).init();
-        }
+        None => registry().with(logs).with(filter).init(),
+        Some(exporter) => registry().with(logs.with_filter(filter)).with(exporter.layer()).init(),
     }
     Ok(exporter)
 }

@@ -1,7 +1,7 @@
 //! The implementation of [`Model`] for every [`Aggregate`]: the only code that knows the Rust types behind a model.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use schemars::generate::SchemaSettings;
 use schemars::schema_for;
@@ -18,18 +18,21 @@ use crate::model::{
 };
 use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
-use crate::reading::{panicked_on, read_command, read_event, tags, unreadable};
+use crate::reading::{panicked_on, read_command, read_event, unreadable};
 use crate::record::{MessageNumber, OutboxMessage, RecordedEvent};
+use crate::variant_names::{names_in_schema, names_in_serde};
 
 /// Why the downcast of a state cannot fail.
 const OWN_STATE: &str = "a state is only passed to the model that folded it";
 
-/// The model of the aggregate `A`. What needs the aggregate's code and cannot fail later is made once, when it is
-/// registered: its schemas, and the state before the first event.
+/// The model of the aggregate `A`.
 pub(crate) struct ModelOf<A> {
-    schemas: Schemas,
+    /// Made when they are first needed: no command needs them, and they would take a third of a function's initialization.
+    schemas: OnceLock<Schemas>,
     /// The names of the commands.
     commands: Vec<String>,
+    /// The names by which serde reads the events, if it reports them.
+    events: Vec<String>,
     before_first_event: Folded,
     aggregate: PhantomData<fn() -> A>,
 }
@@ -37,17 +40,31 @@ pub(crate) struct ModelOf<A> {
 impl<A: Aggregate> ModelOf<A> {
     /// # Errors
     ///
-    /// When a schema or the `Default` of the state panics.
+    /// When the `Default` of the state panics.
     pub(crate) fn new() -> Result<Self, AggregatePanic> {
         catch(A::TYPE, || {
-            let schemas = calling("JsonSchema", schemas::<A>);
             let state = AggregateState::<A>::new(calling("Default", A::State::default));
             let (version, message_seq, history_bytes, is_deleted) = (0, 0, 0, false);
             let before_first_event =
                 Folded { version, message_seq, history_bytes, is_deleted, last_event: None, state: Arc::new(state) };
-            let commands = tags(&schemas.command, "command");
-            Self { schemas, commands, before_first_event, aggregate: PhantomData }
+            let (mut commands, events) = (names_in_serde::<A::Command>("command"), names_in_serde::<A::Event>("type"));
+            if commands.is_empty() {
+                commands = calling("JsonSchema", || names_in_schema(&schema_for!(A::Command), "command"));
+            }
+            Self { schemas: OnceLock::new(), commands, events, before_first_event, aggregate: PhantomData }
         })
+    }
+
+    /// The names of the commands, and those by which serde reads the events, if it reports them.
+    pub(crate) fn names_in_serde(&self) -> (&[String], &[String]) {
+        (&self.commands, &self.events)
+    }
+
+    /// # Errors
+    ///
+    /// When a schema panics.
+    pub(crate) fn try_schemas(&self) -> Result<&Schemas, AggregatePanic> {
+        catch(A::TYPE, || self.schemas.get_or_init(|| calling("JsonSchema", schemas::<A>)))
     }
 
     fn state_of(folded: &Folded) -> &AggregateState<A> {
@@ -85,7 +102,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
     }
 
     fn schemas(&self) -> &Schemas {
-        &self.schemas
+        self.try_schemas().unwrap_or_else(|panic| panic!("{panic}"))
     }
 
     fn before_first_event(&self) -> Folded {

@@ -13,7 +13,8 @@
 //!   decision in progress, `outbox_message` builds its messages, `last_event` makes its time and ids later than those
 //!   of the event before it, `reading` reads commands and stored events, [`panics`] turns panics of an aggregate's code
 //!   into errors.
-//! - [`registry`]: the registration of aggregates by hand, and its checks.
+//! - [`registry`]: the registration of aggregates by hand, and its checks. `variant_names`: the names of an aggregate's
+//!   commands and events, for these checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
 //!   wrong with it.
@@ -33,6 +34,7 @@ pub mod panics;
 mod reading;
 pub mod record;
 pub mod registry;
+mod variant_names;
 
 pub use access::{Access, Authorization};
 pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};

@@ -51,7 +51,11 @@ pub trait Model: Send + Sync {
         self.events().iter().take(1).flat_map(EventType::forms).map(|(name, _)| name).collect()
     }
 
-    /// The JSON Schemas of commands, events, messages and state.
+    /// The JSON Schemas of commands, events, messages and state, which the first call makes.
+    ///
+    /// # Panics
+    ///
+    /// When the aggregate's code panics in it. Registration in a test finds that.
     fn schemas(&self) -> &Schemas;
 
     /// The aggregate before its first event.

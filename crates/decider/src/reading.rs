@@ -1,7 +1,5 @@
 //! Conversion of commands and stored events into the aggregate's own types.
 
-use schemars::Schema;
-
 use crate::aggregate::{Aggregate, EventType, StoredEvent};
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, CommandRequest, UnreadableEvent, UnreadableKind};
@@ -107,14 +105,4 @@ pub(crate) fn unreadable(event: &RecordedEvent, kind: UnreadableKind, reason: St
 
 pub(crate) fn panicked_on(event: &RecordedEvent) -> impl Fn(AggregatePanic) -> UnreadableEvent {
     move |panic| unreadable(event, UnreadableKind::Panicked, panic.to_string())
-}
-
-/// The names of an adjacently tagged enum's variants, read from its schema.
-pub(crate) fn tags(schema: &Schema, tag: &str) -> Vec<String> {
-    let variants = schema.get("oneOf").and_then(|variants| variants.as_array());
-    variants
-        .into_iter()
-        .flatten()
-        .filter_map(|variant| variant.pointer(&format!("/properties/{tag}/const"))?.as_str().map(str::to_owned))
-        .collect()
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::aggregate::{Aggregate, Commands, EventType};
 use crate::erased::ModelOf;
 use crate::model::Model;
-use crate::reading::tags;
 use crate::record::MAX_NAME;
+use crate::variant_names::names_in_schema;
 
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: [&str; 3] = ["events", "views", "openapi.json"];
@@ -29,6 +29,10 @@ impl Registry {
     }
 
     /// Adds the aggregate `A`.
+    ///
+    /// A build with debug assertions, such as that of tests and of `daybook dev`, makes its schemas too: they have to contain
+    /// the same names. A function makes no schema, because that would take a third of its initialization, and commands need
+    /// none.
     ///
     /// # Errors
     ///
@@ -73,15 +77,28 @@ impl Registry {
     fn with_named<A: Aggregate>(mut self, name: &str) -> Result<Self, RegistrationError> {
         let invalid = |reason| RegistrationError { type_name: A::TYPE, reason };
         let model = ModelOf::<A>::new().map_err(|panic| invalid(panic.to_string()))?;
-        self.check_type_name(name).and_then(|()| self.check(&model)).map_err(invalid)?;
+        self.check_type_name(name).and_then(|()| self.check(&model, cfg!(debug_assertions))).map_err(invalid)?;
         self.models.insert(A::TYPE, Arc::new(model));
         Ok(self)
     }
 
-    fn check(&self, model: &dyn Model) -> Result<(), String> {
-        let schemas = model.schemas();
-        self.check_events(model, tags(&schemas.event, "type"))?;
-        check_commands(model.commands(), &tags(&schemas.command, "command"))
+    /// Checks the names that an aggregate declares against those that serde reads and, `in_schemas`, against those in its
+    /// schemas. The schemas also decide if serde reports other names: it reports aliases too, and nothing for a type with a
+    /// `Deserialize` that is written by hand.
+    fn check<A: Aggregate>(&self, model: &ModelOf<A>, in_schemas: bool) -> Result<(), String> {
+        let (commands, events) = model.names_in_serde();
+        if !in_schemas && self.check_names(model, commands, events).is_ok() {
+            return Ok(());
+        }
+        let schemas = model.try_schemas().map_err(|panic| panic.to_string())?;
+        let (commands, events) =
+            (names_in_schema(&schemas.command, "command"), names_in_schema(&schemas.event, "type"));
+        self.check_names(model, &commands, &events)
+    }
+
+    fn check_names(&self, model: &dyn Model, commands: &[String], events: &[String]) -> Result<(), String> {
+        self.check_events(model, events)?;
+        check_commands(model.commands(), commands)
     }
 
     fn check_type_name(&self, type_name: &str) -> Result<(), String> {
@@ -98,8 +115,9 @@ impl Registry {
         Ok(())
     }
 
-    fn check_events(&self, model: &dyn Model, mut variants: Vec<String>) -> Result<(), String> {
+    fn check_events(&self, model: &dyn Model, variants: &[String]) -> Result<(), String> {
         let mut declared: Vec<_> = model.events().iter().map(|event| event.name).collect();
+        let mut variants: Vec<_> = variants.iter().map(String::as_str).collect();
         declared.sort_unstable();
         variants.sort_unstable();
         if declared.is_empty() || declared != variants {
@@ -150,4 +168,81 @@ pub struct RegistrationError {
     pub type_name: &'static str,
     /// What to change.
     pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::marker::PhantomData;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator};
+    use serde::de::DeserializeOwned;
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+    use crate::aggregate::{Context, Decision};
+
+    struct Shell<S, const IS_RIGHT: bool>(PhantomData<S>);
+
+    /// A state whose schema cannot be made.
+    #[derive(Clone, Default, Serialize, Deserialize)]
+    struct NoSchema;
+
+    impl JsonSchema for NoSchema {
+        fn schema_name() -> Cow<'static, str> {
+            "NoSchema".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            panic!("there is no schema");
+        }
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "command", content = "data")]
+    enum Command {
+        Begin {},
+    }
+
+    #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+    #[serde(tag = "type", content = "data")]
+    enum Event {
+        Happened {},
+    }
+
+    impl<S, const IS_RIGHT: bool> Aggregate for Shell<S, IS_RIGHT>
+    where
+        S: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
+    {
+        const TYPE: &'static str = "shell";
+        const STATE_VERSION: u32 = 1;
+        const COMMANDS: Commands =
+            Commands { create: if IS_RIGHT { "Begin" } else { "Start" }, update: None, delete: None };
+        const EVENTS: &'static [EventType] = &[EventType::new("Happened", 1)];
+
+        type State = S;
+        type Command = Command;
+        type Event = Event;
+
+        fn decide(_: &S, _: Command, _: &Context<'_, Event>) -> Decision<Event> {
+            Ok(vec![])
+        }
+
+        fn evolve(state: S, _: &Event) -> S {
+            state
+        }
+    }
+
+    #[test]
+    fn function_checks_names_and_makes_no_schema() {
+        let registry = Registry::new();
+        let (without_schema, wrong) =
+            (ModelOf::<Shell<NoSchema, true>>::new().unwrap(), ModelOf::<Shell<(), false>>::new().unwrap());
+        assert_eq!(registry.check(&without_schema, false), Ok(()));
+        assert!(registry.check(&without_schema, true).unwrap_err().starts_with("JsonSchema of shell panicked at "));
+        for in_schemas in [false, true] {
+            let error = registry.check(&wrong, in_schemas).unwrap_err();
+            assert_eq!(error, r#"COMMANDS names "Start", which is not one of ["Begin"]"#);
+        }
+    }
 }

@@ -53,6 +53,8 @@ impl EventStore {
         options: &TransactOptions<'_>,
     ) -> Result<Transacted, TransactError<D::Error>> {
         let race_until = options.deadline.min(Instant::now() + RACE_TIME);
-        Transaction::new(self.stream(model, key), commands, options, race_until).run().await
+        // Boxed, because it contains every call that it may make: a large value, which would be copied into the futures of
+        // all callers.
+        Box::pin(Transaction::new(self.stream(model, key), commands, options, race_until).run()).await
     }
 }

@@ -70,15 +70,18 @@ fn loader(trusted: TrustStore) -> ConfigLoader {
         .tls_provider(Provider::Rustls(CryptoMode::Ring))
         .tls_context(tls)
         .build_https();
-    aws_config::defaults(BehaviorVersion::latest()).http_client(SharedConnectors(http))
+    aws_config::defaults(BehaviorVersion::latest()).http_client(WithoutEarlyConnector(http))
 }
 
-/// An HTTP client that makes a connector only for calls. The SDK's own makes and drops one for each AWS client, to read the roots
-/// early: that would be a tenth of a function's initialization for each client.
+/// An HTTP client that makes a connector only when a call needs one.
+///
+/// With each AWS client, the SDK makes a connector that it drops at once, so that the root certificates are read before the
+/// first call. The functions make their first call during initialization anyway, and reading the certificates one more time
+/// would be a tenth of it. So this client leaves out `validate_base_client_config`, in which the SDK's own does that.
 #[derive(Debug)]
-struct SharedConnectors(SharedHttpClient);
+struct WithoutEarlyConnector(SharedHttpClient);
 
-impl HttpClient for SharedConnectors {
+impl HttpClient for WithoutEarlyConnector {
     fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
         self.0.http_connector(settings, components)
     }

@@ -13,4 +13,4 @@ pub use aws_config::SdkConfig;
 pub use errors::{tls_error, with_causes};
 pub use lambda_runtime::Error;
 pub use metrics::Metrics;
-pub use process::{export_spans, handle_invocations, log_failed_warm_up, run};
+pub use process::{export_spans, handle_invocations, log_failed_warm_up, log_levels, run};

@@ -9,9 +9,10 @@ use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt, registry};
+use tracing_subscriber::{fmt, registry};
 
 use crate::errors::with_causes;
 use crate::metrics::Metrics;
@@ -35,18 +36,24 @@ pub async fn run(function: impl Future<Output = Result<(), Error>>) -> ExitCode 
 
 /// Starts the logs, and the traces if there is a collector. The level of the logs does not concern spans.
 fn start_logs_and_traces() -> Result<(), Error> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let environment = Environment::of_process();
+    let filter = log_levels(&environment, Targets::new().with_default(LevelFilter::INFO));
     let service_name = environment.optional("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_else(|| "daybook".to_owned());
     let exporter = SpanExporter::read(&environment, &service_name);
+    let logs = fmt::layer().json().flatten_event(true).with_current_span(false);
     let Ok(Some(exporter)) = exporter else {
-        fmt().json().flatten_event(true).with_current_span(false).with_env_filter(filter).init();
+        registry().with(logs).with(filter).init();
         return exporter.map(drop).map_err(Into::into);
     };
-    let logs = fmt::layer().json().flatten_event(true).with_current_span(false).with_filter(filter);
-    registry().with(logs).with(exporter.layer()).init();
+    registry().with(logs.with_filter(filter)).with(exporter.layer()).init();
     SPAN_EXPORTER.get_or_init(|| exporter);
     Ok(())
+}
+
+/// The levels of the logs: those of `RUST_LOG`, such as `warn,hyper=debug`, or these if it is missing or invalid. An `EnvFilter`
+/// would compile expressions for the fields of spans at each start.
+pub fn log_levels(environment: &Environment, default: Targets) -> Targets {
+    environment.optional("RUST_LOG").and_then(|levels| levels.parse().ok()).unwrap_or(default)
 }
 
 /// Sends the spans of an invocation to the collector, if there is one. To be called before the response, because Lambda
@@ -88,5 +95,26 @@ where
 pub fn log_failed_warm_up(warmed: Result<(), impl std::error::Error>) {
     if let Err(error) = warmed {
         tracing::warn!(error = with_causes(&error), "a service could not be reached ahead of the first request");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn levels_of_the_logs_are_those_of_rust_log_if_it_is_valid() {
+        let levels = |rust_log: &str| {
+            let environment: Environment = [("RUST_LOG", rust_log)].into_iter().collect();
+            log_levels(&environment, Targets::new().with_default(LevelFilter::INFO))
+        };
+        let some = levels("warn,hyper=debug");
+        assert!(some.would_enable("hyper::client", &Level::DEBUG));
+        assert!(some.would_enable("daybook", &Level::WARN) && !some.would_enable("daybook", &Level::INFO));
+        for default in ["", "hyper=loud"] {
+            assert_eq!(levels(default), Targets::new().with_default(LevelFilter::INFO), "{default:?}");
+        }
     }
 }

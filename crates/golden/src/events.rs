@@ -10,6 +10,9 @@ use crate::entry::{Golden, Today};
 use crate::files::GoldenFiles;
 use crate::shape;
 
+/// What to do after a change of an event that is not stored anywhere.
+const IF_NEVER_STORED: &str = "If no release has ever stored it in this form, change its entry in the file";
+
 impl GoldenFiles {
     /// Checks that every golden event can be read and folded.
     pub fn golden_events_of_every_version_can_be_read(&self) {
@@ -17,7 +20,8 @@ impl GoldenFiles {
             let events: Vec<_> =
                 self.golden(model).iter().zip(1..).map(|(event, seq_num)| event.recorded(seq_num)).collect();
             let folded = model.fold(model.before_first_event(), &events);
-            let folded = folded.unwrap_or_else(|error| panic!("{}: {error}", model.type_name()));
+            let folded =
+                folded.unwrap_or_else(|error| panic!("{}: {error}. {IF_NEVER_STORED}", self.file(model).display()));
             assert_eq!(folded.version(), events.len() as u64);
         }
     }
@@ -55,8 +59,11 @@ impl GoldenFiles {
                 assert!(!of_today.is_empty(), "{} needs {name} version {version}, of shape {shape}", file.display());
                 for golden in of_today {
                     assert_eq!(
-                        golden.shape, shape,
-                        "{name} version {version} has another shape than it was once stored in: give it a new version"
+                        golden.shape,
+                        shape,
+                        "{name} version {version} has another shape than it was once stored in: give it a new version. \
+                         {IF_NEVER_STORED}, which is {}",
+                        file.display()
                     );
                 }
             }

@@ -71,7 +71,7 @@ struct DeadLetterBody<'a> {
 /// The body of the dead-letter message for a message.
 pub(crate) fn body(message: &PendingMessage, attempts: u32, now: SystemTime) -> Result<String, serde_json::Error> {
     let (item, record) = match &message.body {
-        Body::Row { item, .. } => (Some(item), None),
+        Body::Row(row) => (Some(&row.item), None),
         Body::Record { raw, .. } => (None, Some(raw.as_ref())),
     };
     let dead_letter = DeadLetterBody {
@@ -178,10 +178,10 @@ mod tests {
         let mut message = pending(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
         let dead_letter = DeadLetter::read(&body(&message, 2, SystemTime::now()).unwrap()).unwrap();
-        let Body::Row { item, .. } = &message.body else { panic!("{message:?}") };
+        let Body::Row(row) = &message.body else { panic!("{message:?}") };
         assert_eq!(
             (dead_letter.message.as_ref(), dead_letter.error, dead_letter.attempts),
-            (Some(item), message.permanent_error, 2)
+            (Some(&row.item), message.permanent_error, 2)
         );
         assert!(!dead_letter.dead_lettered_at.is_empty());
         assert!(DeadLetter::read("{\"message\": 7}").is_err() && DeadLetter::read("hello").is_err());

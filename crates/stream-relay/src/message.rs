@@ -1,6 +1,5 @@
 //! A message as an entry for EventBridge, and its state while it is published.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -29,6 +28,8 @@ pub(crate) struct PendingMessage {
     /// The records that are settled with it: more than one when the stream repeats a record within a batch, none for a
     /// row that is sent again.
     pub(crate) records: Vec<Coordinates>,
+    /// The size of its entry; `None` when that can never be sent.
+    pub(crate) bytes: Option<usize>,
     /// The error because of which it can never be sent, once that is known.
     pub(crate) permanent_error: Option<EntryError>,
     /// The error of its latest attempt to be sent, or to be sent to the dead-letter queue.
@@ -41,8 +42,8 @@ pub(crate) struct PendingMessage {
 
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// An outbox row, and the entry that is sent for it.
-    Row { item: OutboxItem, entry: Box<PutEventsRequestEntry> },
+    /// An outbox row. It becomes an entry when it is sent, so that the texts of a batch are not in memory twice.
+    Row(Box<OutboxRow>),
     /// A record that cannot be read, and its partition if that is known.
     Record { raw: Box<RawValue>, pk: Option<String> },
 }
@@ -94,8 +95,7 @@ pub(crate) struct Moved {
 /// Reads the records.
 pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Gathered {
     let mut moved: BTreeMap<AggregateKey, Moved> = BTreeMap::new();
-    let mut messages: Vec<PendingMessage> = Vec::new();
-    let mut known: HashMap<[String; 3], usize> = HashMap::new();
+    let mut messages: Vec<PendingMessage> = Vec::with_capacity(records.len());
     for raw in records {
         let (coordinates, content) = record::read(&raw);
         match content {
@@ -109,143 +109,188 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> G
                 let error = EntryError::new("UnreadableRecord", reason);
                 messages.push(PendingMessage::new(Body::Record { raw, pk }, vec![coordinates], Some(error)));
             }
-            Content::Outbox(row) => match known.entry(identity(&row.item)) {
-                Entry::Occupied(first) => messages[*first.get()].records.push(coordinates),
-                Entry::Vacant(unknown) => {
-                    unknown.insert(messages.len());
-                    messages.push(PendingMessage::of_row(*row, vec![coordinates], settings));
-                }
-            },
+            Content::Outbox(row) => messages.push(PendingMessage::of_row(row, vec![coordinates], settings)),
         }
     }
+    let mut messages = merge_repeated(messages);
+    messages.iter_mut().for_each(PendingMessage::start_span);
     Gathered { messages, moved }
+}
+
+/// Gives the records of a message that the stream repeats to the first message, which settles all of them.
+fn merge_repeated(mut messages: Vec<PendingMessage>) -> Vec<PendingMessage> {
+    let mut known = HashMap::with_capacity(messages.len());
+    let mut firsts = Vec::with_capacity(messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        firsts.push(match message.row() {
+            Some(row) => *known.entry(identity(&row.item)).or_insert(index),
+            None => index,
+        });
+    }
+    for (index, first) in firsts.into_iter().enumerate().filter(|(index, first)| index != first) {
+        let records = std::mem::take(&mut messages[index].records);
+        messages[first].records.extend(records);
+    }
+    messages.retain(|message| !message.records.is_empty());
+    messages
 }
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be
 /// an error of the writer, and sending both loses nothing.
-pub(crate) fn identity(item: &OutboxItem) -> [String; 3] {
-    [&item.pk, &item.sk, &item.message_id].map(String::clone)
+pub(crate) fn identity(item: &OutboxItem) -> [&str; 3] {
+    [&item.pk, &item.sk, &item.message_id]
 }
 
 impl PendingMessage {
     /// The message of an outbox row, and the records that are settled with it.
-    pub(crate) fn of_row(row: OutboxRow, records: Vec<Coordinates>, settings: &RelaySettings) -> Self {
-        let span = spans::publish(&row);
-        // The consumer continues the trace from the span.
-        let of_span = traces::context(&span).map(|context| context.trace_header());
-        let entry = PutEventsRequestEntry::builder()
-            .event_bus_name(&settings.event_bus_name)
-            .source(&settings.event_source)
-            .detail_type(&row.item.message_type)
-            .detail(&row.item.detail)
-            .resources(row.aggregate.to_string())
-            .time(row.occurred_at)
-            .set_trace_header(of_span.or_else(|| row.item.trace_header.clone()))
-            .build();
-        let error = check(&entry).err();
-        Self { span, ..Self::new(Body::Row { item: row.item, entry: Box::new(entry) }, records, error) }
+    pub(crate) fn of_row(row: Box<OutboxRow>, records: Vec<Coordinates>, settings: &RelaySettings) -> Self {
+        let checked = check(&row, settings);
+        Self { bytes: checked.as_ref().ok().copied(), ..Self::new(Body::Row(row), records, checked.err()) }
     }
 
     fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
-        Self { body, records, permanent_error, last_error: None, unknown_failures: 0, span: Span::none() }
+        let (bytes, last_error, unknown_failures, span) = (None, None, 0, Span::none());
+        Self { body, records, bytes, permanent_error, last_error, unknown_failures, span }
+    }
+
+    /// Starts the span of a row.
+    pub(crate) fn start_span(&mut self) {
+        if let Body::Row(row) = &self.body {
+            self.span = spans::publish(row);
+        }
     }
 
     /// The message's entry in the queues. An unreadable record goes before the other messages of its aggregate,
     /// because its own number is unknown: no message overtakes it while it is unsettled.
     pub(crate) fn queue_item(&self) -> QueueItem<'_> {
         match &self.body {
-            Body::Row { item, entry } => QueueItem {
-                aggregate: Some(&item.pk),
-                order: item.message_seq,
-                bytes: self.permanent_error.is_none().then(|| size(entry)),
-            },
+            Body::Row(row) => {
+                QueueItem { aggregate: Some(&row.item.pk), order: row.item.message_seq, bytes: self.bytes }
+            }
             Body::Record { pk, .. } => QueueItem { aggregate: pk.as_deref(), order: 0, bytes: None },
         }
     }
 
     /// The entry that is sent for it; `None` for a record that cannot be read.
-    pub(crate) fn entry(&self) -> Option<&PutEventsRequestEntry> {
-        match &self.body {
-            Body::Row { entry, .. } => Some(entry),
-            Body::Record { .. } => None,
-        }
+    pub(crate) fn entry(&self, settings: &RelaySettings) -> Option<PutEventsRequestEntry> {
+        let OutboxRow { item, aggregate, occurred_at } = self.row()?;
+        // The consumer continues the trace from the span.
+        let of_span = traces::context(&self.span).map(|context| context.trace_header());
+        let entry = PutEventsRequestEntry::builder()
+            .event_bus_name(&settings.event_bus_name)
+            .source(&settings.event_source)
+            .detail_type(&item.message_type)
+            .detail(&item.detail)
+            .resources(aggregate)
+            .time(*occurred_at)
+            .set_trace_header(of_span.or_else(|| item.trace_header.clone()));
+        Some(entry.build())
+    }
+
+    /// When its event occurred; `None` for a record that cannot be read.
+    pub(crate) fn occurred_at(&self) -> Option<SystemTime> {
+        SystemTime::try_from(self.row()?.occurred_at).ok()
     }
 
     /// The time since its row was written: by DynamoDB's clock, which is the same for all writers, or else since its
     /// event occurred. `None` for a row that is sent again, whose age means nothing.
     pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
-        let occurred = || SystemTime::try_from(*self.entry()?.time()?).ok();
-        let since = self.records.first()?.created_at.or_else(occurred)?;
+        let since = self.records.first()?.created_at.or_else(|| self.occurred_at())?;
         now.duration_since(since).ok()
     }
 
     /// The message id, or the event id of a record that cannot be read.
     pub(crate) fn id(&self) -> &str {
         match &self.body {
-            Body::Row { item, .. } => &item.message_id,
+            Body::Row(row) => &row.item.message_id,
             Body::Record { .. } => self.records.iter().find_map(|record| record.event_id.as_deref()).unwrap_or("?"),
+        }
+    }
+
+    fn row(&self) -> Option<&OutboxRow> {
+        match &self.body {
+            Body::Row(row) => Some(row),
+            Body::Record { .. } => None,
         }
     }
 }
 
-/// Finds entries that EventBridge is certain to reject, before they fail a whole request.
-fn check(entry: &PutEventsRequestEntry) -> Result<(), EntryError> {
-    let detail_type = entry.detail_type().unwrap_or_default();
-    if detail_type.is_empty() || entry.detail().unwrap_or_default().is_empty() {
+/// The size of a row's entry. Finds entries that EventBridge is certain to reject, before they fail a whole request.
+fn check(row: &OutboxRow, settings: &RelaySettings) -> Result<usize, EntryError> {
+    let OutboxItem { message_type, detail, .. } = &row.item;
+    if message_type.is_empty() || detail.is_empty() {
         return Err(EntryError::new("InvalidArgument", "DetailType or Detail is empty"));
     }
-    if detail_type.chars().count() > MAX_DETAIL_TYPE {
+    if message_type.chars().count() > MAX_DETAIL_TYPE {
         return Err(EntryError::new(
             "InvalidArgument",
             format!("DetailType is longer than {MAX_DETAIL_TYPE} characters"),
         ));
     }
-    let size = size(entry);
+    let size = size(row, settings);
     if size >= REQUEST_BYTES {
         let text = format!("the entry has {size} bytes, expected fewer than {REQUEST_BYTES}");
         return Err(EntryError::new("OversizedEntry", text));
     }
-    Ok(())
+    Ok(size)
 }
 
-/// The size of an entry in bytes, by EventBridge's rule: 14 for the time, and the UTF-8 bytes of source, detail type,
+/// The size of a row's entry in bytes, by EventBridge's rule: 14 for the time, and the UTF-8 bytes of source, detail type,
 /// detail and resources. The trace header does not count.
-fn size(entry: &PutEventsRequestEntry) -> usize {
-    let texts = [entry.source(), entry.detail_type(), entry.detail()];
-    entry.time().map_or(0, |_| TIME_BYTES)
-        + texts.into_iter().flatten().map(str::len).sum::<usize>()
-        + entry.resources().iter().map(String::len).sum::<usize>()
+fn size(row: &OutboxRow, settings: &RelaySettings) -> usize {
+    let texts = [&settings.event_source, &row.item.message_type, &row.item.detail, &row.aggregate];
+    TIME_BYTES + texts.into_iter().map(String::len).sum::<usize>()
 }
 
 #[cfg(test)]
 mod tests {
+    use daybook_settings::Environment;
+
     use super::*;
 
-    fn entry(detail_type: &str, detail: &str) -> PutEventsRequestEntry {
-        PutEventsRequestEntry::builder()
-            .source("daybook")
-            .detail_type(detail_type)
-            .detail(detail)
-            .resources("todo/é")
-            .time(aws_sdk_eventbridge::primitives::DateTime::from_secs(0))
-            .build()
+    fn settings() -> RelaySettings {
+        let environment: Environment = [("EVENT_BUS_NAME", "main"), ("EVENT_SOURCE", "daybook")].into_iter().collect();
+        RelaySettings::read_bus(&environment).unwrap()
+    }
+
+    fn row(message_type: &str, detail: &str) -> Box<OutboxRow> {
+        let item = OutboxItem {
+            pk: "AGGREGATE#todo#1".into(),
+            sk: "OUTBOX#000000000001#0".into(),
+            message_id: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(),
+            message_type: message_type.into(),
+            message_seq: 1,
+            detail: detail.into(),
+            occurred_at: "2026-11-21T01:02:03.456Z".into(),
+            seq_num: 1,
+            ttl: 1,
+            trace_header: None,
+        };
+        Box::new(OutboxRow::of(item).unwrap())
     }
 
     #[test]
     fn size_is_14_bytes_and_the_utf_8_of_the_texts() {
-        assert_eq!(size(&entry("Ü", "{}")), 14 + 7 + 2 + 2 + 7);
-        assert_eq!(size(&PutEventsRequestEntry::builder().build()), 0);
+        let row = row("Ü", "{\"text\":\"é\"}");
+        assert_eq!(size(&row, &settings()), 14 + 7 + 2 + 13 + 6);
+        let message = PendingMessage::of_row(row, Vec::new(), &settings());
+        let entry = message.entry(&settings()).unwrap();
+        let texts =
+            [entry.source(), entry.detail_type(), entry.detail(), entry.resources().first().map(String::as_str)];
+        assert_eq!(message.bytes, Some(14 + texts.into_iter().flatten().map(str::len).sum::<usize>()));
     }
 
     #[test]
     fn unsendable_entry_is_found_before_the_call() {
-        let code = |detail_type: &str, detail: &str| check(&entry(detail_type, detail)).map_err(|error| error.code);
+        let code = |message_type: &str, detail: &str| {
+            check(&row(message_type, detail), &settings()).map(drop).map_err(|error| error.code)
+        };
         assert_eq!(code("TodoCreated", "{}"), Ok(()));
         assert_eq!(code(&"é".repeat(128), "{}"), Ok(()));
         assert_eq!(code(&"x".repeat(129), "{}"), Err("InvalidArgument".to_owned()));
         assert_eq!(code("", "{}"), Err("InvalidArgument".to_owned()));
         assert_eq!(code("TodoCreated", ""), Err("InvalidArgument".to_owned()));
-        let overhead = 14 + 7 + 1 + 7;
+        let overhead = 14 + 7 + 1 + 6;
         assert_eq!(code("T", &"x".repeat(REQUEST_BYTES - overhead - 1)), Ok(()));
         assert_eq!(code("T", &"x".repeat(REQUEST_BYTES - overhead)), Err("OversizedEntry".to_owned()));
     }

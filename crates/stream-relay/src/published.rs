@@ -30,8 +30,7 @@ pub(crate) struct Published {
 impl Published {
     /// Counts a message that the bus has just accepted.
     pub(crate) fn count_sent(&mut self, index: usize, now: SystemTime) {
-        let occurred = self.messages[index].entry().and_then(|entry| SystemTime::try_from(*entry.time()?).ok());
-        let lag = occurred.and_then(|at| now.duration_since(at).ok());
+        let lag = self.messages[index].occurred_at().and_then(|at| now.duration_since(at).ok());
         // The lag counts as zero when this clock is behind the writer's.
         self.lags.push(lag.unwrap_or_default());
     }

@@ -2,7 +2,6 @@
 //! is reached.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -15,7 +14,7 @@ use crate::message::{EntryError, PendingMessage};
 use crate::published::Published;
 use crate::put_events::{Failure, FailureKind, NextStep, entry_results, is_tls_failure};
 use crate::queues::{AggregateQueues, Disposition, Step};
-use crate::settings::RetryPolicy;
+use crate::settings::RelaySettings;
 use crate::spans;
 
 /// Maximum requests of an invocation while the breaker is open: as many as 1,000 messages take.
@@ -26,12 +25,10 @@ const MAX_PROBES: usize = 100;
 pub(crate) struct Publisher {
     /// A client that does not retry by itself.
     pub(crate) bus: aws_sdk_eventbridge::Client,
-    pub(crate) retry: RetryPolicy,
+    pub(crate) settings: RelaySettings,
     /// The queue for messages that can never be sent: such a message is unsettled until the queue has accepted it.
     /// Without a queue, the message counts as settled, and the caller reports it.
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
-    /// The age from which a transient failure can count as a rejection. See [`breaker`](crate::breaker).
-    pub(crate) max_message_age: Duration,
     /// The evidence about the bus from earlier batches.
     pub(crate) memory: BusMemory,
     pub(crate) clock: WallClock,
@@ -53,7 +50,7 @@ impl Publisher {
             publisher: self,
             limits,
             queues,
-            breaker: Breaker::new(self.memory.clone(), self.max_message_age),
+            breaker: Breaker::new(self.memory.clone(), self.settings.max_message_age),
             calls: JoinSet::new(),
             stopped: false,
             probes: 0,
@@ -162,10 +159,12 @@ impl Publishing<'_> {
         self.probes += usize::from(self.breaker.is_open());
         self.published.calls += 1;
         self.published.retried.extend(request.iter().filter(|&&index| self.queues.attempts(index) > 1));
-        let entries = request.iter().filter_map(|&index| self.published.messages[index].entry().cloned());
-        let call = self.publisher.bus.put_events().set_entries(Some(entries.collect())).send();
+        let Publisher { bus, settings, .. } = self.publisher;
+        let entries = request.iter().filter_map(|&index| self.published.messages[index].entry(settings));
+        let call = bus.put_events().set_entries(Some(entries.collect())).send();
         let span = spans::put_events(request.iter().map(|&index| &self.published.messages[index].span));
-        self.calls.spawn(async move {
+        // Boxed, because the call is a large value, which would be copied several times on its way into the set.
+        self.calls.spawn(Box::pin(async move {
             let results = entry_results(request.len(), call.await);
             let failed = results.iter().filter(|result| result.is_err()).count();
             span.record("daybook.failed_entries", failed);
@@ -173,7 +172,7 @@ impl Publishing<'_> {
                 span.record("otel.status_code", "error");
             }
             FinishedCall::PutEvents { request, results }
-        });
+        }));
     }
 
     fn send_dead_letter(&mut self, index: usize) {
@@ -205,7 +204,7 @@ impl Publishing<'_> {
     fn finish_request(&mut self, request: &[usize], results: Vec<Result<(), Failure>>) {
         // All failed entries wait equally long, so that they share a request again.
         let attempts = request.iter().map(|&index| self.queues.attempts(index)).max().unwrap_or_default();
-        let retry_at = Instant::now() + self.publisher.retry.wait(attempts);
+        let retry_at = Instant::now() + self.publisher.settings.retry.wait(attempts);
 
         self.published.tls_failures += usize::from(results.iter().any(is_tls_failure));
         let mut dispositions = Vec::with_capacity(request.len());

@@ -104,7 +104,7 @@ impl AggregateQueues {
     pub(crate) fn new<'a>(items: impl IntoIterator<Item = QueueItem<'a>>) -> Self {
         let items: Vec<_> = items.into_iter().collect();
         let mut this = Self::default();
-        let mut by_aggregate = HashMap::new();
+        let mut by_aggregate = HashMap::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let next = this.queues.len();
             let queue = item.aggregate.map_or(next, |aggregate| *by_aggregate.entry(aggregate).or_insert(next));

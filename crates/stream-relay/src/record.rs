@@ -2,7 +2,8 @@
 //!
 //! The mapping's filter passes only inserts of outbox rows, but it is configuration, so everything is checked again.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
@@ -10,8 +11,10 @@ use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
 use daybook_stream_batch::SequenceNumber;
 use daybook_table::trace::is_trace_header;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
-use serde::de::Error;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_dynamo::AttributeValue;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -46,7 +49,8 @@ pub(crate) enum Content {
 #[derive(Debug)]
 pub(crate) struct OutboxRow {
     pub(crate) item: OutboxItem,
-    pub(crate) aggregate: AggregateKey,
+    /// The aggregate as `<type>/<id>`, the form in an event's `Resources`.
+    pub(crate) aggregate: String,
     pub(crate) occurred_at: DateTime,
 }
 
@@ -64,39 +68,55 @@ pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
 }
 
 /// A record of a new outbox row without anything unexpected: almost every record that the mapping's filter passes. It is read
-/// in one pass. All other records, and those that cannot be read like this, are left to [`read_any`].
+/// in one pass. All other records, and those that cannot be read like this, are left to [`read_any`], which decides what is
+/// unreadable. So nothing is skipped here: every member and every attribute has to be known and to have its form.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewRow<'a> {
-    #[serde(rename = "eventName")]
-    event_name: &'a str,
     #[serde(rename = "eventID")]
     event_id: Option<String>,
+    event_name: &'a str,
     #[serde(rename = "eventSourceARN")]
     event_source_arn: Option<String>,
     #[serde(borrow)]
-    dynamodb: NewImage<'a>,
+    dynamodb: Object<NewImage<'a>>,
+    #[serde(rename = "awsRegion")]
+    _aws_region: Option<&'a str>,
+    #[serde(rename = "eventSource")]
+    _event_source: Option<&'a str>,
+    #[serde(rename = "eventVersion")]
+    _event_version: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct NewImage<'a> {
     #[serde(borrow)]
-    keys: RowKeys<'a>,
-    new_image: RowImage,
+    keys: Object<RowKeys<'a>>,
+    new_image: Object<RowImage>,
     sequence_number: Option<&'a str>,
     approximate_creation_date_time: Option<f64>,
+    #[serde(rename = "SizeBytes")]
+    _size_bytes: Option<u64>,
+    #[serde(rename = "StreamViewType")]
+    _stream_view_type: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RowKeys<'a> {
+    #[serde(borrow, rename = "pk")]
+    _pk: BorrowedText<'a>,
     #[serde(borrow)]
     sk: BorrowedText<'a>,
 }
 
-/// The attributes of an [`OutboxItem`].
+/// The attributes of an [`OutboxItem`], and the checksum that the store adds to them.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RowImage {
+    #[serde(rename = "sum", default, deserialize_with = "attribute")]
+    _checksum: Option<AttributeValue>,
     pk: Text,
     sk: Text,
     message_id: Text,
@@ -109,7 +129,30 @@ struct RowImage {
     trace_header: Option<Text>,
 }
 
-/// An attribute of one type. It is an enum because Serde would read a struct from a JSON array too.
+/// A struct that is read from a JSON object only. Serde would read it from an array of its fields too.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    }
+}
+
+/// An attribute of one type. It is an enum, which serde reads from an object with one member.
 #[derive(Deserialize)]
 enum BorrowedText<'a> {
     S(&'a str),
@@ -130,20 +173,26 @@ fn parsed<'de, D: Deserializer<'de>, N: FromStr<Err: Display>>(deserializer: D) 
     <&str>::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
+/// An attribute, which is never null, although it may be absent.
+fn attribute<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<AttributeValue>, D::Error> {
+    AttributeValue::deserialize(deserializer).map(Some)
+}
+
 impl NewRow<'_> {
     fn read(record: &str) -> Option<(Coordinates, Content)> {
-        let NewRow { event_name, event_id, event_source_arn, dynamodb } = serde_json::from_str(record).ok()?;
-        let BorrowedText::S(sk) = dynamodb.keys.sk;
+        let Object(NewRow { event_id, event_name, event_source_arn, dynamodb: Object(change), .. }) =
+            serde_json::from_str(record).ok()?;
+        let BorrowedText::S(sk) = change.keys.0.sk;
         if event_name != "INSERT" || !sk.starts_with(keys::OUTBOX_PREFIX) {
             return None;
         }
         let coordinates = Coordinates {
             event_source_arn,
             event_id,
-            sequence_number: dynamodb.sequence_number.and_then(SequenceNumber::parse),
-            created_at: dynamodb.approximate_creation_date_time.and_then(seconds_since_1970),
+            sequence_number: change.sequence_number.and_then(SequenceNumber::parse),
+            created_at: change.approximate_creation_date_time.and_then(seconds_since_1970),
         };
-        let row = OutboxRow::of(dynamodb.new_image.into()).ok()?;
+        let row = OutboxRow::of(change.new_image.0.into()).ok()?;
         Some((coordinates, Content::Outbox(Box::new(row))))
     }
 }
@@ -239,7 +288,8 @@ fn outbox_row(record: &mut Value) -> Result<OutboxRow, String> {
 impl OutboxRow {
     /// The row of an item, or the reason why it cannot be sent.
     pub(crate) fn of(item: OutboxItem) -> Result<Self, String> {
-        let aggregate = AggregateKey::from_pk(&item.pk).ok_or_else(|| format!("pk is {:?}", item.pk))?;
+        let (aggregate_type, id) = keys::type_and_id(&item.pk).ok_or_else(|| format!("pk is {:?}", item.pk))?;
+        let aggregate = [aggregate_type, "/", id].concat();
         let occurred_at = DateTime::from_str(&item.occurred_at, DateTimeFormat::DateTimeWithOffset)
             .map_err(|_| format!("occurredAt is {:?}", item.occurred_at))?;
         Ok(Self { item, aggregate, occurred_at })
@@ -263,7 +313,8 @@ mod tests {
 
     fn insert() -> Value {
         json!({
-            "eventID": "e1", "eventName": "INSERT", "eventSource": "aws:dynamodb", "eventSourceARN": "arn:stream",
+            "eventID": "e1", "eventName": "INSERT", "eventVersion": "1.1", "eventSource": "aws:dynamodb",
+            "awsRegion": "us-east-1", "eventSourceARN": "arn:stream",
             "dynamodb": {
                 "ApproximateCreationDateTime": 1_700_000_000.0,
                 "Keys": {"pk": {"S": "AGGREGATE#todo#1"}, "sk": {"S": "OUTBOX#000000000001#0"}},
@@ -272,7 +323,7 @@ mod tests {
                     "messageId": {"S": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, "messageType": {"S": "TodoCreated"},
                     "messageSeq": {"N": "1"}, "detail": {"S": "{\"data\": 1.0}"},
                     "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": "1"}, "ttl": {"N": "1"},
-                    "later": {"BOOL": true},
+                    "sum": {"B": "AQIDBAUGBwg="},
                 },
                 "SequenceNumber": "111", "SizeBytes": 26, "StreamViewType": "NEW_IMAGE",
             },
@@ -291,9 +342,20 @@ mod tests {
         record
     }
 
+    /// The record with a member that is unknown to the relay.
+    fn with_other(parent: &str, value: Value) -> Value {
+        let mut record = insert();
+        record.pointer_mut(parent).unwrap()["other"] = value;
+        record
+    }
+
     /// Reads a record, which must be the same whichever way it is read.
     fn read(record: &Value) -> (Coordinates, Content) {
-        let raw = RawValue::from_string(record.to_string()).unwrap();
+        read_text(&record.to_string())
+    }
+
+    fn read_text(record: &str) -> (Coordinates, Content) {
+        let raw = RawValue::from_string(record.to_owned()).unwrap();
         let read = super::read(&raw);
         assert_eq!(format!("{read:?}"), format!("{:?}", read_any(&raw)));
         read
@@ -315,13 +377,13 @@ mod tests {
             (Some("e1"), Some("arn:stream"))
         );
         let Content::Outbox(row) = content else { panic!("{content:?}") };
-        assert_eq!(row.aggregate.to_string(), "todo/1");
+        assert_eq!(row.aggregate, "todo/1");
         assert_eq!((row.item.message_seq, row.item.detail.as_str()), (1, r#"{"data": 1.0}"#));
         assert_eq!(row.occurred_at.to_millis().unwrap(), 1_795_222_923_456);
     }
 
     #[test]
-    fn new_outbox_row_is_read_in_one_pass_whatever_else_its_record_has() {
+    fn new_outbox_row_is_read_in_one_pass() {
         let mut header = insert();
         header["dynamodb"]["NewImage"]["traceHeader"] = json!({"S": "Root=1-6b00bd67-0000000000000000000000b5"});
         let mut odd_header = insert();
@@ -333,6 +395,7 @@ mod tests {
             with("/dynamodb/SequenceNumber", json!("one")),
             with("/dynamodb/ApproximateCreationDateTime", json!(1_700_000_000)),
             without("/dynamodb", "ApproximateCreationDateTime"),
+            without("/dynamodb/NewImage", "sum"),
             without("", "eventID"),
             with("/eventSourceARN", json!(null)),
             with("/dynamodb/NewImage/detail/S", json!("{\"text\": \"\u{e9}\n\"}")),
@@ -340,14 +403,97 @@ mod tests {
             assert!(matches!(read(&record).1, Content::Outbox(_)), "{record}");
             assert!(NewRow::read(&record.to_string()).is_some(), "{record}");
         }
+    }
+
+    #[test]
+    fn every_attribute_of_a_new_row_is_read_in_one_pass() {
+        let mut record = insert();
+        record["dynamodb"]["NewImage"]["traceHeader"] = json!({"S": "Root=1-6b00bd67-0000000000000000000000b5"});
+        let Content::Outbox(row) = read(&record).1 else { panic!("{record}") };
+        let item: serde_dynamo::Item = serde_dynamo::to_item(&row.item).unwrap();
+        let mut image = serde_json::to_value(item).unwrap();
+        image[attributes::CHECKSUM] = json!({"B": "AQIDBAUGBwg="});
+        assert_eq!(image.as_object().unwrap().len(), 11);
+        assert!(NewRow::read(&with("/dynamodb/NewImage", image).to_string()).is_some());
+    }
+
+    #[test]
+    fn record_with_anything_unexpected_is_not_read_in_one_pass() {
         let mut array = insert();
         array["dynamodb"]["NewImage"]["traceHeader"] = json!(["Root=1-6b00bd67-0000000000000000000000b5"]);
-        assert!(matches!(read(&array).1, Content::Outbox(_)));
-        for other in
-            [array, with("/dynamodb/NewImage/seqNum", json!({"N": "1", "S": "1"})), with("/eventName", json!("MODIFY"))]
-        {
-            assert!(NewRow::read(&other.to_string()).is_none(), "{other}");
+        for record in [
+            array,
+            with_other("", json!({"type": "Service"})),
+            with_other("/dynamodb", json!(1)),
+            with_other("/dynamodb/Keys", json!({"N": "1"})),
+            with_other("/dynamodb/NewImage", json!({"BOOL": true})),
+            with("/awsRegion", json!(7)),
+            with("/dynamodb/SizeBytes", json!("26")),
+        ] {
+            assert!(matches!(read(&record).1, Content::Outbox(_)), "{record}");
+            assert!(NewRow::read(&record.to_string()).is_none(), "{record}");
         }
+        let two_types = with("/dynamodb/NewImage/seqNum", json!({"N": "1", "S": "1"}));
+        for record in [two_types, with("/eventName", json!("MODIFY")), with("/dynamodb/Keys/sk/S", json!("EVENT#1"))] {
+            assert!(NewRow::read(&record.to_string()).is_none(), "{record}");
+        }
+    }
+
+    #[test]
+    fn record_that_is_unreadable_in_a_part_that_is_not_needed_is_unreadable() {
+        for parent in ["", "/dynamodb", "/dynamodb/Keys", "/dynamodb/NewImage"] {
+            let record = with_other(parent, json!("?")).to_string();
+            for value in [r#""\ud800""#, "1e999"] {
+                let content = read_text(&record.replace(r#""?""#, value)).1;
+                assert!(matches!(content, Content::Unreadable(_)), "{value} in {parent}");
+            }
+        }
+        for name in ["/awsRegion", "/eventSource", "/eventVersion", "/dynamodb/StreamViewType", "/dynamodb/Keys/pk/S"] {
+            let record = with(name, json!("?")).to_string();
+            let content = read_text(&record.replace(r#""?""#, r#""\ud800""#)).1;
+            assert!(matches!(content, Content::Unreadable(_)), "{name}");
+        }
+        let checksum = |value| with("/dynamodb/NewImage/sum", value);
+        for record in [with_other("/dynamodb/NewImage", json!(7)), checksum(json!(null)), checksum(json!({"B": "?"}))] {
+            let reason = unreadable(&record).reason;
+            assert!(reason.starts_with("NewImage: "), "{reason}");
+        }
+    }
+
+    /// The members of an object in this order, which is that of the struct that it is read into.
+    fn array(object: &Value, members: &[&str]) -> Value {
+        members.iter().map(|&member| object[member].clone()).collect()
+    }
+
+    #[test]
+    fn array_in_place_of_an_object_is_unreadable() {
+        let record = insert();
+        let change =
+            ["Keys", "NewImage", "SequenceNumber", "ApproximateCreationDateTime", "SizeBytes", "StreamViewType"];
+        let image = [
+            "sum",
+            "pk",
+            "sk",
+            "messageId",
+            "messageType",
+            "messageSeq",
+            "detail",
+            "occurredAt",
+            "seqNum",
+            "ttl",
+            "traceHeader",
+        ];
+        let whole = ["eventID", "eventName", "eventSourceARN", "dynamodb", "awsRegion", "eventSource", "eventVersion"];
+        for array in [
+            array(&record, &whole),
+            with("/dynamodb", array(&record["dynamodb"], &change)),
+            with("/dynamodb/NewImage", array(&record["dynamodb"]["NewImage"], &image)),
+        ] {
+            unreadable(&array);
+        }
+        let keys = with("/dynamodb/Keys", array(&record["dynamodb"]["Keys"], &["pk", "sk"]));
+        assert!(matches!(read(&keys).1, Content::Outbox(_)), "the keys of the image count");
+        assert!(NewRow::read(&keys.to_string()).is_none());
     }
 
     #[test]

@@ -25,7 +25,6 @@ pub struct Relay {
     publisher: Publisher,
     /// The queue of the projector, if there are read models.
     changes_queue: Option<ChangesQueue>,
-    settings: RelaySettings,
     /// The version of the function that runs it, under which its failures are counted.
     function_version: Option<String>,
 }
@@ -45,18 +44,17 @@ impl Relay {
     /// A relay over clients that do not retry by themselves, such as those of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, queue: SqsClient, settings: RelaySettings) -> Self {
         signals::describe();
-        let retry = settings.retry;
-        let dead_letter_queue = Some(DeadLetterQueue { client: queue, url: settings.dlq_url.clone(), retry });
-        let (max_message_age, memory) = (settings.max_message_age, BusMemory::default());
-        let publisher =
-            Publisher { bus, retry, dead_letter_queue, max_message_age, memory, clock: WallClock::default() };
-        Self { publisher, changes_queue: None, settings, function_version: None }
+        let (url, retry) = (settings.dlq_url.clone(), settings.retry);
+        let dead_letter_queue = Some(DeadLetterQueue { client: queue, url, retry });
+        let (memory, clock) = (BusMemory::default(), WallClock::default());
+        let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
+        Self { publisher, changes_queue: None, function_version: None }
     }
 
     /// The relay that also sends the keys of aggregates with new events to the changes queue, which has this URL.
     #[must_use]
     pub fn with_changes_queue(self, client: SqsClient, url: String) -> Self {
-        let changes_queue = Some(ChangesQueue { client, url, retry: self.settings.retry });
+        let changes_queue = Some(ChangesQueue { client, url, retry: self.publisher.settings.retry });
         Self { changes_queue, ..self }
     }
 
@@ -83,8 +81,9 @@ impl Relay {
     /// When an unsettled record cannot be reported.
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, RelayError> {
         let records = batch.records.len();
-        let Gathered { messages, moved } = gather(batch.records, &self.settings);
-        let cutoff = deadline.checked_sub(self.settings.retry.margin).unwrap_or(deadline);
+        let settings = &self.publisher.settings;
+        let Gathered { messages, moved } = gather(batch.records, settings);
+        let cutoff = deadline.checked_sub(settings.retry.margin).unwrap_or(deadline);
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
         let send_changes = async {
             match &self.changes_queue {

@@ -36,7 +36,6 @@ pub enum ResendOutcome {
 #[derive(Debug)]
 pub struct Resend {
     publisher: Publisher,
-    settings: RelaySettings,
     limits: Limits,
 }
 
@@ -44,16 +43,15 @@ impl Resend {
     /// A sender with a maximum of `per_second` messages a second, over a client that does not retry by itself, such as
     /// that of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, settings: RelaySettings, per_second: NonZeroU32) -> Self {
-        let (retry, max_message_age, memory) = (settings.retry, settings.max_message_age, BusMemory::default());
-        let clock = WallClock::default();
-        let publisher = Publisher { bus, retry, dead_letter_queue: None, max_message_age, memory, clock };
+        let (memory, clock) = (BusMemory::default(), WallClock::default());
+        let publisher = Publisher { bus, settings, dead_letter_queue: None, memory, clock };
         let limits = Limits { rate: Some(per_second), patience: Some(PATIENCE), ..Limits::default() };
-        Self { publisher, settings, limits }
+        Self { publisher, limits }
     }
 
     /// Checks that the bus exists. A message to a bus that does not exist would count as sent.
     pub async fn check_bus(&self) -> BusCheck {
-        check_bus(&self.publisher.bus, &self.settings.event_bus_name, CHECK_LIMIT).await
+        check_bus(&self.publisher.bus, &self.publisher.settings.event_bus_name, CHECK_LIMIT).await
     }
 
     /// Sets the time after which sending ends when the bus has returned nothing but failures; a minute by default.
@@ -80,7 +78,9 @@ impl Resend {
         for row in rows {
             match OutboxRow::of(row) {
                 Ok(row) => {
-                    messages.push(PendingMessage::of_row(row, Vec::new(), &self.settings));
+                    let mut message = PendingMessage::of_row(Box::new(row), Vec::new(), &self.publisher.settings);
+                    message.start_span();
+                    messages.push(message);
                     unreadable.push(None);
                 }
                 Err(reason) => unreadable.push(Some(EntryError::new("UnreadableRow", reason))),

@@ -56,8 +56,7 @@ impl AggregateKey {
 
     /// The aggregate of a partition key; `None` when the key is not that of an aggregate.
     pub fn from_pk(pk: &str) -> Option<Self> {
-        let (aggregate_type, id) = pk.strip_prefix(AGGREGATE_PREFIX)?.split_once('#')?;
-        (!aggregate_type.is_empty() && is_id(id)).then(|| Self::new(aggregate_type, id))
+        type_and_id(pk).map(|(aggregate_type, id)| Self::new(aggregate_type, id))
     }
 }
 
@@ -66,6 +65,12 @@ impl fmt::Display for AggregateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.aggregate_type, self.id)
     }
+}
+
+/// The type and the id in a partition key; `None` when the key is not that of an aggregate.
+pub fn type_and_id(pk: &str) -> Option<(&str, &str)> {
+    let (aggregate_type, id) = pk.strip_prefix(AGGREGATE_PREFIX)?.split_once('#')?;
+    (!aggregate_type.is_empty() && is_id(id)).then_some((aggregate_type, id))
 }
 
 /// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and

@@ -11,8 +11,8 @@ pub fn is_trace_header(text: &str) -> bool {
         return false;
     }
     let mut has_root = false;
-    for part in text.split(';').filter(|part| !part.trim().is_empty()) {
-        match part.trim().split_once('=') {
+    for part in text.split(';').map(str::trim_ascii).filter(|part| !part.is_empty()) {
+        match part.split_once('=') {
             Some(("Root", root)) => has_root = !has_root && is_root(root),
             Some((name, _)) if !name.is_empty() => {}
             _ => return false,
@@ -23,10 +23,8 @@ pub fn is_trace_header(text: &str) -> bool {
 
 fn is_root(text: &str) -> bool {
     let is_hex = |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match text.split('-').collect::<Vec<_>>()[..] {
-        ["1", time, unique] => is_hex(time, 8) && is_hex(unique, 24),
-        _ => false,
-    }
+    let of_version_1 = text.strip_prefix("1-").and_then(|rest| rest.split_once('-'));
+    of_version_1.is_some_and(|(time, unique)| is_hex(time, 8) && is_hex(unique, 24))
 }
 
 #[cfg(test)]

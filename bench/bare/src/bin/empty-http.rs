@@ -1,4 +1,4 @@
-//! A function behind the HTTP API that does nothing: the baseline of initialisation.
+//! A function behind the HTTP API that does nothing: the baseline of initialization.
 
 use axum::{Router, routing::get};
 

@@ -1,4 +1,4 @@
-//! A function behind a stream that does nothing: the baseline of initialisation.
+//! A function behind a stream that does nothing: the baseline of initialization.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::Value;

@@ -71,14 +71,27 @@ impl AddCommand {
                 add_files(folder, &consumer_files(&name, &of), None)?
             }
         };
-        let mut text = match added {
+        let text = match added {
             Added::Nothing => "Nothing to do: it is in the project already.\n".to_owned(),
-            Added::Files(files) => files.iter().map(|file| format!("wrote {}\n", file.display())).collect(),
+            Added::Files(files) => {
+                let written: String = files.iter().map(|file| format!("wrote {}\n", file.display())).collect();
+                written + &self.use_of_it()
+            }
         };
-        if let Self::Projection { name, .. } = self {
-            text += &format!("GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\n");
-        }
         Exit::of_output(io::stdout().write_all(text.as_bytes())).map_err(ScaffoldError::of_output)
+    }
+
+    /// How it is called while the local stack runs.
+    fn use_of_it(&self) -> String {
+        match self {
+            Self::Aggregate { name } => format!(
+                "While `cargo run` runs, `curl --json '{{\"title\": \"First\"}}' http://localhost:3000/{name}` creates one.\n"
+            ),
+            Self::Projection { name, .. } => {
+                format!("GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\n")
+            }
+            Self::Consumer { .. } => String::new(),
+        }
     }
 }
 

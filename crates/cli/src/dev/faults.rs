@@ -83,7 +83,13 @@ impl TryFrom<Map<String, Value>> for StackFaults {
         Ok(Self {
             paused: serde_json::from_value(members.remove("paused").unwrap_or_else(|| json!([])))?,
             read_models: serde_json::from_value(read_models.into())?,
-            bus: serde_json::from_value(members.into())?,
+            bus: serde_json::from_value(members.into()).map_err(|error: serde_json::Error| {
+                if error.to_string().starts_with("unknown field") {
+                    serde::de::Error::custom(format!("{error}, `projector`, `views`, `paused`"))
+                } else {
+                    error
+                }
+            })?,
         })
     }
 }
@@ -195,4 +201,17 @@ fn error_response(status: u16, code: &str) -> Result<HttpResponse, ConnectorErro
     let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "injected fault"});
     let status = status.try_into().map_err(|error| ConnectorError::user(Box::new(error)))?;
     Ok(HttpResponse::new(status, SdkBody::from(body.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_an_unknown_member_lists_all_members() {
+        let error = serde_json::from_value::<StackFaults>(json!({"putEvent": []})).unwrap_err().to_string();
+        for name in ["unknown field `putEvent`", "`putEvents`", "`projector`", "`views`", "`paused`"] {
+            assert!(error.contains(name), "{error}");
+        }
+    }
 }

@@ -16,5 +16,5 @@ mod version;
 pub(super) use code::start;
 pub(super) use current::{Function, Functions};
 pub(super) use settings::{ConsoleSettings, FunctionSettings, queue_of_projector};
-pub(super) use update_requests::{UpdateRequest, UpdateRequests};
+pub(super) use update_requests::{UpdateQueue, UpdateRequests};
 pub(super) use version::Version;

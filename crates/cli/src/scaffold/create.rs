@@ -49,7 +49,7 @@ fn create(
 ) -> Result<(), ScaffoldError> {
     let mut files = release_files(&Parameters::new(project, source));
     let originals = Originals::new(&files).encode().map_err(ScaffoldError::of_file("write", Path::new(ORIGINALS)))?;
-    files.extend(own_files(project, aggregate));
+    files.extend(own_files(project, aggregate, source));
     files.extend_from_slice(more);
     let mut files: Vec<_> = files.into_iter().map(|(path, text)| (path, text.into_bytes())).collect();
     files.push((ORIGINALS.to_owned(), originals));

@@ -2,6 +2,7 @@
 
 use super::names::{ItemName, ProjectName};
 use super::parameters::Parameters;
+use super::source::DaybookSource;
 
 /// A file: its path in the project, and its text.
 pub(crate) type File = (String, String);
@@ -40,8 +41,10 @@ pub(super) fn release_paths() -> impl Iterator<Item = &'static str> {
 }
 
 /// The files of a new project, besides those of the release: an aggregate, and what the user writes.
-pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName) -> Vec<File> {
-    let readme = include_str!("../../template/README.md.txt").replace("{{project}}", project.as_str());
+pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName, source: &DaybookSource) -> Vec<File> {
+    let readme = include_str!("../../template/README.md.txt")
+        .replace("{{project}}", project.as_str())
+        .replace("{{documents}}", &source.documents());
     let mut files = vec![
         ("README.md".to_owned(), named(&readme, aggregate)),
         ("crates/aggregates/src/lib.rs".to_owned(), named(include_str!("../../template/aggregates.rs.txt"), aggregate)),

@@ -46,6 +46,15 @@ impl DaybookSource {
             Self::Git(url) => format!("git = {}", quoted(url)),
         }
     }
+
+    /// Where the documents of Daybook are, as the subject of a sentence.
+    pub(super) fn documents(&self) -> String {
+        match self {
+            Self::Release => "The files in `docs` of Daybook's repository".to_owned(),
+            Self::Path(path) => format!("The files in `{}`", path.join("docs").display()),
+            Self::Git(url) => format!("The files in `docs` of {url}"),
+        }
+    }
 }
 
 /// A text as a string of TOML, whose escapes are those of JSON.

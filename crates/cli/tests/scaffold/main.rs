@@ -62,9 +62,10 @@ fn new_project_is_a_valid_workspace() {
 fn new_project_gets_daybook_from_where_it_is_told() {
     let parent = tempfile::tempdir().unwrap();
     let sources = workspace().canonicalize().unwrap();
+    let read = |name: &str, file: &str| fs::read_to_string(parent.path().join(name).join(file)).unwrap();
     let dependency = |name: &str, options: &[&str]| {
         run(parent.path(), &[&["new", name], options].concat());
-        let manifest = fs::read_to_string(parent.path().join(name).join("Cargo.toml")).unwrap();
+        let manifest = read(name, "Cargo.toml");
         manifest.lines().find_map(|line| line.strip_prefix("daybook = ")).unwrap().to_owned()
     };
     assert_eq!(
@@ -73,6 +74,11 @@ fn new_project_gets_daybook_from_where_it_is_told() {
     );
     let path = dependency("c", &["--path", sources.to_str().unwrap()]);
     assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
+    // Its README names the documents there.
+    let documents = sources.join("docs").display().to_string();
+    for (name, place) in [("a", "Daybook's repository"), ("b", "https://example.com/d"), ("c", &documents)] {
+        assert!(read(name, "README.md").contains(place), "{place}");
+    }
 }
 
 /// `.ci/new-project` creates a project from the template with `cargo lambda`.
@@ -134,6 +140,8 @@ fn added_aggregate_is_registered_once() {
     let before = files(&shop);
     let printed = run(&shop, &["add", "aggregate", "purchase-order"]);
     assert!(printed.contains("wrote crates/aggregates/src/purchase_order.rs\n"), "{printed}");
+    let call = r#"`curl --json '{"title": "First"}' http://localhost:3000/purchase-order`"#;
+    assert!(printed.ends_with(&format!("While `cargo run` runs, {call} creates one.\n")), "{printed}");
     let mut after = files(&shop);
     let lib = after.remove(LIB).unwrap();
     let line = |text: &str| lib.lines().position(|line| line.trim() == text).unwrap();
@@ -155,7 +163,8 @@ fn add_completes_what_is_missing() {
     let complete = files(&shop);
     fs::remove_file(shop.join("crates/aggregates/golden/payment.json")).unwrap();
     let printed = run(&shop, &["add", "aggregate", "payment"]);
-    assert_eq!(printed, "wrote crates/aggregates/golden/payment.json\n");
+    let written: Vec<_> = printed.lines().filter(|line| line.starts_with("wrote ")).collect();
+    assert_eq!(written, ["wrote crates/aggregates/golden/payment.json"]);
     assert_eq!(files(&shop), complete);
 }
 

@@ -20,7 +20,8 @@ pub struct ApiEvent(pub LambdaRequest);
 impl<'de> Deserialize<'de> for ApiEvent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let event = Box::<RawValue>::deserialize(deserializer)?;
-        let read_plain = |text: &str| serde_json::from_str(text);
+        // `LambdaRequest` itself would read the text twice, to find out which kind of event it is.
+        let read_plain = |text: &str| serde_json::from_str(text).map(LambdaRequest::ApiGatewayV2);
         let read = |text: &str| read_plain(text).or_else(|_| with_any_headers(text, read_plain));
         let request = read(event.get())
             .or_else(|error| read(&with_authorizer(event.get(), plain).ok_or(error)?))

@@ -20,6 +20,9 @@ use crate::dev::usage::Usage;
 /// How long a request of the stack may take. Functions that have come to a standstill can still be replaced.
 const STACK_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The beginning of the paths of the console's stylesheet, script and icon, which are those of the release.
+const CONSOLE_FILES: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/");
+
 /// The header of a response of functions that are not those of the sources.
 const PREVIOUS_FUNCTIONS: &str = "x-daybook-previous-functions";
 
@@ -72,7 +75,7 @@ impl Functions {
     /// contains the reason.
     pub(crate) async fn respond(&self, request: Request) -> Response {
         let mut updated = Ok(());
-        if let Some(updates) = &self.updates {
+        if let Some(updates) = self.updates.as_ref().filter(|_| !request.uri().path().starts_with(CONSOLE_FILES)) {
             updated = updates.send().await;
         }
         let mut response = self.version().respond(request).await;
@@ -152,6 +155,19 @@ impl Function {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn files_of_the_console_do_not_wait_for_a_build() {
+        let routes = Router::new().fallback(async || "a file");
+        let (updates, _queue) = UpdateRequests::new();
+        let functions = Functions::new(Version::new(routes.clone(), routes), Some(updates));
+        let began = tokio::time::Instant::now();
+        for (path, waits) in [(format!("{CONSOLE_FILES}console.css"), false), ("/_console/bus".to_owned(), true)] {
+            let response = functions.respond(Request::get(path).body(Body::empty()).unwrap()).await;
+            assert_eq!(response.headers().contains_key(PREVIOUS_FUNCTIONS), waits);
+            assert_eq!(began.elapsed() > Duration::from_secs(1), waits);
+        }
+    }
 
     #[tokio::test]
     async fn request_after_the_end_of_the_functions_is_not_answered_as_if_nothing_existed() {

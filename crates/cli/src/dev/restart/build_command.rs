@@ -51,12 +51,15 @@ impl BuildCommand {
         Some(Self { program, arguments: arguments.into() })
     }
 
-    /// Runs the command. What it prints is printed on standard error.
-    pub(super) async fn run(&self) -> io::Result<ExitStatus> {
+    /// Runs the command. What it prints is printed on standard error. If it is quiet, cargo prints warnings and errors only.
+    pub(super) async fn run(&self, is_quiet: bool) -> io::Result<ExitStatus> {
         let is_of_cargo_run = |name: &str| name == CARGO || OF_CARGO_RUN.iter().any(|begin| name.starts_with(begin));
         let mut command = Command::new(&self.program);
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_cargo_run)) {
             command.env_remove(name);
+        }
+        if is_quiet {
+            command.env("CARGO_TERM_QUIET", "true");
         }
         command.args(&self.arguments).stdin(Stdio::null()).stdout(io::stderr()).kill_on_drop(true).status().await
     }

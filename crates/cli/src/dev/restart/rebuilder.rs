@@ -2,18 +2,18 @@
 
 use std::env;
 use std::iter;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::child::{self, End};
 use super::restarts::Restarts;
 use super::sources::{FileState, SourceFiles, file_state};
 use crate::dev::error::DevError;
-use crate::dev::functions::{FunctionSettings, Functions, UpdateRequest, UpdateRequests};
+use crate::dev::functions::{FunctionSettings, Functions, UpdateQueue, UpdateRequests};
 use crate::dev::stop::StopSignal;
 use crate::dev::usage::UsageMeter;
 
@@ -32,13 +32,15 @@ pub(crate) struct Rebuilder {
     settings: FunctionSettings,
     meter: UsageMeter,
     functions: Functions,
-    requests: UnboundedReceiver<UpdateRequest>,
+    updates: UpdateQueue,
     /// The processes of the current version and of those before it that still work.
     processes: JoinSet<End>,
     /// The sources that were built last, or could not be built.
     seen: SourceFiles,
     /// The binary that was started last.
     started: Option<FileState>,
+    /// Whether the next build prints warnings and errors only: the first one usually finds that everything is built.
+    is_quiet: bool,
     /// The result of the last build.
     built: Result<(), &'static str>,
     /// Whether the binary that was started last runs.
@@ -55,11 +57,12 @@ impl Rebuilder {
         let started = file_state(&restarts.binary);
         let mut seen = files(&restarts).await;
         // The build may have read a file before its last change, if that was while it ran. Such a file is built again.
-        let begun = started.and_then(|(built, _)| built.checked_sub(LONGEST_BUILD));
+        let (all, begun) = (seen.len(), started.and_then(|(built, _)| built.checked_sub(LONGEST_BUILD)));
         seen.retain(|_, (changed, _)| begun.is_some_and(|begun| *changed < begun));
+        let is_quiet = seen.len() < all;
         let (version, process) = child::start(&restarts, &settings).await?;
-        let (sender, requests) = mpsc::unbounded_channel();
-        let functions = Functions::new(version, Some(UpdateRequests(sender)));
+        let (requests, updates) = UpdateRequests::new();
+        let functions = Functions::new(version, Some(requests));
         let mut processes = JoinSet::new();
         processes.spawn(process.run());
         let functions_here = functions.clone();
@@ -68,10 +71,11 @@ impl Rebuilder {
             settings,
             meter,
             functions: functions_here,
-            requests,
+            updates,
             processes,
             seen,
             started,
+            is_quiet,
             built: Ok(()),
             runs: Ok(()),
         };
@@ -92,14 +96,14 @@ impl Rebuilder {
         loop {
             let (mut requests, mut ended) = (Vec::new(), Vec::new());
             tokio::select! {
-                request = self.requests.recv() => match request {
+                request = self.updates.requests.recv() => match request {
                     Some(request) => requests.push(request),
                     None => return,
                 },
                 Some(end) = self.processes.join_next() => ended.push(end),
                 () = sleep(PAUSE) => {}
             }
-            requests.extend(iter::from_fn(|| self.requests.try_recv().ok()));
+            requests.extend(iter::from_fn(|| self.updates.requests.try_recv().ok()));
             ended.extend(iter::from_fn(|| self.processes.try_join_next()));
             let is_unexpected = |end: &Result<End, JoinError>| matches!(end, Ok(End::Unexpected));
             if ended.iter().any(is_unexpected) || self.processes.is_empty() {
@@ -120,8 +124,12 @@ impl Rebuilder {
         let mut now = files(&self.restarts).await;
         while now != self.seen {
             now = self.settled(now).await;
-            eprintln!("daybook: building after a change of {}", changed_file(&self.seen, &now).display());
-            let built = self.restarts.build.run().await;
+            let is_quiet = mem::take(&mut self.is_quiet);
+            if !is_quiet {
+                eprintln!("daybook: building after a change of {}", changed_file(&self.seen, &now).display());
+            }
+            self.updates.build_began.send_replace(Some(Instant::now()));
+            let built = self.restarts.build.run(is_quiet).await;
             self.seen = now;
             now = files(&self.restarts).await;
             self.built = Err("the build failed");
@@ -143,6 +151,7 @@ impl Rebuilder {
                 Err(error) => eprintln!("daybook: cannot build ({error}); the previous version keeps running"),
             }
         }
+        self.updates.build_began.send_replace(None);
     }
 
     /// Waits until no file changes any more.
