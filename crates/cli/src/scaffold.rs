@@ -8,8 +8,8 @@
 //! - `names`: the names of a project and of what it contains. `source`: where the project gets the crates of Daybook
 //!   from. `parameters`: what the files of the release contain of both.
 //! - `files`: the texts of the files. A text that the workspace of Daybook uses too is a link to its file there.
-//! - `project_file`: reads and writes the files of a project. `write`: creates the folder of a project, or adds files to one. `originals`: the files of the release as they were
-//!   written into a project. `create`: a new project with them.
+//! - `project_file`: reads and writes the files of a project. `write`: creates the folder of a project, or adds files to
+//!   one. `originals`: the files of the release as they were written into a project. `create`: a new project with them.
 //! - `merge`: what an upgrade does with one file. `upgrade`: with all files.
 
 mod create;

@@ -29,7 +29,7 @@ const OWN_STATE: &str = "a state is only passed to the model that folded it";
 pub(crate) struct ModelOf<A> {
     /// Made when they are first needed: no command needs them, and they would take a third of a function's initialization.
     schemas: OnceLock<Schemas>,
-    /// The names of the commands.
+    /// The names of the commands, aliases too.
     commands: Vec<String>,
     /// The names by which serde reads the events, if it reports them.
     events: Vec<String>,

@@ -31,13 +31,12 @@ impl Registry {
     /// Adds the aggregate `A`.
     ///
     /// A build with debug assertions, such as that of tests and of `daybook dev`, makes its schemas too: they have to contain
-    /// the same names. A function makes no schema, because that would take a third of its initialization, and commands need
-    /// none.
+    /// the same names. A function makes no schema, so it does not find out that a declared name is only an alias.
     ///
     /// # Errors
     ///
     /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate, or
-    /// when its schemas or the `Default` of its state panic.
+    /// when the `Default` of its state panics or, with debug assertions, its schemas.
     pub fn with<A: Aggregate>(self) -> Result<Self, RegistrationError> {
         self.with_named::<A>(A::TYPE)
     }

@@ -51,9 +51,12 @@ fn start_logs_and_traces() -> Result<(), Error> {
 }
 
 /// The levels of the logs: those of `RUST_LOG`, such as `warn,hyper=debug`, or these if it is missing or invalid. An `EnvFilter`
-/// would compile expressions for the fields of spans at each start.
+/// would compile regular expressions for the fields of spans at each start.
 pub fn log_levels(environment: &Environment, default: Targets) -> Targets {
-    environment.optional("RUST_LOG").and_then(|levels| levels.parse().ok()).unwrap_or(default)
+    // An empty level would mean errors only.
+    let is_valid = |levels: &String| levels.split(',').all(|level| !level.trim().is_empty());
+    let levels = environment.optional("RUST_LOG").filter(is_valid);
+    levels.and_then(|levels| levels.parse().ok()).unwrap_or(default)
 }
 
 /// Sends the spans of an invocation to the collector, if there is one. To be called before the response, because Lambda
@@ -113,7 +116,7 @@ mod tests {
         let some = levels("warn,hyper=debug");
         assert!(some.would_enable("hyper::client", &Level::DEBUG));
         assert!(some.would_enable("daybook", &Level::WARN) && !some.would_enable("daybook", &Level::INFO));
-        for default in ["", "hyper=loud"] {
+        for default in ["", "info,", "hyper=loud"] {
             assert_eq!(levels(default), Targets::new().with_default(LevelFilter::INFO), "{default:?}");
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct PendingMessage {
     /// The records that are settled with it: more than one when the stream repeats a record within a batch, none for a
     /// row that is sent again.
     pub(crate) records: Vec<Coordinates>,
-    /// The size of its entry; `None` when that can never be sent.
+    /// The size of its entry; `None` if the entry is too large or invalid, and so can never be sent.
     pub(crate) bytes: Option<usize>,
     /// The error because of which it can never be sent, once that is known.
     pub(crate) permanent_error: Option<EntryError>,

@@ -69,7 +69,8 @@ pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
 
 /// A record of a new outbox row without anything unexpected: almost every record that the mapping's filter passes. It is read
 /// in one pass. All other records, and those that cannot be read like this, are left to [`read_any`], which decides what is
-/// unreadable. So nothing is skipped here: every member and every attribute has to be known and to have its form.
+/// unreadable. So nothing is skipped here: every member and every attribute has to be known and to have its form. A leading
+/// underscore, which `rename_all` drops, marks those that are not needed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewRow<'a> {
@@ -80,11 +81,8 @@ struct NewRow<'a> {
     event_source_arn: Option<String>,
     #[serde(borrow)]
     dynamodb: Object<NewImage<'a>>,
-    #[serde(rename = "awsRegion")]
     _aws_region: Option<&'a str>,
-    #[serde(rename = "eventSource")]
     _event_source: Option<&'a str>,
-    #[serde(rename = "eventVersion")]
     _event_version: Option<&'a str>,
 }
 
@@ -96,16 +94,14 @@ struct NewImage<'a> {
     new_image: Object<RowImage>,
     sequence_number: Option<&'a str>,
     approximate_creation_date_time: Option<f64>,
-    #[serde(rename = "SizeBytes")]
     _size_bytes: Option<u64>,
-    #[serde(rename = "StreamViewType")]
     _stream_view_type: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RowKeys<'a> {
-    #[serde(borrow, rename = "pk")]
+    #[serde(borrow)]
     _pk: BorrowedText<'a>,
     #[serde(borrow)]
     sk: BorrowedText<'a>,
@@ -115,8 +111,8 @@ struct RowKeys<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RowImage {
-    #[serde(rename = "sum", default, deserialize_with = "attribute")]
-    _checksum: Option<AttributeValue>,
+    #[serde(default, deserialize_with = "attribute")]
+    _sum: Option<AttributeValue>,
     pk: Text,
     sk: Text,
     message_id: Text,

@@ -16,7 +16,8 @@ pub(super) struct NewArgs {
     /// Name of its first aggregate, such as invoice or purchase-order.
     #[arg(long, value_name = "NAME", default_value = "item")]
     aggregate: String,
-    /// Folder with the sources of Daybook. Default: the release of this binary. A binary that was built from sources has none.
+    /// Folder with the sources of Daybook. Default: the release of this binary. Required, unless --git is given, if this
+    /// binary was built from sources.
     #[arg(long, value_name = "DIR", conflicts_with = "git")]
     path: Option<PathBuf>,
     /// Git repository with the sources of Daybook, instead of the release of this binary.

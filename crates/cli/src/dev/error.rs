@@ -89,7 +89,7 @@ pub enum DevError {
     #[error("cannot run the functions in a process of their own; --no-restart runs them in this one")]
     Functions(#[source] io::Error),
     /// The process of the functions has ended, or does not respond.
-    #[error("the process of the functions has ended, or has not started within a minute; the lines above may show why")]
+    #[error("the process of the functions ended, or did not start within a minute; see the output above")]
     FunctionsNotStarted,
     /// The sources of the binary are not known.
     #[error("--build-command needs cargo's list of the sources of this binary, and {} does not exist", list.display())]

@@ -11,8 +11,8 @@ use serde_json::Value;
 /// The type of the problem.
 const NEWER_RELEASE: &str = "urn:daybook:problem:newer-release";
 
-const DETAIL: &str = "another version of your code wrote an event that this code does not have; give the event its former name and \
-                      version, or start the stack again with an empty table";
+const DETAIL: &str = "a stored event has a name or version that this code does not know; restore them in the code, or start the stack \
+                      with an empty table (without the file of --data)";
 
 /// Replaces the detail of the problem in a response.
 pub(super) async fn explain(request: Request, next: Next) -> Response {

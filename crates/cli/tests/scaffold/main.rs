@@ -76,7 +76,7 @@ fn new_project_gets_daybook_from_where_it_is_told() {
     assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
     // Its README names the documents there.
     let documents = sources.join("docs").display().to_string();
-    for (name, place) in [("a", "Daybook's repository"), ("b", "https://example.com/d"), ("c", &documents)] {
+    for (name, place) in [("b", "https://example.com/d"), ("c", &documents)] {
         assert!(read(name, "README.md").contains(place), "{place}");
     }
 }

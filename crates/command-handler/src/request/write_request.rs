@@ -58,7 +58,7 @@ impl FromRequest<Api> for WriteRequest {
         let bounds = Bounds::of(&parts.extensions);
         let meta = meta(&parts, &bounds, &caller, api)?;
         let mut payload = Request::new(payload);
-        // They contain the limit of the payload.
+        // The extensions contain the limit of the payload.
         *payload.extensions_mut() = std::mem::take(&mut parts.extensions);
         let bytes = Bytes::from_request(payload, api).await.map_err(|rejection| body::problem_of(&rejection))?;
         let body = if bytes.is_empty() {

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use super::update_requests::UpdateRequests;
 use super::version::Version;
 use crate::dev::faults::ViewFaultScript;
+use crate::dev::servers::problem;
 use crate::dev::usage::Usage;
 
 /// How long a request of the stack may take. Functions that have come to a standstill can still be replaced.
@@ -62,7 +63,9 @@ impl Functions {
 
     /// Has no functions from now on, so that a process of theirs ends after the calls that have begun.
     pub(crate) fn end(&self) {
-        let nothing = Router::new().fallback(async || StatusCode::SERVICE_UNAVAILABLE);
+        let stops =
+            || problem(StatusCode::SERVICE_UNAVAILABLE, "about:blank", "Service unavailable", "the local stack stops");
+        let nothing = Router::new().fallback(async move || stops());
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Version::new(nothing.clone(), nothing);
     }
 
