@@ -217,6 +217,10 @@ async function liveBus() {
   await post('/todo', { id: 'paused', title: 't', message: 'm' });
   const paused = '2 new, 1 of them shown: the list is paused';
   await page.waitForFunction((wanted) => document.querySelector('[data-status]').innerText === wanted, {}, paused);
+  await page.click('[data-pause]');
+  await post('/todo', { id: 'continued', title: 't', message: 'm' });
+  const continued = '3 new, 2 of them shown: 1 arrived while the list was paused';
+  await page.waitForFunction((wanted) => document.querySelector('[data-status]').innerText === wanted, {}, continued);
   await page.type('[name=containing]', '"live"');
   await press('Enter');
   await shows('1 match');

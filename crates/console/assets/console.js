@@ -86,6 +86,7 @@ async function followMessages(pause) {
     const response = await fetch(location.href).catch(() => null);
     if (!response || !response.ok) return;
     const fresh = new DOMParser().parseFromString(await response.text(), 'text/html').querySelector('.timeline');
+    if (!fresh) return;
     for (const event of timeline.querySelectorAll('.events > li')) {
       const before = event.querySelector('.messages');
       const after = fresh.querySelector(`.events > li[value="${event.value}"] .messages`);
@@ -106,7 +107,7 @@ if (live && window.EventSource) {
   const pause = live.querySelector('[data-pause]');
   const KEPT = 300;
   const number = new Intl.NumberFormat();
-  let arrived = 0, shown = 0, isPaused = false, wasPaused = false, timer = null;
+  let arrived = 0, shown = 0, missed = 0, isPaused = false, timer = null;
   function report(text) {
     status.textContent = text;
     // A screen reader is not interrupted by each message.
@@ -117,7 +118,9 @@ if (live && window.EventSource) {
   source.onmessage = (event) => {
     const message = JSON.parse(event.data);
     arrived += message.arrived;
-    if (!isPaused) {
+    if (isPaused) {
+      missed += message.arrived;
+    } else {
       shown += message.shown;
       const empty = document.querySelector('main > .empty');
       if (empty) empty.remove();
@@ -126,15 +129,16 @@ if (live && window.EventSource) {
       [...body.rows].slice(KEPT).forEach((row) => row.remove());
       showTimes();
     }
-    const reason = wasPaused ? 'the list was paused' : 'a sample, because many arrive at once';
+    const reasons = [];
+    if (missed > 0) reasons.push(isPaused ? 'the list is paused' : `${number.format(missed)} arrived while the list was paused`);
+    if (shown + missed < arrived) reasons.push('a sample, because many arrive at once');
     report(`${number.format(arrived)} new` +
-      (shown === arrived ? '' : `, ${number.format(shown)} of them shown: ${isPaused ? 'the list is paused' : reason}`));
+      (reasons.length ? `, ${number.format(shown)} of them shown: ${reasons.join('; ')}` : ''));
   };
   source.addEventListener('failure', (event) => report(event.data));
   source.onerror = () => report('The stack does not respond. Trying again.');
   pause.addEventListener('click', () => {
     isPaused = !isPaused;
-    wasPaused = true;
     pause.setAttribute('aria-pressed', String(isPaused));
     pause.textContent = isPaused ? 'Continue' : 'Pause';
   });

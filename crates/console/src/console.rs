@@ -46,9 +46,9 @@ impl Console {
         Self { views: Some(Views { projections, store }), ..self }
     }
 
-    /// The same console for a stack on AWS. The interface of such a stack has the paths `/_dev/queues`, `/_dev/dlq`
-    /// (the dead-letter queue among them), `/_dev/relay` and `/_dev/health`, and those below `/_dev/dlq/` if writes are
-    /// allowed.
+    /// The same console for a stack on AWS. The interface of such a stack has the paths `/_dev/queues` (all queues),
+    /// `/_dev/dlq` (the dead-letter queue only), `/_dev/relay` and `/_dev/health`, and those below `/_dev/dlq/` if
+    /// writes are allowed.
     #[must_use]
     pub fn of_deployed_stack(self, stack: DeployedStack) -> Self {
         Self { kind: StackKind::Deployed(stack), ..self }

@@ -46,7 +46,7 @@ impl From<StoreError> for Failure {
 impl From<StackError> for Failure {
     fn from(error: StackError) -> Self {
         let status = StatusCode::BAD_GATEWAY;
-        Self { status, title: "The stack does not return what this page shows", detail: error.to_string() }
+        Self { status, title: "The stack did not return the data of this page", detail: error.to_string() }
     }
 }
 

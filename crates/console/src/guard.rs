@@ -59,7 +59,7 @@ fn check(access: &Access, request: &Request) -> Result<(), Response> {
         Access::Loopback | Access::Token(_) => {}
     }
     let is_admitted = match *request.method() {
-        Method::GET | Method::HEAD => is_own_or_opened(request.headers()),
+        Method::GET | Method::HEAD => is_same_site_or_navigation(request.headers()),
         _ => is_same_origin(host, request.headers()),
     };
     if is_admitted {
@@ -69,8 +69,8 @@ fn check(access: &Access, request: &Request) -> Result<(), Response> {
 }
 
 /// Whether a request that reads comes from a page of the console, or opens a page, as a link on another site does. A
-/// request for a part of another site's page, such as an image, must not make the console call a service.
-fn is_own_or_opened(headers: &HeaderMap) -> bool {
+/// request for a part of another site's page, such as an image, must be rejected: reading a page can call AWS.
+fn is_same_site_or_navigation(headers: &HeaderMap) -> bool {
     is_of_own_site(headers) || text(headers, HeaderName::from_static("sec-fetch-dest")) == Some("document")
 }
 
@@ -109,7 +109,7 @@ fn admit_by_query(token: &str, uri: &Uri) -> Response {
         .flat_map(|query| query.split('&'))
         .any(|pair| pair.strip_prefix("token=") == Some(token));
     if !given {
-        let reason = "The console needs the token that is in the address which `daybook` printed at its start.";
+        let reason = "Open the address that `daybook` printed when it started: it contains the token.";
         return (StatusCode::UNAUTHORIZED, reason).into_response();
     }
     let cookie = format!("{COOKIE}={token}; Path={}; HttpOnly; SameSite=Strict", paths::CONSOLE);

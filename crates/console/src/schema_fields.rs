@@ -50,10 +50,6 @@ pub(crate) fn commands(schema: &Value) -> Vec<CommandForm<'_>> {
 fn command<'a>(schema: &'a Value, variant: &'a Value) -> Option<CommandForm<'a>> {
     let name = variant.pointer("/properties/command/const")?.as_str()?;
     let data = variant.pointer("/properties/data").map(|data| resolved(schema, data));
-    let required = |name: &str| {
-        let names = data.and_then(|data| data.get("required")).and_then(Value::as_array);
-        names.is_some_and(|names| names.iter().any(|required| required == name))
-    };
     let properties = data.and_then(|data| data.get("properties")).and_then(Value::as_object);
     let field = |(name, property): (&'a String, &'a Value)| {
         let target = resolved(schema, property);
@@ -66,7 +62,7 @@ fn command<'a>(schema: &'a Value, variant: &'a Value) -> Option<CommandForm<'a>>
             name,
             description: text(property, "description").or(text(target, "description")).unwrap_or_default(),
             kind,
-            is_required: required(name),
+            is_required: data.is_some_and(|data| is_required(data, name)),
             example,
         }
     };
@@ -80,13 +76,20 @@ fn example<'a>(root: &'a Value, schema: &'a Value) -> Option<&'a Value> {
     of(schema).or_else(|| of(resolved(root, schema)))
 }
 
-/// A value that has the form of the schema, made of the examples in it.
+/// A value that has the form of the schema, made of the examples in it. It has only the required members, and the form of
+/// the first of several variants.
 fn outline(root: &Value, schema: &Value, depth: usize) -> Value {
     if let Some(example) = example(root, schema) {
         return example.clone();
     }
     let schema = resolved(root, schema);
-    let members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    if let Some(only) = schema.get("const") {
+        return only.clone();
+    }
+    let mut variants = schema.get("anyOf").or(schema.get("oneOf")).and_then(Value::as_array).into_iter().flatten();
+    let variant = variants.find(|variant| text(variant, "type") != Some("null"));
+    let members = schema.get("properties").and_then(Value::as_object);
+    let required = members.into_iter().flatten().filter(|(name, _)| is_required(schema, name));
     match kind(schema) {
         Kind::Text => "".into(),
         Kind::Number => 0.into(),
@@ -96,8 +99,16 @@ fn outline(root: &Value, schema: &Value, depth: usize) -> Value {
         Kind::Json if text(schema, "type") == Some("array") => {
             schema.get("items").map(|items| outline(root, items, depth - 1)).into_iter().collect()
         }
-        Kind::Json => members.map(|(name, member)| (name.clone(), outline(root, member, depth - 1))).collect(),
+        Kind::Json => match variant {
+            Some(variant) if members.is_none() => outline(root, variant, depth - 1),
+            _ => required.map(|(name, member)| (name.clone(), outline(root, member, depth - 1))).collect(),
+        },
     }
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    let names = schema.get("required").and_then(Value::as_array);
+    names.is_some_and(|names| names.iter().any(|required| required == name))
 }
 
 /// The schema that a schema refers to.
@@ -240,9 +251,29 @@ mod tests {
         let root = json!({"$defs": {"Item": {"type": "object", "properties": {
             "id": {"type": "string", "examples": ["coffee"]}, "quantity": {"type": "integer"}, "tags": {"type": "array"},
             "parts": {"type": "array", "items": {"$ref": "#/$defs/Item"}},
-        }}}});
+        }, "required": ["id", "quantity", "tags", "parts"]}}});
         let outlined = outline(&root, &json!({"type": "array", "items": {"$ref": "#/$defs/Item"}}), 3);
         assert_eq!(outlined, json!([{"id": "coffee", "quantity": 0, "tags": [], "parts": [null]}]));
+    }
+
+    #[test]
+    fn outline_has_only_the_required_members_and_the_first_of_several_variants() {
+        let root = json!({"$defs": {"Card": {
+            "properties": {
+                "kind": {"type": "string", "const": "card"}, "number": {"type": "string"}, "expiry": {"type": "string"},
+            },
+            "required": ["kind", "number"],
+        }}});
+        let (card, cash) = (json!({"$ref": "#/$defs/Card"}), json!({"properties": {}}));
+        let schema = json!({
+            "properties": {
+                "any": {"anyOf": [card, {"type": "null"}]}, "one": {"oneOf": [card, cash]},
+                "note": {"anyOf": [{"type": "null"}, {"type": "string"}]}, "optional": {"type": "string"},
+            },
+            "required": ["any", "one", "note"],
+        });
+        let outlined_card = json!({"kind": "card", "number": ""});
+        assert_eq!(outline(&root, &schema, 3), json!({"any": outlined_card, "one": outlined_card, "note": ""}));
     }
 
     #[test]

@@ -35,6 +35,15 @@ impl fmt::Display for StackError {
     }
 }
 
+/// Whether faults are in a value that has the form of `/_dev/faults`: lists of faults by name, some of them in objects.
+pub(crate) fn contains_faults(value: &Value) -> bool {
+    match value {
+        Value::Array(faults) => !faults.is_empty(),
+        Value::Object(members) => members.values().any(contains_faults),
+        _ => false,
+    }
+}
+
 /// A part of the messages on the bus.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -117,7 +117,7 @@ pub enum OperatorError {
         source: io::Error,
     },
     /// A command that the console runs has panicked, which is an error of the code.
-    #[error("an error in the code has ended the command: {0}; load the page again to see what it has done")]
+    #[error("the command panicked: {0}; this is a bug. Load the page again to see which messages it has handled")]
     Panicked(String),
     /// The API does not respond.
     #[error("the API at {url} does not respond: {cause}; check --url")]

@@ -9,11 +9,12 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::assets;
 use crate::console::Console;
 use crate::paths::page;
+use crate::stack::contains_faults;
 use crate::stack_kind::{FAULTS, StackKind};
 
 /// A page without its content.
@@ -74,9 +75,10 @@ pub(crate) async fn add_frame(State(console): State<Arc<Console>>, mut response:
     response
 }
 
-/// Whether somebody has injected faults, and may have forgotten them.
+/// Whether somebody has injected faults, and may have forgotten them. The stack returns the faults as they were set, so
+/// those that are used up count, too.
 async fn has_faults(console: &Console) -> bool {
-    console.stack.get::<Map<String, Value>>("/_dev/faults").await.is_ok_and(|faults| !faults.is_empty())
+    console.stack.get::<Value>("/_dev/faults").await.is_ok_and(|faults| contains_faults(&faults))
 }
 
 impl Page {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::UnreadableRow;
 use daybook_event_store::admin::AggregateProgress;
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::json;
 use crate::paths;
+use crate::query::{PageQuery, VersionNumber};
 
 /// Events on a page of the timeline.
 pub(crate) const PAGE: u64 = 30;
@@ -28,9 +29,9 @@ pub(crate) const PAGE: u64 = 30;
 #[derive(Deserialize)]
 pub(crate) struct AggregateQuery {
     /// The version to show; the latest by default.
-    version: Option<u64>,
+    version: Option<VersionNumber>,
     /// The last event of the timeline; the shown version by default, or the latest if both are on one page.
-    until: Option<u64>,
+    until: Option<VersionNumber>,
     /// Fold as many events as it takes.
     #[serde(default)]
     fold: bool,
@@ -63,7 +64,7 @@ struct Shown<'a> {
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     Path(path): Path<(String, String)>,
-    Query(query): Query<AggregateQuery>,
+    PageQuery(query): PageQuery<AggregateQuery>,
 ) -> Result<Page, Failure> {
     let (model, key) = aggregate(&console, path)?;
     let progress = console.store.admin().progress(&key).await?;
@@ -71,8 +72,9 @@ pub(crate) async fn page(
         return Ok(missing(&console, model, &key));
     }
     let current = progress.version;
-    let shown = query.version.unwrap_or(current).clamp(1, current);
-    let until = query.until.unwrap_or(if current - shown < PAGE { current } else { shown }).clamp(1, current);
+    let shown = query.version.map_or(current, |VersionNumber(version)| version).clamp(1, current);
+    let until_shown = if current - shown < PAGE { current } else { shown };
+    let until = query.until.map_or(until_shown, |VersionNumber(until)| until).clamp(1, current);
     let from = until.saturating_sub(PAGE);
     // One event more shows how many messages were before the first one.
     let after = from.saturating_sub(1);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use daybook_decider::Model;
 use daybook_event_store::StoreError;
 use daybook_event_store::admin::IndexEntry;
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::{fields, tabs, time};
 use crate::paths;
+use crate::query::PageQuery;
 
 /// Aggregates on a page.
 const PAGE: usize = 50;
@@ -75,7 +76,7 @@ impl TypePages<'_> {
 /// Shows the types with their counts, and the latest aggregates of all types or of one.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Query(AggregatesQuery { of_type, before }): Query<AggregatesQuery>,
+    PageQuery(AggregatesQuery { of_type, before }): PageQuery<AggregatesQuery>,
 ) -> Result<Page, Failure> {
     let before = before.as_deref().map(Ulid::from_string).transpose();
     let before = before.map_err(|error| Failure::invalid(format!("the position in the list: {error}")))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::{json, time};
 use crate::paths;
+use crate::query::PageQuery;
 use crate::stack::{BusMessage, MessageMetadata};
 
 /// Messages on a page.
@@ -59,7 +60,7 @@ impl BusFilter {
 /// Shows the latest messages.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Query(filter): Query<BusFilter>,
+    PageQuery(filter): PageQuery<BusFilter>,
 ) -> Result<Page, Failure> {
     let (aggregate, limit) = (filter.aggregate(), PAGE.to_string());
     let mut query = filter.query(&aggregate);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, header};
 use daybook_decider::Model;
 use daybook_table::AggregateKey;
@@ -19,6 +19,7 @@ use crate::form::PostedForm;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::{fields, json, tabs};
 use crate::paths;
+use crate::query::PageQuery;
 use crate::schema_fields::{CommandForm, commands};
 use crate::stack::StackResponse;
 
@@ -57,7 +58,7 @@ struct CommandRequest {
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     Path(of_type): Path<String>,
-    Query(CommandQuery { command, id }): Query<CommandQuery>,
+    PageQuery(CommandQuery { command, id }): PageQuery<CommandQuery>,
 ) -> Result<Page, Failure> {
     let model = model(&console, &of_type)?;
     let schema = model.schemas().command.as_value();

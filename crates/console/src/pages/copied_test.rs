@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::AggregateKey;
@@ -15,6 +15,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::paths;
+use crate::query::{PageQuery, VersionNumber};
 use crate::test_source::{Expectation, TestSource};
 
 /// Maximum events that a test is given.
@@ -22,7 +23,7 @@ const MAX_GIVEN: usize = 200;
 
 #[derive(Deserialize)]
 pub(crate) struct VersionQuery {
-    version: u64,
+    version: VersionNumber,
 }
 
 /// A command with its result, as the API returned it.
@@ -40,7 +41,7 @@ pub(crate) struct Decided<'a> {
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     Path(path): Path<(String, String)>,
-    Query(VersionQuery { version }): Query<VersionQuery>,
+    PageQuery(VersionQuery { version: VersionNumber(version) }): PageQuery<VersionQuery>,
 ) -> Result<Page, Failure> {
     let (model, key) = aggregate(&console, path)?;
     let content = html! {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::time;
 use crate::paths;
+use crate::query::PageQuery;
 use crate::stack::MessageMetadata;
 
 #[derive(Deserialize)]
@@ -33,7 +34,7 @@ struct Node {
 /// Shows the messages of a business transaction as a tree: below a message are those that it caused.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Query(CorrelationQuery { id }): Query<CorrelationQuery>,
+    PageQuery(CorrelationQuery { id }): PageQuery<CorrelationQuery>,
 ) -> Result<Page, Failure> {
     let id = id.trim();
     let nodes = if id.is_empty() { Vec::new() } else { nodes(&console, id).await? };

@@ -131,7 +131,7 @@ fn row(message: &QueuedDeadLetter, is_local: bool) -> Markup {
                 @match &content.error {
                     Some(error) => { strong.bad { (error.code) } br; span.hint { (error.text) } }
                     None if is_local => { "its consumer did not process it; it is in " code { (message.queue()) } }
-                    None => "not written by the relay",
+                    None => "no error recorded: the relay did not write this message",
                 }
             }
             td.number { @if content.error.is_some() { (content.attempts) } @else { "–" } }

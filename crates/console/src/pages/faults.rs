@@ -15,6 +15,7 @@ use crate::form::PostedForm;
 use crate::markup::fields;
 use crate::markup::frame::{Frame, Page};
 use crate::paths;
+use crate::stack::contains_faults;
 
 /// How long the page waits until the stack is idle.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -124,14 +125,13 @@ fn of_switches(form: &PostedForm) -> Value {
 
 async fn set(console: &Console, faults: &Value) -> Result<Markup, Failure> {
     let response = console.stack.send(Method::PUT, "/_dev/faults", &[], Some(faults)).await?;
-    let is_empty = faults.as_object().is_some_and(Map::is_empty);
     Ok(html! {
         @if !response.status.is_success() {
             p.notice.bad role="alert" { "The stack does not accept these faults: " (response.body) }
-        } @else if is_empty {
-            p.notice.good role="status" { "No part of the stack fails any more." }
-        } @else {
+        } @else if contains_faults(faults) {
             p.notice.warn role="status" { "The faults are set." }
+        } @else {
+            p.notice.good role="status" { "No part of the stack fails any more." }
         }
     })
 }

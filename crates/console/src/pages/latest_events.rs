@@ -41,8 +41,8 @@ pub(crate) fn latest_events<'a>(
     is_wanted: impl Fn(&IndexEntry) -> bool,
 ) -> LatestEvents {
     // Of the events before this one, a partition may have some that are not in its page.
-    let complete_from = pages.clone().filter(|page| page.more).map(|page| page.cursor).max();
-    let is_complete = |event: &&IndexEntry| complete_from.is_none_or(|first| event.event_id >= first);
+    let oldest_complete = pages.clone().filter(|page| page.more).map(|page| page.cursor).max();
+    let is_complete = |event: &&IndexEntry| oldest_complete.is_none_or(|first| event.event_id >= first);
     let events = pages.flat_map(|page| &page.items).filter(is_complete);
     let mut events: Vec<_> = events.filter(|event| is_wanted(event)).cloned().collect();
     events.sort_by_key(|event| std::cmp::Reverse(event.event_id));
@@ -50,7 +50,7 @@ pub(crate) fn latest_events<'a>(
     events.dedup();
     let is_cut = events.len() > limit;
     events.truncate(limit);
-    let next = if is_cut { events.last().map(|event| event.event_id) } else { complete_from };
+    let next = if is_cut { events.last().map(|event| event.event_id) } else { oldest_complete };
     LatestEvents { events, next }
 }
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{Stream, unfold};
@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::bus::{BusFilter, row};
 use crate::console::Console;
+use crate::query::PageQuery;
 
 /// The pause between two reads of the bus.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -30,8 +31,8 @@ pub(crate) struct LiveQuery {
 /// Streams the messages after a position that the filter selects.
 pub(crate) async fn stream(
     State(console): State<Arc<Console>>,
-    Query(LiveQuery { after }): Query<LiveQuery>,
-    Query(filter): Query<BusFilter>,
+    PageQuery(LiveQuery { after }): PageQuery<LiveQuery>,
+    PageQuery(filter): PageQuery<BusFilter>,
     headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // A browser that connects again names the last event that it has.

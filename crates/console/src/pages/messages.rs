@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use daybook_event_store::admin::{EventMessages, IndexEntry, PublishedEvent};
 use daybook_table::OutboxItem;
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::{json, tabs, time};
 use crate::paths;
+use crate::query::PageQuery;
 
 /// Events on a page. Each index partition is asked for as many.
 const PAGE: usize = 20;
@@ -34,7 +35,7 @@ pub(crate) struct MessagesQuery {
 /// Shows the messages. It reads a page of each index partition of the type's events, and the outbox rows of the latest.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Query(MessagesQuery { of_type, before }): Query<MessagesQuery>,
+    PageQuery(MessagesQuery { of_type, before }): PageQuery<MessagesQuery>,
 ) -> Result<Page, Failure> {
     let before = before.as_deref().map(Ulid::from_string).transpose();
     let before = before.map_err(|error| Failure::invalid(format!("the position in the list: {error}")))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use daybook_event_store::{LoadOptions, LoadPolicy};
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::json;
 use crate::paths;
+use crate::query::{PageQuery, VersionNumber};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
 pub(crate) async fn rows(
@@ -52,14 +53,14 @@ pub(crate) async fn event_data(
 
 #[derive(Deserialize)]
 pub(crate) struct VersionQuery {
-    version: u64,
+    version: VersionNumber,
 }
 
 /// The whole state at a version.
 pub(crate) async fn state(
     State(console): State<Arc<Console>>,
     Path(path): Path<(String, String)>,
-    Query(VersionQuery { version }): Query<VersionQuery>,
+    PageQuery(VersionQuery { version: VersionNumber(version) }): PageQuery<VersionQuery>,
 ) -> Result<Response, Failure> {
     let (model, key) = aggregate(&console, path)?;
     let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
@@ -14,6 +14,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::markup::frame::Frame;
 use crate::paths;
+use crate::query::PageQuery;
 
 #[derive(Deserialize)]
 pub(crate) struct SearchQuery {
@@ -25,7 +26,7 @@ pub(crate) struct SearchQuery {
 /// may also be that of a business transaction or a message.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Query(SearchQuery { q }): Query<SearchQuery>,
+    PageQuery(SearchQuery { q }): PageQuery<SearchQuery>,
 ) -> Result<Response, Failure> {
     let wanted = q.trim();
     let (of_type, id) = match wanted.split_once('/') {

@@ -30,7 +30,13 @@ async fn switches_set_the_faults_and_show_them() {
         .await
         .has("does not accept these faults");
     visit.submit("/faults", &[("action", "json"), ("json", "{")]).await.has("This is not JSON");
-    visit.submit("/faults", &[("action", "json"), ("json", "{\"putEvents\": []}")]).await.has("The faults are set.");
+    let once = [("action", "json"), ("json", "{\"putEvents\": [{\"delayMs\": 1}]}")];
+    visit.submit("/faults", &once).await.has("The faults are set.").has(">on</span>");
+    // Empty lists are no faults.
+    for json in ["{\"putEvents\": []}", "{\"entries\": [], \"paused\": []}", "{\"views\": {\"PutItem\": []}}"] {
+        let set = visit.submit("/faults", &[("action", "json"), ("json", json)]).await;
+        set.has("No part of the stack fails any more.").lacks(">on</span>");
+    }
     visit.stop().await;
 }
 

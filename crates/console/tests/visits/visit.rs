@@ -79,6 +79,30 @@ async fn list_of_a_type_is_in_pages_and_begins_with_the_latest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn wrong_version_in_an_address_has_an_error_page_that_explains_a_version() {
+    let visit = Visit::start().await;
+    visit.create_todo("1", "t").await;
+    let not_a_version =
+        "version: &quot;abc&quot; is not a version; a version is the number of an event, counted from 1.";
+    for (query, reason) in [
+        ("?version=abc", not_a_version),
+        ("/state?version=abc", not_a_version),
+        ("/test?version=abc", not_a_version),
+        ("?until=-1", "until: &quot;-1&quot; is not a version;"),
+        ("?version=%3Cb%3E", "version: &quot;&lt;b&gt;&quot; is not a version;"),
+        ("/state", "missing field `version`"),
+    ] {
+        let response = visit.get(&format!("/aggregates/todo/1{query}")).await;
+        assert_eq!(response.status(), 400, "{query}");
+        let page = response.text().await.unwrap();
+        assert!(page.contains("<h1>This cannot be shown</h1>") && page.contains("<!DOCTYPE html>"), "{query}: {page}");
+        assert!(page.contains(reason), "{query}: {page}");
+    }
+    visit.page("/aggregates/todo/1?version=1&until=1&fold=true").await.has("1 of 1");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn address_without_a_page_is_not_found() {
     let visit = Visit::start().await;
     for path in

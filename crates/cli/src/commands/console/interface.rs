@@ -24,8 +24,8 @@ use crate::operator::{DeadLetterQueue, OperatorError};
 /// A body, or why there is none.
 pub(super) type JsonResponse = Result<Json<Value>, (StatusCode, String)>;
 
-/// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: there may
-/// be no permission for them.
+/// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: the
+/// credentials may lack the permission.
 pub(super) struct Interface {
     dead_letters: DeadLetterQueue,
     dead_letters_name: String,

@@ -47,7 +47,7 @@ pub(super) struct Writes {
     running: RunningCommands,
 }
 
-/// The commands that are running: each of them holds the lock for reading. A clone is the same.
+/// The commands that are running: each of them holds the lock for reading. Clones share the lock.
 #[derive(Clone, Default)]
 pub(super) struct RunningCommands(Arc<RwLock<()>>);
 
@@ -169,9 +169,9 @@ impl RunningCommands {
         ended.await.unwrap_or_else(|error| Err(OperatorError::Panicked(error.to_string())))
     }
 
-    /// Waits until no command runs. Commands that would begin meanwhile wait, too.
-    pub(super) async fn wait_for_end(&self) {
-        drop(self.0.write().await);
+    /// Waits until no command runs. No other command begins afterwards: the process ends, so the lock is not released.
+    pub(super) async fn wait_for_end(self) {
+        std::mem::forget(self.0.write_owned().await);
     }
 }
 
@@ -227,6 +227,21 @@ mod tests {
         }
         running.wait_for_end().await;
         assert!(*done.lock().unwrap());
+    }
+
+    #[tokio::test]
+    async fn command_that_waits_for_the_end_of_the_others_does_not_begin() {
+        let running = RunningCommands::default();
+        let first = running.0.clone().read_owned().await;
+        let end = tokio::spawn(running.clone().wait_for_end());
+        while running.0.try_read().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let late = tokio::spawn(running.run_to_end(async || Ok(json!([]))));
+        tokio::task::yield_now().await;
+        drop(first);
+        end.await.unwrap();
+        tokio::time::timeout(Duration::from_millis(100), late).await.unwrap_err();
     }
 
     #[tokio::test]
