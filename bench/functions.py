@@ -13,9 +13,9 @@ COMMAND_EVENT = json.loads((WORKSPACE / "events/command-handler/command.json").r
 PEER_SNAPSHOT_EVERY = 100
 
 
-def deployed(name):
+def deployed(name, folder=WORKSPACE / "target" / "lambda"):
     """The command line of a function of the repository, or of an empty one."""
-    return [str(WORKSPACE / "target" / "lambda" / name / "bootstrap")]
+    return [str(folder / name / "bootstrap")]
 
 
 def binary(name):

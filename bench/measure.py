@@ -278,6 +278,21 @@ def measure_hot(daybook):
     return rows
 
 
+def measure_opt_levels(daybook):
+    """Both functions with the opt-level of the deployed binaries, and with opt-level 3."""
+    records = messages(daybook, 10)
+    rows = []
+    for level, folder in (("s", WORKSPACE / "target" / "lambda"), ("3", BENCH / "target" / "opt-3")):
+        say("opt-level", level)
+        handler, relay = deployed("command-handler", folder), deployed("stream-relay", folder)
+        warm = commands_after(Daybook(daybook.engine, handler), f"level-{level}", 10, None, 100)["warm"]
+        batches = measure_batches(relay, records, 2, 12)
+        for name, [path], of in (("command-handler", handler, warm), ("stream-relay", relay, batches)):
+            zipped = subprocess.check_output([sys.executable, WORKSPACE / ".ci" / "zipped-size.py", path])
+            rows.append((name, level, {"instructions": of["instructions"], "zipped": int(zipped)}))
+    return rows
+
+
 def main():
     git = lambda *arguments: subprocess.check_output(["git", *arguments], text=True, cwd=WORKSPACE).strip()
     written = [f":!{file.relative_to(WORKSPACE)}" for file in (report.RESULTS, report.DOCUMENT)]
@@ -299,8 +314,10 @@ def main():
             "relay": lambda: measure_relay(daybook),
             "starts": measure_starts,
             "hot": lambda: measure_hot(daybook),
+            "opt-levels": lambda: measure_opt_levels(daybook),
         }
-        for name in sys.argv[1:] or parts:
+        names = sys.argv[1:] or [name for name in parts if name != "opt-levels"]
+        for name in names:
             report.store(name, source | {"rows": parts[name]()})
     finally:
         engine.stop()

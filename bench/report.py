@@ -30,7 +30,8 @@ dependencies and the profile of the deployed ones. No CI step runs `bench/`; `.c
 server.
 
 With the names of parts, such as `bench/run relay starts`, it measures only those. `bench/measured.json` stores the figures of
-each part with the commit that they were measured on. The parts are {parts}.
+each part with the commit that they were measured on. The parts are {parts}. The part
+`opt-levels` builds the functions once more, so it runs only when it is named.
 
 """
 
@@ -274,6 +275,32 @@ def hot(part):
     return text + table(heads, rows)
 
 
+def opt_levels(part):
+    rows = [[name, f'"{level}"' if level == "s" else level, thousand(of["instructions"]), f"{of['zipped']:,} B"] for name, level, of in part["rows"]]
+    figures = {(name, level): of for name, level, of in part["rows"]}
+    difference = lambda figure, name: figures[name, "3"][figure] / figures[name, "s"][figure] - 1
+    text = section("Optimization level", part)
+    text += (
+        'The deployed functions have `opt-level = "s"`. Instructions are for a warm command of 100 B, and for a record in batches '
+        "of 10.\n\n"
+    )
+    text += table(["function", "opt-level", "instructions", "zipped package"], rows)
+    return text + DECISION.format(
+        command=-difference("instructions", "command-handler"),
+        relay=-difference("instructions", "stream-relay"),
+        handler_package=difference("zipped", "command-handler"),
+        relay_package=difference("zipped", "stream-relay"),
+    )
+
+
+DECISION = """With opt-level 3, a command takes {command:.0%} fewer instructions and a record {relay:.0%} fewer, and the packages are {handler_package:.0%}
+and {relay_package:.0%} larger. The functions keep `"s"`. The saved instructions of a command are less than 0.1 ms of a processor, and
+less than 0.5 ms with the seventh of a processor that a function with 256 MB has, while each command waits several milliseconds for
+DynamoDB. A cold start, which takes longest, loads the whole package.
+
+"""
+
+
 def page():
     """The text of the page."""
     results = load()
@@ -284,6 +311,7 @@ def page():
         "relay": relay,
         "starts": starts,
         "hot": hot,
+        "opt-levels": opt_levels,
     }
     text = BEFORE + summary(results)
     text += "".join(write_part(results[name]) for name, write_part in parts.items())
