@@ -30,8 +30,8 @@ dependencies and the profile of the deployed ones. No CI step runs `bench/`; `.c
 server.
 
 With the names of parts, such as `bench/run relay starts`, it measures only those. `bench/measured.json` stores the figures of
-each part with the commit that they were measured on. The parts are {parts}. The part
-`opt-levels` builds the functions once more, so it runs only when it is named.
+each part with the commit that they were measured on. The parts are {parts}.
+The part `opt-levels` builds the functions once more, so it runs only when it is named.
 
 """
 
@@ -293,10 +293,10 @@ def opt_levels(part):
     )
 
 
-DECISION = """With opt-level 3, a command takes {command:.0%} fewer instructions and a record {relay:.0%} fewer, and the packages are {handler_package:.0%}
-and {relay_package:.0%} larger. The functions keep `"s"`. The saved instructions of a command are less than 0.1 ms of a processor, and
-less than 0.5 ms with the seventh of a processor that a function with 256 MB has, while each command waits several milliseconds for
-DynamoDB. A cold start, which takes longest, loads the whole package.
+DECISION = """With opt-level 3, a command takes {command:.0%} fewer instructions and a record {relay:.0%} fewer, and the packages are {handler_package:.0%} and
+{relay_package:.0%} larger. The functions keep `"s"`: a command would save less than 0.1 ms of a processor, which is less than 0.4 ms with
+the share of a processor that the command handler's 512 MB give it. It waits several milliseconds for DynamoDB. A cold start,
+which takes longest, loads the whole package.
 
 """
 
