@@ -105,10 +105,10 @@ fn release_profile_checks_overflow_and_unwinds_panics() {
     }
 }
 
-/// The optimization for size is for functions alone: with it, `cargo build --release` of the `daybook` binary takes several times
-/// as long.
+/// Link-time optimization is for functions alone: with it, `cargo build --release` of the `daybook` binary takes several times as
+/// long.
 #[test]
-fn release_profile_leaves_the_optimization_for_size_to_cargo_lambda() {
+fn release_profile_leaves_link_time_optimization_to_cargo_lambda() {
     let settings = ["lto", "codegen-units", "strip"];
     for manifest in ["Cargo.toml", "crates/cli/template/project.toml"] {
         let profile = release_profile(manifest);

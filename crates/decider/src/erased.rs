@@ -40,7 +40,7 @@ pub(crate) struct ModelOf<A> {
 impl<A: Aggregate> ModelOf<A> {
     /// # Errors
     ///
-    /// When the `Default` of the state panics.
+    /// When the `Default` of the state panics, or the `Deserialize` or `JsonSchema` from which the names are read.
     pub(crate) fn new() -> Result<Self, AggregatePanic> {
         catch(A::TYPE, || {
             let state = AggregateState::<A>::new(calling("Default", A::State::default));
@@ -55,8 +55,8 @@ impl<A: Aggregate> ModelOf<A> {
         })
     }
 
-    /// The names of the commands, and those by which serde reads the events, if it reports them.
-    pub(crate) fn names_in_serde(&self) -> (&[String], &[String]) {
+    /// The names of the commands and of the events. Those of the events are missing if serde does not report them.
+    pub(crate) fn names(&self) -> (&[String], &[String]) {
         (&self.commands, &self.events)
     }
 

@@ -85,7 +85,7 @@ impl Registry {
     /// schemas. The schemas also decide if serde reports other names: it reports aliases too, and nothing for a type with a
     /// `Deserialize` that is written by hand.
     fn check<A: Aggregate>(&self, model: &ModelOf<A>, in_schemas: bool) -> Result<(), String> {
-        let (commands, events) = model.names_in_serde();
+        let (commands, events) = model.names();
         if !in_schemas && self.check_names(model, commands, events).is_ok() {
             return Ok(());
         }

@@ -49,7 +49,9 @@ impl Originals {
         let is_inside = |path: &String| Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
         match originals.files.keys().find(|file| !is_inside(file)) {
             Some(file) => {
-                let error = io::Error::other(format!("it contains {file:?}, which is not in the project"));
+                let error = io::Error::other(format!(
+                    "it contains {file:?}, which is not in the project; restore the originals from your repository"
+                ));
                 Err(ScaffoldError::of_file("read", &path)(error))
             }
             None => Ok(originals),

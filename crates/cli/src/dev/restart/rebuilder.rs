@@ -23,8 +23,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Files that are saved together are built together: a build begins when nothing has changed for this time.
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// How long a build may take from the first source that it reads to the binary.
-const LONGEST_BUILD: Duration = Duration::from_secs(5 * 60);
+/// The maximum time from the first source that a build reads until it has written the binary.
+const MAX_BUILD_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// Builds and replaces the functions of a stack.
 pub(crate) struct Rebuilder {
@@ -42,9 +42,9 @@ pub(crate) struct Rebuilder {
     /// Whether the next build prints warnings and errors only: the first one usually finds that everything is built.
     is_quiet: bool,
     /// The result of the last build.
-    built: Result<(), &'static str>,
-    /// Whether the binary that was started last runs.
-    runs: Result<(), &'static str>,
+    last_build: Result<(), &'static str>,
+    /// The result of the last start.
+    last_start: Result<(), &'static str>,
 }
 
 impl Rebuilder {
@@ -57,7 +57,7 @@ impl Rebuilder {
         let started = file_state(&restarts.binary);
         let mut seen = files(&restarts).await;
         // The build may have read a file before its last change, if that was while it ran. Such a file is built again.
-        let (all, begun) = (seen.len(), started.and_then(|(built, _)| built.checked_sub(LONGEST_BUILD)));
+        let (all, begun) = (seen.len(), started.and_then(|(built, _)| built.checked_sub(MAX_BUILD_TIME)));
         seen.retain(|_, (changed, _)| begun.is_some_and(|begun| *changed < begun));
         let is_quiet = seen.len() < all;
         let (version, process) = child::start(&restarts, &settings).await?;
@@ -76,8 +76,8 @@ impl Rebuilder {
             seen,
             started,
             is_quiet,
-            built: Ok(()),
-            runs: Ok(()),
+            last_build: Ok(()),
+            last_start: Ok(()),
         };
         Ok((functions, rebuilder))
     }
@@ -114,7 +114,7 @@ impl Rebuilder {
             self.update().await;
             for request in requests {
                 // Fails if nobody waits any more.
-                let _ = request.send(self.built.and(self.runs));
+                let _ = request.send(self.last_build.and(self.last_start));
             }
         }
     }
@@ -132,10 +132,10 @@ impl Rebuilder {
             let built = self.restarts.build.run(is_quiet).await;
             self.seen = now;
             now = files(&self.restarts).await;
-            self.built = Err("the build failed");
+            self.last_build = Err("the build failed");
             match built {
                 Ok(status) if status.success() => {
-                    self.built = Ok(());
+                    self.last_build = Ok(());
                     // The build may have found more sources, and may have read those that have changed since before or after
                     // their change.
                     let is_current = self.seen.iter().all(|(file, state)| now.get(file) == Some(state));
@@ -172,13 +172,13 @@ impl Rebuilder {
         match child::start(&self.restarts, &self.settings).await {
             Ok((version, process)) => {
                 self.processes.spawn(process.run());
-                self.runs = Ok(());
+                self.last_start = Ok(());
                 let usage = self.functions.replace(version).await;
                 self.meter.add_calls(usage);
                 eprintln!("daybook: the functions run in a new process");
             }
             Err(error) => {
-                self.runs = Err("the functions do not start");
+                self.last_start = Err("the functions do not start");
                 let error = daybook_function_runtime::with_causes(&error);
                 eprintln!("daybook: {error}; the functions stay as they are");
             }
