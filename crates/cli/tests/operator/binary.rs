@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -221,9 +222,14 @@ fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
     }
     let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(running.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut lines = lines.skip_while(|line| !line.starts_with("  Bus, DLQ"));
-    let bus = lines.next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
-    let printed: Vec<_> = lines.take(9).collect();
+    let (sender, printed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        lines.skip_while(|line| !line.starts_with("  Bus, DLQ")).try_for_each(|line| sender.send(line))
+    });
+    // Long, because the machine may be busy.
+    let mut printed = std::iter::from_fn(|| printed.recv_timeout(Duration::from_secs(30)).ok());
+    let bus = printed.next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
+    let printed: Vec<_> = printed.take(9).collect();
     running.kill().unwrap();
     running.wait().unwrap();
     let expected = [
