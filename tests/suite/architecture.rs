@@ -97,6 +97,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
         &[
             "daybook-command-handler",
             "daybook-console",
+            "daybook-consumer",
             "daybook-decider",
             "daybook-event-source-mapping",
             "daybook-event-store",

@@ -9,6 +9,8 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
 use daybook_cli::dev::{DevArgs, DevError, Stack};
+use daybook_consumer::{BusMessage, Changes, Consumer, ConsumerFunction, HandleError, RowKey, Rows};
+use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::server::Server;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -144,6 +146,53 @@ async fn function_is_invoked_with_each_event_until_it_succeeds() {
     );
     assert_eq!(rule["deadLetters"], 0);
     assert_eq!(program.got("TODO").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn function_finds_a_table_for_a_consumer() {
+    let program = Program::new("billing");
+    let rules = [
+        format!("TodoCreated -> queue:work -> function:{}", program.path().display()),
+        "TodoDeleted -> function:http://localhost:1/functions/mails/invocations".to_owned(),
+        "TodoDeleted -> queue:seen".to_owned(),
+    ];
+    let suite = start(&rules).await;
+    create(&suite, "TODO").await;
+    assert_eq!(program.expect("TODO", 1).await[0]["table"], "consumer-billing");
+    let config = aws_config_at(suite.stack.dynamodb_url());
+    for table in ["consumer-billing", "consumer-mails"] {
+        let consumer = ConsumerFunction::new(Counted, &config, table);
+        let published = &suite.stack.bus().delivered()[0];
+        let detail: Value = serde_json::from_str(&published.detail).unwrap();
+        let event = json!({"detail-type": published.detail_type, "detail": detail});
+        consumer.handle(event, Instant::now() + PATIENCE).await.unwrap();
+        assert_eq!(consumer.table().row(&key()).await.unwrap(), Some(json!("TodoCreated")), "{table}");
+    }
+    // The queue without a function, and the stack's own tables.
+    let tables = aws_sdk_dynamodb::Client::new(&config).list_tables().send().await.unwrap();
+    let expected = ["consumer-billing", "consumer-mails", "daybook-dev", "daybook-dev-views"];
+    assert_eq!(tables.table_names(), expected);
+}
+
+fn key() -> RowKey {
+    RowKey::new("last", "message")
+}
+
+/// A consumer that stores the name of the last message.
+struct Counted;
+
+impl Consumer for Counted {
+    const NAME: &'static str = "counted";
+
+    fn reads(&self, _: &BusMessage) -> Result<Vec<RowKey>, HandleError> {
+        Ok(Vec::new())
+    }
+
+    fn handle(&self, message: &BusMessage, _: &Rows<'_>) -> Result<Changes, HandleError> {
+        let mut changes = Changes::none();
+        changes.put(key(), &message.form().0)?;
+        Ok(changes)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -377,7 +377,7 @@ async fn unknown_view_is_not_found_whatever_the_method() {
             let unknown = instance.ask(request(method.clone(), path, &[], None)).await;
             let unknown = unknown.expect_problem(404, "unknown-route");
             let known = "account-balances, orders-by-day, orders-by-status";
-            assert_eq!(unknown.body["detail"], format!("there is no view \"nothing\"; there are {known}"));
+            assert_eq!(unknown.body["detail"], format!("there is no view \"nothing\"; known: {known}"));
             assert_eq!(unknown.header("allow"), "");
         }
     }

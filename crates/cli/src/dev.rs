@@ -16,16 +16,18 @@
 //! - `mapping_worker`: the event source mapping in front of a function. `mapping_states`: what the mappings do. `queue_worker`:
 //!   the event source mapping in front of the projector.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues and workers. `rule_function`: the
-//!   function of a rule.
+//!   function of a rule. `rule_warnings`: what rules name that does not exist.
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
 //! - `usage`: the calls of the stack, and the units of the table that they use.
 //! - `faults`: the injected faults.
+//! - `browser`: a browser at the root of the API.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads. `unknown_event`: the explanation of
 //!   a stored event that the edited code does not know.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `messages`: those for the console.
 
 mod args;
+mod browser;
 mod caller;
 mod checkpoints;
 mod discarded;
@@ -42,6 +44,7 @@ mod queue_worker;
 mod restart;
 mod rule_function;
 mod rule_option;
+mod rule_warnings;
 mod rules;
 mod servers;
 mod services;
@@ -55,5 +58,6 @@ pub use args::DevArgs;
 pub use error::DevError;
 pub use restart::{RestartArgs, Restarts, serve};
 pub use rule_option::RuleOption;
+pub use rule_warnings::rule_warnings;
 pub use stack::Stack;
 pub use usage::Usage;

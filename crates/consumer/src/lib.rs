@@ -45,4 +45,4 @@ pub use function::ConsumerFunction;
 pub use message::{AggregateId, BusMessage};
 pub use number::Number;
 pub use rows::{Changes, RowKey, Rows};
-pub use table::ConsumerTable;
+pub use table::{ConsumerTable, create_table};

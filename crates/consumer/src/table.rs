@@ -85,20 +85,7 @@ impl ConsumerTable {
     ///
     /// See [`TableError`].
     pub async fn create(&self) -> Result<(), TableError> {
-        let call = self.client.create_table().table_name(&self.table_name).billing_mode(BillingMode::PayPerRequest);
-        let call = [(PK, KeyType::Hash), (SK, KeyType::Range)].into_iter().fold(call, |call, (name, key_type)| {
-            let attribute =
-                AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build();
-            let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type).build();
-            call.attribute_definitions(attribute.expect("name and type are set"))
-                .key_schema(key.expect("name and type are set"))
-        });
-        match call.send().await {
-            Err(error) if !matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
-                Err(TableError::of_call("create the table", error))
-            }
-            _ => Ok(()),
-        }
+        create(&self.client, &self.table_name).await
     }
 
     /// Reads an item that does not exist, with one attempt, so that the connection is open before the first invocation.
@@ -228,6 +215,33 @@ impl ConsumerTable {
         query
             .key_condition_expression(format!("{PK} = :pk AND begins_with({SK}, :prefix)"))
             .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
+    }
+}
+
+/// Creates the table of a consumer at the endpoint of `aws`, unless it exists. For tests and for stacks on a developer's
+/// machine; a template creates the table of a deployment.
+///
+/// # Errors
+///
+/// See [`TableError`].
+pub async fn create_table(aws: &SdkConfig, table_name: &str) -> Result<(), TableError> {
+    create(&Client::new(aws), table_name).await
+}
+
+async fn create(client: &Client, table_name: &str) -> Result<(), TableError> {
+    let call = client.create_table().table_name(table_name).billing_mode(BillingMode::PayPerRequest);
+    let call = [(PK, KeyType::Hash), (SK, KeyType::Range)].into_iter().fold(call, |call, (name, key_type)| {
+        let attribute =
+            AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build();
+        let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type).build();
+        call.attribute_definitions(attribute.expect("name and type are set"))
+            .key_schema(key.expect("name and type are set"))
+    });
+    match call.send().await {
+        Err(error) if !matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
+            Err(TableError::of_call("create the table", error))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -211,7 +211,7 @@ pub struct DomainRejection {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// No such command.
-    #[error("no command {command:?}; there are {}", known.join(", "))]
+    #[error("no command {command:?}; known: {}", known.join(", "))]
     Unknown {
         /// Its position among the commands, counted from 0.
         index: usize,

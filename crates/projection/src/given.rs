@@ -77,7 +77,7 @@ where
     #[track_caller]
     pub fn shows(self, key: &str, row: P::Row) -> Self {
         let keys: Vec<_> = self.rows.keys().collect();
-        let shown = self.rows.get(key).unwrap_or_else(|| panic!("there is no row {key:?}; there are {keys:?}"));
+        let shown = self.rows.get(key).unwrap_or_else(|| panic!("there is no row {key:?}; the view has {keys:?}"));
         assert_eq!(*shown, row, "row {key:?}");
         self
     }

@@ -81,7 +81,7 @@ impl AddCommand {
         Exit::of_output(io::stdout().write_all(text.as_bytes())).map_err(ScaffoldError::of_output)
     }
 
-    /// How it is called while the local stack runs.
+    /// How it is used on the local stack.
     fn use_of_it(&self) -> String {
         match self {
             Self::Aggregate { name } => format!(
@@ -90,7 +90,10 @@ impl AddCommand {
             Self::Projection { name, .. } => {
                 format!("GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\n")
             }
-            Self::Consumer { .. } => String::new(),
+            Self::Consumer { name, of } => format!(
+                "Build it, and start the local stack with it:\n  cargo build -p {name} && cargo run -- --rule '{of}/* -> queue:{name} -> \
+                 function:target/debug/{name}'\n"
+            ),
         }
     }
 }

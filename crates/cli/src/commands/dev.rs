@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::sync::oneshot;
 
-use crate::dev::{self, DevArgs, DevError, RestartArgs, Stack};
+use crate::dev::{self, DevArgs, DevError, RestartArgs, RuleOption, Stack, rule_warnings};
 use crate::operator::Exit;
 use crate::project::Project;
 use crate::termination::TerminationSignals;
@@ -38,9 +38,11 @@ pub(super) struct DevFunctionsArgs {
 ///
 /// When the stack cannot be started, or standard output cannot be written.
 pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, DevError> {
-    if (project.aggregates)()?.iter().next().is_none() {
+    let registry = (project.aggregates)()?;
+    if registry.iter().next().is_none() {
         return Err(DevError::NoAggregates);
     }
+    let rules = args.stack.rules.clone();
     let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
     let start = async {
         match args.restart.restarts(args.stack.otlp.clone())? {
@@ -53,7 +55,10 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
         started = start => started?,
     };
     let mut output = Output::start(io::stdout());
-    output.print(&greeting(&stack));
+    output.print(&greeting(&stack, &rules));
+    for warning in rule_warnings(&rules, &registry) {
+        output.print(&format!("  Warning   --rule {warning}"));
+    }
     let written = loop {
         tokio::select! {
             () = signals.next() => break Ok(()),
@@ -78,8 +83,8 @@ pub(super) async fn run_functions(project: Project) -> Result<Exit, DevError> {
     Ok(Exit::Clean)
 }
 
-/// Where the stack's servers are.
-fn greeting(stack: &Stack) -> String {
+/// Where the stack's servers are, and the queues and the tables of its rules.
+fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
     let mut lines = vec![
         "Daybook is running. Ctrl-C stops it.".to_owned(),
         format!("  API       {}", stack.api_url()),
@@ -91,6 +96,15 @@ fn greeting(stack: &Stack) -> String {
     }
     if let Some(url) = stack.bus_url() {
         lines.push(format!("  Bus, DLQ  {url}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url()));
+    }
+    for rule in rules {
+        lines.push(format!("  Rule      {}", rule.text()));
+        if let Some((url, queue)) = stack.bus_url().zip(rule.queue_name()) {
+            lines.push(format!("            queue {url}/000000000000/{queue}"));
+        }
+        if let Some(table) = rule.table_name() {
+            lines.push(format!("            table {table}, which the function finds in TABLE_NAME"));
+        }
     }
     lines.join("\n")
 }
@@ -146,5 +160,10 @@ mod tests {
         let project = Project::new(|| Ok(Registry::new()), || Ok(Projections::new()));
         let error = run(args, project).await.unwrap_err();
         assert!(matches!(error, DevError::NoAggregates), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("run `cargo run` in the folder of your project, or create one with `daybook new`")
+        );
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use daybook_consumer::TableError;
 use daybook_decider::RegistrationError;
 use daybook_event_source_mapping::template::TemplateError;
 use daybook_event_store::StoreError;
@@ -15,7 +16,9 @@ use crate::aws::DYNAMODB_ENDPOINT;
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {
     /// There is nothing to run.
-    #[error("this `daybook` has no aggregates; `cargo run` in the folder of your project starts the one that has them")]
+    #[error(
+        "this `daybook` contains no aggregates; run `cargo run` in the folder of your project, or create one with `daybook new`"
+    )]
     NoAggregates,
     /// The template cannot be read.
     #[error("cannot read the template {path}; name another with --template")]
@@ -45,6 +48,14 @@ pub enum DevError {
     TwoFunctions {
         /// Its name.
         queue: String,
+    },
+    /// The table of the function of a rule cannot be created.
+    #[error("cannot create the table {table} for the function of a rule")]
+    ConsumerTable {
+        /// Its name.
+        table: String,
+        /// Why.
+        source: TableError,
     },
     /// A function's setting is missing or wrong.
     #[error(transparent)]

@@ -25,14 +25,14 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use daybook_function_runtime::SdkConfig;
-use daybook_local_aws::messaging::{CallFault, Faults};
+use daybook_local_aws::messaging::{CallFault, DeliveryFault, Faults, FunctionFault, Rule};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 /// All faults.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(try_from = "Map<String, Value>")]
+#[serde(from = "FaultsJson")]
 pub(super) struct StackFaults {
     /// The faults of the bus and the queues.
     pub(super) bus: Faults,
@@ -51,12 +51,10 @@ enum PausedFunction {
 }
 
 /// The faults of the projector and its views.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ReadModelFaults {
     /// A fault for each of the next invocations of the projector.
-    #[serde(default)]
     projector: Vec<InvocationFault>,
-    #[serde(default)]
     pub(super) views: ViewFaultScript,
 }
 
@@ -74,23 +72,40 @@ struct InvocationFault {
     forever: bool,
 }
 
-impl TryFrom<Map<String, Value>> for StackFaults {
-    type Error = serde_json::Error;
+/// All faults as JSON: the members of [`Faults`], and those of the read models and the stream. One struct has them all, so the
+/// error of an unknown member lists all that exist.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct FaultsJson {
+    put_events: Vec<CallFault>,
+    entries: Vec<Rule>,
+    send_message: Vec<CallFault>,
+    messages: Vec<Rule>,
+    receive_message: Vec<CallFault>,
+    delete_message: Vec<CallFault>,
+    describe_event_bus: Vec<CallFault>,
+    deliveries: Vec<DeliveryFault>,
+    invocations: Vec<FunctionFault>,
+    projector: Vec<InvocationFault>,
+    views: ViewFaultScript,
+    paused: Vec<PausedFunction>,
+}
 
-    fn try_from(mut members: Map<String, Value>) -> Result<Self, serde_json::Error> {
-        let read_models = ["projector", "views"].into_iter().filter_map(|name| members.remove_entry(name));
-        let read_models: Map<_, _> = read_models.collect();
-        Ok(Self {
-            paused: serde_json::from_value(members.remove("paused").unwrap_or_else(|| json!([])))?,
-            read_models: serde_json::from_value(read_models.into())?,
-            bus: serde_json::from_value(members.into()).map_err(|error: serde_json::Error| {
-                if error.to_string().starts_with("unknown field") {
-                    serde::de::Error::custom(format!("{error}, `projector`, `views`, `paused`"))
-                } else {
-                    error
-                }
-            })?,
-        })
+impl From<FaultsJson> for StackFaults {
+    fn from(json: FaultsJson) -> Self {
+        let bus = Faults {
+            put_events: json.put_events,
+            entries: json.entries,
+            send_message: json.send_message,
+            messages: json.messages,
+            receive_message: json.receive_message,
+            delete_message: json.delete_message,
+            describe_event_bus: json.describe_event_bus,
+            deliveries: json.deliveries,
+            invocations: json.invocations,
+        };
+        let read_models = ReadModelFaults { projector: json.projector, views: json.views };
+        Self { bus, read_models, paused: json.paused }
     }
 }
 
@@ -210,8 +225,28 @@ mod tests {
     #[test]
     fn error_of_an_unknown_member_lists_all_members() {
         let error = serde_json::from_value::<StackFaults>(json!({"putEvent": []})).unwrap_err().to_string();
-        for name in ["unknown field `putEvent`", "`putEvents`", "`projector`", "`views`", "`paused`"] {
-            assert!(error.contains(name), "{error}");
+        for name in ["unknown field `putEvent`", "`putEvents`", "`invocations`", "`projector`", "`views`", "`paused`"] {
+            assert_eq!(error.matches(name).count(), 1, "{error}");
         }
+    }
+
+    #[test]
+    fn each_member_reaches_its_part_of_the_stack() {
+        let call = json!([{"http": 500}]);
+        let rule = json!([{"containing": "a", "code": "b"}]);
+        let of_bus = json!({
+            "putEvents": call, "entries": rule, "sendMessage": [{"http": 501}], "messages": [{"containing": "c", "code": "d"}],
+            "receiveMessage": [{"http": 502}], "deleteMessage": [{"http": 503}], "describeEventBus": [{"http": 504}],
+            "deliveries": [{"duplicate": true}], "invocations": [{"function": "billing"}],
+        });
+        let mut all = of_bus.clone();
+        all["projector"] = json!([{"killAfterMs": 7}]);
+        all["views"] = json!({"PutItem": call});
+        all["paused"] = json!(["snapshotter"]);
+        let faults: StackFaults = serde_json::from_value(all).unwrap();
+        assert_eq!(faults.bus, serde_json::from_value(of_bus).unwrap());
+        assert_eq!(faults.read_models.projector[0].kill_after_ms, Some(7));
+        assert_eq!(faults.read_models.views.0["PutItem"][0].http, Some(500));
+        assert_eq!(faults.paused(), BTreeSet::from(["snapshotter"]));
     }
 }

@@ -30,7 +30,7 @@ impl RuleFunction {
     pub(super) fn new(
         FunctionOption { code, takes_batches }: &FunctionOption,
         timeout: Duration,
-        environment: &[(String, String)],
+        environment: Vec<(String, String)>,
         bus: Bus,
     ) -> Self {
         let name = code.name();
@@ -38,7 +38,7 @@ impl RuleFunction {
             FunctionCode::Program(path) => Code::Program(LocalFunction::new(FunctionProgram {
                 name: name.clone(),
                 path: path.clone(),
-                environment: environment.to_vec(),
+                environment,
                 timeout,
             })),
             FunctionCode::Url(url) => Code::Url(HttpClient::new(url, None), url.clone()),

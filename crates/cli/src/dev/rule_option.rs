@@ -16,6 +16,9 @@ const MAX_INVOCATIONS: u32 = 3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleOption {
     pub(super) pattern: EventPattern,
+    /// The aggregate types and the message types that the pattern names.
+    pub(super) aggregate_types: Vec<String>,
+    pub(super) message_types: Vec<String>,
     /// The queue that gets the events. A function without a queue has one of its own, as Lambda has for its asynchronous
     /// invocations.
     pub(super) queue: String,
@@ -42,6 +45,22 @@ pub(super) enum FunctionCode {
 }
 
 impl RuleOption {
+    /// The option as it was given.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The queue that the option names.
+    pub fn queue_name(&self) -> Option<&str> {
+        let is_named = self.function.as_ref().is_none_or(|function| function.takes_batches);
+        is_named.then_some(&self.queue)
+    }
+
+    /// The table of the function, which it finds in the variable `TABLE_NAME`.
+    pub fn table_name(&self) -> Option<String> {
+        Some(format!("consumer-{}", self.function.as_ref()?.code.name()))
+    }
+
     /// How often a message is received before it goes to the dead-letter queue.
     pub(super) fn max_receives(&self) -> u32 {
         match &self.function {
@@ -90,13 +109,21 @@ impl FromStr for RuleOption {
             (None, None) => return Err(form.to_owned()),
         };
         let function = code.map(|code| FunctionOption { code, takes_batches });
-        Ok(Self { pattern: pattern_of(pattern.trim())?, queue, function, text: text.to_owned() })
+        let pattern = pattern_of(pattern.trim())?;
+        Ok(Self {
+            aggregate_types: names(&pattern["detail"]["metadata"]["aggregateType"]),
+            message_types: names(&pattern["detail-type"]),
+            pattern: EventPattern::new(&pattern).map_err(|error| format!("the pattern is not valid: {error}"))?,
+            queue,
+            function,
+            text: text.to_owned(),
+        })
     }
 }
 
 /// The pattern of a JSON text, of aggregate types (`TYPE/*`) or message types that commas separate, or of `*` for all events.
-fn pattern_of(text: &str) -> Result<EventPattern, String> {
-    let pattern: Value = match text {
+fn pattern_of(text: &str) -> Result<Value, String> {
+    Ok(match text {
         "" => return Err("the pattern is missing; * selects all events".to_owned()),
         "*" => json!({"source": [{"exists": true}]}),
         text if text.starts_with('{') => {
@@ -111,8 +138,12 @@ fn pattern_of(text: &str) -> Result<EventPattern, String> {
                 _ => return Err("a pattern names either aggregate types (TYPE/*) or message types".to_owned()),
             }
         }
-    };
-    EventPattern::new(&pattern).map_err(|error| format!("the pattern is not valid: {error}"))
+    })
+}
+
+/// The values with which a pattern compares a field as a whole.
+fn names(values: &Value) -> Vec<String> {
+    values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn code(function: &str) -> Option<FunctionCode> {

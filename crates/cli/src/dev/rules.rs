@@ -1,6 +1,6 @@
 //! The rules of the stack's bus, and the workers that invoke their functions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -113,6 +113,16 @@ impl RuleStates {
     }
 }
 
+/// Creates the table of each function, unless it exists: a consumer needs one.
+pub(super) async fn create_tables(rules: &[RuleOption], services: &Services) -> Result<(), DevError> {
+    let tables: BTreeSet<_> = rules.iter().filter_map(RuleOption::table_name).collect();
+    for table in tables {
+        let created = daybook_consumer::create_table(&services.dynamodb, &table).await;
+        created.map_err(|source| DevError::ConsumerTable { table, source })?;
+    }
+    Ok(())
+}
+
 /// Creates the rules on an event bus, and starts a worker for each function.
 pub(super) fn start(
     rules: &[RuleOption],
@@ -140,8 +150,11 @@ pub(super) fn start(
     }
     for (queue, rule) in queues {
         let Some(function) = &rule.function else { continue };
+        // A variable of this process names the table of the stack, which is no table for a consumer.
+        let table = rule.table_name().map(|table| ("TABLE_NAME".to_owned(), table));
+        let environment: Vec<_> = environment.iter().cloned().chain(table).collect();
         let worker = RuleWorker {
-            function: RuleFunction::new(function, timeout, &environment, bus.clone()),
+            function: RuleFunction::new(function, timeout, environment, bus.clone()),
             queue: queue.to_owned(),
             timeout,
             bus: bus.clone(),

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::args::DevArgs;
+use super::browser::lead_to_console;
 use super::checkpoints::reader_of_stream;
 use super::environment::Variables;
 use super::error::DevError;
@@ -114,6 +115,7 @@ impl Stack {
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
         let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
+        rules::create_tables(&args.rules, &services).await?;
         let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
         let (bus, discarded) = (services.bus.clone(), services.discarded.clone());
@@ -187,6 +189,7 @@ fn router_to(functions: Functions, meter: UsageMeter) -> Router {
     Router::new()
         .fallback(async move |request: Request| functions.respond(request).await)
         .layer(middleware::from_fn_with_state(meter, count_request))
+        .layer(middleware::from_fn(lead_to_console))
 }
 
 fn read_template(path: &Path) -> Result<Template, DevError> {

@@ -45,7 +45,8 @@ pub(super) fn write_text(path: &Path, text: &str, found: Option<&[u8]>) -> Resul
     if found.is_some_and(has_crlf) { write(path, text.replace('\n', "\r\n")) } else { write(path, text) }
 }
 
-/// Writes a file, and creates its folder. A killed process leaves the old or the new file as a whole.
+/// Writes a file, and creates its folder. A killed process or a power failure leaves the old or the new file
+/// as a whole.
 pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ScaffoldError> {
     let written = || -> io::Result<()> {
         // The file that a link leads to, not the link.
@@ -58,6 +59,7 @@ pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Scaffo
         if let Ok(replaced) = fs::metadata(&path) {
             fs::set_permissions(unfinished.path(), replaced.permissions())?;
         }
+        unfinished.as_file().sync_all()?;
         unfinished.persist(&path)?;
         Ok(())
     };

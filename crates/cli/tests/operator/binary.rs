@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -210,6 +211,42 @@ fn local_stack_with_an_external_service_prints_the_variable() {
         running.wait().unwrap();
         assert!(named, "{variable}");
     }
+}
+
+#[test]
+fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+    command.args(DEV).env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    for rule in ["order/* -> queue:work -> function:./nowhere", "ordr/* -> queue:seen", "* -> function:sh"] {
+        command.args(["--rule", rule]);
+    }
+    let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(running.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (sender, printed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        lines.skip_while(|line| !line.starts_with("  Bus, DLQ")).try_for_each(|line| sender.send(line))
+    });
+    // Long, because the machine may be busy.
+    let mut printed = std::iter::from_fn(|| printed.recv_timeout(Duration::from_secs(30)).ok());
+    let bus = printed.next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
+    let printed: Vec<_> = printed.take(9).collect();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let expected = [
+        "  Rule      order/* -> queue:work -> function:./nowhere".to_owned(),
+        format!("            queue {bus}/000000000000/work"),
+        "            table consumer-nowhere, which the function finds in TABLE_NAME".to_owned(),
+        "  Rule      ordr/* -> queue:seen".to_owned(),
+        format!("            queue {bus}/000000000000/seen"),
+        "  Rule      * -> function:sh".to_owned(),
+        "            table consumer-sh, which the function finds in TABLE_NAME".to_owned(),
+        "  Warning   --rule 'order/* -> queue:work -> function:./nowhere' names a program that does not exist yet; build \
+         ./nowhere"
+            .to_owned(),
+        "  Warning   --rule 'ordr/* -> queue:seen' names an unknown aggregate type \"ordr\"; known: account, order, todo"
+            .to_owned(),
+    ];
+    assert_eq!(printed, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

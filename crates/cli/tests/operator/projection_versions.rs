@@ -23,7 +23,7 @@ async fn switch_refuses_a_version_that_is_not_filled_and_a_second_switch_within_
     );
     for (line, text) in [
         ("projection switch totals 7", "this code does not register version 7 of \"totals\", only 1, 2"),
-        ("projection switch sums 1", "there is no projection \"sums\" in this code; there are totals"),
+        ("projection switch sums 1", "there is no projection \"sums\" in this code; known: totals"),
         ("projection rebuild sums", "there is no projection \"sums\""),
         ("projection status sums", "there is no projection \"sums\""),
     ] {

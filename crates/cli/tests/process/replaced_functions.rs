@@ -222,3 +222,31 @@ async fn functions_that_do_not_respond_end_with_the_stack() {
     assert_eq!(daybook.end("INT").0.code(), Some(0));
     project.wait_for_processes(0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_processes_of_a_running_build_end_with_the_stack() {
+    let project = Project::new();
+    // A wrapper, as a script that runs cargo is one.
+    let folder = project.folder.path().display();
+    let build = format!("cd '{folder}' && sh -c 'echo $$ > started && mv started building && exec sleep 300'; true");
+    let daybook =
+        Daybook::with_build_command(&project.path("daybook"), &build, File::create(project.path("log")).unwrap());
+    project.save("Version c0nflict");
+    let give_up = Instant::now() + PATIENCE;
+    while !project.path("building").exists() {
+        assert!(Instant::now() < give_up, "{}", project.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let child = fs::read_to_string(project.path("building")).unwrap();
+    let is_running = || {
+        let listed = Command::new("ps").args(["-o", "stat=", "-p", child.trim()]).output().unwrap();
+        let state = String::from_utf8(listed.stdout).unwrap();
+        !state.is_empty() && !state.starts_with('Z')
+    };
+    assert!(is_running());
+    assert_eq!(daybook.end("INT").0.code(), Some(0));
+    while is_running() {
+        assert!(Instant::now() < give_up, "the process {child} of the build runs on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

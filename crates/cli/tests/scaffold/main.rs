@@ -244,7 +244,9 @@ fn added_projection_follows_a_registered_aggregate() {
 fn added_consumer_has_a_template_of_its_own() {
     let (_parent, shop) = shop();
     let before = files(&shop);
-    run(&shop, &["add", "consumer", "stock-list", "--of", "order"]);
+    let printed = run(&shop, &["add", "consumer", "stock-list", "--of", "order"]);
+    let call = "  cargo build -p stock-list && cargo run -- --rule 'order/* -> queue:stock-list -> function:target/debug/stock-list'\n";
+    assert!(printed.ends_with(call), "{printed}");
     let mut after = files(&shop);
     after.retain(|name, _| !before.contains_key(name));
     assert_eq!(after.len(), 5, "{:?}", after.keys());

@@ -64,7 +64,8 @@ pub(crate) fn unknown_route(path: &str) -> Problem {
 /// The path of a view that does not exist.
 pub(crate) fn unknown_view(name: &str, projections: &Projections) -> Problem {
     let known: Vec<_> = projections.names().collect();
-    Problem::new(&UNKNOWN_ROUTE, format!("there is no view {name:?}; there are {}", known.join(", ")))
+    let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {}", known.join(", ")) };
+    Problem::new(&UNKNOWN_ROUTE, format!("there is no view {name:?}; {known}"))
 }
 
 pub(crate) const UNKNOWN_TYPE: ProblemType = ProblemType {
@@ -77,7 +78,7 @@ pub(crate) const UNKNOWN_TYPE: ProblemType = ProblemType {
 
 pub(crate) fn unknown_type(type_name: &str, registry: &Registry) -> Problem {
     let known: Vec<_> = registry.iter().map(Model::type_name).collect();
-    Problem::new(&UNKNOWN_TYPE, format!("there is no type {type_name:?}; there are {}", known.join(", ")))
+    Problem::new(&UNKNOWN_TYPE, format!("there is no type {type_name:?}; known: {}", known.join(", ")))
 }
 
 pub(crate) const UNKNOWN_EVENT_TYPE: ProblemType = ProblemType {
@@ -219,4 +220,15 @@ fn command_error(registry: &Registry, command: fn(&dyn Model) -> &'static str, d
         model.decide(&model.before_first_event(), "123", &commands, &input).err()
     };
     decide().map_or_else(|| "no type is registered".to_owned(), |error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_view_of_code_without_views_is_explained() {
+        let problem = unknown_view("totals", &Projections::new());
+        assert_eq!(problem.detail, "there is no view \"totals\"; there is none");
+    }
 }

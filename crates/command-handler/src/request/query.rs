@@ -90,7 +90,7 @@ impl Error for QueryError {
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
         Self(match known {
             [] => format!("there is no parameter {name:?} here, nor any other"),
-            known => format!("there is no parameter {name:?} here; there are {}", known.join(", ")),
+            known => format!("there is no parameter {name:?} here; known: {}", known.join(", ")),
         })
     }
 

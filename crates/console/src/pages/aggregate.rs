@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::UnreadableRow;
 use daybook_event_store::admin::AggregateProgress;
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::json;
 use crate::paths;
-use crate::query::{PageQuery, VersionNumber};
+use crate::query::{PagePath, PageQuery, VersionNumber};
 
 /// Events on a page of the timeline.
 pub(crate) const PAGE: u64 = 30;
@@ -63,7 +63,7 @@ struct Shown<'a> {
 /// Shows the aggregate at a version. It reads a page of events with their messages, and one or two states.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Path(path): Path<(String, String)>,
+    PagePath(path): PagePath<(String, String)>,
     PageQuery(query): PageQuery<AggregateQuery>,
 ) -> Result<Page, Failure> {
     let (model, key) = aggregate(&console, path)?;

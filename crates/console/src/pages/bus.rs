@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::{json, time};
 use crate::paths;
-use crate::query::PageQuery;
+use crate::query::{PageQuery, position_or_empty};
 use crate::stack::{BusMessage, MessageMetadata};
 
 /// Messages on a page.
@@ -29,6 +29,7 @@ pub(crate) struct BusFilter {
     /// Only those that contain the text.
     containing: String,
     /// Only those before the position.
+    #[serde(deserialize_with = "position_or_empty")]
     before: String,
 }
 
@@ -39,7 +40,7 @@ impl BusFilter {
             ("messageType", self.message_type.trim()),
             ("aggregate", aggregate),
             ("containing", self.containing.trim()),
-            ("before", self.before.trim()),
+            ("before", &self.before),
         ];
         all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Method, header};
 use daybook_decider::Model;
 use daybook_table::AggregateKey;
@@ -19,7 +19,7 @@ use crate::form::PostedForm;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::{fields, json, tabs};
 use crate::paths;
-use crate::query::PageQuery;
+use crate::query::{PagePath, PageQuery};
 use crate::schema_fields::{CommandForm, commands};
 use crate::stack::StackResponse;
 
@@ -57,7 +57,7 @@ struct CommandRequest {
 /// Shows the form of a command.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Path(of_type): Path<String>,
+    PagePath(of_type): PagePath<String>,
     PageQuery(CommandQuery { command, id }): PageQuery<CommandQuery>,
 ) -> Result<Page, Failure> {
     let model = model(&console, &of_type)?;
@@ -71,7 +71,7 @@ pub(crate) async fn page(
 /// Sends the command, and shows the response.
 pub(crate) async fn send(
     State(console): State<Arc<Console>>,
-    Path(of_type): Path<String>,
+    PagePath(of_type): PagePath<String>,
     headers: HeaderMap,
     sent: PostedForm,
 ) -> Result<Page, Failure> {

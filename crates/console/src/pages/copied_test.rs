@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::AggregateKey;
@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::paths;
-use crate::query::{PageQuery, VersionNumber};
+use crate::query::{PagePath, PageQuery, VersionNumber};
 use crate::test_source::{Expectation, TestSource};
 
 /// Maximum events that a test is given.
@@ -40,7 +40,7 @@ pub(crate) struct Decided<'a> {
 /// Shows the test of the state at a version.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    Path(path): Path<(String, String)>,
+    PagePath(path): PagePath<(String, String)>,
     PageQuery(VersionQuery { version: VersionNumber(version) }): PageQuery<VersionQuery>,
 ) -> Result<Page, Failure> {
     let (model, key) = aggregate(&console, path)?;

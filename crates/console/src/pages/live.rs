@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::bus::{BusFilter, row};
 use crate::console::Console;
-use crate::query::PageQuery;
+use crate::query::{BusPosition, PageQuery};
 
 /// The pause between two reads of the bus.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -25,13 +25,13 @@ const SAMPLE: &str = "20";
 #[derive(Deserialize)]
 pub(crate) struct LiveQuery {
     /// Only messages after the position.
-    after: usize,
+    after: BusPosition,
 }
 
 /// Streams the messages after a position that the filter selects.
 pub(crate) async fn stream(
     State(console): State<Arc<Console>>,
-    PageQuery(LiveQuery { after }): PageQuery<LiveQuery>,
+    PageQuery(LiveQuery { after: BusPosition(after) }): PageQuery<LiveQuery>,
     PageQuery(filter): PageQuery<BusFilter>,
     headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {

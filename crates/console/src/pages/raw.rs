@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use daybook_event_store::{LoadOptions, LoadPolicy};
@@ -16,12 +16,12 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::json;
 use crate::paths;
-use crate::query::{PageQuery, VersionNumber};
+use crate::query::{BusPosition, PagePath, PageQuery, VersionNumber};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
 pub(crate) async fn rows(
     State(console): State<Arc<Console>>,
-    Path((of_type, id, number)): Path<(String, String, u64)>,
+    PagePath((of_type, id, VersionNumber(number))): PagePath<(String, String, VersionNumber)>,
 ) -> Result<Page, Failure> {
     let (_, key) = aggregate(&console, (of_type, id))?;
     let rows = console.store.admin().rows_of_event(&key, number).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn rows(
 /// The whole data of an event.
 pub(crate) async fn event_data(
     State(console): State<Arc<Console>>,
-    Path((of_type, id, number)): Path<(String, String, u64)>,
+    PagePath((of_type, id, VersionNumber(number))): PagePath<(String, String, VersionNumber)>,
 ) -> Result<Response, Failure> {
     let (_, key) = aggregate(&console, (of_type, id))?;
     let after = number.checked_sub(1).ok_or_else(|| Failure::missing("Events are counted from 1."))?;
@@ -59,7 +59,7 @@ pub(crate) struct VersionQuery {
 /// The whole state at a version.
 pub(crate) async fn state(
     State(console): State<Arc<Console>>,
-    Path(path): Path<(String, String)>,
+    PagePath(path): PagePath<(String, String)>,
     PageQuery(VersionQuery { version: VersionNumber(version) }): PageQuery<VersionQuery>,
 ) -> Result<Response, Failure> {
     let (model, key) = aggregate(&console, path)?;
@@ -70,7 +70,7 @@ pub(crate) async fn state(
 /// The whole detail of a message on the bus.
 pub(crate) async fn bus_message(
     State(console): State<Arc<Console>>,
-    Path(position): Path<usize>,
+    PagePath(BusPosition(position)): PagePath<BusPosition>,
 ) -> Result<Response, Failure> {
     let (after, before) = (position.saturating_sub(1).to_string(), position.saturating_add(1).to_string());
     let part = console.stack.bus(&[("after", &after), ("before", &before)]).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn bus_message(
 /// The whole body of a dead-letter message.
 pub(crate) async fn dead_letter(
     State(console): State<Arc<Console>>,
-    Path(id): Path<String>,
+    PagePath(id): PagePath<String>,
 ) -> Result<Response, Failure> {
     let messages = console.stack.dead_letters().await?;
     let message = messages.iter().find(|message| message.id == id);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use daybook_cli::Project;
 use daybook_cli::dev::{DevArgs, Stack};
 use daybook_local_aws::messaging::Bus;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 /// How long a page may take to show something.
@@ -104,6 +104,12 @@ impl Visit {
     /// The response to GET of a path below the console.
     pub(crate) async fn get(&self, path: &str) -> Response {
         self.client.get(format!("{}{path}", self.stack.console_url())).send().await.unwrap()
+    }
+
+    /// The response of the API to a client that accepts this.
+    pub(crate) async fn request_api(&self, method: Method, path: &str, accept: &str) -> Response {
+        let url = format!("{}{path}", self.stack.api_url());
+        self.client.request(method, url).header("accept", accept).send().await.unwrap()
     }
 
     /// The page at a path, as soon as it has this text.

@@ -1,5 +1,6 @@
 //! The pages for reading.
 
+use reqwest::Method;
 use serde_json::json;
 
 use crate::stack::Visit;
@@ -103,6 +104,39 @@ async fn wrong_version_in_an_address_has_an_error_page_that_explains_a_version()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn wrong_value_in_an_address_has_an_error_page_of_the_console() {
+    let visit = Visit::start().await;
+    visit.create_todo("1", "t").await;
+    let not_a_position = "is not the position of a message on the bus; they are counted from 1.";
+    for (path, status, reason) in [
+        ("/bus/abc", 404, not_a_position),
+        ("/bus?before=abc", 400, not_a_position),
+        ("/bus/live?after=abc", 400, not_a_position),
+        (
+            "/aggregates/todo/1/events/abc",
+            404,
+            "There is no page /_console/aggregates/todo/1/events/abc: &quot;abc&quot;",
+        ),
+        ("/aggregates/todo/1/events/-1/data", 404, "is not a version; a version is the number of an event"),
+        ("/aggregates/todo/1/events/99999999999999999999", 404, "is not a version;"),
+        ("/aggregates/todo/%FF", 404, "Invalid UTF-8 in `id`"),
+        ("/command/%FF", 404, "Invalid UTF-8 in `type`"),
+        ("/dead-letters/%FF", 404, "Invalid UTF-8 in `id`"),
+        ("/aggregates/todo/1?fold=perhaps", 400, "fold: provided string was not `true` or `false`"),
+        ("?before=abc", 400, "the position in the list"),
+    ] {
+        let response = visit.get(path).await;
+        assert_eq!(response.status(), status, "{path}");
+        let page = response.text().await.unwrap();
+        let title = if status == 404 { "<h1>Not found</h1>" } else { "<h1>This cannot be shown</h1>" };
+        assert!(page.contains(title) && page.contains("<!DOCTYPE html>"), "{path}: {page}");
+        assert!(page.contains(reason), "{path}: {page}");
+    }
+    visit.page_with("/bus?before=&type=", "TodoCreated").await;
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn address_without_a_page_is_not_found() {
     let visit = Visit::start().await;
     for path in
@@ -111,6 +145,29 @@ async fn address_without_a_page_is_not_found() {
         let response = visit.get(path).await;
         assert_eq!(response.status(), 404, "{path}");
         assert!(!response.text().await.unwrap().contains("<b>"), "{path}");
+    }
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn browser_at_the_address_of_the_api_is_led_to_the_console() {
+    const OF_BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let visit = Visit::start().await;
+    let response = visit.request_api(Method::GET, "/", OF_BROWSER).await;
+    assert_eq!((response.url().path(), response.status().as_u16()), ("/_console", 200));
+    assert!(response.text().await.unwrap().contains("Nothing has happened yet"));
+    // Everything else is answered as by API Gateway.
+    for (method, path, accept) in [
+        (Method::GET, "/", "*/*"),
+        (Method::GET, "/", "application/json"),
+        (Method::POST, "/", OF_BROWSER),
+        (Method::DELETE, "/", OF_BROWSER),
+        (Method::GET, "//", OF_BROWSER),
+        (Method::GET, "/nothing", OF_BROWSER),
+    ] {
+        let response = visit.request_api(method.clone(), path, accept).await;
+        assert_eq!(response.status(), 404, "{method} {path}");
+        assert_eq!(response.headers()["content-type"], "application/problem+json", "{method} {path}");
     }
     visit.stop().await;
 }

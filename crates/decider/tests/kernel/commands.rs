@@ -23,7 +23,7 @@ fn unknown_command_error_lists_the_known_commands() {
         let error = counter.decide(&counter.unborn(), &[(command, json!({}))]).unwrap_err();
         let known = ["Start", "Add", "Double", "Reject", "Close"].map(str::to_owned).into();
         assert_eq!(error, CommandError::Unknown { index: 0, command: command.to_owned(), known });
-        assert_eq!(error.to_string(), format!("no command {command:?}; there are Start, Add, Double, Reject, Close"));
+        assert_eq!(error.to_string(), format!("no command {command:?}; known: Start, Add, Double, Reject, Close"));
     }
 }
 

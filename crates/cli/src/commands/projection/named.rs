@@ -17,8 +17,8 @@ pub(super) fn versions<'a>(
     let versions = projections.versions(name);
     if versions.is_empty() {
         let known: Vec<_> = projections.names().collect();
-        let known = known.join(", ");
-        return Err(OperatorError::Usage(format!("there is no projection {name:?} in this code; there are {known}")));
+        let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {}", known.join(", ")) };
+        return Err(OperatorError::Usage(format!("there is no projection {name:?} in this code; {known}")));
     }
     Ok(versions)
 }

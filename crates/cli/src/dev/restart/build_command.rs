@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
-use tokio::process::Command;
+#[cfg(unix)]
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
 
 /// The beginnings of the variables that `cargo run` sets for the binary. A build must not have them: build scripts of some
 /// packages read them, and would run again.
@@ -61,6 +63,24 @@ impl BuildCommand {
         if is_quiet {
             command.env("CARGO_TERM_QUIET", "true");
         }
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(io::stderr()).kill_on_drop(true).status().await
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(io::stderr()).kill_on_drop(true);
+        #[cfg(unix)]
+        command.process_group(0);
+        Build(command.spawn()?).0.wait().await
+    }
+}
+
+/// A running build, the first process of a group. Dropping it ends all processes of the group: the command may be a script,
+/// which runs cargo, which runs the compiler.
+struct Build(Child);
+
+#[cfg(unix)]
+impl Drop for Build {
+    fn drop(&mut self) {
+        // After the command has ended, it has no id any more, and its number may be that of another group.
+        if let Some(group) = self.0.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            // Fails if the processes have ended just now.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
