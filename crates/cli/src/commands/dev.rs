@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Args;
+use daybook_local_aws::clock::Ahead;
 use tokio::sync::oneshot;
 
 use crate::dev::{self, DevArgs, DevError, RestartArgs, Stack};
@@ -91,6 +92,10 @@ fn greeting(stack: &Stack) -> String {
     }
     if let Some(url) = stack.bus_url() {
         lines.push(format!("  Bus, DLQ  {url}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url()));
+    }
+    let ahead = stack.clock().ahead();
+    if ahead > Ahead::default() {
+        lines.push(format!("  Clock     {ahead} ahead of the machine's"));
     }
     lines.join("\n")
 }
