@@ -6,7 +6,7 @@ import { watchAtHighRate } from './rate.js';
 import { walkStory } from './story.js';
 import {
   API_URL, BUS_URL, DYNAMODB_URL, SCRIPT, browser, follow, followText, look, open, page, picture, post, press, problems,
-  setFaults, shows, text,
+  setFaults, shows, text, visitAt,
 } from './visitor.js';
 
 // A first visit: the example is one click away, and the page shows by itself that the message has reached the bus.
@@ -189,6 +189,42 @@ async function faults() {
   await look('faults-wrong');
 }
 
+// The clock of the stack: the form, and the times on the pages, which the script shows relative to that clock.
+async function clock() {
+  const line = "The clock of the stack is 14d ahead of the machine's";
+  visitAt(API_URL);
+  await post('/todo', { id: 'before', title: 't', message: 'm' });
+  await open('/faults');
+  assert.ok(!(await text()).includes('ahead of the machine'));
+  await page.type('#forward-by', 'soon');
+  await press('Enter');
+  await shows('"soon" is not a duration');
+  await look('clock-wrong');
+  await page.type('#forward-by', '14d');
+  await follow('[value=clock]');
+  await shows('The clock was moved forward by 14d');
+  await shows(line);
+  await look('clock');
+  await post('/todo', { id: 'after', title: 't', message: 'm' });
+  const shown = async (path) => {
+    await open(path);
+    await shows(line);
+    return page.$$eval('main time:not(.exact)', (times) => times.map((time) => time.innerText));
+  };
+  assert.deepEqual([...new Set(await shown('/aggregates/todo/before'))], ['14 days ago']);
+  for (const age of await shown('/aggregates/todo/after')) assert.match(age, /^(just now|\d+ s ago)$/);
+  const [latest, ...others] = await shown('/bus');
+  assert.match(latest, /^(just now|\d+ s ago)$/);
+  assert.ok(others.includes('14 days ago'), others.join());
+  for (const path of ['', '/dead-letters', '/correlation', '/stream', '/command/todo', '/search?q=', '/nothing']) await shown(path);
+  await page.setJavaScriptEnabled(false);
+  assert.deepEqual([...new Set(await shown('/aggregates/todo/before'))], ['14 days ago']);
+  await page.setJavaScriptEnabled(true);
+  await open('/faults');
+  await follow('[value=reset]');
+  await shows(line);
+}
+
 // The tree of what one request caused.
 async function correlation() {
   await post('/todo', { id: 'root', title: 't', message: 'm' }, { 'x-correlation-id': 'tree-1', 'x-daybook-caller': 'alice' });
@@ -280,7 +316,7 @@ async function withoutScript() {
 
 for (const part of [
   firstVisit, versionsAndKeys, searches, commands, injections, walkStory, faults, correlation, liveBus, watchAtHighRate, otherPages,
-  () => visitOtherSite(API_URL), withoutScript, visitDeployed,
+  () => visitOtherSite(API_URL), withoutScript, visitDeployed, clock,
 ]) {
   const begun = Date.now();
   await part();

@@ -20,7 +20,7 @@
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
 //! - `usage`: the calls of the stack, and the units of the table that they use.
-//! - `faults`: the injected faults.
+//! - `faults`: the injected faults. `clock`: the clock of the stack.
 //! - `browser`: a browser at the root of the API.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads. `unknown_event`: the explanation of
 //!   a stored event that the edited code does not know.
@@ -30,6 +30,7 @@ mod args;
 mod browser;
 mod caller;
 mod checkpoints;
+mod clock;
 mod discarded;
 mod endpoints;
 mod environment;

@@ -17,12 +17,15 @@ function ago(milliseconds) {
   return `${Math.floor(seconds / 86400)} days ago`;
 }
 
+// The clock of the stack may be ahead of the browser's.
+const ahead = Number(document.documentElement.dataset.aheadSeconds || 0) * 1000;
+
 function showTimes() {
   for (const time of document.querySelectorAll('time')) {
     const at = new Date(time.dateTime);
     if (isNaN(at)) continue;
     time.title = `${local.format(at)} (${zone}), ${time.dateTime} (UTC)`;
-    time.textContent = time.classList.contains('exact') ? local.format(at) : ago(Date.now() - at);
+    time.textContent = time.classList.contains('exact') ? local.format(at) : ago(Date.now() + ahead - at);
   }
 }
 

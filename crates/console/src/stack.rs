@@ -44,6 +44,15 @@ pub(crate) fn contains_faults(value: &Value) -> bool {
     }
 }
 
+/// The clock of the local stack.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StackClock {
+    /// How far it is ahead of the machine's clock.
+    pub(crate) ahead_by: String,
+    pub(crate) ahead_by_seconds: u64,
+}
+
 /// A part of the messages on the bus.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]

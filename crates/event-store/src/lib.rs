@@ -26,7 +26,8 @@
 //! [`admin`] has the calls for operator commands, the local stack and tests only.
 //!
 //! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
-//! checked before the call. `checksum`: whether a row is as it was written. [`cache`], `backoff`, `packing`, `item`,
+//! checked before the call. `clock`: the current time. `checksum`: whether a row is as it was
+//! written. [`cache`], `backoff`, `packing`, `item`,
 //! `error`.
 
 pub mod admin;
@@ -34,6 +35,7 @@ mod append;
 mod backoff;
 pub mod cache;
 mod checksum;
+mod clock;
 mod contention;
 mod error;
 mod event_stream;

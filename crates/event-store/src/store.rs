@@ -11,10 +11,12 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_types::SdkConfig;
 use daybook_table::{AggregateKey, attributes, keys};
+use jiff::Timestamp;
 use tokio::time::timeout;
 use ulid::Ulid;
 
 use crate::cache::Cache;
+use crate::clock::Clock;
 use crate::contention::Contention;
 use crate::error::StoreError;
 use crate::item::{Item, row_key};
@@ -66,6 +68,7 @@ pub struct EventStore {
     pub(crate) cache: Cache,
     pub(crate) turns: Turns,
     pub(crate) contention: Contention,
+    pub(crate) clock: Clock,
 }
 
 impl EventStore {
@@ -79,6 +82,7 @@ impl EventStore {
             cache: Cache::default(),
             turns: Turns::default(),
             contention: Contention::default(),
+            clock: Clock::default(),
         }
     }
 
@@ -117,6 +121,17 @@ impl EventStore {
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
         Self { cache, ..self }
+    }
+
+    /// Replaces the machine's clock. Events, their ids, and the rows that expire have the times of the clock.
+    #[must_use]
+    pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self { clock: Clock::new(now), ..self }
+    }
+
+    /// The current time, by the clock of the store.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// One row of an aggregate.

@@ -3,6 +3,7 @@
 //!
 //! Invariant: every server stops when its handle is dropped and leaves nothing behind. No deployed crate uses this one.
 //!
+//! - [`clock`]: the clock that all of it can share, and that can be moved forward.
 //! - [`dynamodb`]: the embedded engine behind an endpoint.
 //! - [`state`]: the local stack's own state, in the file of the engine.
 //! - [`messaging`]: EventBridge and SQS, in memory or in that file.
@@ -12,6 +13,7 @@
 //! - [`server`]: a server on a port of its own.
 
 pub mod bucket;
+pub mod clock;
 pub mod dynamodb;
 pub mod json_protocol;
 pub mod lambda;

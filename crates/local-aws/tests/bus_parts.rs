@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::messaging::{Bus, Delivered, EntryKey, Server};
 use daybook_local_aws::state::StateFile;
 use serde_json::json;
@@ -28,7 +29,7 @@ async fn put(server: &Server, numbers: Range<usize>) {
 async fn bus(data: Option<&Path>) -> (Bus, Server) {
     let bus = match data {
         None => Bus::new(),
-        Some(data) => Bus::with_file(StateFile::open(data).unwrap()).unwrap(),
+        Some(data) => Bus::with_file(StateFile::open(data).unwrap(), LocalClock::default()).unwrap(),
     };
     bus.create_event_bus("main");
     let server = Server::start(bus.router()).await.unwrap();

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_local_aws::messaging::{Bus, EventPattern, QueueTarget, Server};
 use daybook_local_aws::state::StateFile;
@@ -101,7 +102,7 @@ async fn messages_of_rules_survive_a_restart_until_they_are_deleted_or_dead() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let database = LocalDynamoDb::start(Some(&data), listener).unwrap();
         let file = StateFile::open(&data).unwrap();
-        let bus = Bus::with_file(file.clone()).unwrap();
+        let bus = Bus::with_file(file.clone(), LocalClock::default()).unwrap();
         bus.create_event_bus("main");
         let pattern = EventPattern::new(&json!({"source": ["daybook"]})).unwrap();
         bus.create_rule("main", "r", pattern, &QueueTarget { queue: "seen", max_receives: 2 });

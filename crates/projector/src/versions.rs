@@ -21,7 +21,6 @@ use daybook_projection::{ProjectionModel, Projections};
 use daybook_table::AggregateKey;
 use daybook_view_store::{ProjectionVersions, View, ViewStore};
 use futures_util::future::join_all;
-use jiff::Timestamp;
 use metrics::counter;
 use tokio::time::Instant;
 
@@ -146,7 +145,7 @@ impl<'a> VersionsProjecting<'a> {
                     version,
                     "this release does not have the version, which may lack events"
                 );
-                self.views.miss_events(&View::new(self.name, version), Timestamp::now()).await?;
+                self.views.miss_events(&View::new(self.name, version), self.events.now()).await?;
             }
         }
         Ok(())

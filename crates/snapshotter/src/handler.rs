@@ -8,7 +8,6 @@ use daybook_function_runtime::with_causes;
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
-use jiff::Timestamp;
 use metrics::{Unit, counter, describe_counter};
 use tokio::time::{Instant, timeout_at};
 
@@ -99,7 +98,7 @@ impl Snapshotter {
             tracing::warn!(aggregate = %key, "no aggregate of this type is registered, no snapshot taken");
             return Ok(());
         };
-        match self.store.take_snapshot(model, key, Timestamp::now()).await {
+        match self.store.take_snapshot(model, key, self.store.now()).await {
             Ok(SnapshotOutcome::Taken { version }) => {
                 counter!("SnapshotsTaken").increment(1);
                 tracing::info!(aggregate = %key, version, "snapshot taken");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The source of the current time: the system's clock by default. A simulation has its own.
+/// The source of the current time: the system's clock by default. A simulation and the local stack have their own.
 #[derive(Clone)]
 pub(crate) struct WallClock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 

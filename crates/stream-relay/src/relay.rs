@@ -66,7 +66,7 @@ impl Relay {
         self
     }
 
-    /// Replaces the system's clock, which decides on the age of messages, for a simulation with a time of its own.
+    /// Replaces the system's clock, which decides on the age of messages, for a stack with a time of its own.
     #[must_use]
     pub fn with_clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.publisher.clock = WallClock::new(now);

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Args;
+use daybook_local_aws::clock::Ahead;
 use tokio::sync::oneshot;
 
 use crate::dev::{self, DevArgs, DevError, RestartArgs, RuleOption, Stack, rule_warnings};
@@ -105,6 +106,10 @@ fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
         if let Some(table) = rule.table_name() {
             lines.push(format!("            table {table}, which the function finds in TABLE_NAME"));
         }
+    }
+    let ahead = stack.clock().ahead();
+    if ahead > Ahead::default() {
+        lines.push(format!("  Clock     {ahead} ahead of the machine's"));
     }
     lines.join("\n")
 }

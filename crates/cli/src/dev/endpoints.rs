@@ -16,7 +16,6 @@ use super::discarded::DiscardedRecords;
 use super::faults::{ProjectorFaults, StackFaults};
 use super::functions::Functions;
 use super::mapping_states::MappingStates;
-use super::mapping_worker::now;
 use super::rules::RuleStates;
 use super::usage::{Usage, UsageMeter};
 
@@ -55,7 +54,7 @@ pub(super) fn router(
         .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
         .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
         .route("/_dev/discarded", get(async move || Json(discarded.all())))
-        .route("/_dev/mappings", get(async move || Json(mappings.all(now()))))
+        .route("/_dev/mappings", get(async move || Json(mappings.all())))
         .route("/_dev/rules", get(async move || Json(rules.all())))
         .route("/_dev/usage", get(usage))
         .route("/_dev/faults", get(get_faults).put(set_faults))

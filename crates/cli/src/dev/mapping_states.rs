@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use daybook_event_source_mapping::InvocationOutcome;
+use daybook_local_aws::clock::LocalClock;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 pub(super) struct MappingStates {
     states: Arc<Mutex<BTreeMap<MappingName, MappingState>>>,
     paused: watch::Sender<BTreeSet<&'static str>>,
+    clock: LocalClock,
 }
 
 /// The function of a mapping, and the mapping's name in the template.
@@ -56,6 +58,11 @@ struct ShardJson {
 }
 
 impl MappingStates {
+    /// No mappings. Their records have the times of this clock.
+    pub(super) fn new(clock: LocalClock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
     /// Adds a mapping.
     pub(super) fn add(&self, function: &'static str, mapping: &str, enabled: bool) {
         self.lock().insert((function, mapping.to_owned()), MappingState { enabled, ..MappingState::default() });
@@ -78,8 +85,17 @@ impl MappingStates {
         self.paused.subscribe()
     }
 
-    /// All mappings at a time since 1970.
-    pub(super) fn all(&self, now: Duration) -> Vec<MappingJson> {
+    /// Whether no record waits for a function, except for paused functions.
+    pub(super) fn are_idle(&self) -> bool {
+        let paused = self.paused.borrow().clone();
+        let states = self.lock();
+        let running = states.iter().filter(|((function, _), _)| !paused.contains(function));
+        running.flat_map(|(_, state)| state.shards.values()).all(|shard| shard.waiting == 0)
+    }
+
+    /// All mappings.
+    pub(super) fn all(&self) -> Vec<MappingJson> {
+        let now = self.clock.since_1970();
         let shard = |(shard, state): (&String, &ShardState)| ShardJson {
             shard: shard.clone(),
             waiting: state.waiting,

@@ -1,9 +1,10 @@
 //! The event source mapping in front of a stream function.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use daybook_event_source_mapping::template::StreamEvent;
 use daybook_event_source_mapping::{Batch, Discarded, InvocationOutcome, Mapping, Record, Source, Step};
+use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::state::StateFile;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -34,6 +35,7 @@ pub(super) struct MappingWorker {
     pub(super) discarded: DiscardedRecords,
     pub(super) states: MappingStates,
     pub(super) meter: UsageMeter,
+    pub(super) clock: LocalClock,
     pub(super) stop: StopSignal,
 }
 
@@ -59,6 +61,7 @@ impl MappingWorker {
     /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled.
     /// When the stack stops, only waits for the invocations that have begun: the next start delivers the other records.
     async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str, mut checkpoint: ShardCheckpoint) {
+        let now = || self.clock.since_1970();
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
         let (mut settled, mut ended, mut stopping, mut last_result) = (false, false, false, None);
@@ -120,9 +123,4 @@ impl MappingWorker {
         let outcome = self.function.invoke(batch.payload(), self.timeout).await;
         (batch, outcome)
     }
-}
-
-/// The mapping's clock: the time since 1970.
-pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

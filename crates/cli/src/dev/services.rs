@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::{LocalDynamoDb, StartError};
 use daybook_local_aws::messaging::Bus;
 use daybook_local_aws::server::Server;
@@ -25,6 +26,8 @@ pub(super) struct Services {
     pub(super) sqs: SdkConfig,
     /// The stack's own DynamoDB.
     pub(super) database: Option<LocalDynamoDb>,
+    /// The clock of the stack, which is the one of its own DynamoDB.
+    pub(super) clock: LocalClock,
     /// The state in the file of the stack's own DynamoDB.
     pub(super) file: Option<StateFile>,
     /// The stack's own EventBridge and SQS; without a server if both are external.
@@ -50,7 +53,11 @@ impl Services {
             database = Some(LocalDynamoDb::start(args.data.as_deref(), listener)?);
             file = args.data.as_deref().map(StateFile::open).transpose()?;
         }
-        let bus = file.clone().map_or_else(|| Ok(Bus::new()), Bus::with_file)?;
+        let clock = database.as_ref().map(|database| database.clock().clock().clone()).unwrap_or_default();
+        let bus = match file.clone() {
+            Some(file) => Bus::with_file(file, clock.clone())?,
+            None => Bus::with_clock(clock.clone()),
+        };
         let discarded = DiscardedRecords::new(file.clone())?;
         let mut bus_server = None;
         if !(is_elsewhere(EVENTBRIDGE_ENDPOINT) && is_elsewhere(SQS_ENDPOINT)) {
@@ -64,6 +71,7 @@ impl Services {
             eventbridge: service_config(&process, EVENTBRIDGE_ENDPOINT, bus_url).await,
             sqs: service_config(&process, SQS_ENDPOINT, bus_url).await,
             database,
+            clock,
             file,
             bus,
             discarded,

@@ -10,6 +10,7 @@ use daybook_console::{Access, new_token};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::EventStore;
 use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 use super::args::DevArgs;
 use super::browser::lead_to_console;
 use super::checkpoints::reader_of_stream;
+use super::clock::StackClock;
 use super::environment::Variables;
 use super::error::DevError;
 use super::faults::ProjectorFaults;
@@ -35,7 +37,7 @@ use super::services::Services;
 use super::stop::StopSignal;
 use super::stream::TableStream;
 use super::usage::{UsageMeter, count_request};
-use super::{endpoints, environment, functions, messages, rules};
+use super::{clock, endpoints, environment, functions, messages, rules};
 use crate::project::Project;
 
 /// The parameter of the template that turns on read models, which the stack always has.
@@ -106,7 +108,7 @@ impl Stack {
                 functions
             }
         };
-        let (states, faults) = (MappingStates::default(), ProjectorFaults::default());
+        let (states, faults) = (MappingStates::new(services.clock.clone()), ProjectorFaults::default());
         let mappings = Mappings { template: &template, services: &services, functions: &functions, stop: &stop_signal };
         let table_name = environment::of(&settings.command_handler).required("TABLE_NAME")?;
         mappings.start_streams(&table_name, &states, &meter, &mut workers).await?;
@@ -119,7 +121,14 @@ impl Stack {
         let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
         let (bus, discarded) = (services.bus.clone(), services.discarded.clone());
+        let clock = StackClock {
+            clock: services.clock.clone(),
+            table: services.database.as_ref().map(|database| database.clock().clone()),
+            mappings: states.clone(),
+            functions: functions.clone(),
+        };
         let of_stack = endpoints::router(bus, discarded, states, rules, meter.clone(), faults, functions.clone());
+        let of_stack = of_stack.merge(clock::router(clock));
         let messages_router = messages::router(services.bus.clone(), services.eventbridge.clone(), relay);
         let router = router_to(functions, meter).merge(of_stack).merge(messages_router);
         let router = router.layer(middleware::from_fn(read_whole));
@@ -151,6 +160,11 @@ impl Stack {
     /// The external services: the variable that names each, and its value.
     pub fn elsewhere(&self) -> &[(&'static str, String)] {
         &self.services.elsewhere
+    }
+
+    /// The clock of the stack.
+    pub fn clock(&self) -> &LocalClock {
+        &self.services.clock
     }
 
     /// The table.
@@ -279,6 +293,7 @@ impl Mappings<'_> {
                     discarded: services.discarded.clone(),
                     states: states.clone(),
                     meter: meter.clone(),
+                    clock: services.clock.clone(),
                     stop: self.stop.clone(),
                 };
                 workers.spawn(worker.run());

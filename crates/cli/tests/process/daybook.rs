@@ -154,6 +154,13 @@ impl Daybook {
         assert!(response.status().is_success(), "{response:?}");
     }
 
+    /// Moves the clock of the stack forward.
+    pub(crate) async fn move_clock(&self, by: &str) {
+        let request = reqwest::Client::new().put(format!("{}/_dev/clock", self.api));
+        let response = request.json(&json!({"forwardBy": by})).send().await.unwrap();
+        assert!(response.status().is_success(), "{response:?}");
+    }
+
     /// Waits until this list of the stack has this length, and returns it.
     pub(crate) async fn list(&self, path: &str, length: usize) -> Vec<Value> {
         let give_up = Instant::now() + PATIENCE;

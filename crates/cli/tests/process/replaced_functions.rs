@@ -250,3 +250,27 @@ async fn all_processes_of_a_running_build_end_with_the_stack() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moved_clock_is_that_of_the_functions_and_of_those_that_replace_them() {
+    let project = Project::new();
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    daybook.list("/_dev/bus", 1).await;
+    daybook.move_clock("1d").await;
+    daybook.create_todo("2", "").await;
+    project.save("Version c0nflict");
+    assert_eq!(title(&daybook).await, "Version c0nflict", "{}", project.log());
+    daybook.create_todo("3", "").await;
+    daybook.move_clock("1d").await;
+    daybook.create_todo("4", "").await;
+    let mut hours = Vec::new();
+    for id in ["1", "2", "3", "4"] {
+        let events = daybook.get(&format!("/todo/{id}/events")).await;
+        let at: jiff::Timestamp = events["events"][0]["occurredAt"].as_str().unwrap().parse().unwrap();
+        hours.push(at.as_second() / 60 / 60);
+    }
+    // The machine needs less than an hour for all of this.
+    let days: Vec<_> = hours.iter().map(|at| (at - hours[0]) / 24).collect();
+    assert_eq!(days, [0, 1, 1, 2], "{hours:?}");
+}

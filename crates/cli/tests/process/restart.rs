@@ -110,3 +110,29 @@ async fn discarded_records_survive_a_restart() {
     assert!(daybook.operate(&["discarded", "list"]).starts_with("0 objects with 0 messages"));
     assert_eq!(daybook.list("/_dev/discarded", 1).await, before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moved_clock_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("daybook.db");
+    let daybook = Daybook::with_data(&data);
+    daybook.create_todo("1", "first").await;
+    daybook.list("/_dev/bus", 1).await;
+    daybook.move_clock("14d").await;
+    daybook.move_clock("2h").await;
+    daybook.post("/todo/1", &json!({"title": "second", "message": ""})).await;
+    daybook.kill();
+
+    let daybook = Daybook::with_data(&data);
+    assert_eq!(daybook.get("/_dev/clock").await["aheadBy"], "14d 2h");
+    daybook.list("/_dev/bus", 2).await;
+    daybook.post("/todo/1", &json!({"title": "third", "message": ""})).await;
+    let accepted = |message: &Value| message["acceptedAt"].as_i64().unwrap();
+    daybook.list("/_dev/bus", 3).await;
+    let messages = daybook.get("/_dev/messages").await["messages"].as_array().unwrap().clone();
+    let times = messages.iter().map(accepted).collect::<Vec<_>>();
+    assert!(times.is_sorted() && times[1] - times[0] >= (14 * 24 + 2) * 60 * 60 * 1_000, "{times:?}");
+    let events = daybook.get("/todo/1/events").await["events"].as_array().unwrap().clone();
+    let times = events.iter().map(|event| event["occurredAt"].as_str().unwrap()).collect::<Vec<_>>();
+    assert!(times.is_sorted() && times[1][..10] > times[0][..10], "{times:?}");
+}

@@ -167,3 +167,14 @@ async fn send_twenty_commands(daybook: &Daybook) {
     daybook.list("/_dev/bus", 20).await;
     assert_eq!(daybook.get("/_dev/dlq").await, json!([]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_have_the_time_of_the_machine_while_the_clock_of_the_stack_is_ahead() {
+    let collector = Collector::start(CollectorBehaviour::Accept).await;
+    let daybook = Daybook::traced(collector.url());
+    daybook.move_clock("14d").await;
+    assert_eq!(create(&daybook, "1", &[("traceparent", &traceparent("01"))]).await.status(), 201);
+    let spans = collector.spans_when(|spans| spans.iter().any(|span| span.name == "relay")).await;
+    let (request, waited) = (named(&spans, "POST /{type}"), named(&spans, "stream"));
+    assert!(waited.time.0 < request.time.0 + 60 * 60 * 1_000_000_000, "{spans:#?}");
+}

@@ -50,7 +50,7 @@ async fn create(
     let (id, data) = split_id(&request.body)?;
     let id = id.unwrap_or_else(|| match &request.identity {
         Some(identity) => identity.derived_id(model.type_name()),
-        None => Ulid::generate().to_string(),
+        None => Ulid::from_datetime(api.store.now().into()).to_string(),
     });
     let (model, key) = api.aggregate(model.type_name(), &id)?;
     let command = CommandRequest { command: model.commands().create.to_owned(), data };

@@ -6,7 +6,6 @@ use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::Access;
 use daybook_decider::record::{ULID, timestamp};
-use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +114,7 @@ pub(crate) async fn feed_of(
     shows_meta: bool,
 ) -> Result<Response, Problem> {
     let limit = checked_limit(limit)?;
-    let settled_up_to = api.store.settled_up_to(Timestamp::now());
+    let settled_up_to = api.store.settled_up_to(api.store.now());
     let found = api.store.merged_feed(event_types, cursor(after)?, limit, settled_up_to).await?;
     let events = found.items.iter().map(|found| FeedEventJson {
         aggregate_type: &found.aggregate.aggregate_type,

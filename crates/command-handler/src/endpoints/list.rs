@@ -6,7 +6,6 @@ use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::Access;
 use daybook_decider::record::{ULID, timestamp};
-use jiff::Timestamp;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +88,7 @@ async fn list(
     let model = api.model(&type_name)?;
     require(model, &caller, Access::List, None)?;
     let limit = checked_limit(query.limit)?;
-    let settled_up_to = api.store.settled_up_to(Timestamp::now());
+    let settled_up_to = api.store.settled_up_to(api.store.now());
     let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit, settled_up_to).await?;
     // An event of that name may also occur later in a stream.
     let openings = found.items.iter().filter(|found| found.event.seq_num == 1);

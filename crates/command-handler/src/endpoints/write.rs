@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::http::StatusCode;
 use axum::response::Response;
 use daybook_decider::{Access, Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
-use daybook_event_store::{CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactOptions, Transacted};
+use daybook_event_store::{
+    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactOptions, Transacted,
+};
 use daybook_function_runtime::traces;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
@@ -104,7 +106,7 @@ pub(super) async fn execute(
         key: &key,
         commands: &commands,
         meta: &request.meta,
-        epoch: api.store.epoch(),
+        store: &api.store,
         caller: &request.caller,
         lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
         messages: AtomicU64::default(),
@@ -126,7 +128,7 @@ struct RequestedWrite<'a> {
     key: &'a AggregateKey,
     commands: &'a RequestedCommands,
     meta: &'a Meta,
-    epoch: u32,
+    store: &'a EventStore,
     caller: &'a Caller,
     /// Whether the deployment requires `If-Match`, and the request has none.
     lacks_if_match: bool,
@@ -208,9 +210,9 @@ impl RequestedWrite<'_> {
 
     /// A new time and seed for each decision.
     fn decision_input(&self) -> DecisionInput {
-        let seed = Ulid::generate();
+        let seed = Ulid::from_datetime(self.store.now().into());
         let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
-        DecisionInput { now, seed, meta: self.meta.clone(), epoch: self.epoch, caller: self.caller.clone() }
+        DecisionInput { now, seed, meta: self.meta.clone(), epoch: self.store.epoch(), caller: self.caller.clone() }
     }
 }

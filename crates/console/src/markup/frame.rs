@@ -8,13 +8,15 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
 
 use crate::assets;
 use crate::console::Console;
+use crate::markup::time;
 use crate::paths::page;
-use crate::stack::contains_faults;
+use crate::stack::{StackClock, contains_faults};
 use crate::stack_kind::{FAULTS, StackKind};
 
 /// A page without its content.
@@ -67,26 +69,43 @@ impl IntoResponse for Page {
 /// Adds the frame to the response of a handler, if that is a page.
 pub(crate) async fn add_frame(State(console): State<Arc<Console>>, mut response: Response) -> Response {
     if let Some(page) = response.extensions_mut().remove::<Page>() {
-        let has_faults = console.kind.is_local() && has_faults(&console).await;
-        *response.body_mut() = page.framed(&console.kind, has_faults).into_string().into();
+        let state = if console.kind.is_local() { StackState::read(&console).await } else { StackState::default() };
+        *response.body_mut() = page.framed(&console.kind, &state).into_string().into();
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, html);
     }
     response
 }
 
-/// Whether somebody has injected faults, and may have forgotten them. The stack returns the faults as they were set, so
-/// those that are used up count, too.
-async fn has_faults(console: &Console) -> bool {
-    console.stack.get::<Value>("/_dev/faults").await.is_ok_and(|faults| contains_faults(&faults))
+/// What somebody has changed in the local stack, and may have forgotten.
+#[derive(Default)]
+struct StackState {
+    /// Whether there are injected faults. The stack returns the faults as they were set, so those that are used up count, too.
+    has_faults: bool,
+    /// The clock, if it is ahead of the machine's.
+    clock: Option<StackClock>,
+    now: Timestamp,
+}
+
+impl StackState {
+    async fn read(console: &Console) -> Self {
+        let stack = &console.stack;
+        let (faults, clock) = tokio::join!(stack.get::<Value>("/_dev/faults"), stack.get::<StackClock>("/_dev/clock"));
+        Self {
+            has_faults: faults.is_ok_and(|faults| contains_faults(&faults)),
+            clock: clock.ok().filter(|clock| clock.ahead_by_seconds > 0),
+            now: console.store.now(),
+        }
+    }
 }
 
 impl Page {
-    fn framed(&self, kind: &StackKind, has_faults: bool) -> Markup {
+    fn framed(&self, kind: &StackKind, StackState { has_faults, clock, now }: &StackState) -> Markup {
         let Self { title, current, search, content } = self;
         html! {
             (DOCTYPE)
-            html lang="en" {
+            // The script shows times relative to the clock of the stack.
+            html lang="en" data-ahead-seconds=[clock.as_ref().map(|clock| clock.ahead_by_seconds)] {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
@@ -103,7 +122,7 @@ impl Page {
                         nav aria-label="Pages" {
                             @for (name, path) in kind.pages() {
                                 a href=(page(path)) aria-current=[(name == current).then_some("page")] {
-                                    (name) @if has_faults && *path == FAULTS { " " span.tag.warn { "on" } }
+                                    (name) @if *has_faults && *path == FAULTS { " " span.tag.warn { "on" } }
                                 }
                             }
                         }
@@ -116,6 +135,9 @@ impl Page {
                     main #main tabindex="-1" {
                         @if let StackKind::Deployed(stack) = kind {
                             p.stack { "Table " code { (stack.table) } " on AWS" @if !stack.allow_writes { " · read-only" } }
+                        }
+                        @if let Some(StackClock { ahead_by, .. }) = clock {
+                            p.stack { "The clock of the stack is " strong { (ahead_by) } " ahead of the machine's: " (time::exact(*now)) }
                         }
                         (content)
                     }

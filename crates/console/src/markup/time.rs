@@ -3,17 +3,17 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-/// A time, relative to now.
-pub(crate) fn relative(at: Timestamp) -> Markup {
+/// A time, relative to `now`: the time in the stack, which may not be that of this machine.
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> Markup {
     let exact = format!("{at:.3}");
-    let text = age_text(Timestamp::now().as_millisecond() - at.as_millisecond());
+    let text = age_text(now.as_millisecond() - at.as_millisecond());
     html! { time datetime=(exact) title=(exact) { (text) } }
 }
 
-/// A time in milliseconds since 1970, relative to now.
-pub(crate) fn relative_ms(milliseconds: i64) -> Markup {
+/// The same for a time in milliseconds since 1970.
+pub(crate) fn relative_ms(milliseconds: i64, now: Timestamp) -> Markup {
     match Timestamp::from_millisecond(milliseconds) {
-        Ok(at) => relative(at),
+        Ok(at) => relative(at, now),
         Err(_) => html! { (milliseconds) },
     }
 }

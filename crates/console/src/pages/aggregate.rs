@@ -96,8 +96,14 @@ pub(crate) async fn page(
     let snapshots: BTreeSet<_> =
         kept.iter().map(|kept| kept.version).chain(progress.snapshot.map(|found| found.version)).collect();
     let shown = Shown { model, key, progress, version, until };
-    let timeline =
-        Timeline { key: &shown.key, events: &of_page, fates: &fates, snapshots: &snapshots, shown: version.shown };
+    let timeline = Timeline {
+        key: &shown.key,
+        events: &of_page,
+        fates: &fates,
+        snapshots: &snapshots,
+        shown: version.shown,
+        now: console.store.now(),
+    };
     // The script reads the page again until messages that were just published have reached the bus.
     let is_waiting = fates.values().any(EventFates::are_waiting);
     let content = html! {

@@ -100,7 +100,7 @@ pub(crate) async fn page(
     let content = html! {
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
         @if is_empty && of_type.is_none() { (first_visit(&console)) }
-        @if has_counts { (types_table(&types)) }
+        @if has_counts { (types_table(&types, console.store.now())) }
         @if !console.kind.is_local() { (type_tabs(&console, of_type.as_deref())) }
         @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, of_type.as_deref())) }
         @if let Some(next) = latest.next {
@@ -146,8 +146,8 @@ fn first_visit(console: &Console) -> Markup {
     }
 }
 
-fn types_table(types: &[TypePages<'_>]) -> Markup {
-    let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+fn types_table(types: &[TypePages<'_>], now: Timestamp) -> Markup {
+    let now = u64::try_from(now.as_millisecond()).unwrap_or_default();
     let recent = Ulid::from_parts(now.saturating_sub(RECENT_MS), 0);
     html! {
         section {
@@ -206,7 +206,7 @@ fn list(
                                     span.type { (entry.aggregate.aggregate_type) "/" } (entry.aggregate.id)
                                 } }
                                 td.number { @match versions.get(&entry.aggregate) { Some(version) => (version), None => "?" } }
-                                td { (created(entry.event_id)) }
+                                td { (created(entry.event_id, console.store.now())) }
                             }
                         }
                     }
@@ -216,6 +216,6 @@ fn list(
     }
 }
 
-fn created(event_id: Ulid) -> Markup {
-    time::relative_ms(i64::try_from(event_id.timestamp_ms()).unwrap_or(i64::MAX))
+fn created(event_id: Ulid, now: Timestamp) -> Markup {
+    time::relative_ms(i64::try_from(event_id.timestamp_ms()).unwrap_or(i64::MAX), now)
 }

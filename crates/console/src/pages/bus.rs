@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -82,6 +83,7 @@ pub(crate) async fn page(
         query.push(("before", &before));
         paths::with_query(&paths::page("/bus"), &query)
     });
+    let now = console.store.now();
     let content = html! {
         h1 { "Bus" }
         p.facts { strong { (part.last) } " messages so far"
@@ -106,7 +108,7 @@ pub(crate) async fn page(
         }
         div.scroll tabindex="0" { table.bus hidden[part.messages.is_empty() && !is_first_page] {
             thead { tr { th.number { "No." } th { "Message" } th { "Aggregate" } th { "Data" } th { "Accepted" } } }
-            tbody data-rows { @for message in part.messages.iter().rev() { (row(message)) } }
+            tbody data-rows { @for message in part.messages.iter().rev() { (row(message, now)) } }
         } }
         @if let Some(older) = older { p { a rel="next" href=(older) { "Older messages" } } }
     };
@@ -114,7 +116,7 @@ pub(crate) async fn page(
 }
 
 /// A message as a row of the table.
-pub(crate) fn row(message: &BusMessage) -> Markup {
+pub(crate) fn row(message: &BusMessage, now: Timestamp) -> Markup {
     let metadata = MessageMetadata::of_detail(&message.detail);
     html! {
         tr data-row {
@@ -131,7 +133,7 @@ pub(crate) fn row(message: &BusMessage) -> Markup {
                 }
             }
             td.data { (json::line(data_of(&message.detail), 160)) }
-            td { @if let Some(at) = message.accepted_at { (time::relative_ms(at)) } }
+            td { @if let Some(at) = message.accepted_at { (time::relative_ms(at, now)) } }
         }
     }
 }

@@ -31,6 +31,13 @@ struct Node {
     accepted_at: Option<i64>,
 }
 
+/// The times that a node is shown relative to.
+struct Times {
+    /// The first event.
+    began: Option<Timestamp>,
+    now: Timestamp,
+}
+
 /// Shows the messages of a business transaction as a tree: below a message are those that it caused.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
@@ -50,7 +57,7 @@ pub(crate) async fn page(
         } @else if nodes.is_empty() {
             p.empty { "No message has the correlation id " code { (id) } "." }
         } @else {
-            (tree(&nodes))
+            (tree(&nodes, console.store.now()))
         }
     };
     Ok(Frame::new("Correlation").below("Correlation").with(content))
@@ -80,7 +87,7 @@ async fn nodes(console: &Console, id: &str) -> Result<Vec<Node>, Failure> {
     Ok(nodes)
 }
 
-fn tree(nodes: &[Node]) -> Markup {
+fn tree(nodes: &[Node], now: Timestamp) -> Markup {
     let ids: BTreeSet<_> = nodes.iter().map(|node| node.metadata.message_id.as_str()).collect();
     let mut below: BTreeMap<Option<&str>, Vec<&Node>> = BTreeMap::new();
     for node in nodes {
@@ -90,21 +97,22 @@ fn tree(nodes: &[Node]) -> Markup {
         below.entry(cause).or_default().push(node);
     }
     let began = nodes.iter().filter_map(|node| node.metadata.occurred_at.parse::<Timestamp>().ok()).min();
-    let mut markup = html! { div.tree { (branch(&below, None, began)) } };
+    let times = Times { began, now };
+    let mut markup = html! { div.tree { (branch(&below, None, &times)) } };
     if below.get(&None).is_none_or(Vec::is_empty) {
         markup = html! { p.empty { "The messages cause each other." } };
     }
     markup
 }
 
-fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, began: Option<Timestamp>) -> Markup {
+fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, times: &Times) -> Markup {
     html! {
         @if let Some(nodes) = below.get(&cause) {
             ul {
                 @for node in nodes {
                     li {
-                        (node_markup(node, began))
-                        (branch(below, Some(&node.metadata.message_id), began))
+                        (node_markup(node, times))
+                        (branch(below, Some(&node.metadata.message_id), times))
                     }
                 }
             }
@@ -112,10 +120,10 @@ fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, began
     }
 }
 
-fn node_markup(node: &Node, began: Option<Timestamp>) -> Markup {
+fn node_markup(node: &Node, Times { began, now }: &Times) -> Markup {
     let Node { message_type, metadata, error, accepted_at } = node;
     let at = metadata.occurred_at.parse::<Timestamp>().ok();
-    let since = at.zip(began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
+    let since = at.zip(*began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
     html! {
         div.node data-row {
             strong { (message_type) } " "
@@ -125,7 +133,7 @@ fn node_markup(node: &Node, began: Option<Timestamp>) -> Markup {
             @if let Some(actor) = &metadata.actor { span.hint { " by " (actor) } }
             span.when {
                 @match (since, at) {
-                    (Some(0), Some(at)) => (time::relative(at)),
+                    (Some(0), Some(at)) => (time::relative(at, *now)),
                     (Some(since), Some(at)) => span title=(format!("{at:.3}")) { (time::span_text(since)) " later" },
                     _ => {}
                 }

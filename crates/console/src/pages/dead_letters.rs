@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::Method;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
@@ -68,6 +69,7 @@ pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -
 
 async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> {
     let messages = console.stack.dead_letters().await?;
+    let now = console.store.now();
     let content = html! {
         h1 { "Dead-letter messages" }
         p.facts { "Messages that could not be delivered. They stay until somebody sends them again or deletes them." }
@@ -87,7 +89,7 @@ async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> 
                         th { span.hidden { "Select" } } th { "Message" } th { "Aggregate" } th { "Why" } th.number { "Attempts" }
                         th { "Since" } th { "Data" }
                     } }
-                    tbody { @for message in messages.iter().rev() { (row(message, console.kind.is_local())) } }
+                    tbody { @for message in messages.iter().rev() { (row(message, console.kind.is_local(), now)) } }
                 } }
             }
         }
@@ -109,7 +111,7 @@ fn outcomes_markup(outcomes: &[Outcome]) -> Markup {
     }
 }
 
-fn row(message: &QueuedDeadLetter, is_local: bool) -> Markup {
+fn row(message: &QueuedDeadLetter, is_local: bool, now: Timestamp) -> Markup {
     let content = message.content();
     let sent = content.message.or_else(|| message.message_of_event());
     let metadata = sent.as_ref().map(|row| MessageMetadata::of_detail(&row.detail)).unwrap_or_default();
@@ -135,7 +137,7 @@ fn row(message: &QueuedDeadLetter, is_local: bool) -> Markup {
                 }
             }
             td.number { @if content.error.is_some() { (content.attempts) } @else { "–" } }
-            td { (time::relative_ms(message.sent_at)) }
+            td { (time::relative_ms(message.sent_at, now)) }
             td.data { (json::line(data_of(detail), 120)) }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -59,7 +60,7 @@ fn relay_markup(relay: &Result<Relay, StackError>) -> Markup {
         Ok(relay) => relay,
         Err(error) => return missing_part("Relay", error),
     };
-    let at = relay.at.map(time::relative_ms);
+    let at = relay.at.map(|at| time::relative_ms(at, Timestamp::now()));
     html! {
         section {
             h2 { "Relay" }

@@ -1,4 +1,5 @@
-//! *Faults*: switches that make parts of the stack fail, and a button that waits until nothing is left to do.
+//! *Faults*: switches that make parts of the stack fail, a button that waits until nothing is left to do, and the form that
+//! moves the clock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,7 +99,7 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
     show(&console, html! {}).await
 }
 
-/// Sets or removes the faults, or waits until the stack is idle.
+/// Sets or removes the faults, moves the clock, or waits until the stack is idle.
 pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Page, Failure> {
     let notice = match form.value("action") {
         Some("apply") => set(&console, &of_switches(&form)).await?,
@@ -107,6 +108,7 @@ pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -
             Err(error) => html! { p.notice.bad role="alert" { "This is not JSON: " (error) } },
         },
         Some("reset") => set(&console, &json!({})).await?,
+        Some("clock") => move_clock(&console, form.value("forward-by").unwrap_or_default()).await?,
         Some("idle") => wait_until_idle(&console).await?,
         _ => return Err(Failure::invalid("the form names no action")),
     };
@@ -132,6 +134,19 @@ async fn set(console: &Console, faults: &Value) -> Result<Markup, Failure> {
             p.notice.warn role="status" { "The faults are set." }
         } @else {
             p.notice.good role="status" { "No part of the stack fails any more." }
+        }
+    })
+}
+
+/// Moves the clock of the stack forward by a duration, such as `14d`.
+async fn move_clock(console: &Console, forward_by: &str) -> Result<Markup, Failure> {
+    let body = json!({ "forwardBy": forward_by.trim() });
+    let response = console.stack.send(Method::PUT, "/_dev/clock", &[], Some(&body)).await?;
+    Ok(html! {
+        @if response.status.is_success() {
+            p.notice.good role="status" { "The clock was moved forward by " (forward_by) "." }
+        } @else {
+            p.notice.bad role="alert" { (response.body) }
         }
     })
 }
@@ -214,6 +229,33 @@ async fn show(console: &Console, notice: Markup) -> Result<Page, Failure> {
                 p.actions { button name="action" value="json" { "Apply the JSON" } }
             }
         }
+        (clock_form(console))
     };
     Ok(Frame::new("Faults").below("Faults").with(content))
+}
+
+fn clock_form(console: &Console) -> Markup {
+    html! {
+        section {
+            h2 { "Clock" }
+            p.facts {
+                "See what happens later: rules that depend on the time, rows that expire, and records that wait for too long. New "
+                "events have the later time, and the expired rows are deleted."
+            }
+            form method="post" action=(paths::page("/faults")) {
+                (fields::token(&console.form_token))
+                div.field {
+                    label for="forward-by" { "Move the clock forward by" }
+                    input #forward-by name="forward-by" placeholder="14d" autocomplete="off" spellcheck="false" required;
+                    p.hint { "A number of seconds, minutes, hours or days: " code { "90s" } ", " code { "30m" } ", " code { "2h" } " or " code { "14d" } "." }
+                }
+                p.actions { button name="action" value="clock" { "Move the clock" } }
+                p.hint {
+                    "The clock cannot be moved back, because the times of an aggregate's events never run backwards: removing the "
+                    "faults does not move it, and with " code { "--data" } " it survives a restart. Other processes, such as consumers, and "
+                    "the pauses and timeouts of the stack have the clock of the machine."
+                }
+            }
+        }
+    }
 }

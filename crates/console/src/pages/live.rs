@@ -55,7 +55,8 @@ pub(crate) async fn stream(
             if part.matching == 0 {
                 continue;
             }
-            let rows: Vec<_> = part.messages.iter().rev().map(|message| row(message).into_string()).collect();
+            let now = console.store.now();
+            let rows: Vec<_> = part.messages.iter().rev().map(|message| row(message, now).into_string()).collect();
             let data = json!({"rows": rows.concat(), "shown": part.messages.len(), "arrived": part.matching});
             return Some((Ok(Event::default().id(after.to_string()).data(data.to_string())), (console, filter, after)));
         }

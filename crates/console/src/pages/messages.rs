@@ -110,5 +110,5 @@ fn aggregate_cell(event: &IndexEntry) -> Markup {
 fn event_cell(event: &IndexEntry) -> Markup {
     let at = i64::try_from(event.event_id.timestamp_ms()).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     let rows = format!("{}/events/{}", paths::aggregate(&event.aggregate), event.seq_num);
-    html! { td { @if let Some(at) = at { (time::relative(at)) " " } a.quiet href=(rows) { "rows" } } }
+    html! { td { @if let Some(at) = at { (time::relative(at, Timestamp::now())) " " } a.quiet href=(rows) { "rows" } } }
 }

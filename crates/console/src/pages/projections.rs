@@ -81,7 +81,7 @@ async fn lags<'a>(console: &Console, views: &'a Views) -> Result<Vec<ProjectionL
         let read = projections.read_version(name, pointer).map(ProjectionModel::version);
         for model in projections.versions(name) {
             let followed: Vec<_> = model.follows().iter().filter_map(|of_type| latest.get(of_type)).collect();
-            lags.push(lag(store, model, read, &followed).await?);
+            lags.push(lag(store, model, read, &followed, console.store.now()).await?);
         }
     }
     Ok(lags)
@@ -92,6 +92,7 @@ async fn lag<'a>(
     model: &'a dyn ProjectionModel,
     read: Option<u32>,
     followed: &[&LatestEvents],
+    now: Timestamp,
 ) -> Result<ProjectionLag<'a>, StoreError> {
     let events: Vec<_> = followed.iter().flat_map(|latest| &latest.events).collect();
     let aggregates: BTreeSet<_> = events.iter().map(|event| event.aggregate.clone()).collect();
@@ -105,7 +106,7 @@ async fn lag<'a>(
     let is_cut_behind =
         |latest: &LatestEvents| latest.next.is_some() && latest.events.last().is_some_and(|oldest| !is_folded(oldest));
     let oldest = behind.iter().map(|event| event.event_id.timestamp_ms()).min();
-    let age = |at: u64| Timestamp::now().as_millisecond() - i64::try_from(at).unwrap_or(i64::MAX);
+    let age = |at: u64| now.as_millisecond() - i64::try_from(at).unwrap_or(i64::MAX);
     Ok(ProjectionLag {
         model,
         is_read: read == Some(model.version()),

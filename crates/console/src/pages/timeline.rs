@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_decider::{Meta, RecordedEvent};
 use daybook_table::AggregateKey;
+use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::message_fates::{EventFates, Fate};
@@ -24,6 +25,8 @@ pub(crate) struct Timeline<'a> {
     pub(crate) snapshots: &'a BTreeSet<u64>,
     /// The version whose state is shown.
     pub(crate) shown: u64,
+    /// The time in the stack.
+    pub(crate) now: Timestamp,
 }
 
 impl Timeline<'_> {
@@ -47,7 +50,7 @@ impl Timeline<'_> {
                         p.what {
                             a.name href=(paths::version(self.key, event.seq_num)) { (event.event_type) }
                             @if self.snapshots.contains(&event.seq_num) { span.tag title="A snapshot of this version is stored" { "snapshot" } }
-                            span.when { @if let Some(actor) = &event.meta.actor { "by " (actor) " · " } (time::relative(event.occurred_at)) }
+                            span.when { @if let Some(actor) = &event.meta.actor { "by " (actor) " · " } (time::relative(event.occurred_at, self.now)) }
                         }
                         p.data { (json::line(event.data.text(), MAX_LINE)) }
                         (messages(fates))

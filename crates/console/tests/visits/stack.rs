@@ -13,6 +13,10 @@ use serde_json::{Value, json};
 /// How long a page may take to show something.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The engine needs a signature, and does not check it.
+const UNCHECKED_SIGNATURE: &str =
+    "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
+
 /// A running stack, and a visitor of its console.
 pub(crate) struct Visit {
     stack: Stack,
@@ -62,6 +66,11 @@ impl Visit {
 
     /// A stack whose bus has these rules.
     pub(crate) async fn with_rules(rules: &[&str]) -> Self {
+        Self::of(Project { aggregates: aggregates::registry, projections: projections::projections }, rules).await
+    }
+
+    /// A stack of a project.
+    pub(crate) async fn of(project: Project, rules: &[&str]) -> Self {
         let args = DevArgs {
             port: 0,
             dynamodb_port: 0,
@@ -73,7 +82,6 @@ impl Visit {
             function_timeout: 30,
             otlp: None,
         };
-        let project = Project { aggregates: aggregates::registry, projections: projections::projections };
         Self { stack: Stack::start(args, project).await.unwrap(), client: Client::new() }
     }
 
@@ -157,5 +165,37 @@ impl Visit {
         let response =
             self.client.put(format!("{}/_dev/faults", self.stack.api_url())).json(faults).send().await.unwrap();
         assert!(response.status().is_success());
+    }
+
+    /// The JSON at a path of the stack.
+    pub(crate) async fn json(&self, path: &str) -> Value {
+        let response = self.client.get(format!("{}{path}", self.stack.api_url())).send().await.unwrap();
+        response.json().await.unwrap()
+    }
+
+    /// The response to a move of the clock.
+    pub(crate) async fn try_move(&self, body: &Value) -> (StatusCode, String) {
+        let url = format!("{}/_dev/clock", self.stack.api_url());
+        let response = self.client.put(url).json(body).send().await.unwrap();
+        (response.status(), response.text().await.unwrap())
+    }
+
+    /// Moves the clock forward by a duration.
+    pub(crate) async fn move_clock(&self, by: &str) -> Value {
+        let (status, text) = self.try_move(&json!({"forwardBy": by})).await;
+        assert!(status.is_success(), "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The sort keys in the table that begin with a text.
+    pub(crate) async fn rows(&self, beginning: &str) -> Vec<String> {
+        let request = self.client.post(self.stack.dynamodb_url()).header("x-amz-target", "DynamoDB_20120810.Scan");
+        let request = request.header("x-amz-date", "20260101T000000Z").header("authorization", UNCHECKED_SIGNATURE);
+        let body = json!({"TableName": self.stack.table_name()}).to_string();
+        let response = request.header("content-type", "application/x-amz-json-1.0").body(body).send().await.unwrap();
+        let found: Value = response.json().await.unwrap();
+        let rows = found["Items"].as_array().unwrap_or_else(|| panic!("{found}")).iter();
+        let keys = rows.map(|row| row["sk"]["S"].as_str().unwrap().to_owned());
+        keys.filter(|sk| sk.starts_with(beginning)).collect()
     }
 }

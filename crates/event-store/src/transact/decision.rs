@@ -1,7 +1,6 @@
 //! A decision that is ready to be appended.
 
 use daybook_decider::Folded;
-use jiff::Timestamp;
 
 use super::decide::{Decide, ResponseDetail};
 use super::options::{TransactError, TransactOptions, Transacted};
@@ -28,7 +27,7 @@ impl EventStream<'_> {
         before: &Folded,
     ) -> Result<Decision, Unsettled<D::Error>> {
         let TransactOptions { expected_version, idempotency, .. } = *options;
-        let (version, now) = (before.version(), Timestamp::now());
+        let (version, now) = (before.version(), self.store.now());
         let not_decided = |error| Unsettled::NotWritten(Err(TransactError::Decide(error)));
         let decided = commands.decide(before).map_err(not_decided)?;
         if let Some(expected) = expected_version.filter(|&expected| expected != version) {

@@ -1,7 +1,6 @@
 //! The result of a transaction whose append is in doubt, or whose request was executed before.
 
 use daybook_table::keys;
-use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
@@ -64,7 +63,7 @@ impl<D: Decide> Transaction<'_, D> {
         let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
         let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
         let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
-        let read = self.stream.store.stored_response(self.stream.key, idempotency.key, Timestamp::now());
+        let read = self.stream.store.stored_response(self.stream.key, idempotency.key, self.stream.store.now());
         let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, read).await;
         let stored = read.map_err(|elapsed| StoreError::timed_out("read a stored response", elapsed))??;
         match stored.filter(|stored| !is_forbidden || idempotency.is_of(stored)) {

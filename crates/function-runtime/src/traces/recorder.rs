@@ -89,9 +89,10 @@ pub fn link(span: &Span, to: &Span) {
     }
 }
 
-/// Replaces the time at which a recorded span began.
+/// Replaces the time at which a recorded span began by an earlier one. Another clock, such as that of the local stack, can be
+/// ahead of the clock of the spans.
 pub fn began_at(span: &Span, start: SystemTime) {
-    change(span, |recorded| recorded.start = start);
+    change(span, |recorded| recorded.start = recorded.start.min(start));
 }
 
 fn change<T>(span: &Span, change: impl FnOnce(&mut RecordedSpan) -> T) -> Option<T> {

@@ -12,7 +12,7 @@ use dynoxide::Database;
 use rusqlite::Connection;
 
 /// How long a statement waits while the engine writes. The engine uses the same time limit.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time for which a stream stores its records, in seconds: 24 hours, as in DynamoDB.
 const RETENTION_SECONDS: u32 = 24 * 60 * 60;
@@ -32,9 +32,10 @@ pub enum OpenError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// Opens the file `data`, or creates it; without a file, a new database in memory.
-pub(super) fn open(data: Option<&Path>) -> Result<Database, OpenError> {
-    open_named(&data.map_or_else(memory_name, |path| path.to_string_lossy().into_owned()))
+/// Opens the file `data`, or creates it; without a file, a new database in memory. Returns the database and its name.
+pub(super) fn open(data: Option<&Path>) -> Result<(Database, String), OpenError> {
+    let name = data.map_or_else(memory_name, |path| path.to_string_lossy().into_owned());
+    Ok((open_named(&name)?, name))
 }
 
 fn open_named(name: &str) -> Result<Database, OpenError> {
@@ -60,8 +61,8 @@ fn memory_name() -> String {
     format!("file:daybook-{}?mode=memory&cache=shared", DATABASES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Adds indexes for the engine's queries of a stream, and a trigger that deletes the records that DynamoDB would have
-/// deleted.
+/// Adds indexes for the engine's queries of a stream, and a trigger for each new record: the record gets the time of the local
+/// stack, which may be ahead of the engine's, and the records are deleted that DynamoDB would have deleted.
 ///
 /// Records that a reader with a checkpoint has not settled stay, so that their messages are still sent after the stack
 /// was not running for a day.
@@ -77,12 +78,19 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
            sequence_number TEXT NOT NULL,
            is_settled INTEGER NOT NULL
          ) WITHOUT ROWID;
+         CREATE TABLE IF NOT EXISTS _daybook_clock (
+           id INTEGER PRIMARY KEY CHECK (id = 1),
+           ahead_seconds INTEGER NOT NULL
+         );
+         INSERT OR IGNORE INTO _daybook_clock VALUES (1, 0);
          DROP TRIGGER IF EXISTS _daybook_trim;
          -- A sequence number of a checkpoint is a 1 and the engine's number with 20 digits.
          CREATE TRIGGER _daybook_trim AFTER INSERT ON _stream_records BEGIN
+           UPDATE _stream_records SET created_at = created_at + (SELECT ahead_seconds FROM _daybook_clock)
+           WHERE id = NEW.id;
            DELETE FROM _stream_records
            WHERE id IN (SELECT id FROM _stream_records ORDER BY id LIMIT {TRIMMED_PER_INSERT})
-             AND created_at < NEW.created_at - {RETENTION_SECONDS}
+             AND created_at < NEW.created_at + (SELECT ahead_seconds FROM _daybook_clock) - {RETENTION_SECONDS}
              AND CAST(sequence_number AS INTEGER) < (
                SELECT COALESCE(MIN(CAST(substr(sequence_number, 2) AS INTEGER) + is_settled), 9223372036854775807)
                FROM _daybook_checkpoints
@@ -163,7 +171,7 @@ mod tests {
     fn queries_of_a_stream_take_no_more_steps_with_many_records() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("daybook.db").to_string_lossy().into_owned();
-        let database = open(Some(Path::new(&name))).unwrap();
+        let database = open(Some(Path::new(&name))).unwrap().0;
         let connection = connect(&name).unwrap();
         create_table(&database);
         put(&database, 0..2_000);
@@ -185,7 +193,7 @@ mod tests {
 
     #[test]
     fn databases_in_memory_are_separate() {
-        let (one, other) = (open(None).unwrap(), open(None).unwrap());
+        let (one, other) = (open(None).unwrap().0, open(None).unwrap().0);
         create_table(&one);
         create_table(&other);
         put(&one, 0..1);
@@ -200,7 +208,7 @@ mod tests {
     fn records_older_than_a_day_are_deleted_by_later_writes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("daybook.db");
-        let database = open(Some(&path)).unwrap();
+        let database = open(Some(&path)).unwrap().0;
         let connection = connect(&path.to_string_lossy()).unwrap();
         create_table(&database);
         put(&database, 0..5);
@@ -219,7 +227,7 @@ mod tests {
     fn old_records_that_a_reader_has_not_settled_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("daybook.db");
-        let database = open(Some(&path)).unwrap();
+        let database = open(Some(&path)).unwrap().0;
         let connection = connect(&path.to_string_lossy()).unwrap();
         create_table(&database);
         put(&database, 0..6);

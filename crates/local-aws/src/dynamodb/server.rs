@@ -9,11 +9,15 @@ use dynoxide::server;
 use tokio::net::TcpListener;
 
 use super::engine::{self, OpenError};
+use super::expiry::TableClock;
 use crate::server::Server;
 
 /// A running engine. It stops when it is dropped.
 #[derive(Debug)]
-pub struct LocalDynamoDb(Server);
+pub struct LocalDynamoDb {
+    server: Server,
+    clock: TableClock,
+}
 
 /// Why the engine does not start.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +37,11 @@ impl LocalDynamoDb {
     ///
     /// See [`StartError`].
     pub fn start(data: Option<&Path>, listener: TcpListener) -> Result<Self, StartError> {
-        let database = engine::open(data)?;
-        Ok(Self(Server::spawn(listener, |listener, stopped| server::serve_with_shutdown(listener, database, stopped))?))
+        let (database, name) = engine::open(data)?;
+        let clock = TableClock::of(database.clone(), name).map_err(OpenError::from)?;
+        let server =
+            Server::spawn(listener, |listener, stopped| server::serve_with_shutdown(listener, database, stopped))?;
+        Ok(Self { server, clock })
     }
 
     /// Serves from memory, on a free port of 127.0.0.1.
@@ -48,11 +55,16 @@ impl LocalDynamoDb {
 
     /// The endpoint for an AWS SDK.
     pub fn url(&self) -> &str {
-        self.0.url()
+        self.server.url()
+    }
+
+    /// The clock of its streams and of the expiry of its rows.
+    pub fn clock(&self) -> &TableClock {
+        &self.clock
     }
 
     /// Stops after all received requests have a response, but after `grace` at the latest.
     pub async fn stop(self, grace: Duration) {
-        self.0.stop(grace).await;
+        self.server.stop(grace).await;
     }
 }

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::clock::LocalClock;
 use crate::messaging::bus_index::{BusIndex, EntryKey};
 use crate::messaging::faults::{Faults, FunctionFault};
 use crate::messaging::protocol::CallError;
@@ -135,16 +136,23 @@ impl Bus {
         Self::default()
     }
 
-    /// An account that stores accepted entries and messages in a file, and goes on with those that are already in it.
+    /// An account with the event bus `default` and this clock for the times of entries and messages.
+    pub fn with_clock(clock: LocalClock) -> Self {
+        let queues = Queues::new(clock);
+        Self(Arc::new(Mutex::new(State { queues, ..State::default() })))
+    }
+
+    /// An account with this clock that stores accepted entries and messages in a file, and goes on with those that are already in it.
     /// Messages that were received and not deleted are visible again. Injected faults and recorded calls are not
     /// stored.
     ///
     /// # Errors
     ///
     /// When the file cannot be read.
-    pub fn with_file(file: StateFile) -> Result<Self, StateError> {
+    pub fn with_file(file: StateFile, clock: LocalClock) -> Result<Self, StateError> {
         let deleted: HashSet<String> = file.entries(Journal::DeletedMessages)?.into_iter().collect();
-        let mut state = State { file: Some(file.clone()), ..State::default() };
+        let queues = Queues::new(clock);
+        let mut state = State { file: Some(file.clone()), queues, ..State::default() };
         let messages = file.entries::<QueueMessage>(Journal::Queue)?.into_iter();
         messages
             .filter(|message| !deleted.contains(&message.message_id))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::messaging::bus::{Bus, Delivered, State, event_bus_name};
 use crate::messaging::faults::DeliveryFault;
 use crate::messaging::patterns::EventPattern;
-use crate::messaging::sqs::{QueueMessage, dead_letter_queue_of, name_of, now};
+use crate::messaging::sqs::{QueueMessage, dead_letter_queue_of, name_of};
 use crate::messaging::target_records::TargetOutcome;
 use crate::state::StateError;
 
@@ -83,9 +83,10 @@ impl State {
         }
         for _ in 0..copies {
             let (message_id, attributes) = (self.new_id(), BTreeMap::new());
-            self.queues.records.add(event_id, &message_id, &queue, now());
+            let now = self.queues.clock.milliseconds();
+            self.queues.records.add(event_id, &message_id, &queue, now);
             if is_dead_letter {
-                self.queues.records.end(&message_id, TargetOutcome::DeadLettered, now());
+                self.queues.records.end(&message_id, TargetOutcome::DeadLettered, now);
             }
             let message = QueueMessage { message_id, queue_url: queue_url.clone(), body: body.to_owned(), attributes };
             self.send_hidden(message, hidden)?;

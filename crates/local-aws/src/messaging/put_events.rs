@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::messaging::bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};
 use crate::messaging::faults::{CallFault, INJECTED, Rule};
 use crate::messaging::protocol::{self, CallError, CallResponse};
-use crate::messaging::sqs::now;
 
 /// Maximum entries per request.
 const MAX_ENTRIES: usize = 10;
@@ -75,7 +74,11 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
                 let event_id = state.new_id();
                 // An entry for an unknown bus gets an id too, and is dropped.
                 let is_known = state.has_event_bus(&entry.event_bus_name);
-                let entry = Delivered { event_id: event_id.clone(), accepted_at: Some(now()), ..entry };
+                let entry = Delivered {
+                    event_id: event_id.clone(),
+                    accepted_at: Some(state.queues.clock.milliseconds()),
+                    ..entry
+                };
                 match if is_known { state.deliver(entry) } else { Ok(()) } {
                     Ok(()) => PutEventsResultEntry::accepted(event_id),
                     Err(error) => PutEventsResultEntry::failed("InternalFailure", &error.to_string()),

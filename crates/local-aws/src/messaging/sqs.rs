@@ -22,7 +22,7 @@ pub(crate) use errors::error;
 pub(crate) use get_queue_attributes::get_queue_attributes;
 pub use polling::ReceivedMessage;
 pub use queues::QueueMessage;
-pub(crate) use queues::{DEAD_LETTER_QUEUE_SUFFIX, Queues, dead_letter_queue_of, name_of, now};
+pub(crate) use queues::{DEAD_LETTER_QUEUE_SUFFIX, Queues, dead_letter_queue_of, name_of};
 pub(crate) use receipts::{change_visibility, change_visibility_batch, delete_message, delete_message_batch};
 pub(crate) use receive_message::receive_message;
 pub(crate) use send_message::send_message;

@@ -7,6 +7,7 @@ use daybook_command_handler::{Api, ApiSettings};
 use daybook_console::Console;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::clock::LocalClock;
 use daybook_projector::Projector;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
@@ -37,16 +38,23 @@ pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Resu
     let mut handlers = BTreeMap::new();
     handlers.insert("stream-relay", Handler::Relay(relay(settings, &process).await?));
     let store = daybook_snapshotter::store_settings(&environment::of(&settings.snapshotter))?;
-    let snapshotter = Snapshotter::new((project.aggregates)()?, EventStore::new(&metered, store));
+    let snapshotter = Snapshotter::new((project.aggregates)()?, event_store(&metered, store, &settings.clock));
     handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
     if let Some(variables) = &settings.projector {
         let environment = environment::of(variables);
-        let events = EventStore::new(&dynamodb, StoreSettings::new(environment.required("TABLE_NAME")?));
+        let store = StoreSettings::new(environment.required("TABLE_NAME")?);
+        let events = event_store(&dynamodb, store, &settings.clock);
         let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
     }
     let api = api(settings, project, &metered, &faults)?.merge(console(settings, project, &dynamodb)?);
-    Ok(Version::new(api, handlers::router(handlers, meter, faults)))
+    Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone())))
+}
+
+/// A store with the clock of the stack.
+fn event_store(dynamodb: &SdkConfig, settings: StoreSettings, clock: &LocalClock) -> EventStore {
+    let clock = clock.clone();
+    EventStore::new(dynamodb, settings).with_clock(move || clock.timestamp())
 }
 
 fn api(
@@ -56,7 +64,8 @@ fn api(
     faults: &ViewFaults,
 ) -> Result<Router, DevError> {
     let environment = environment::of(&settings.command_handler);
-    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(&environment)?);
+    let store = daybook_command_handler::store_settings(&environment)?;
+    let store = event_store(dynamodb, store, &settings.clock);
     let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         api = api.with_views((project.projections)()?, ViewStore::new(&faults.inject_into(dynamodb), views_table));
@@ -68,7 +77,8 @@ fn api(
 /// The console. Its reads of the table are not counted as those of the functions.
 fn console(settings: &FunctionSettings, project: Project, dynamodb: &SdkConfig) -> Result<Router, DevError> {
     let environment = environment::of(&settings.command_handler);
-    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(&environment)?);
+    let store = daybook_command_handler::store_settings(&environment)?;
+    let store = event_store(dynamodb, store, &settings.clock);
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
     let mut console = Console::new((project.aggregates)()?, store, forward::router(stack), access);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
@@ -85,7 +95,8 @@ async fn relay(settings: &FunctionSettings, process: &Environment) -> Result<Rel
     let relay_settings = RelaySettings::read(&environment)?;
     // Only an external service can lack the bus.
     clients::warm(&eventbridge, &relay_settings).await?;
-    let relay = Relay::new(eventbridge, clients::sqs(&sqs), relay_settings);
+    let clock = settings.clock.clone();
+    let relay = Relay::new(eventbridge, clients::sqs(&sqs), relay_settings).with_clock(move || clock.now());
     Ok(match changes_queue(&environment) {
         Some(queue) => relay.with_changes_queue(clients::sqs(&sqs), queue),
         None => relay,

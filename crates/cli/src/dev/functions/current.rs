@@ -9,6 +9,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use daybook_event_source_mapping::InvocationOutcome;
+use daybook_local_aws::clock::Ahead;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -96,6 +97,11 @@ impl Functions {
     /// Replaces the faults of the calls to the views table. Returns those that were left.
     pub(crate) async fn replace_view_faults(&self, faults: &ViewFaultScript) -> ViewFaultScript {
         self.request_json(Method::PUT, "/view-faults", faults).await
+    }
+
+    /// Moves the clock of functions that run in another process, so that it is this far ahead.
+    pub(crate) async fn advance_clock(&self, ahead: Ahead) {
+        self.request_json(Method::PUT, "/clock", &ahead).await
     }
 
     fn version(&self) -> Version {

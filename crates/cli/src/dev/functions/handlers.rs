@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::routing::{post, put};
 use axum::{Json, Router};
 use daybook_function_runtime::with_causes;
+use daybook_local_aws::clock::{Ahead, LocalClock};
 use daybook_projector::Projector;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::Relay;
@@ -45,8 +46,8 @@ pub(super) type Handlers = BTreeMap<&'static str, Handler>;
 
 /// `POST /invocations/NAME/MILLISECONDS` invokes a function, whose time is limited. `POST /usage` returns the counted calls, and
 /// begins to count anew. `PUT /view-faults` replaces the faults of the calls to the views table, and returns those that were
-/// left.
-pub(super) fn router(handlers: Handlers, meter: UsageMeter, faults: ViewFaults) -> Router {
+/// left. `PUT /clock` moves the clock, if it is in another process than that of the stack.
+pub(super) fn router(handlers: Handlers, meter: UsageMeter, faults: ViewFaults, clock: LocalClock) -> Router {
     let handlers = Arc::new(handlers);
     let invoke = async move |Path((name, timeout_ms)): Path<(String, u64)>, event: String| {
         invoke(&handlers, &name, &event, Duration::from_millis(timeout_ms)).await
@@ -55,6 +56,7 @@ pub(super) fn router(handlers: Handlers, meter: UsageMeter, faults: ViewFaults) 
         .route("/invocations/{name}/{timeout_ms}", post(invoke))
         .route("/usage", post(async move || Json(meter.take())))
         .route("/view-faults", put(async move |Json(script): Json<ViewFaultScript>| Json(faults.replace(script))))
+        .route("/clock", put(async move |Json(ahead): Json<Ahead>| clock.advance_to(ahead)))
         // The size of an event has no limit: the event source mapping has made it.
         .layer(DefaultBodyLimit::disable())
 }
@@ -149,7 +151,7 @@ mod tests {
         let store = table.store().with_cache(Cache::bounded(0, 0));
         let function = {
             let handlers = Handlers::from([("snapshotter", Handler::Snapshotter(Snapshotter::new(registry, store)))]);
-            let router = router(handlers, UsageMeter::default(), ViewFaults::default());
+            let router = router(handlers, UsageMeter::default(), ViewFaults::default(), LocalClock::default());
             Functions::new(Version::new(Router::new(), router), None).function("snapshotter")
         };
         let image = json!({

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use daybook_console::Access;
 use daybook_event_source_mapping::Template;
+use daybook_local_aws::clock::LocalClock;
 use daybook_stream_relay::changes_queue;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ pub(crate) struct FunctionSettings {
     /// The URL of the stack's own EventBridge and SQS; `None` if both are external.
     pub(crate) bus_url: Option<String>,
     pub(crate) console: ConsoleSettings,
+    /// The clock of the stack. In another process, it is a copy.
+    pub(crate) clock: LocalClock,
 }
 
 /// The settings of the console.
@@ -50,6 +53,7 @@ impl FunctionSettings {
             dynamodb_url: services.dynamodb_url().map(str::to_owned),
             bus_url: services.bus_url().map(str::to_owned),
             console,
+            clock: services.clock.clone(),
         })
     }
 }

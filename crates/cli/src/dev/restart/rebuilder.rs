@@ -175,6 +175,8 @@ impl Rebuilder {
                 self.last_start = Ok(());
                 let usage = self.functions.replace(version).await;
                 self.meter.add_calls(usage);
+                // The clock may have been moved while the process started.
+                self.functions.advance_clock(self.settings.clock.ahead()).await;
                 eprintln!("daybook: the functions run in a new process");
             }
             Err(error) => {

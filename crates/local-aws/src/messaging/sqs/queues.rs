@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::clock::LocalClock;
 use crate::messaging::protocol::CallError;
 use crate::messaging::target_records::{TargetOutcome, TargetRecords};
 
@@ -35,6 +36,8 @@ pub(crate) struct Queues {
     pub(crate) records: TargetRecords,
     /// Wakes waiting receivers.
     pub(crate) changed: Arc<Notify>,
+    /// The clock of the times that are shown. Messages are hidden by the machine's clock.
+    pub(crate) clock: LocalClock,
 }
 
 /// A message in its queue.
@@ -76,6 +79,11 @@ pub(crate) fn dead_letter_queue_of(queue: &str) -> String {
 }
 
 impl Queues {
+    /// No queues.
+    pub(crate) fn new(clock: LocalClock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
     /// Creates a queue, unless it exists.
     pub(crate) fn create(&mut self, queue: &str) {
         self.names.insert(name_of(queue).to_owned());
@@ -97,7 +105,7 @@ impl Queues {
 
     /// Adds a message, which becomes visible after a duration.
     pub(crate) fn send(&mut self, message: QueueMessage, hidden: Duration) {
-        let (sent, first_received, handle) = (now(), 0, None);
+        let (sent, first_received, handle) = (self.clock.milliseconds(), 0, None);
         let hidden_until = (!hidden.is_zero()).then(|| Instant::now() + hidden);
         self.queued.push(Queued { message, sent, receives: 0, first_received, handle, hidden_until });
         self.changed.notify_waiters();
@@ -116,7 +124,7 @@ impl Queues {
         let taken = self.queued.extract_if(.., is_exhausted);
         let taken: Vec<_> = taken.map(|queued| (queued.message, dead_letter_queue.clone())).collect();
         for (message, _) in &taken {
-            self.records.end(&message.message_id, TargetOutcome::DeadLettered, now());
+            self.records.end(&message.message_id, TargetOutcome::DeadLettered, self.clock.milliseconds());
         }
         taken
     }
@@ -148,9 +156,9 @@ impl Queues {
         let mut received = Vec::new();
         for queued in self.queued.iter_mut().filter(is_visible).take(most) {
             queued.receives += 1;
-            self.records.receive(&queued.message.message_id, now());
+            self.records.receive(&queued.message.message_id, self.clock.milliseconds());
             if queued.receives == 1 {
-                queued.first_received = now();
+                queued.first_received = self.clock.milliseconds();
             }
             queued.handle = Some(format!("{}/{}", queued.message.message_id, queued.receives));
             queued.hidden_until = Some(Instant::now() + hide);
@@ -178,7 +186,7 @@ impl Queues {
         let position = self.queued.iter().position(|queued| queued.has(queue_url, handle));
         let deleted = position.map(|position| self.queued.remove(position).message);
         if let Some(message) = &deleted {
-            self.records.end(&message.message_id, TargetOutcome::Processed, now());
+            self.records.end(&message.message_id, TargetOutcome::Processed, self.clock.milliseconds());
         }
         Ok(deleted)
     }
@@ -211,10 +219,4 @@ fn check_handle(handle: &str) -> Result<(), CallError> {
         handle.split_once('/').is_some_and(|(id, receive)| id.len() == 36 && receive.parse::<u32>().is_ok());
     let message = format!("The input receipt handle \"{handle}\" is not a valid receipt handle.");
     if is_handle { Ok(()) } else { Err(CallError::bad_request("ReceiptHandleIsInvalid", &message)) }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,210 @@
+//! The clock of the local stack: the machine's clock, and how far ahead of it the stack is.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A clock that is some time ahead of the machine's, and is only moved forward. Clones share it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Ahead", into = "Ahead")]
+pub struct LocalClock(Arc<AtomicU64>);
+
+/// How far a clock is ahead of the machine's, in whole seconds. As text, it is a sum such as `14d 2h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ahead {
+    /// The number of seconds.
+    pub seconds: u64,
+}
+
+/// The duration of a move. As text, it is a number with a unit: `90s`, `30m`, `2h` or `14d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardBy(Ahead);
+
+/// Why the clock is not moved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// The text is not a duration.
+    #[error(
+        "{0:?} is not a duration; give a whole number above 0 with one of the units s, m, h and d, such as 90s or 14d"
+    )]
+    NotADuration(String),
+    /// The clock never moves back, because the times of an aggregate's events never do.
+    #[error("{0:?} does not move the clock forward; give a duration above 0, such as 90s or 14d")]
+    NotForward(String),
+    /// The times would get near the last ones that can be stored.
+    #[error("the clock can be at most {} ahead of the machine's; give at most {left}", Ahead::MAX)]
+    TooFar {
+        /// The longest move that is possible.
+        left: Ahead,
+    },
+}
+
+const UNITS: [(&str, u64); 4] = [("d", 24 * 60 * 60), ("h", 60 * 60), ("m", 60), ("s", 1)];
+
+impl Ahead {
+    /// The maximum: about 100 years. The last time that can be stored is at the end of the year 9999, and the rows of the
+    /// table expire up to a year after they are written.
+    pub const MAX: Self = Self { seconds: 36_500 * 24 * 60 * 60 };
+
+    /// This after a move.
+    ///
+    /// # Errors
+    ///
+    /// When it would be more than the maximum.
+    pub fn moved(self, ForwardBy(by): ForwardBy) -> Result<Self, MoveError> {
+        let moved = Self { seconds: self.seconds.saturating_add(by.seconds) };
+        let left = Self { seconds: Self::MAX.seconds.saturating_sub(self.seconds) };
+        if moved > Self::MAX { Err(MoveError::TooFar { left }) } else { Ok(moved) }
+    }
+
+    fn duration(self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+impl LocalClock {
+    /// The time in the stack.
+    pub fn now(&self) -> SystemTime {
+        SystemTime::now() + self.ahead().duration()
+    }
+
+    /// The same, as a timestamp.
+    pub fn timestamp(&self) -> Timestamp {
+        // The maximum is far below the last timestamp.
+        Timestamp::try_from(self.now()).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The same, since 1970.
+    pub fn since_1970(&self) -> Duration {
+        self.now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    /// The same, in milliseconds since 1970.
+    pub fn milliseconds(&self) -> u64 {
+        u64::try_from(self.since_1970().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// How far it is ahead of the machine's clock.
+    pub fn ahead(&self) -> Ahead {
+        Ahead { seconds: self.0.load(Ordering::SeqCst) }
+    }
+
+    /// Moves it so that it is this far ahead, unless it is further.
+    pub fn advance_to(&self, ahead: Ahead) {
+        self.0.fetch_max(ahead.seconds.min(Ahead::MAX.seconds), Ordering::SeqCst);
+    }
+}
+
+impl From<Ahead> for LocalClock {
+    fn from(ahead: Ahead) -> Self {
+        let clock = Self::default();
+        clock.advance_to(ahead);
+        clock
+    }
+}
+
+impl From<LocalClock> for Ahead {
+    fn from(clock: LocalClock) -> Self {
+        clock.ahead()
+    }
+}
+
+impl fmt::Display for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut left = self.seconds;
+        let mut parts = Vec::new();
+        for (unit, seconds) in UNITS {
+            if left >= seconds {
+                parts.push(format!("{}{unit}", left / seconds));
+                left %= seconds;
+            }
+        }
+        f.write_str(if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }.as_str())
+    }
+}
+
+impl FromStr for ForwardBy {
+    type Err = MoveError;
+
+    fn from_str(text: &str) -> Result<Self, MoveError> {
+        let not_a_duration = || MoveError::NotADuration(text.to_owned());
+        let (is_negative, positive) = text.strip_prefix('-').map_or((false, text), |positive| (true, positive));
+        let (count, unit) = positive.split_at_checked(positive.len().saturating_sub(1)).ok_or_else(not_a_duration)?;
+        let (_, seconds) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(not_a_duration)?;
+        if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(not_a_duration());
+        }
+        // A count without an end is above the maximum, too.
+        let seconds = count.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(seconds);
+        if is_negative || seconds == 0 {
+            return Err(MoveError::NotForward(text.to_owned()));
+        }
+        Ok(Self(Ahead { seconds }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(from: u64, by: &str) -> Result<u64, MoveError> {
+        Ok(Ahead { seconds: from }.moved(by.parse()?)?.seconds)
+    }
+
+    #[test]
+    fn move_is_a_number_with_a_unit() {
+        for (text, seconds) in
+            [("1s", 1), ("90s", 90), ("30m", 1_800), ("2h", 7_200), ("14d", 1_209_600), ("007d", 604_800)]
+        {
+            assert_eq!(moved(5, text), Ok(seconds + 5), "{text}");
+        }
+        for text in ["", "d", "14", "14 d", " 14d", "1.5d", "14D", "14w", "1d2h", "+1d", "--1d", "é", "1é", "tomorrow"]
+        {
+            assert_eq!(moved(0, text), Err(MoveError::NotADuration(text.to_owned())), "{text}");
+        }
+        for text in ["0s", "00d", "-0h", "-1d", "-99999999999999999999d"] {
+            assert_eq!(moved(0, text), Err(MoveError::NotForward(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn clock_is_at_most_a_hundred_years_ahead() {
+        assert_eq!(moved(0, "36500d"), Ok(Ahead::MAX.seconds));
+        for (from, by) in [(0, "36501d"), (1, "36500d"), (Ahead::MAX.seconds, "1s"), (0, "99999999999999999999d")] {
+            assert!(matches!(moved(from, by), Err(MoveError::TooFar { .. })), "{from} {by}");
+        }
+        let error = moved(60, "36500d").unwrap_err().to_string();
+        assert_eq!(error, "the clock can be at most 36500d ahead of the machine's; give at most 36499d 23h 59m");
+        let last = LocalClock::from(Ahead::MAX).timestamp();
+        assert!(last.to_string().len() == Timestamp::now().to_string().len() && last < Timestamp::MAX, "{last}");
+    }
+
+    #[test]
+    fn clock_is_ahead_and_never_moves_back() {
+        let clock = LocalClock::default();
+        let shared = clock.clone();
+        let day = Ahead { seconds: 24 * 60 * 60 };
+        let before = SystemTime::now();
+        clock.advance_to(day);
+        assert!(shared.now() >= before + day.duration());
+        shared.advance_to(Ahead { seconds: 60 });
+        assert_eq!((clock.ahead(), clock.ahead().to_string()), (day, "1d".to_owned()));
+        assert_eq!(Ahead::default().to_string(), "0s");
+        assert_eq!(Ahead { seconds: 93_784 }.to_string(), "1d 2h 3m 4s");
+    }
+
+    #[test]
+    fn clock_of_another_process_is_as_far_ahead() {
+        let clock = LocalClock::from(Ahead { seconds: 90 });
+        let text = serde_json::to_string(&clock).unwrap();
+        let other: LocalClock = serde_json::from_str(&text).unwrap();
+        other.advance_to(Ahead { seconds: 100 });
+        assert_eq!((text.as_str(), clock.ahead().seconds, other.ahead().seconds), ("90", 90, 100));
+    }
+}
