@@ -28,6 +28,8 @@ pub(crate) struct Stored {
     pub(crate) detail: usize,
     /// The bytes of the data, which the event and the message have in common.
     pub(crate) data: usize,
+    /// The time at which the outbox row expires. If it ends with two zeros, the row takes a byte less than other rows.
+    expires: u64,
     /// The bytes that attribute names of two letters would save, in the event row and in the outbox row.
     saved: (usize, usize),
 }
@@ -48,6 +50,15 @@ async fn created(message: &str, headers: &[(&str, &str)]) -> Instance {
 }
 
 async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
+    loop {
+        let stored = create_once(message, headers).await;
+        if stored.expires % 100 != 0 {
+            return stored;
+        }
+    }
+}
+
+async fn create_once(message: &str, headers: &[(&str, &str)]) -> Stored {
     let instance = created(message, headers).await;
     let append = instance.table.proxy.take_calls().pop().unwrap();
     assert_eq!(append.operation, "TransactWriteItems");
@@ -62,6 +73,7 @@ async fn create(message: &str, headers: &[(&str, &str)]) -> Stored {
         outbox: item_size(outbox),
         detail: text(outbox, "detail"),
         data: text(event, "data"),
+        expires: outbox["ttl"].as_n().unwrap().parse().unwrap(),
         saved: (saved(event), saved(outbox)),
     }
 }
