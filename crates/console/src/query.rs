@@ -22,6 +22,12 @@ pub(crate) struct PageQuery<T>(pub(crate) T);
 #[serde(try_from = "String")]
 pub(crate) struct VersionNumber(pub(crate) u64);
 
+/// The query of a page about a version.
+#[derive(Deserialize)]
+pub(crate) struct VersionQuery {
+    pub(crate) version: VersionNumber,
+}
+
 /// The position of a message on the bus.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]

@@ -7,7 +7,6 @@ use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::AggregateKey;
 use maud::{Markup, html};
-use serde::Deserialize;
 
 use super::aggregate::aggregate;
 use super::message_fates::published;
@@ -15,16 +14,11 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::paths;
-use crate::query::{PagePath, PageQuery, VersionNumber};
+use crate::query::{PagePath, PageQuery, VersionNumber, VersionQuery};
 use crate::test_source::{Expectation, TestSource};
 
 /// Maximum events that a test is given.
 const MAX_GIVEN: usize = 200;
-
-#[derive(Deserialize)]
-pub(crate) struct VersionQuery {
-    version: VersionNumber,
-}
 
 /// A command with its result, as the API returned it.
 pub(crate) struct Decided<'a> {

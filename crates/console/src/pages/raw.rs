@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::attributes;
 use maud::html;
-use serde::Deserialize;
 
 use super::aggregate::aggregate;
 use crate::console::Console;
@@ -16,7 +15,7 @@ use crate::failure::Failure;
 use crate::markup::frame::{Frame, Page};
 use crate::markup::json;
 use crate::paths;
-use crate::query::{BusPosition, PagePath, PageQuery, VersionNumber};
+use crate::query::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
 pub(crate) async fn rows(
@@ -49,11 +48,6 @@ pub(crate) async fn event_data(
     let event =
         events.items.first().ok_or_else(|| Failure::missing(format!("{key} has no readable event {number}.")))?;
     Ok(plain(event.data.text()))
-}
-
-#[derive(Deserialize)]
-pub(crate) struct VersionQuery {
-    version: VersionNumber,
 }
 
 /// The whole state at a version.
