@@ -91,7 +91,7 @@ impl AddCommand {
                 format!("GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\n")
             }
             Self::Consumer { name, of } => format!(
-                "Build it, and start the local stack with it:\n  cargo build -p {name} && cargo run -- --rule '{of}/* -> queue:{name} -> \
+                "Build it, and start the local stack with it:\n  cargo build && cargo run -- --rule '{of}/* -> queue:{name} -> \
                  function:target/debug/{name}'\n"
             ),
         }

@@ -21,7 +21,9 @@ pub enum DevError {
     )]
     NoAggregates,
     /// The template cannot be read.
-    #[error("cannot read the template {path}; name another with --template")]
+    #[error(
+        "cannot read the template {path}; run `daybook` in the folder of your project, or name another with --template"
+    )]
     ReadTemplate {
         /// The file.
         path: PathBuf,
@@ -67,7 +69,10 @@ pub enum DevError {
     #[error(transparent)]
     Projections(#[from] daybook_projection::ProjectionRegistrationError),
     /// A port is in use.
-    #[error("cannot listen on {address}; choose another port with {option}")]
+    #[error(
+        "cannot listen on {address} ({option}); if another stack is running, choose other ports with --port, \
+         --dynamodb-port and --bus-port"
+    )]
     Listen {
         /// Host and port.
         address: String,

@@ -245,7 +245,8 @@ fn added_consumer_has_a_template_of_its_own() {
     let (_parent, shop) = shop();
     let before = files(&shop);
     let printed = run(&shop, &["add", "consumer", "stock-list", "--of", "order"]);
-    let call = "  cargo build -p stock-list && cargo run -- --rule 'order/* -> queue:stock-list -> function:target/debug/stock-list'\n";
+    let call =
+        "  cargo build && cargo run -- --rule 'order/* -> queue:stock-list -> function:target/debug/stock-list'\n";
     assert!(printed.ends_with(call), "{printed}");
     let mut after = files(&shop);
     after.retain(|name, _| !before.contains_key(name));

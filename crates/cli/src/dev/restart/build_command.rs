@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 #[cfg(unix)]
@@ -35,7 +35,7 @@ impl BuildCommand {
     /// allow to replace the binary while it runs.
     pub(super) fn of_cargo_run(binary: &Path) -> Option<Self> {
         let program = env::var_os(CARGO).filter(|_| cfg!(unix))?;
-        let manifest = Path::new(&env::var_os("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
+        let manifest = manifest_of_cargo_run(&env::current_dir().ok()?, Path::new(&env::var_os("CARGO_MANIFEST_DIR")?));
         // The folder has the name of the profile, except that of `dev`.
         let profile: OsString = match binary.parent()?.file_name()? {
             folder if folder == "debug" => "dev".into(),
@@ -70,6 +70,14 @@ impl BuildCommand {
     }
 }
 
+/// The manifest that `cargo run` found from a folder: that of the package with the binary, or of its workspace. It selects the
+/// packages for which cargo chooses the features of dependencies. Those of another selection would be another binary.
+fn manifest_of_cargo_run(folder: &Path, package: &Path) -> PathBuf {
+    let manifest = |folder: &Path| folder.join("Cargo.toml");
+    let found = folder.ancestors().find(|folder| package.starts_with(folder) && manifest(folder).is_file());
+    manifest(found.unwrap_or(package))
+}
+
 /// A running build, the first process of a group. Dropping it ends all processes of the group: the command may be a script,
 /// which runs cargo, which runs the compiler.
 struct Build(Child);
@@ -81,6 +89,35 @@ impl Drop for Build {
         if let Some(group) = self.0.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             // Fails if the processes have ended just now.
             let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn manifest_is_that_of_the_workspace_or_of_the_package_in_which_cargo_run_was_called() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = folder.path().join("shop");
+        let package = workspace.join("crates/operator");
+        fs::create_dir_all(package.join("src")).unwrap();
+        for manifest in [workspace.join("Cargo.toml"), package.join("Cargo.toml")] {
+            fs::write(manifest, "").unwrap();
+        }
+        for (called_in, expected) in [
+            (workspace.clone(), &workspace),
+            (workspace.join("crates"), &workspace),
+            (package.clone(), &package),
+            (package.join("src"), &package),
+            // With `--manifest-path`.
+            (folder.path().to_owned(), &package),
+        ] {
+            let manifest = manifest_of_cargo_run(&called_in, &package);
+            assert_eq!(manifest, expected.join("Cargo.toml"), "{}", called_in.display());
         }
     }
 }

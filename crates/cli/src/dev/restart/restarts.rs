@@ -17,7 +17,7 @@ pub struct RestartArgs {
     #[arg(long)]
     pub no_restart: bool,
     /// Shell command that builds this binary after a change of a source file. Default: the `cargo build` for `cargo run`
-    /// without --features and --target.
+    /// without --features, --target and --package.
     #[arg(long, value_name = "COMMAND", conflicts_with = "no_restart")]
     pub build_command: Option<String>,
 }
