@@ -13,6 +13,15 @@ use crate::shape;
 /// What to do after a change of an event that is not stored anywhere.
 const IF_NEVER_STORED: &str = "If no release has ever stored it in this form, change its entry in the file";
 
+/// What to do after an optional field was added to an event.
+const IF_OPTIONAL: &str = "A new field that earlier releases can ignore needs no new version if it is an `Option` with \
+                           `#[serde(default, skip_serializing_if = \"Option::is_none\")]`: add it to the shapes of the version in \
+                           the file, with `?` after its name, and add an entry with a value";
+
+/// What to do after a change of how an earlier form is read.
+const CHANGED_READING: &str =
+    "correct the upcast. If the form that is written today has changed, change `reads` of the entry.";
+
 impl GoldenFiles {
     /// Checks that every golden event can be read and folded.
     pub fn golden_events_of_every_version_can_be_read(&self) {
@@ -42,7 +51,15 @@ impl GoldenFiles {
                 let itself = || vec![Today { r#type: name.clone(), data: event.data.clone() }];
                 let expected = event.reads.clone().unwrap_or_else(itself);
                 let expected: Vec<_> = expected.into_iter().map(|today| (today.r#type, today.data)).collect();
-                assert_eq!(read, expected, "{name} version {version}");
+                assert!(
+                    read == expected,
+                    "{name} version {version} is read as something other than its entry in {file} lists: {what_to_do}\n  \
+                     {file}: {}\n  this code: {}",
+                    text(&expected),
+                    text(&read),
+                    file = self.file(model).display(),
+                    what_to_do = if is_todays { changed_data() } else { CHANGED_READING.to_owned() },
+                );
             }
         }
     }
@@ -58,12 +75,13 @@ impl GoldenFiles {
                     goldens.iter().filter(|golden| golden.name == name && golden.version == version).collect();
                 assert!(!of_today.is_empty(), "{} needs {name} version {version}, of shape {shape}", file.display());
                 for golden in of_today {
-                    assert_eq!(
+                    assert!(
+                        golden.shape == shape,
+                        "{name} version {version} has another shape than it was once stored in: {}\n  {file}: {}\n  \
+                         this code: {shape}",
+                        changed_data(),
                         golden.shape,
-                        shape,
-                        "{name} version {version} has another shape than it was once stored in: give it a new version. \
-                         {IF_NEVER_STORED}, which is {}",
-                        file.display()
+                        file = file.display()
                     );
                 }
             }
@@ -143,6 +161,17 @@ impl GoldenFiles {
             assert!(registered.contains(&file), "{}", path.display());
         }
     }
+}
+
+/// What to do after a change of the data of an event that is written today.
+fn changed_data() -> String {
+    format!("give the event a new version. {IF_NEVER_STORED}. {IF_OPTIONAL}. See docs/evolving-events.md of Daybook.")
+}
+
+/// Events in one line, each as its name and its data.
+fn text(events: &[(String, Value)]) -> String {
+    let texts: Vec<_> = events.iter().map(|(name, data)| format!("{name} {data}")).collect();
+    if texts.is_empty() { "no event".to_owned() } else { texts.join(", ") }
 }
 
 /// The version of the event `name` that is written today; `None` if no event of that name is written.

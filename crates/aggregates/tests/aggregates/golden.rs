@@ -1,5 +1,9 @@
 //! The golden files of the aggregates, by the checks of `daybook::golden`.
 
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
 use daybook::golden::GoldenFiles;
 
 fn check(check: impl FnOnce(&GoldenFiles)) {
@@ -54,4 +58,42 @@ fn states_of_the_golden_events_are_those_of_their_state_version() {
 #[test]
 fn changed_fold_is_reported_with_the_next_step() {
     check(GoldenFiles::changed_fold_is_reported_with_the_next_step);
+}
+
+/// What a check says about the golden file of the to-dos with a replaced text.
+fn report(check: impl FnOnce(&GoldenFiles), part: &str, replaced: (&str, &str)) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(part);
+    fs::create_dir_all(&folder).unwrap();
+    let file = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/todo.json")).unwrap();
+    assert!(file.contains(replaced.0), "{}", replaced.0);
+    fs::write(folder.join("todo.json"), file.replace(replaced.0, replaced.1)).unwrap();
+    let files = GoldenFiles::new(aggregates::registry().unwrap(), &folder);
+    let panic = catch_unwind(AssertUnwindSafe(|| check(&files))).unwrap_err();
+    let report = *panic.downcast::<String>().unwrap();
+    assert!(report.contains(&folder.join("todo.json").display().to_string()), "{report}");
+    report
+}
+
+#[test]
+fn changed_data_of_an_event_is_reported_with_the_next_step() {
+    let check = GoldenFiles::golden_event_is_read_as_its_entry_lists;
+    let file = r#"TodoUpdated {"message":"Make 2 coffees","shop":null,"title":"TODO"}"#;
+    let code = r#"TodoUpdated {"message":"Make 2 coffees","title":"TODO"}"#;
+    let report = report(check, "changed-data", (r#""Make 2 coffees""#, r#""Make 2 coffees", "shop": null"#));
+    assert!(report.ends_with(&format!("todo.json: {file}\n  this code: {code}")), "{report}");
+    for step in ["give the event a new version", "change its entry in the file", "skip_serializing_if"] {
+        assert!(report.contains(step), "{report}");
+    }
+}
+
+#[test]
+fn changed_shape_of_an_event_is_reported_with_the_next_step() {
+    let check = GoldenFiles::shape_of_a_written_version_equals_its_golden_shape;
+    let both = r#""shape": {"title": "string", "message": "string"}"#;
+    let report = report(check, "changed-shape", (both, r#""shape": {"title": "string"}"#));
+    let code = r#"this code: {"message":"string","title":"string"}"#;
+    assert!(report.ends_with(&format!("todo.json: {{\"title\":\"string\"}}\n  {code}")), "{report}");
+    for step in ["give the event a new version", "change its entry in the file", "with `?` after its name"] {
+        assert!(report.contains(step), "{report}");
+    }
 }

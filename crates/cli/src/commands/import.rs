@@ -32,6 +32,7 @@ use crate::operator::history::line::IncompleteLine;
 use crate::operator::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
 use crate::operator::pacing::Pacer;
 use crate::operator::progress::ProgressLine;
+use crate::operator::selection::unregistered;
 use crate::operator::target::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, STACK_HELP, TableArgs};
 use crate::operator::{Exit, Interrupt, OperatorContext, OperatorError, check_shards, output_line};
 
@@ -157,11 +158,9 @@ pub(super) async fn run(args: ImportArgs, context: &mut OperatorContext) -> Resu
 
 fn check(importer: &Importer<'_>, registry: &Registry, aggregate: &AggregateLines) -> Result<(), LineError> {
     let name = &aggregate.key.aggregate_type;
-    let model = registry.get(name).ok_or_else(|| {
-        let known: Vec<_> = registry.iter().map(|model| model.type_name()).collect();
-        let reason = format!("the aggregate type {name:?} is not registered; registered types: {}", known.join(", "));
-        LineError { line: aggregate.first_line(), reason }
-    })?;
+    let model = registry
+        .get(name)
+        .ok_or_else(|| LineError { line: aggregate.first_line(), reason: unregistered(registry, name) })?;
     importer.check(model, aggregate)
 }
 

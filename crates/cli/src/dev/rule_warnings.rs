@@ -22,7 +22,9 @@ pub fn rule_warnings(rules: &[RuleOption], registry: &Registry) -> Vec<String> {
         let unknown = |kind: &str, names: &[String], known: &BTreeSet<String>| {
             let unknown: Vec<_> = names.iter().filter(|name| !known.contains(*name)).collect();
             let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let warning = |name: &String| format!("'{text}' names an unknown {kind} type {name:?}; known: {known}");
+            let known =
+                if known.is_empty() { "no aggregate is registered".to_owned() } else { format!("known: {known}") };
+            let warning = |name: &String| format!("'{text}' names an unknown {kind} type {name:?}; {known}");
             unknown.into_iter().map(warning).collect::<Vec<_>>()
         };
         warnings.extend(unknown("aggregate", of_rule, &aggregate_types));

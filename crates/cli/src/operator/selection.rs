@@ -113,11 +113,13 @@ pub(crate) fn models<'a>(registry: &'a Registry, types: &[String]) -> Result<Vec
 ///
 /// When the type is not registered.
 fn model<'a>(registry: &'a Registry, name: &str) -> Result<&'a dyn Model, OperatorError> {
-    registry.get(name).ok_or_else(|| {
-        let known: Vec<_> = registry.iter().map(Model::type_name).collect();
-        OperatorError::Usage(format!(
-            "the aggregate type {name:?} is not registered; registered types: {}",
-            known.join(", ")
-        ))
-    })
+    registry.get(name).ok_or_else(|| OperatorError::Usage(unregistered(registry, name)))
+}
+
+/// Tells that a type is not registered, and which types are.
+pub(crate) fn unregistered(registry: &Registry, name: &str) -> String {
+    let known: Vec<_> = registry.iter().map(Model::type_name).collect();
+    let known =
+        if known.is_empty() { "no aggregate is".to_owned() } else { format!("registered types: {}", known.join(", ")) };
+    format!("the aggregate type {name:?} is not registered; {known}")
 }

@@ -231,7 +231,13 @@ fn added_projection_follows_a_registered_aggregate() {
     let (_parent, shop) = shop();
     assert!(fail(&shop, &["add", "projection", "paid", "--of", "invoice"]).contains("no aggregate \"invoice\""));
     let printed = run(&shop, &["add", "projection", "big-orders", "--of", "order"]);
-    assert!(printed.ends_with("GET /views/big-orders lists its rows, and GET /views/big-orders/KEY returns one.\n"));
+    assert!(printed.contains("GET /views/big-orders lists its rows, and GET /views/big-orders/KEY returns one.\n"));
+    assert!(printed.ends_with("    cargo run -- projection rebuild big-orders\n"), "{printed}");
+    // The variables are those of the page, so they fit the local stack.
+    let page = fs::read_to_string(workspace().join("docs/operating.md")).unwrap();
+    let variables: Vec<_> = printed.split_whitespace().filter(|word| word.contains('=')).collect();
+    assert_eq!(variables.len(), 5, "{printed}");
+    assert!(variables.iter().all(|variable| page.contains(variable)), "{printed}");
     run(&shop, &["add", "projection", "all-orders", "--of", "order"]);
     let lib = fs::read_to_string(shop.join("crates/projections/src/lib.rs")).unwrap();
     let at = |text: &str| lib.find(text).unwrap_or_else(|| panic!("no {text} in {lib}"));

@@ -78,7 +78,9 @@ pub(crate) const UNKNOWN_TYPE: ProblemType = ProblemType {
 
 pub(crate) fn unknown_type(type_name: &str, registry: &Registry) -> Problem {
     let known: Vec<_> = registry.iter().map(Model::type_name).collect();
-    Problem::new(&UNKNOWN_TYPE, format!("there is no type {type_name:?}; known: {}", known.join(", ")))
+    let known =
+        if known.is_empty() { "no aggregate is registered".to_owned() } else { format!("known: {}", known.join(", ")) };
+    Problem::new(&UNKNOWN_TYPE, format!("there is no type {type_name:?}; {known}"))
 }
 
 pub(crate) const UNKNOWN_EVENT_TYPE: ProblemType = ProblemType {

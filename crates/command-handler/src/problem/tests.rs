@@ -78,6 +78,15 @@ fn each_type_of_the_endpoints_has_its_own_slug_and_example() {
 }
 
 #[test]
+fn unknown_type_lists_the_registered_ones() {
+    let detail = |registry| unknown_type("gift-card", &registry).detail;
+    let known = "there is no type \"gift-card\"; known: account, order, todo";
+    assert_eq!(detail(aggregates::registry().unwrap()), known);
+    let none = "there is no type \"gift-card\"; no aggregate is registered";
+    assert_eq!(detail(daybook_decider::Registry::new()), none);
+}
+
+#[test]
 fn every_problem_is_a_response_in_the_document() {
     let document = crate::openapi::document(&aggregates::registry().unwrap(), &projections::projections().unwrap());
     let responses = document["components"]["responses"].to_string();
