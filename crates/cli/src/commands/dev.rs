@@ -104,7 +104,8 @@ fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
             lines.push(format!("            queue {url}/000000000000/{queue}"));
         }
         if let Some(table) = rule.table_name() {
-            lines.push(format!("            table {table}, which the function finds in TABLE_NAME"));
+            let note = if rule.starts_a_program() { "which the function finds in" } else { "for the function: set" };
+            lines.push(format!("            table {table}, {note} TABLE_NAME"));
         }
     }
     let ahead = stack.clock().ahead();

@@ -56,7 +56,12 @@ impl RuleOption {
         is_named.then_some(&self.queue)
     }
 
-    /// The table of the function, which it finds in the variable `TABLE_NAME`.
+    /// Whether the stack starts the function, and so sets its variables.
+    pub fn starts_a_program(&self) -> bool {
+        self.function.as_ref().is_some_and(|function| matches!(function.code, FunctionCode::Program(_)))
+    }
+
+    /// The table of the function. A program finds its name in the variable `TABLE_NAME`.
     pub fn table_name(&self) -> Option<String> {
         Some(format!("consumer-{}", self.function.as_ref()?.code.name()))
     }

@@ -50,11 +50,16 @@ impl fmt::Debug for TableClock {
 }
 
 impl TableClock {
-    /// The clock of an open database, as far ahead as it was when the database was closed.
-    pub(super) fn of(database: Database, name: String) -> Result<Self, rusqlite::Error> {
-        let stored = "SELECT ahead_seconds FROM _daybook_clock";
-        let seconds = connect(&name)?.query_row(stored, [], |row| row.get(0))?;
-        Ok(Self { database, name, clock: Ahead { seconds }.into(), moving: Arc::default() })
+    /// The clock of an open database, as far ahead as it was when the database was closed. If that was during a move, the move
+    /// is completed.
+    pub(super) fn of(database: Database, name: String) -> Result<Self, ForwardError> {
+        let connection = connect(&name)?;
+        let seconds = connection.query_row("SELECT ahead_seconds FROM _daybook_clock", [], |row| row.get(0))?;
+        let clock = Self { database, name, clock: Ahead { seconds }.into(), moving: Arc::default() };
+        if seconds > 0 {
+            clock.delete_expired(&connection)?;
+        }
+        Ok(clock)
     }
 
     /// The clock for all other parts of the stack.
@@ -73,8 +78,12 @@ impl TableClock {
         let connection = connect(&self.name)?;
         repeated(|| connection.execute("UPDATE _daybook_clock SET ahead_seconds = ?1", [ahead.seconds]))?;
         self.clock.advance_to(ahead);
+        self.delete_expired(&connection)
+    }
+
+    fn delete_expired(&self, connection: &Connection) -> Result<(), ForwardError> {
         let now = self.clock.since_1970().as_secs();
-        repeated(|| expire(&connection, now))?;
+        repeated(|| expire(connection, now))?;
         self.database.sweep_ttl()?;
         Ok(())
     }
@@ -209,5 +218,22 @@ mod tests {
         drop(clock);
         let (database, name) = open(Some(&path)).unwrap();
         assert_eq!(TableClock::of(database, name).unwrap().clock().ahead().to_string(), "14d 2h");
+    }
+
+    #[test]
+    fn move_that_a_stop_interrupted_is_completed_when_the_file_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("daybook.db");
+        let (database, name) = open(Some(&path)).unwrap();
+        create_table(&database);
+        put(&database, "hour", Some(60 * 60));
+        put(&database, "month", Some(30 * 24 * 60 * 60));
+        // The stop was after the first step of the move.
+        connect(&name).unwrap().execute("UPDATE _daybook_clock SET ahead_seconds = 86400", []).unwrap();
+        drop(database);
+
+        let (database, name) = open(Some(&path)).unwrap();
+        TableClock::of(database.clone(), name).unwrap();
+        assert_eq!(rows(&database), ["month"]);
     }
 }

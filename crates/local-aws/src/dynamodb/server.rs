@@ -9,7 +9,7 @@ use dynoxide::server;
 use tokio::net::TcpListener;
 
 use super::engine::{self, OpenError};
-use super::expiry::TableClock;
+use super::expiry::{ForwardError, TableClock};
 use crate::server::Server;
 
 /// A running engine. It stops when it is dropped.
@@ -25,6 +25,9 @@ pub enum StartError {
     /// The data file cannot be opened.
     #[error("cannot open the data file")]
     Data(#[from] OpenError),
+    /// A move of the clock, which a stop interrupted, cannot be completed.
+    #[error("cannot complete a move of the clock")]
+    Clock(#[from] ForwardError),
     /// The server cannot listen.
     #[error("cannot listen: {0}")]
     Listen(#[from] io::Error),
@@ -38,7 +41,7 @@ impl LocalDynamoDb {
     /// See [`StartError`].
     pub fn start(data: Option<&Path>, listener: TcpListener) -> Result<Self, StartError> {
         let (database, name) = engine::open(data)?;
-        let clock = TableClock::of(database.clone(), name).map_err(OpenError::from)?;
+        let clock = TableClock::of(database.clone(), name)?;
         let server =
             Server::spawn(listener, |listener, stopped| server::serve_with_shutdown(listener, database, stopped))?;
         Ok(Self { server, clock })
