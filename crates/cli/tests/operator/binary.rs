@@ -217,7 +217,12 @@ fn local_stack_with_an_external_service_prints_the_variable() {
 fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
     command.args(DEV).env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-    for rule in ["order/* -> queue:work -> function:./nowhere", "ordr/* -> queue:seen", "* -> function:sh"] {
+    for rule in [
+        "order/* -> queue:work -> function:./nowhere",
+        "ordr/* -> queue:seen",
+        "* -> function:sh",
+        "* -> function:http://127.0.0.1:9/web",
+    ] {
         command.args(["--rule", rule]);
     }
     let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -229,7 +234,7 @@ fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
     // Long, because the machine may be busy.
     let mut printed = std::iter::from_fn(|| printed.recv_timeout(Duration::from_secs(30)).ok());
     let bus = printed.next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
-    let printed: Vec<_> = printed.take(9).collect();
+    let printed: Vec<_> = printed.take(11).collect();
     running.kill().unwrap();
     running.wait().unwrap();
     let expected = [
@@ -240,6 +245,8 @@ fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
         format!("            queue {bus}/000000000000/seen"),
         "  Rule      * -> function:sh".to_owned(),
         "            table consumer-sh, which the function finds in TABLE_NAME".to_owned(),
+        "  Rule      * -> function:http://127.0.0.1:9/web".to_owned(),
+        "            table consumer-web, for the function: set TABLE_NAME".to_owned(),
         "  Warning   --rule 'order/* -> queue:work -> function:./nowhere' names a program that does not exist yet; build \
          ./nowhere"
             .to_owned(),
