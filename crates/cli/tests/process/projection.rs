@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use crate::daybook::Daybook;
 
+/// The only instance of the projector is in the stack: there is none to wait for.
+const REBUILD: &str = "rebuild orders-by-status --wait-for-projector 0";
+
 /// How long a view may take to show an event. It is long because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -62,7 +65,7 @@ async fn projection_commands_fill_show_resume_and_drop_the_views_of_a_running_st
     assert_eq!(status, Some(0), "{lines:?}");
     assert_eq!(lines[0], "orders-by-status@1 is read, not filled");
     assert!(lines[1].starts_with("1 versions; "), "{lines:?}");
-    let (status, lines) = stack.projection("rebuild orders-by-status");
+    let (status, lines) = stack.projection(REBUILD);
     assert_eq!(status, Some(0), "{lines:?}");
     assert!(lines[0].starts_with("orders-by-status@1 is filled: 1 of 1 aggregates checked; 0 sent"), "{lines:?}");
     let (_, lines) = stack.projection("status --json orders-by-status");
@@ -74,7 +77,7 @@ async fn projection_commands_fill_show_resume_and_drop_the_views_of_a_running_st
     stack.place_order("2").await;
     let data = stack.replace_first_event("2", "{").await;
     stack.set_faults(&json!({})).await;
-    let (status, lines) = stack.projection("rebuild orders-by-status");
+    let (status, lines) = stack.projection(REBUILD);
     assert_eq!(status, Some(1), "{lines:?}");
     assert!(lines[0].starts_with("orders-by-status@1 order/2 suspended: "), "{lines:?}");
     assert!(lines[1].starts_with("orders-by-status@1 is not filled: 2 of 2 aggregates checked; "), "{lines:?}");
@@ -93,7 +96,7 @@ async fn projection_commands_fill_show_resume_and_drop_the_views_of_a_running_st
     assert_eq!(status, Some(0), "{lines:?}");
     assert!(lines.contains(&"orders-by-status@1 order/2 resumed".to_owned()), "{lines:?}");
     stack.wait_for_placed_orders(2).await;
-    let (status, lines) = stack.projection("rebuild orders-by-status");
+    let (status, lines) = stack.projection(REBUILD);
     assert_eq!((status, lines[0].contains("2 of 2 aggregates checked")), (Some(0), true), "{lines:?}");
     assert_eq!(stack.projection("suspended"), (Some(0), vec!["0 aggregates are suspended".to_owned()]));
 

@@ -34,7 +34,7 @@ use super::named::{version, views_error};
 use crate::operator::call_usage::CallMeter;
 use crate::operator::listing::Listing;
 use crate::operator::pacing::Pacer;
-use crate::operator::progress::ProgressLine;
+use crate::operator::progress::{ProgressLine, is_terminal};
 use crate::operator::selection::SelectionArgs;
 use crate::operator::target::{ChangesArgs, SETTINGS_TO_FIND, STACK_HELP, TableArgs, ViewsArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
@@ -228,6 +228,12 @@ async fn lead(visitor: &Visitor<'_>, progress: &mut RebuildProgress, wait: Signe
     };
     let left = (since + wait).duration_since(Timestamp::now());
     if let Ok(left) = Duration::try_from(left) {
+        if is_terminal() {
+            eprintln!(
+                "the second pass begins in {} s, when every instance of the projector knows of it",
+                left.as_secs()
+            );
+        }
         tokio::select! {
             () = visitor.interrupt.wait() => {}
             () = sleep(left) => {}
