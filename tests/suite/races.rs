@@ -64,16 +64,14 @@ async fn concurrent_requests_to_the_local_stack_share_transactions() {
         usage.body["dynamodbCalls"]["TransactWriteItems"].as_i64().unwrap()
     };
     let before = transactions().await;
+    // All at once, so that many wait for the same transaction, even on a busy machine.
     let write = async |_| {
-        for _ in 0..COMMANDS / WRITERS {
-            let command = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": 1}});
-            suite.post("/account/hot/commands", &command).await.expect(200);
-        }
+        let command = json!({"command": "RecordTransaction", "data": {"desc": "", "amount": 1}});
+        suite.post("/account/hot/commands", &command).await.expect(200);
     };
-    futures_util::future::join_all((0..WRITERS).map(write)).await;
+    futures_util::future::join_all((0..COMMANDS).map(write)).await;
     let transactions = transactions().await - before;
-    // Usually about half. On a busy machine, fewer commands wait at the same time.
-    assert!(transactions <= COMMANDS * 3 / 4, "{transactions} transactions for {COMMANDS} commands");
+    assert!(transactions <= COMMANDS / 8, "{transactions} transactions for {COMMANDS} commands");
     assert_eq!(suite.get("/account/hot").await.expect(200).body["version"], 1 + COMMANDS);
 }
 

@@ -14,7 +14,8 @@
 //! - `router`: the pages by path. `guard`: which requests are admitted. `access`: from where.
 //! - `paths`: the addresses of the pages, for links.
 //! - `pages`: one file for each page. `failure`: the page of a request that fails.
-//! - `query`: the path and the query of an address. `form`: the fields of a posted form. `schema_fields`: the form of a command, from its JSON Schema.
+//! - `query`: the path and the query of an address. `form`: the fields of a posted form. `schema_fields`: the
+//!   form of a command, from its JSON Schema.
 //! - `difference`: what differs between two states. `test_source`: a test as Rust source.
 //! - `markup`: what the pages share: their frame, times, and JSON. `assets`: the stylesheet, the script and the icon.
 

@@ -26,9 +26,8 @@
 //! [`admin`] has the calls for operator commands, the local stack and tests only.
 //!
 //! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
-//! checked before the call. `clock`: the current time. `checksum`: whether a row is as it was
-//! written. [`cache`], `backoff`, `packing`, `item`,
-//! `error`.
+//! checked before the call. `clock`: the current time. `checksum`: whether a row is as it was written. [`cache`],
+//! `backoff`, `packing`, `item`, `error`.
 
 pub mod admin;
 mod append;

@@ -104,8 +104,11 @@ fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
             lines.push(format!("            queue {url}/000000000000/{queue}"));
         }
         if let Some(table) = rule.table_name() {
-            let note = if rule.starts_a_program() { "which the function finds in" } else { "for the function: set" };
-            lines.push(format!("            table {table}, {note} TABLE_NAME"));
+            lines.push(if rule.starts_a_program() {
+                format!("            table {table}, which the function finds in TABLE_NAME")
+            } else {
+                format!("            table {table}; set TABLE_NAME to it where the function runs")
+            });
         }
     }
     let ahead = stack.clock().ahead();

@@ -29,8 +29,9 @@ pub struct DevArgs {
     #[arg(long, value_name = "FILE", default_value = "template.yaml")]
     pub template: PathBuf,
     /// Send events of the bus to a queue or a function; can be repeated. PATTERN is an event pattern (JSON), aggregate
-    /// types (TYPE/*) or message types that commas separate, or * for all. TARGET is queue:NAME, function:PATH (a program that speaks the Lambda Runtime API),
-    /// function:URL, or queue:NAME -> function:PATH (a function that gets batches of a queue). The program finds the name of a table of its own in TABLE_NAME.
+    /// types (TYPE/*) or message types that commas separate, or * for all. TARGET is queue:NAME, function:PATH (a program
+    /// that speaks the Lambda Runtime API), function:URL, or queue:NAME -> function:PATH (a function that gets batches of a
+    /// queue). The program finds the name of a table of its own in TABLE_NAME.
     #[arg(long = "rule", value_name = "PATTERN -> TARGET")]
     pub rules: Vec<RuleOption>,
     /// Seconds that an invocation of a function of --rule may take.

@@ -17,7 +17,8 @@ use crate::aws::DYNAMODB_ENDPOINT;
 pub enum DevError {
     /// There is nothing to run.
     #[error(
-        "this `daybook` contains no aggregates; run `cargo run` in the folder of your project, or create one with `daybook new`"
+        "this `daybook` contains no aggregates; run `cargo run` in the folder of your project, or create one with \
+         `daybook new`"
     )]
     NoAggregates,
     /// The template cannot be read.

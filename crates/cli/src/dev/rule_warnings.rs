@@ -15,6 +15,10 @@ use super::rule_option::{FunctionCode, RuleOption};
 
 /// A warning for each aggregate type, message type and program of a rule that is not known.
 pub fn rule_warnings(rules: &[RuleOption], registry: &Registry) -> Vec<String> {
+    if rules.is_empty() {
+        // The names of the messages come from their JSON schemas, which take time.
+        return Vec::new();
+    }
     let aggregate_types: BTreeSet<_> = registry.iter().map(|model| model.type_name().to_owned()).collect();
     let message_types: BTreeSet<_> = registry.iter().flat_map(message_types).collect();
     let mut warnings = Vec::new();
@@ -22,8 +26,7 @@ pub fn rule_warnings(rules: &[RuleOption], registry: &Registry) -> Vec<String> {
         let unknown = |kind: &str, names: &[String], known: &BTreeSet<String>| {
             let unknown: Vec<_> = names.iter().filter(|name| !known.contains(*name)).collect();
             let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let known =
-                if known.is_empty() { "no aggregate is registered".to_owned() } else { format!("known: {known}") };
+            let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {known}") };
             let warning = |name: &String| format!("'{text}' names an unknown {kind} type {name:?}; {known}");
             unknown.into_iter().map(warning).collect::<Vec<_>>()
         };

@@ -246,7 +246,7 @@ fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
         "  Rule      * -> function:sh".to_owned(),
         "            table consumer-sh, which the function finds in TABLE_NAME".to_owned(),
         "  Rule      * -> function:http://127.0.0.1:9/web".to_owned(),
-        "            table consumer-web, for the function: set TABLE_NAME".to_owned(),
+        "            table consumer-web; set TABLE_NAME to it where the function runs".to_owned(),
         "  Warning   --rule 'order/* -> queue:work -> function:./nowhere' names a program that does not exist yet; build \
          ./nowhere"
             .to_owned(),

@@ -73,7 +73,7 @@ async fn projection_commands_fill_show_resume_and_drop_the_views_of_a_running_st
     assert!(line["filledAt"].is_string() && line["read"] == true && line["rebuilding"].is_null(), "{line}");
 
     // An event that cannot be read, of an order that no projector has seen.
-    stack.set_faults(&json!({"paused": ["stream-relay"]})).await;
+    stack.set_faults(&json!({"projector": [{"killAfterMs": 0, "forever": true}]})).await;
     stack.place_order("2").await;
     let data = stack.replace_first_event("2", "{").await;
     stack.set_faults(&json!({})).await;

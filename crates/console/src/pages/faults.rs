@@ -239,8 +239,8 @@ fn clock_form(console: &Console) -> Markup {
         section {
             h2 { "Clock" }
             p.facts {
-                "See what happens later: rules that depend on the time, rows that expire, and records that wait for too long. New "
-                "events have the later time, and the expired rows are deleted."
+                "See what happens later: to decisions that depend on the time, to rows that expire, and to records that wait for "
+                "too long. New events have the later time, and the expired rows are deleted."
             }
             form method="post" action=(paths::page("/faults")) {
                 (fields::token(&console.form_token))
@@ -251,9 +251,9 @@ fn clock_form(console: &Console) -> Markup {
                 }
                 p.actions { button name="action" value="clock" { "Move the clock" } }
                 p.hint {
-                    "The clock cannot be moved back, because the times of an aggregate's events never run backwards: removing the "
-                    "faults does not move it, and with " code { "--data" } " it survives a restart. Other processes, such as consumers, and "
-                    "the pauses and timeouts of the stack have the clock of the machine."
+                    "The clock cannot be moved back, because the times of an aggregate's events never run backwards. With "
+                    code { "--data" } ", it is as far ahead after a restart. Other processes, such as consumers, and the pauses and "
+                    "timeouts of the stack have the clock of the machine."
                 }
             }
         }

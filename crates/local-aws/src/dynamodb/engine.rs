@@ -101,7 +101,7 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rusqlite::StatementStatus;
     use serde_json::{Value, from_value, json};
 
@@ -125,7 +125,7 @@ mod tests {
 
     const DAY: u32 = 24 * 60 * 60;
 
-    fn create_table(database: &Database) {
+    pub(in crate::dynamodb) fn create_table(database: &Database) {
         let request = json!({
             "TableName": "daybook-dev",
             "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],

@@ -121,17 +121,11 @@ mod tests {
     use serde_json::{Value, from_value, json, to_value};
 
     use super::*;
-    use crate::dynamodb::engine::open;
+    use crate::dynamodb::engine::{self, open};
 
+    /// A table whose rows expire.
     fn create_table(database: &Database) {
-        let request = json!({
-            "TableName": "daybook-dev",
-            "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
-            "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
-            "BillingMode": "PAY_PER_REQUEST",
-            "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_IMAGE"},
-        });
-        database.create_table(from_value(request).unwrap()).unwrap();
+        engine::tests::create_table(database);
         let ttl =
             json!({"TableName": "daybook-dev", "TimeToLiveSpecification": {"Enabled": true, "AttributeName": "ttl"}});
         database.update_time_to_live(from_value(ttl).unwrap()).unwrap();

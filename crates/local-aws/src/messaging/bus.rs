@@ -142,9 +142,9 @@ impl Bus {
         Self(Arc::new(Mutex::new(State { queues, ..State::default() })))
     }
 
-    /// An account with this clock that stores accepted entries and messages in a file, and goes on with those that are already in it.
-    /// Messages that were received and not deleted are visible again. Injected faults and recorded calls are not
-    /// stored.
+    /// An account with this clock that stores accepted entries and messages in a file, and goes on with those that are
+    /// already in it. Messages that were received and not deleted are visible again. Injected faults and recorded calls are
+    /// not stored.
     ///
     /// # Errors
     ///

@@ -230,7 +230,7 @@ async fn lead(visitor: &Visitor<'_>, progress: &mut RebuildProgress, wait: Signe
     if let Ok(left) = Duration::try_from(left) {
         if is_terminal() {
             eprintln!(
-                "the second pass begins in {} s, when every instance of the projector knows of it",
+                "waiting {} s: until then, an instance of the projector may not fill this version; the second pass follows",
                 left.as_secs()
             );
         }
