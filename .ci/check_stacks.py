@@ -2,7 +2,25 @@
 
 `sam` would package the code and the nested templates, and CloudFormation would apply the transform of SAM. Here, the
 template gets the locations of empty packages, and SAM's own translator applies the transform. moto runs in this process, so nothing
-listens on a port, and no call leaves the machine. docs/deploy.md describes what this can show, and what it cannot.
+listens on a port, and no call leaves the machine.
+
+All sets of parameters, of samconfig.toml and of this script, must reach `CREATE_COMPLETE`, and all updates from one set to the next
+`UPDATE_COMPLETE`. No resource may refer to one that the set does not create. Each condition of the templates is true in one set and
+false in another. After the updates and the deletion of the stack, the five resources with data must still exist, and nothing else.
+
+At its end, the script lists the types of resources by the way in which they are created, with their numbers:
+
+- moto's CloudFormation creates tables, bus, rules, archive, queues, bucket, topic, roles, managed policies, functions, event source
+  mappings, permissions to invoke, log groups and the dashboard from the properties.
+- The script calls moto's API of the service with the properties of API, routes, integration, authorizer, stage, domain and its
+  mapping, alarms, metric filters, versions, aliases, CodeDeploy's application and deployment groups, bucket and queue policies, mail
+  subscription, web ACL, Firehose's delivery stream, log stream, GitHub's provider and role policies. boto3 rejects unknown names,
+  missing ones and wrong types.
+- CloudFront's distribution and the capacity provider of managed instances are not created.
+
+What this does not show: the emulator does not check permissions, quotas, the rules of parameters (`Rules`), stack policies or whether
+names are taken. It runs no code, moves no traffic and calls no hook. It accepts an update of most types without changing the resource,
+replaces nothing, and treats `RetainExceptOnCreate` as `Retain`. SAM's transform is that of the version in deploy/requirements.txt.
 """
 
 import collections
@@ -84,7 +102,7 @@ for name, environment in tomllib.loads((ROOT / "samconfig.toml").read_text()).it
         MAIN[f"samconfig.toml, {name}"] = {parameter: value.strip('"') for parameter, value in overrides}
 
 OTHERS = {
-    "cloudfront.yaml": {
+    "deploy/cloudfront.yaml": {
         "defaults": {"ApiDomain": "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com"},
         "domain": {
             "ApiDomain": "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com",
@@ -92,11 +110,11 @@ OTHERS = {
             "CertificateArn": f"arn:aws:acm:us-east-1:{ACCOUNT}:certificate/1",
         },
     },
-    "examples/order-mails/template.yaml": {
+    "app/order-mails/template.yaml": {
         "defaults": {"EventBusName": "default"},
         "notifications": {"EventBusName": "default", "Notifications": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"},
     },
-    "fan-out.yaml": {
+    "deploy/fan-out.yaml": {
         "queue": {"EventBusName": "default", "ToQueue": "true"},
         "everything but a queue": {
             "EventBusName": "default",
@@ -110,7 +128,7 @@ OTHERS = {
             "KmsKeyArn": KEY,
         },
     },
-    "retained.yaml": {"defaults": {}, "key": {"KmsKeyArn": KEY}},
+    "deploy/retained.yaml": {"defaults": {}, "key": {"KmsKeyArn": KEY}},
     ".github/aws.yaml": {
         "defaults": {"Repository": "organisation/repository", "Environment": "staging", "StackName": STACK},
         "existing provider": {

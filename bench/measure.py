@@ -1,4 +1,4 @@
-"""Measures the parts of docs/performance.md and writes the page.
+"""Measures the parts of docs/performance.md, and writes the pages.
 
 Each part measures all functions in turns, so that other load on the machine affects them alike. Instructions, calls, bytes and
 units hardly depend on the load; times do.

@@ -1,17 +1,50 @@
-"""Writes docs/performance.md from the figures in measured.json."""
+"""Writes docs/performance.md and README.md from the figures in measured.json."""
 
 import json
 
 from functions import BENCH, PEER_SNAPSHOT_EVERY
 
 BARS = BENCH / "bars.json"
+README = BENCH / "README.md"
 RESULTS = BENCH / "measured.json"
 DOCUMENT = BENCH.parent / "docs" / "performance.md"
 
 BEFORE = """# Performance
 
-`bench/run` measures the functions of this repository beside the smallest functions that make the same calls, beside two other
-event stores for DynamoDB, and beside a relay for Node.js. It writes this page. Do not edit the page: edit `bench/`.
+`bench/run` measures the functions of this repository beside the smallest functions that make the same calls ("bare"), beside
+two other event stores for DynamoDB, and beside a relay for Node.js. It writes this page: do not edit it. A **cold** command is the
+first one of a process, a **warm** one a later command for the same aggregate. [bench/README.md](../bench/README.md) describes the
+method, and has further figures.
+
+"""
+
+README_BEFORE = """# Measurements
+
+How the figures of [performance.md](../docs/performance.md) are measured, figures of parts of Daybook alone, and goals. `report.py`
+writes this page: do not edit it.
+
+"""
+
+SUMMARY = """## What the figures mean
+
+- **A warm command takes one call**, where the other event stores take two or more: Daybook decides on its cached state, and a
+  condition of the transaction fails if the state is no longer the latest. So its cost does not grow with the history:
+  {few} instructions at 10 events and {many} at 10,000, where `event-store-adapter-rs` takes {adapter_few} and {adapter_many}.
+- **It takes more write units than `dynamo-es`**, {units} instead of {dynamo_units}, because it also writes an index of events and
+  the version of the aggregate. `event-store-adapter-rs` takes {adapter_units}.
+- **A cold command takes more calls, read units and instructions**: {cold_calls} calls and {cold_units} read units for 1,000
+  events with a snapshot 50 behind, where `event-store-adapter-rs` takes {adapter_cold_calls} and {adapter_cold_units}
+  ([why](#commands-by-the-events-of-the-aggregate)). Without snapshots, long histories are expensive in all three.
+- **Over a bare command**, Daybook takes {bare:.2f} times the instructions. The bare command spends its own on Lambda's runtime and
+  on the call, a third of them on the signature. Daybook adds the decision, its rows (a checksum over each row, the row in the form
+  of the SDK, the JSON of the event and of the response), reading the request, and the router.
+- **The relay**, in batches of 1,000, takes {relay:.2f} times the instructions of a bare one, which does not read the records. It
+  takes {node:.2f} times the instructions and {memory:.2f} times the memory of the relay for Node.js.
+- **Initialization** takes the command handler {start:.2f} ms and the relay {relay_start:.2f} ms, where an empty function takes
+  {empty:.2f} ms. The SDK parses the JSON of the AWS partitions for a client (422 k instructions) and the root certificates of AWS
+  (240 k), which an empty function does not do.
+- **One hot aggregate** accepts {rate} commands a second of {clients} clients of one process, because commands that wait share
+  transactions: {hot_units} write units for each, where one client alone takes {alone_units}.
 
 """
 
@@ -23,15 +56,12 @@ bench/run
 
 It needs Linux, Rust, Node.js with npm, Python 3.11, and `perf` or `valgrind`. It builds the functions with `cargo lambda`, as they
 are deployed, and measures for about {minutes} minutes. Other programs on the machine change the times and the rates, but hardly
-any other figure. `sudo nice -n -20 bench/run` gives the measurement priority over them.
-
-`bench/` is a workspace of its own. `tests/suite/performance.rs` checks this page, and that the bare functions have the
-dependencies and the profile of the deployed ones. No CI step runs `bench/`; `.ci/` uses its empty functions and its Runtime API
-server.
+any other figure. `sudo nice -n -20 bench/run` gives the measurement priority over them. No CI step runs it.
 
 With the names of parts, such as `bench/run relay starts`, it measures only those. `bench/measured.json` stores the figures of
 each part with the commit that they were measured on. The parts are {parts}.
-The part `opt-levels` builds the functions once more, so it runs only when it is named.
+The part `opt-levels` builds the functions once more, so it runs only when it is named. `tests/suite/performance.rs` checks both
+pages, and that the bare functions have the dependencies and the profile of the deployed ones.
 
 """
 
@@ -68,14 +98,12 @@ PEERS = """The other event stores do less for a command than Daybook: they have 
 authorization, and no actor, correlation id and checksum in a row. This event publishes no message, so Daybook writes no outbox
 row for it. Of its 5 write units for an event of 100 B, 2 are for the event, 1 is for the index, and 2 are for the row with the
 version of the aggregate. `event-store-adapter-rs` has no index, but it writes the event twice, the second time in the row with the
-version. `dynamo-es` writes the event alone, so it needs the fewest write units.
-
-The other event stores have no cache, so a warm command reads what a cold one reads. Daybook decides a warm command on its cached
-state, and a condition of the transaction fails if the state is no longer the latest.
+version. `dynamo-es` writes the event alone, so it needs the fewest write units. Neither has a cache, so a warm command reads what a
+cold one reads.
 
 """
 
-COLD = """A cold command of Daybook on an existing aggregate needs more calls, read units and instructions than the other event stores:
+COLD = """A cold command of Daybook on an existing aggregate needs more than that of the other event stores:
 
 - **Calls**: it does not know how far the snapshot is behind. So it reads the latest four events and the snapshot at the same time,
   and then the events between them in another call.
@@ -124,7 +152,7 @@ def table(heads, rows):
 
 def section(title, part):
     """The heading of a section, and where its figures are from."""
-    return f"## {title}\n\nMeasured on commit {part['commit']}, {part['machine']}; instructions by {part['counter']}.\n\n"
+    return f"## {title}\n\nMeasured on commit {part['commit']}, {part['machine']}; instructions by {part['counter']}. "
 
 
 def bars(results):
@@ -154,7 +182,7 @@ def bars(results):
     }
 
 
-def summary(results):
+def goals(results):
     measured, rows, missed = bars(results), [], []
     tail = {(e, b): r for e, b, r in results["reads"]["rows"]}[1_000, 50]["tail_units"]
     for bar in json.loads(BARS.read_text()):
@@ -169,7 +197,8 @@ def summary(results):
         rows.append([*cells, results[part]["commit"]])
         if not met:
             missed.append(f"- **{bar['name'][0].upper()}{bar['name'][1:]}**: {bar['reason']}\n")
-    text = "## Bars\n\n" + table(["what", "unit", "measured", "bar", "met", "commit"], rows)
+    text = "## Goals\n\nThe figures that a change should not make worse, beside the bars of `bars.json`.\n\n"
+    text += table(["what", "unit", "measured", "bar", "met", "commit"], rows)
     return text + ("Reasons for the rows that miss their bar:\n\n" + "".join(missed) + "\n" if missed else "")
 
 
@@ -182,6 +211,8 @@ def cells(row, kind):
 
 
 HEADS = ["calls", "read units", "write units", "kB", "instructions", "peak memory"]
+HISTORY_HEADS = [f"{kind}: {what}" for kind in ("warm", "cold") for what in ("calls", "read units", "kB", "instructions")]
+HISTORY_HEADS += ["write units", "peak memory"]
 
 
 def sizes(part):
@@ -198,21 +229,23 @@ def sizes(part):
 
 
 def histories(part):
-    text = ""
-    for kind in ("warm", "cold"):
-        rows, failed = [], []
-        for events, behind, row in part["rows"]:
-            history = f"{events:,}" + ("" if behind is None else f", snapshot {behind} behind")
-            for name, of in row.items():
-                rows.append([history, name, *cells(of, kind)])
-                if "error" in of:
-                    failed.append(f"`{name}` fails at {history} events: `{of['error']}`. ")
-        text += section(f"{kind.capitalize()} commands by the events of the aggregate", part)
-        text += "One event of 100 B. In the rows of 0 events, the command creates the aggregate.\n\n"
-        text += COLD if kind == "cold" else ""
-        text += table(["events", "function", *HEADS], rows)
-        if failed:
-            text += "".join(failed) + "It reads only the first page of a query, which has 1 MB, and the events of this aggregate need more.\n\n"
+    rows, failed = [], []
+    for events, behind, row in part["rows"]:
+        history = f"{events:,}" + ("" if behind is None else f", snapshot {behind} behind")
+        for name, of in row.items():
+            if "error" in of:
+                rows.append([history, name, "fails", *[""] * (len(HISTORY_HEADS) - 1)])
+                failed.append(f"`{name}` fails at {history} events: `{of['error']}`. ")
+                continue
+            kinds = [of["warm"], of["cold"]]
+            written = " / ".join(dict.fromkeys(short(kind["write_units"]) for kind in kinds))
+            costs = [[short(kind["calls"]), short(kind["read_units"]), short(kind["kilobytes"]), thousand(kind["instructions"])] for kind in kinds]
+            rows.append([history, name, *costs[0], *costs[1], written, megabytes(of["peak_kilobytes"])])
+    text = section("Commands by the events of the aggregate", part)
+    text += "One event of 100 B. In the rows of 0 events, the command creates the aggregate. A warm and a cold command take the same write units.\n\n"
+    text += COLD + table(["events", "function", *HISTORY_HEADS], rows)
+    if failed:
+        text += "".join(failed) + "It reads only the first page of a query, which has 1 MB, and the events of this aggregate need more.\n\n"
     return text
 
 
@@ -249,8 +282,7 @@ def starts(part):
         "From the start of the process until it requests its first event; the fastest of several starts. The functions of Daybook "
         "call AWS once during this time. The own time is that with an endpoint of AWS that refuses the connection. The time with the "
         "call contains the response of the measuring server, which is written in Python. The instructions are those with the call. "
-        "The ratios are against the empty function of the same kind, and those of the bars are of the own time, as in "
-        "`.ci/init-times.py`, which measures all functions of the repository.\n\n"
+        "The ratios are against the empty function of the same kind. `.ci/init-times.py` measures all functions of the repository.\n\n"
     )
     heads = ["function", "own time", "ratio", "time with the call", "ratio", "instructions", "ratio"]
     return text + table(heads, rows)
@@ -268,8 +300,8 @@ def hot(part):
         "Commands of one small event without `If-Match`; each client sends its next command when it has the response. Transactions "
         "and write units are for each accepted command; failed transactions count. The processor time is that of the function for "
         "a command. The function, the engine and the clients share the cores of the machine.\n\n"
-        "The bar of 2,050 commands a second for 64 clients of one process is ten times the 205 of commit bf8fe63, which appended "
-        "each command alone. One client alone had 570 a second then.\n\n"
+        "Commit bf8fe63, which appended each command alone, accepted 205 commands a second of 64 clients of one process, and 570 of "
+        "one client.\n\n"
     )
     heads = ["processes", "clients of each", "transactions", "write units", "processor", "commands a second", "p50", "p99", "accepted"]
     return text + table(heads, rows)
@@ -301,26 +333,68 @@ which takes longest, loads the whole package.
 """
 
 
-def page():
-    """The text of the page."""
-    results = load()
-    parts = {
-        "sizes": sizes,
-        "histories": histories,
-        "reads": reads,
-        "relay": relay,
-        "starts": starts,
-        "hot": hot,
-        "opt-levels": opt_levels,
-    }
-    text = BEFORE + summary(results)
-    text += "".join(write_part(results[name]) for name, write_part in parts.items())
-    text += METHOD.format(every=PEER_SNAPSHOT_EVERY) + HOW.format(minutes=8, parts=", ".join(f"`{name}`" for name in parts))
+def summary(results):
+    rows = {name: part["rows"] for name, part in results.items()}
+    warm, relays, starts = dict(rows["sizes"])[100], dict(rows["relay"])[1_000], dict(rows["starts"])
+    histories = {(events, behind): row for events, behind, row in rows["histories"]}
+    hot = {(processes, clients): of for processes, clients, of in rows["hot"]}
+    daybook, adapter, dynamo = list(warm)[:3]
+    instructions = lambda name, events: thousand(histories[events, None][name]["warm"]["instructions"])
+    cold = {name: histories[1_000, 50][name]["cold"] for name in (daybook, adapter)}
+    ratio = lambda rows, figure, other: rows[daybook][figure] / rows[other][figure]
+    clients = max(clients for processes, clients in hot if processes == 1)
+    return SUMMARY.format(
+        few=instructions(daybook, 10),
+        many=instructions(daybook, 10_000),
+        adapter_few=instructions(adapter, 10),
+        adapter_many=instructions(adapter, 10_000),
+        units=short(warm[daybook]["warm"]["write_units"]),
+        adapter_units=short(warm[adapter]["warm"]["write_units"]),
+        dynamo_units=short(warm[dynamo]["warm"]["write_units"]),
+        cold_calls=short(cold[daybook]["calls"]),
+        cold_units=short(cold[daybook]["read_units"]),
+        adapter_cold_calls=short(cold[adapter]["calls"]),
+        adapter_cold_units=short(cold[adapter]["read_units"]),
+        bare=warm[daybook]["warm"]["instructions"] / warm["bare"]["warm"]["instructions"],
+        relay=ratio(relays, "instructions", "bare"),
+        node=ratio(relays, "instructions", "Node.js"),
+        memory=ratio(relays, "peak_kilobytes", "Node.js"),
+        start=starts["command-handler"]["own_milliseconds"],
+        relay_start=starts["stream-relay"]["own_milliseconds"],
+        empty=starts["empty-http"]["own_milliseconds"],
+        rate=f"{hot[1, clients]['commands_a_second']:,.0f}",
+        clients=clients,
+        hot_units=short(hot[1, clients]["write_units"]),
+        alone_units=short(hot[1, 1]["write_units"]),
+    )
+
+
+PAGE = {"sizes": sizes, "histories": histories, "relay": relay, "starts": starts, "hot": hot}
+DETAILS = {"reads": reads, "opt-levels": opt_levels}
+
+
+def ended(text):
     return text.rstrip("\n") + "\n"
+
+
+def page():
+    """The text of docs/performance.md."""
+    results = load()
+    return ended(BEFORE + summary(results) + "".join(write_part(results[name]) for name, write_part in PAGE.items()))
+
+
+def readme():
+    """The text of README.md."""
+    results = load()
+    text = README_BEFORE + HOW.format(minutes=8, parts=", ".join(f"`{name}`" for name in PAGE | DETAILS))
+    text += METHOD.format(every=PEER_SNAPSHOT_EVERY)
+    text += "".join(write_part(results[name]) for name, write_part in DETAILS.items())
+    return ended(text + goals(results))
 
 
 def write():
     DOCUMENT.write_text(page())
+    README.write_text(readme())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-//! Sets the environment variable `DAYBOOK_VERSION` of the compiler: the version, and the commit if it is known. Sets the
-//! configuration `daybook_release` if this is a package from crates.io.
+//! Sets the environment variable `DAYBOOK_VERSION` of the compiler: the version, and the commit if it is known.
 //!
 //! The commit comes from the variable `DAYBOOK_COMMIT`, from the file that cargo puts into a package, or from the files of git in
 //! this repository. No program is run.
@@ -18,13 +17,8 @@ fn main() {
     let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     println!("cargo:rerun-if-env-changed={COMMIT}");
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-check-cfg=cfg(daybook_release)");
-    let packaged = of_package(&package);
-    if packaged.is_some() {
-        println!("cargo:rustc-cfg=daybook_release");
-    }
     let given = env::var(COMMIT).ok();
-    let commit = given.or(packaged).or_else(|| of_repository(&package.join("../..")));
+    let commit = given.or_else(|| of_package(&package)).or_else(|| of_repository(&package.join("../..")));
     let digits = commit.as_deref().map(str::trim).filter(|commit| is_commit(commit)).map(|commit| &commit[..DIGITS]);
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     match digits {

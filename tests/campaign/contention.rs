@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use daybook_admin::AdminCalls;
 use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, Registry};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, StoreSettings, TransactError, TransactOptions,
@@ -130,7 +131,7 @@ impl Decide for Payment<'_> {
     }
 
     fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
-        Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: None, body: String::new() })
+        Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: 1, body: String::new() })
     }
 }
 

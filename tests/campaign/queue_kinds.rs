@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use daybook_admin::AdminCalls;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_projector::{Projector, QueueBatch, QueueRecord, QueueResponse};
 use daybook_table::{AggregateKey, ChangedAggregates};
@@ -30,9 +31,9 @@ use crate::read_models::VIEWS_TABLE;
 const ONE_WAY: Duration = Duration::from_millis(2);
 /// The time for which a transaction holds its items.
 const HELD: Duration = Duration::from_millis(2);
-/// `MaximumConcurrency` in read-models.yaml.
+/// `MaximumConcurrency` in deploy/read-models.yaml.
 const CONCURRENCY: usize = 10;
-/// `BatchSize` in read-models.yaml.
+/// `BatchSize` in deploy/read-models.yaml.
 const BATCH_SIZE: usize = 10;
 
 const ACCOUNTS: usize = 40;

@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use daybook_admin::AdminCalls;
 use daybook_decider::Json;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::{AggregateKey, ChangedAggregates};

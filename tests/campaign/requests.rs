@@ -103,12 +103,8 @@ pub(crate) async fn execute(
     request: Arc<Request>,
 ) -> bool {
     let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
-    let idempotency = request.idempotency.as_deref().map(|key| IdempotencyKey {
-        key,
-        digest: key,
-        earlier_digest: None,
-        ttl: IDEMPOTENCY_TTL,
-    });
+    let idempotency =
+        request.idempotency.as_deref().map(|key| IdempotencyKey { key, digest: key, ttl: IDEMPOTENCY_TTL });
     let options = TransactOptions {
         policy: if request.from_cache { LoadPolicy::Incremental } else { LoadPolicy::Rebuild },
         creates: request.commands[0].command == model.commands().create,
@@ -175,7 +171,7 @@ impl Decide for Decisions<'_> {
         }
         let no_event = || format!("no event {}", self.request.dice.lock().unwrap().bits());
         let body = decided.events.first().map_or_else(no_event, |event| event.event_id.to_string());
-        Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: None, body })
+        Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: 1, body })
     }
 }
 

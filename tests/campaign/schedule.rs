@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use daybook_admin::AdminCalls;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::AggregateKey;
 use futures_util::future::OptionFuture;

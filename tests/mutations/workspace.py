@@ -50,8 +50,7 @@ class Build:
         """Builds the test targets of these tests."""
         targets = sorted({test.split(" ")[0] for test in tests})
         command = ["cargo", "test", "--workspace", "--locked", "--no-run", "--message-format=json"]
-        command += [word for target in targets if not is_package(target) for word in ("--test", target)]
-        command += ["--lib"] if any(map(is_package, targets)) else []
+        command += [word for target in targets for word in ("--test", target)]
         environment = {**os.environ, "CARGO_TARGET_DIR": str(BUILD)}
         done = subprocess.run(command, cwd=COPY, env=environment, stdout=subprocess.PIPE, text=True)
         messages = [json.loads(line) for line in done.stdout.splitlines()]
@@ -60,7 +59,7 @@ class Build:
         self.tests = [
             test
             for one in messages if one.get("executable") and one["profile"]["test"]
-            for test in tests_of(one["target"], one["executable"], Path(one["manifest_path"]).parent)
+            for test in tests_of(one["target"]["name"], one["executable"], Path(one["manifest_path"]).parent)
         ]
 
     def find(self, test):
@@ -70,14 +69,8 @@ class Build:
         return found[0] if len(found) == 1 else None
 
 
-def is_package(target):
-    """Whether unit tests are meant: their target is the name of a package."""
-    return target.startswith("daybook-")
-
-
 def tests_of(target, executable, directory):
     """The tests in an executable."""
-    target = target["name"].replace("_", "-") if "lib" in target["kind"] else target["name"]
     listed = subprocess.run([executable, "--list"], cwd=directory, check=True, stdout=subprocess.PIPE, text=True).stdout
     return [
         Test(target, line.removesuffix(": test"), executable, directory)

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
 const PROGRAMS: [&str; 19] = [
-    ".ci/check-api",
+    "deploy/check-api",
     "aws",
     "awscurl",
     "cargo",

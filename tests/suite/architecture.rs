@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 26] = [
+const ARROWS: [(&str, &[&str]); 31] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -43,6 +43,8 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ("daybook-function-runtime", &["daybook-settings"]),
     ("daybook-table", &["daybook-decider"]),
     ("daybook-event-store", &["daybook-decider", "daybook-table"]),
+    // No Lambda function may use it.
+    ("daybook-admin", &["daybook-decider", "daybook-event-store", "daybook-table"]),
     ("daybook-projection", &["daybook-decider"]),
     ("projections", &["aggregates", "daybook-suite"]),
     ("daybook-view-store", &["daybook-decider", "daybook-event-store", "daybook-table"]),
@@ -85,16 +87,26 @@ const ARROWS: [(&str, &[&str]); 26] = [
             "daybook-table",
         ],
     ),
-    ("daybook-event-source-mapping", &["daybook-stream-batch"]),
-    ("daybook-local-aws", &[]),
+    ("daybook-event-pattern", &[]),
+    ("daybook-event-source-mapping", &["daybook-event-pattern", "daybook-stream-batch"]),
+    ("daybook-local-aws", &["daybook-event-pattern"]),
     // It reaches what is around the tables over the HTTP interface of the stack alone.
     (
         "daybook-console",
-        &["daybook-decider", "daybook-event-store", "daybook-projection", "daybook-table", "daybook-view-store"],
-    ),
-    (
-        "daybook-cli",
         &[
+            "daybook-admin",
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-projection",
+            "daybook-table",
+            "daybook-view-store",
+        ],
+    ),
+    ("daybook-scaffold", &[]),
+    (
+        "daybook-local-stack",
+        &[
+            "daybook-admin",
             "daybook-command-handler",
             "daybook-console",
             "daybook-consumer",
@@ -107,7 +119,27 @@ const ARROWS: [(&str, &[&str]); 26] = [
             "daybook-projector",
             "daybook-settings",
             "daybook-snapshotter",
-            "daybook-stream-batch",
+            "daybook-stream-relay",
+            "daybook-view-store",
+        ],
+    ),
+    ("daybook-api-documents", &["daybook-command-handler", "daybook-decider"]),
+    (
+        "daybook-cli",
+        &[
+            "daybook-admin",
+            "daybook-api-documents",
+            "daybook-command-handler",
+            "daybook-console",
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-local-aws",
+            "daybook-local-stack",
+            "daybook-projection",
+            "daybook-scaffold",
+            "daybook-settings",
+            "daybook-snapshotter",
             "daybook-stream-relay",
             "daybook-table",
             "daybook-view-store",
@@ -117,6 +149,8 @@ const ARROWS: [(&str, &[&str]); 26] = [
     (
         TEST_SUPPORT,
         &[
+            "aggregates",
+            "daybook-admin",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",
@@ -194,7 +228,7 @@ fn imports_between_the_files_of_a_crate_have_no_cycle() {
 #[test]
 fn each_file_is_a_target_or_a_module() {
     let roots: BTreeSet<_> = target_roots().into_iter().map(|(_, root)| root).collect();
-    let folders = ["crates", "examples", "tests"].map(|folder| walk(&workspace().join(folder).canonicalize().unwrap()));
+    let folders = ["app", "crates", "tests"].map(|folder| walk(&workspace().join(folder).canonicalize().unwrap()));
     for file in folders.into_iter().flatten() {
         if roots.contains(&file) {
             continue;
@@ -242,6 +276,7 @@ fn facade_without_features_contains_only_the_kernels() {
     }
 }
 
+/// `daybook-admin` uses the client of the event store.
 #[test]
 fn only_the_stores_and_the_consumer_have_a_dynamodb_client() {
     let owners: Vec<_> = dependencies()
@@ -250,7 +285,17 @@ fn only_the_stores_and_the_consumer_have_a_dynamodb_client() {
         .filter(|(_, uses)| uses.contains("aws-sdk-dynamodb"))
         .map(|(name, _)| name)
         .collect();
-    assert_eq!(owners, ["daybook-consumer", "daybook-event-store", "daybook-view-store"]);
+    assert_eq!(owners, ["daybook-admin", "daybook-consumer", "daybook-event-store", "daybook-view-store"]);
+}
+
+#[test]
+fn only_the_admin_crate_uses_the_internal_parts_of_the_event_store() {
+    for file in ["app", "crates", "tests"].iter().flat_map(|folder| walk(&workspace().join(folder))) {
+        let path = file.to_string_lossy().replace('\\', "/");
+        if !path.contains("/crates/admin/") && !path.ends_with("/architecture.rs") {
+            assert!(!std::fs::read_to_string(&file).unwrap().contains("event_store::internal"), "{path}");
+        }
+    }
 }
 
 #[test]
@@ -263,7 +308,8 @@ fn only_the_local_services_use_sqlite() {
 
 #[test]
 fn attribute_names_are_written_only_in_the_table_crate() {
-    for entry in walk(&workspace().join("crates")) {
+    let files = ["app", "crates"].map(|folder| walk(&workspace().join(folder)));
+    for entry in files.into_iter().flatten() {
         let path = entry.to_string_lossy().replace('\\', "/");
         // The table crate itself, the consumer, which has another table, and the tests of filter patterns, which write
         // records on purpose.
@@ -284,7 +330,7 @@ fn attribute_names_are_written_only_in_the_table_crate() {
 
 #[test]
 fn main_functions_are_short() {
-    let files = ["crates", "examples"].map(|folder| walk(&workspace().join(folder)));
+    let files = ["app", "crates"].map(|folder| walk(&workspace().join(folder)));
     for main in files
         .into_iter()
         .flatten()

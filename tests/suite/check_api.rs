@@ -1,4 +1,4 @@
-//! `.ci/check-api`, with which the workflow checks the API that it has deployed.
+//! `deploy/check-api`, with which the workflow checks the API that it has deployed.
 
 use std::process::Output;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ impl DeployedApi {
     /// Runs the script with these variables.
     async fn check(&self, variables: &[(&str, &str)]) -> Output {
         let path = std::env::var_os("PATH").unwrap();
-        let mut script = Command::new(workspace().join(".ci/check-api"));
+        let mut script = Command::new(workspace().join("deploy/check-api"));
         let script = script.arg(self.server.url()).env_clear().env("PATH", path).envs(variables.iter().copied());
         script.output().await.unwrap()
     }

@@ -1,46 +1,30 @@
-//! A counter that counts down.
-
 use daybook::{Aggregate, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The aggregate `counter`.
+/// A counter that counts down to zero.
 pub struct Counter;
 
-/// The state of a counter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Counter")]
 pub struct State {
-    /// The number that is left to count.
     pub left: u32,
 }
 
-/// The commands of a counter.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "CounterCommand")]
 pub enum Command {
-    /// Start to count.
-    Start {
-        /// The number to count down from.
-        from: u32,
-    },
-    /// Count down by one.
+    Start { from: u32 },
     Tick {},
 }
 
-/// The events of a counter. Their names are stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "CounterEvent")]
 pub enum Event {
-    /// The counter started.
     #[serde(rename = "CounterStarted")]
-    Started {
-        /// The number that it counts down from.
-        from: u32,
-    },
-    /// The counter counted down by one.
+    Started { from: u32 },
     #[serde(rename = "CounterTicked")]
     Ticked {},
 }

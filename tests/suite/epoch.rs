@@ -95,18 +95,3 @@ async fn rows_of_epoch_1_and_of_new_aggregates_have_no_attribute_that_the_previo
     second.post("/todo", json!({"id": "1", "title": "TODO", "message": ""})).await.expect(201);
     assert_eq!(previous_epochs(&second).await, [Value::Null]);
 }
-
-/// An event of the previous release in the same epoch has no `messageEpoch`: then the next message counts as the first of
-/// the epoch. Consumers that are in the epoch already ignore that.
-#[tokio::test]
-async fn message_after_an_event_of_the_previous_release_counts_as_the_first_of_its_epoch() {
-    let second = in_epoch(LocalDynamoDb::in_memory().await.unwrap(), "2").await;
-    second.post("/todo", json!({"id": "1", "title": "TODO", "message": ""})).await.expect(201);
-    let key = AggregateKey::new("todo", "1");
-    let mut row = second.table.row(&key, "EVENT#000000000001").await.unwrap();
-    assert!(row.remove("messageEpoch").is_some() && row.remove("sum").is_some());
-    second.table.put(row).await;
-    let other = in_epoch(second.table.engine, "2").await;
-    update(&other, "A").await;
-    assert_eq!(previous_epochs(&other).await, [Value::Null, json!(1)]);
-}

@@ -108,8 +108,8 @@ fn code_blocks_of_the_page_equal_the_source() {
     let read = |path: &str| std::fs::read_to_string(workspace().join(path)).unwrap();
     let page = read("docs/evolving-events.md");
     let plain = |text: &str| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
-    let order = plain(&read("crates/aggregates/src/order.rs"));
-    let earlier = plain(&read("crates/aggregates/src/order/earlier.rs"));
+    let order = plain(&read("app/aggregates/src/order.rs"));
+    let earlier = plain(&read("app/aggregates/src/order/earlier.rs"));
     let [declared, upcast, ..] = blocks(&page, "rust")[..] else {
         panic!("the page needs two Rust blocks: the declarations and the upcast")
     };
@@ -120,7 +120,7 @@ fn code_blocks_of_the_page_equal_the_source() {
     assert!(earlier.contains(&plain(upcast)), "{upcast}");
 
     let shown: Value = serde_json::from_str(blocks(&page, "json")[0]).unwrap();
-    let golden: Vec<Value> = serde_json::from_str(&read("crates/aggregates/golden/order.json")).unwrap();
+    let golden: Vec<Value> = serde_json::from_str(&read("app/aggregates/golden/order.json")).unwrap();
     let pinned =
         golden.iter().find(|golden| (&golden["name"], &golden["version"]) == (&shown["name"], &shown["version"]));
     assert_eq!(pinned.unwrap()["shape"], shown["shape"]);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::Method;
+use daybook_admin::AdminCalls;
 use daybook_event_store::StoreSettings;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projector::Projecting;

@@ -1,12 +1,11 @@
 //! The less usual requests: conditions in every form, repeated headers, batches that are refused, and requests to what does
 //! not exist.
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use daybook_command_handler::ApiSettings;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
-use daybook_table::{AggregateKey, keys};
+
 use serde_json::{Value, json};
 use suite_tests::ApiResponse;
 
@@ -161,31 +160,6 @@ async fn repeated_request_with_another_form_of_if_match_is_the_same_request() {
     }
     keyed("2").await.expect_problem(422, "key-reused");
     keyed("*").await.expect_problem(422, "key-reused");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn response_that_the_previous_release_stored_is_replayed() {
-    let instance = instance().await;
-    // SHA-256 of the previous release over POST, /todo/1, the header as it was sent, no principal, and the body.
-    for (version, (if_match, digest)) in (1..).zip([
-        ("\"1\"", "695a7a5c6212e3469f6a738211009ae7731485b3655f42f7d3618119f0fa6958"),
-        ("2", "046353a12d433188fdefdcfac14d3f3fd41e86d957dbf67e96141521390292f1"),
-        ("", "4c5f6846032ab75d92a6b13830bcbc3d18003ede6a4dd4573eb230068561d061"),
-        ("*", "956258f8b0ababb5adf6b5a320a5b850b2c28fbe7585e48ef3a9e4cba0dc4bc5"),
-    ]) {
-        let key = format!("k{version}");
-        let mut headers = vec![("idempotency-key", key.as_str())];
-        if !if_match.is_empty() {
-            headers.push(("if-match", if_match));
-        }
-        let body = json!({"title": version.to_string(), "message": ""});
-        let first = post(&instance, "/todo/1", &headers, body.clone()).await.expect(200);
-        let aggregate = AggregateKey::new("todo", "1");
-        let sk = keys::idempotency_sk(&key);
-        instance.table.tamper(&aggregate, &sk, [("digest", AttributeValue::S(digest.to_owned()))]).await;
-        let again = post(&instance, "/todo/1", &headers, body).await.expect(200);
-        assert_eq!((again.header("idempotency-replayed"), &again.body), ("true", &first.body), "{if_match}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

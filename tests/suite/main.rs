@@ -29,6 +29,7 @@ mod idempotency;
 mod identity;
 mod instance;
 mod large_states;
+mod links;
 mod message_schemas;
 mod openapi;
 mod order;

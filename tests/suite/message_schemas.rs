@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use daybook_api_documents::{asyncapi, breaks, json_schema};
 use daybook_cli::commands::schemas::{asyncapi_text, json_schema_text};
-use daybook_cli::message_schemas::{asyncapi, breaks, json_schema};
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Registry};
 use jsonschema::{Draft, Validator};
 use schemars::{JsonSchema, Schema, schema_for};

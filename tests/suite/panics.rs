@@ -96,7 +96,7 @@ async fn panic_on_a_stored_event_fails_the_reads_of_that_aggregate_only() {
 #[test]
 fn release_profile_checks_overflow_and_unwinds_panics() {
     // Of this workspace, and of a generated project.
-    for manifest in ["Cargo.toml", "crates/cli/template/project.toml"] {
+    for manifest in ["Cargo.toml", "crates/scaffold/template/project.toml"] {
         let settings = release_profile(manifest);
         assert!(settings.contains("overflow-checks = true"), "{manifest}: {settings:?}");
         // `abort` would end the process, and with it every other request of a batch or an instance. `cargo lambda build` adds
@@ -110,7 +110,7 @@ fn release_profile_checks_overflow_and_unwinds_panics() {
 #[test]
 fn release_profile_leaves_link_time_optimization_to_cargo_lambda() {
     let settings = ["lto", "codegen-units", "strip"];
-    for manifest in ["Cargo.toml", "crates/cli/template/project.toml"] {
+    for manifest in ["Cargo.toml", "crates/scaffold/template/project.toml"] {
         let profile = release_profile(manifest);
         assert!(!settings.iter().any(|setting| profile.iter().any(|line| line.starts_with(setting))), "{profile:?}");
     }

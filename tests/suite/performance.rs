@@ -1,4 +1,4 @@
-//! The workspace `bench/` builds what is deployed, and docs/performance.md has its figures. Nothing here builds or runs it.
+//! The workspace `bench/` builds what is deployed, and docs/performance.md and bench/README.md have its figures. Nothing here builds or runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -45,14 +45,14 @@ fn bare_functions_are_built_like_the_deployed_ones() {
 }
 
 #[test]
-fn performance_page_has_every_bar_and_a_reason_for_each_that_is_missed() {
-    let page = read("docs/performance.md");
+fn goals_have_every_bar_and_a_reason_for_each_that_is_missed() {
+    let page = read("bench/README.md");
     let bars: Vec<Value> = serde_json::from_str(&read("bench/bars.json")).unwrap();
     let rows: Vec<Vec<&str>> = page.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
     for bar in &bars {
         let name = bar["name"].as_str().unwrap();
         let row = rows.iter().find(|row| row.get(1) == Some(&name));
-        let row = row.unwrap_or_else(|| panic!("docs/performance.md has no row {name:?}: run bench/run"));
+        let row = row.unwrap_or_else(|| panic!("bench/README.md has no row {name:?}: run bench/run"));
         let number = |text: &str| text.replace(',', "").parse::<f64>().unwrap();
         let (measured, limit) = (number(row[3]), number(row[4].trim_start_matches(['≤', '≥', ' '])));
         let met = if row[4].starts_with('≤') { measured <= limit } else { measured >= limit };
@@ -66,25 +66,27 @@ fn performance_page_has_every_bar_and_a_reason_for_each_that_is_missed() {
         assert!(row[5] == "yes" || (!reason.is_empty() && page.contains(reason)), "{name} has no reason on the page");
     }
     let of_bars = rows.iter().filter(|row| row.len() > 5 && ["yes", "**no**"].contains(&row[5])).count();
-    assert_eq!(of_bars, bars.len(), "docs/performance.md has a bar that bench/bars.json lacks");
+    assert_eq!(of_bars, bars.len(), "bench/README.md has a bar that bench/bars.json lacks");
 }
 
 #[test]
 fn performance_page_is_written_from_the_stored_figures_and_names_their_commits() {
-    let page = read("docs/performance.md");
-    let command = "import report; print(report.page(), end='')";
-    let mut python = Command::new("python3");
-    python.args(["-B", "-c", command]).current_dir(workspace().join("bench"));
-    let output = python.output().expect("python3 can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(page.as_bytes() == output.stdout, "docs/performance.md is not up to date: run `python3 bench/report.py`");
+    for (file, text) in [("docs/performance.md", "report.page()"), ("bench/README.md", "report.readme()")] {
+        let command = format!("import report; print({text}, end='')");
+        let mut python = Command::new("python3");
+        python.args(["-B", "-c", &command]).current_dir(workspace().join("bench"));
+        let output = python.output().expect("python3 can be run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(read(file).as_bytes() == output.stdout, "{file} is not up to date: run `python3 bench/report.py`");
+    }
 
+    let pages = ["docs/performance.md", "bench/README.md"].map(read).concat();
     let measured: BTreeMap<String, Value> = serde_json::from_str(&read("bench/measured.json")).unwrap();
-    let sections: Vec<_> = page.split("\n## ").filter(|section| section.contains("Measured on commit")).collect();
+    let sections: Vec<_> = pages.split("\n## ").filter(|section| section.contains("Measured on commit")).collect();
     assert!(sections.len() >= measured.len(), "{}", sections.len());
     for (part, figures) in &measured {
         let commit = figures["commit"].as_str().unwrap();
         let named = sections.iter().any(|section| section.contains(&format!("Measured on commit {commit},")));
-        assert!(named, "{part} was measured on {commit}, which docs/performance.md does not name");
+        assert!(named, "{part} was measured on {commit}, which the pages do not name");
     }
 }

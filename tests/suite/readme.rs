@@ -1,4 +1,5 @@
-//! The commands of the README and of the API page return the printed output, and the README's aggregate works.
+//! The commands of the README and of the API page return the printed output, the README's aggregate works, and its figures are
+//! those of other pages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use suite_tests::{ApiResponse, Suite, workspace};
 use crate::counter::Counter;
 use crate::instance::{Instance, settings};
 
-fn readme() -> String {
-    std::fs::read_to_string(workspace().join("README.md")).unwrap()
+fn read(page: &str) -> String {
+    std::fs::read_to_string(workspace().join(page)).unwrap()
 }
 
 /// A `curl` command of a page, and what it prints.
@@ -28,7 +29,7 @@ struct Command {
 }
 
 fn commands(page: &str) -> Vec<Command> {
-    let page = std::fs::read_to_string(workspace().join(page)).unwrap();
+    let page = read(page);
     let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let shown = blocks.flat_map(|block| block.split("$ ").skip(1)).filter(|shown| shown.starts_with("curl"));
     shown.map(command).collect()
@@ -126,18 +127,19 @@ fn alike(shown: &Value, returned: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_readme_return_the_printed_output() {
-    assert_as_printed("README.md").await;
+    assert_as_printed("README.md", 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_api_page_return_the_printed_output() {
-    assert_as_printed("docs/api.md").await;
+    assert_as_printed("docs/api.md", 25).await;
 }
 
-async fn assert_as_printed(page: &str) {
+/// The page must have at least this number of commands.
+async fn assert_as_printed(page: &str, count: usize) {
     let suite = Suite::start().await;
     let commands = commands(page);
-    assert!(commands.len() >= 10, "{commands:?}");
+    assert!(commands.len() >= count, "{} {commands:?}", commands.len());
     for command in commands {
         // A message needs some time to reach the bus.
         let mut response = curl(&suite, &command.words).await;
@@ -154,14 +156,14 @@ async fn assert_as_printed(page: &str) {
 
 #[test]
 fn read_models_page_lists_a_projection_of_the_samples() {
-    let read = |file: &str| std::fs::read_to_string(workspace().join(file)).unwrap();
-    let projection = read("crates/projections/src/orders_by_status.rs");
-    assert!(read("docs/read-models.md").contains(&format!("\n```rust\n{projection}```\n")));
+    let projection = read("app/projections/src/orders_by_status.rs");
+    let (code, _tests) = projection.split_once("\n#[cfg(test)]").unwrap();
+    assert!(read("docs/read-models.md").contains(&format!("\n```rust\n{code}```\n")));
 }
 
 #[test]
 fn api_page_describes_each_operation_of_the_document() {
-    let page = std::fs::read_to_string(workspace().join("docs/api.md")).unwrap();
+    let page = read("docs/api.md");
     for (path, operations) in Document::get().json()["paths"].as_object().unwrap() {
         let segments: Vec<_> = path.split('/').skip(1).collect();
         let path = match segments[..] {
@@ -192,7 +194,7 @@ fn api_page_lists_the_problems_of_the_document_with_their_statuses() {
         })
         .collect();
     assert!(documented.len() > 20, "{documented:?}");
-    let page = std::fs::read_to_string(workspace().join("docs/api.md")).unwrap();
+    let page = read("docs/api.md");
     let table =
         page.split("| status | `type` |").nth(1).unwrap().lines().skip(2).take_while(|line| line.starts_with('|'));
     let mut listed = BTreeSet::new();
@@ -209,13 +211,41 @@ fn api_page_lists_the_problems_of_the_document_with_their_statuses() {
     assert_eq!(listed, documented, "on the left the table of docs/api.md, on the right the document");
 }
 
+/// The first Rust block of a page, without its indentation.
+fn rust(page: &str) -> String {
+    let text = read(page);
+    let (before, block) = text.split_once("```rust\n").unwrap();
+    let indentation = &before[before.rfind('\n').unwrap() + 1..];
+    let lines = block.lines().map(|line| line.strip_prefix(indentation).unwrap_or(line));
+    lines.take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect()
+}
+
+/// The README has the aggregate, and docs/aggregates.md has its tests.
 #[test]
 fn aggregate_of_the_readme_equals_the_tested_one() {
-    let readme = readme();
-    let block = readme.split("   ```rust\n").nth(1).unwrap().split("   ```\n").next().unwrap();
-    let shown: String = block.lines().map(|line| format!("{}\n", line.strip_prefix("   ").unwrap_or(line))).collect();
-    let tested = std::fs::read_to_string(workspace().join("tests/suite/counter.rs")).unwrap();
-    assert_eq!(shown, tested);
+    let shown = format!("{}\n{}", rust("README.md"), rust("docs/aggregates.md"));
+    assert_eq!(shown, read("tests/suite/counter.rs"));
+}
+
+#[test]
+fn figures_of_the_readme_are_those_of_the_pages_that_it_names() {
+    let [readme, deploy, performance] = ["README.md", "docs/deploy.md", "docs/performance.md"].map(read);
+    for (figure, page, source) in [
+        ("11.85 US dollars", &deploy, "| **together** | | | **11.85** |"),
+        ("7.50 of them", &deploy, "| 7.50 |"),
+        ("about 18 a month", &deploy, "about 18 a month"),
+        ("1.07 a month", &deploy, "1.07 a month"),
+        ("15 ms", &deploy, "× 15 ms"),
+        ("about 50 commands a second", &deploy, "about 50 commands a second"),
+        ("1.34 times the instructions", &performance, "1.34 times the instructions"),
+        ("makes 4 calls", &performance, "| 10,000, snapshot 50 behind | Daybook | 1 | 0 | 1.42 | 1,041 k | 4 |"),
+        ("2.70 ms", &performance, "| command-handler | 2.70 ms |"),
+        ("1.45 ms", &performance, "| empty-http | 1.45 ms |"),
+    ] {
+        assert!(readme.contains(figure), "README.md has no {figure:?}");
+        assert!(page.contains(source), "{source:?}, from which README.md has {figure:?}, has changed");
+    }
+    assert!(readme.lines().count() <= 150, "the README is meant to be read in a minute");
 }
 
 #[tokio::test(flavor = "multi_thread")]

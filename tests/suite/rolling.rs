@@ -358,13 +358,6 @@ async fn etag_of_another_release_names_another_state() {
         );
         // A stored response contains the state of the release that stored it.
         assert_eq!(setup.instance(reader).ask(post()).await.expect(201).header("etag"), etag(writer));
-        // Releases before stored no state version.
-        for mut row in setup.rows("1", "IDEMPOTENCY#").await {
-            assert!(row.remove("stateVersion").is_some());
-            setup.table.put(row).await;
-        }
-        let replayed = setup.instance(reader).ask(post()).await.expect(201);
-        assert_eq!((replayed.header("etag"), &replayed.body), ("\"1\"", &created.body));
         // The version decides on a write.
         let scan = json!({"town": "Bern", "country": "CH"});
         let scan = request(Method::POST, "/parcel/1", &[("if-match", etag(writer))], Some(scan));
@@ -434,34 +427,6 @@ async fn relay_sends_rows_of_older_and_of_newer_releases() {
     assert_eq!(relayed(&older).await, published(&rows));
 }
 
-/// Messages of the first releases have no epoch, which consumers read as 1.
-#[tokio::test]
-async fn message_without_an_epoch_is_sent_unchanged_and_is_no_finding() {
-    let setup = Setup::new().await;
-    let new = setup.instance(New);
-    new.send("1", "Ann").await;
-    for mut row in setup.rows("1", keys::OUTBOX_PREFIX).await {
-        let detail = row["detail"].as_s().unwrap().replace(r#""epoch":1,"#, "");
-        assert!(!detail.contains("epoch") && detail.len() < row["detail"].as_s().unwrap().len());
-        row.insert("detail".into(), aws_sdk_dynamodb::types::AttributeValue::S(detail));
-        row.remove("sum");
-        setup.table.put(row).await;
-    }
-    for mut row in setup.rows("1", keys::EVENT_PREFIX).await {
-        row.remove("sum");
-        setup.table.put(row).await;
-    }
-    new.scan("1", "Bern").await;
-    let rows = setup.rows("1", keys::OUTBOX_PREFIX).await;
-    let with_epoch: Vec<_> = published(&rows).iter().map(|(_, detail)| detail.contains(r#""epoch":1"#)).collect();
-    assert_eq!(with_epoch, [false, true]);
-    assert_eq!(relayed(&rows).await, published(&rows));
-    let registry = New.registry();
-    let (model, now) = (registry.get("parcel").unwrap(), jiff::Timestamp::now());
-    let verified = new.store.admin().verify(model, &key("1"), now).await.unwrap();
-    assert_eq!((verified.messages, verified.findings), (2, vec![]));
-}
-
 #[tokio::test]
 async fn store_reads_rows_of_older_and_of_newer_releases() {
     let setup = Setup::new().await;
@@ -485,10 +450,9 @@ async fn store_reads_rows_of_older_and_of_newer_releases() {
     let metadata = setup.rows("1", keys::METADATA).await.pop().unwrap();
     assert_eq!(metadata["later"].as_bool(), Ok(&true));
 
-    // Rows as the first release wrote them have none of the attributes that are optional now.
+    // Rows without optional attributes.
     for mut row in setup.rows("1", keys::EVENT_PREFIX).await {
-        assert!(row.contains_key("sum"));
-        row.retain(|name, _| !["appendEnd", "snapshotDue", "sum", "later"].contains(&name.as_str()));
+        row.retain(|name, _| !["appendEnd", "snapshotDue", "later"].contains(&name.as_str()));
         row.insert("meta".into(), aws_sdk_dynamodb::types::AttributeValue::M(Item::new()));
         setup.table.put(row).await;
     }

@@ -1,5 +1,5 @@
 //! The simulation of `suite_tests::scale`: its figures for a command, a read and a projection are those of counted calls, and
-//! docs/scale.md has its tables. `tests/campaign/contention.rs` compares its races with those of the event store.
+//! docs/scale.md and tests/src/scale/tables.md have its tables. `tests/campaign/contention.rs` compares its races with those of the event store.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use serde_json::json;
-use suite_tests::scale::{Command, Load, WriteUnits, feed_queries, projection, tables};
+use suite_tests::scale::{Command, Load, WriteUnits, document, feed_queries, page_tables, projection};
 use suite_tests::workspace;
 
 use crate::instance::{Instance, sharded};
@@ -24,11 +24,30 @@ fn read(file: &str) -> String {
 #[test]
 fn scale_page_has_the_tables_of_the_simulation() {
     let page = read("docs/scale.md");
-    let missing: Vec<_> = tables().into_iter().filter(|table| !page.contains(&format!("\n{table}\n"))).collect();
+    let missing: Vec<_> = page_tables().into_iter().filter(|table| !page.contains(&format!("\n{table}\n"))).collect();
     assert!(missing.is_empty(), "docs/scale.md lacks these tables:\n\n{}\n", missing.join("\n\n"));
     let rules = page.lines().filter(|line| line.starts_with("|---")).count();
     // The tables of AWS's limits and of what to do are the only others.
-    assert_eq!(rules, tables().len() + 2, "docs/scale.md has a table that the simulation does not compute");
+    assert_eq!(rules, page_tables().len() + 2, "docs/scale.md has a table that the simulation does not compute");
+}
+
+#[test]
+fn tables_of_the_simulation_are_up_to_date() {
+    let path = workspace().join("tests/src/scale/tables.md");
+    if std::env::var_os("WRITE_SCALE_TABLES").is_some() {
+        std::fs::write(&path, document()).unwrap();
+    }
+    assert!(
+        read("tests/src/scale/tables.md") == document(),
+        "tests/src/scale/tables.md is not up to date: run this test with WRITE_SCALE_TABLES=1"
+    );
+}
+
+/// A cell of tests/src/scale/tables.md: the column of the row that begins with these cells, in the table below the heading.
+fn cell(tables: &str, heading: &str, begin: &str, column: usize) -> String {
+    let table = tables.split(&format!("\n## {heading}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
+    let row = table.lines().find(|line| line.starts_with(&format!("| {begin} | "))).unwrap();
+    row.trim_matches('|').split(" | ").nth(column).unwrap().trim().to_owned()
 }
 
 #[test]
@@ -43,11 +62,49 @@ fn scale_page_has_the_figures_of_the_simulation() {
         let (_, read, written) = projection(aggregates);
         (f64::from(read) * 0.125 + f64::from(written) * 0.625) / f64::from(aggregates)
     };
+    let tables = document();
+    let group = |commands: &str, column| cell(&tables, "Commands that share a transaction", commands, column);
+    let hot = |instances: &str, column| cell(&tables, "Instances that write to one aggregate", instances, column);
+    let shards = |shards: &str, column| cell(&tables, "Shards of an event type", shards, column);
+    let snapshot = |every: &str, column| cell(&tables, "Costs of `SnapshotEvery`", every, column);
+    let small = |commands: &str| cell(&tables, "What each step needs, with 256 bytes of data", commands, 9);
+    let most = Command::with_data(256).largest_group().to_string();
     for figure in [
         format!("with data of up to {smallest} bytes each, takes six write units there, and one in the index"),
         format!("a partition accepts {} such commands a second", 1_000 / LARGE.append(1).table),
         format!("An event row takes {} bytes beside its data: above {largest} bytes of data", Command::EVENT_ROW),
         format!("{:.2} dollars if they arrive one by one, and {:.2} in tens", projected(1), projected(10)),
+        format!("256 bytes of data, 1,000 commands a second cost {} dollars an hour", small("1,000")),
+        format!("{} commands a second, and takes {} write units for each", group("1", 2), group("1", 1)),
+        format!(
+            "With {most} commands in each transaction, it accepts {}, at {} units",
+            group(&most, 2),
+            group(&most, 1)
+        ),
+        format!("Eight instances of Lambda together append {} commands a second", hot("8 | 1", 2)),
+        format!(
+            "{} transactions for each, and 64 instances {}, with {}",
+            hot("8 | 1", 4),
+            hot("64 | 1", 2),
+            hot("64 | 1", 4)
+        ),
+        format!("p99 of {} and {}", hot("8 | 1", 7), hot("64 | 1", 7)),
+        format!(
+            "Three environments with 64 requests each append {}, and one with 64 appends {}",
+            hot("3 | 64", 2),
+            hot("1 | 64", 2)
+        ),
+        format!("accepts {} events a second with 1 KB of data, or {} with 256 bytes", shards("1", 1), shards("1", 2)),
+        format!(
+            "64 shards accept {} and {}, and a page of a feed then takes {} queries",
+            shards("64", 1),
+            shards("64", 2),
+            shards("64", 3)
+        ),
+        format!("a load takes {} read units on average with `SnapshotEvery=10`", snapshot("10", 1)),
+        format!("{} with 100 and {} with 1,000", snapshot("100", 1), snapshot("1,000", 1)),
+        format!("{}, {} and {} dollars", snapshot("10", 4), snapshot("100", 4), snapshot("1,000", 4)),
+        format!("The lowest is {} with 50", snapshot("50", 4)),
     ] {
         assert!(page.contains(&figure), "docs/scale.md lacks {figure:?}");
     }

@@ -123,7 +123,7 @@ fn resources(template: &Value, of_type: &str) -> BTreeMap<String, Value> {
 /// The template with read models, and that of its nested stack.
 fn template_with_read_models() -> Template {
     let mut template = Template::with_parameters(&text(), &[("ReadModels", "true")]).unwrap();
-    template.functions.extend(Template::parse(&read("read-models.yaml")).unwrap().functions);
+    template.functions.extend(Template::parse(&read("deploy/read-models.yaml")).unwrap().functions);
     template
 }
 
@@ -439,18 +439,18 @@ fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
 
 #[test]
 fn each_function_is_a_binary_of_the_workspace() {
-    let binaries: BTreeSet<String> = std::fs::read_dir(workspace().join("crates/functions/src/bin"))
+    let binaries: BTreeSet<String> = std::fs::read_dir(workspace().join("app/functions/src/bin"))
         .unwrap()
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     let mut named = BTreeSet::new();
-    let (outer, nested) = (plain(&text()), plain(&read("read-models.yaml")));
+    let (outer, nested) = (plain(&text()), plain(&read("deploy/read-models.yaml")));
     for (id, function) in template_with_read_models().functions {
-        let template = if id == "Projector" { &nested } else { &outer };
+        let (template, workspace) = if id == "Projector" { (&nested, "..") } else { (&outer, ".") };
         let resource = &template["Resources"][&id];
         assert_eq!(resource["Metadata"]["BuildMethod"], "rust-cargolambda", "{id}");
         // cargo-lambda gives every binary the same name, which the runtime starts.
-        for (name, value) in [("Handler", "bootstrap"), ("CodeUri", "."), ("Runtime", "provided.al2023")] {
+        for (name, value) in [("Handler", "bootstrap"), ("CodeUri", workspace), ("Runtime", "provided.al2023")] {
             let of_all = &template["Globals"]["Function"][name];
             let set: Vec<_> =
                 [of_all, &resource["Properties"][name]].into_iter().filter(|set| !set.is_null()).collect();

@@ -34,6 +34,8 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use daybook_local_stack::{DevError, Project};
+use daybook_scaffold::ScaffoldError;
 
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
@@ -57,11 +59,8 @@ use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
-use crate::dev::DevError;
-use crate::operator::target::TableArgs;
+use crate::operator::target::StackArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
-use crate::project::Project;
-use crate::scaffold::ScaffoldError;
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
@@ -93,7 +92,6 @@ enum Command {
 
 /// The commands that work on a stack, deployed or local.
 #[derive(Clone, Debug, Subcommand)]
-#[expect(missing_docs, reason = "clap documents a command by the comment of its arguments")]
 pub enum OperatorCommand {
     Get(GetArgs),
     Events(EventsArgs),
@@ -154,10 +152,6 @@ impl DaybookArgs {
     }
 
     /// Runs the command, or the local stack when there is none.
-    ///
-    /// # Errors
-    ///
-    /// See [`CliError`].
     pub async fn run(self, project: Project) -> Result<Exit, CliError> {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
             Command::Dev(args) => Ok(dev::run(args, project).await?),
@@ -175,12 +169,8 @@ impl DaybookArgs {
 
 impl OperatorCommand {
     /// Runs the command.
-    ///
-    /// # Errors
-    ///
-    /// See [`OperatorError`].
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-        let table = self.table().cloned();
+        let stack = self.stack().cloned();
         let ended = match self {
             Self::Get(args) => get::run(args, context).await,
             Self::Events(args) => events::run(args, context).await,
@@ -201,26 +191,26 @@ impl OperatorCommand {
         match ended {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
             Err(OperatorError::Store { source, .. }) if source.is_missing_table() => {
-                Err(table.unwrap_or_default().missing(&context.environment).await)
+                Err(stack.unwrap_or_default().missing_table(&context.environment).await)
             }
             ended => ended,
         }
     }
 
-    /// The table that the command reads.
-    fn table(&self) -> Option<&TableArgs> {
+    /// The stack, if the command reads its table.
+    fn stack(&self) -> Option<&StackArgs> {
         match self {
-            Self::Get(args) => Some(&args.table),
-            Self::Events(args) => Some(&args.table),
-            Self::Feed(args) => Some(&args.table),
-            Self::Console(args) => Some(&args.table),
-            Self::Verify(args) => Some(&args.table),
-            Self::Republish(args) => Some(&args.table),
-            Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.table),
-            Self::Export(args) => Some(&args.table),
-            Self::Import(args) => Some(&args.table),
-            Self::Projection(command) => command.table(),
-            Self::CheckDeployment(args) => Some(&args.table),
+            Self::Get(args) => Some(&args.stack),
+            Self::Events(args) => Some(&args.stack),
+            Self::Feed(args) => Some(&args.stack),
+            Self::Console(args) => Some(&args.stack),
+            Self::Verify(args) => Some(&args.stack),
+            Self::Republish(args) => Some(&args.stack),
+            Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.stack),
+            Self::Export(args) => Some(&args.stack),
+            Self::Import(args) => Some(&args.stack),
+            Self::Projection(command) => command.stack(),
+            Self::CheckDeployment(args) => Some(&args.stack),
             Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) | Self::Load(_) => None,
         }
     }

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use daybook_local_stack::Project;
 use tokio::runtime::Runtime;
 
 use crate::commands::DaybookArgs;
 use crate::logs;
-use crate::project::Project;
 
 /// How long the end of the process waits for connections and files to be closed.
 const CLOSING: Duration = Duration::from_millis(500);

@@ -11,10 +11,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
 /// Starts the logs on standard error, and the traces if there is a collector for them.
-///
-/// # Errors
-///
-/// When the collector's URL or the headers for it are invalid.
 pub fn start(collector: Option<&str>) -> Result<Option<SpanExporter>, SettingError> {
     // The engine warns of every failed condition, but a lost race is normal. A command reports missing configuration itself,
     // so the warnings of `aws_config` are not shown.

@@ -24,7 +24,7 @@
 //! - `changes_queue`: the queue of the projector. `call_usage`: counts the calls and the units of a command.
 //! - `discarded_objects`: the records that event source mappings discarded.
 //! - `unsent`: messages that the bus did not accept.
-//! - `signed_calls`: calls to services without an SDK crate. `relay_state`, `alarms`: what they return about the relay and
+//! - `signed_calls`: calls to services without an SDK client. `relay_state`, `alarms`: what they return about the relay and
 //!   the alarms.
 
 pub(crate) mod alarms;

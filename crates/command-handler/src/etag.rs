@@ -5,10 +5,8 @@
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-/// The `ETag` of a version. A response that an earlier release stored has no state version.
-pub(crate) fn etag(version: u64, state_version: Option<u32>) -> HeaderValue {
-    let state_version = state_version.map(|state_version| format!("-{state_version}")).unwrap_or_default();
-    HeaderValue::try_from(format!("\"{version}{state_version}\"")).expect("a header may contain digits in quotes")
+pub(crate) fn etag(version: u64, state_version: u32) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{version}-{state_version}\"")).expect("a header may contain digits in quotes")
 }
 
 /// The condition of `If-Match`.

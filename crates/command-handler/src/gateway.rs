@@ -49,10 +49,6 @@ pub fn function(
 }
 
 /// The function's response to an event, without Lambda's runtime. The invocation must end within `timeout`.
-///
-/// # Errors
-///
-/// When the event does not have the form of API Gateway's.
 pub async fn respond(router: Router, event: &str, timeout: Duration) -> Result<Value, serde_json::Error> {
     let event: ApiEvent = serde_json::from_str(event)?;
     let deadline = SystemTime::now() + timeout;
@@ -66,10 +62,6 @@ pub async fn respond(router: Router, event: &str, timeout: Duration) -> Result<V
 }
 
 /// An HTTP request with this result of an authorizer, as if API Gateway had passed it on.
-///
-/// # Errors
-///
-/// When the JSON does not have the form of such a result.
 pub fn with_authorizer(request: Request, authorizer: &Value) -> Result<Request, serde_json::Error> {
     let http = json!({"method": request.method().as_str(), "path": request.uri().path()});
     let event = json!({"requestContext": {"http": http, "authorizer": authorizer}});

@@ -20,7 +20,6 @@ use crate::settings::ApiSettings;
 /// A response of the API.
 #[derive(Clone, Debug)]
 pub struct ReadResponse {
-    /// The status.
     pub status: StatusCode,
     /// The body: JSON, of a problem too.
     pub body: Bytes,
@@ -42,7 +41,6 @@ impl OperatorReads {
         Self { router: router(api.clone()), api }
     }
 
-    /// The response to a `GET` of this path and query.
     pub async fn get(&self, path_and_query: &str) -> ReadResponse {
         let request = Request::get(path_and_query).body(Body::empty());
         match request {

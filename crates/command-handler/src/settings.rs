@@ -6,7 +6,6 @@ use daybook_event_store::StoreSettings;
 use daybook_settings::{Environment, SettingError};
 use daybook_table::keys::is_id;
 
-/// Settings of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
     /// Whether a write to an existing aggregate must have an `If-Match`.
@@ -26,10 +25,6 @@ pub struct ApiSettings {
 impl ApiSettings {
     /// From `REQUIRE_IF_MATCH` and `RECORD_SOURCE_IP` (`true` or `false`; false), `IDEMPOTENCY_TTL_HOURS` (1 to 8,760; 24),
     /// `JWT_ISSUER` (an `https://` URL; none), `BASE_PATH` (a path; empty) and `SEEN_WAIT_MS` (0 to 20,000; 2,000).
-    ///
-    /// # Errors
-    ///
-    /// When a variable has another value.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let hours: u32 = environment.number("IDEMPOTENCY_TTL_HOURS", 24, 1..=8_760)?;
         Ok(Self {
@@ -66,10 +61,6 @@ fn base_path(environment: &Environment) -> Result<String, SettingError> {
 /// The store's settings, as far as appending and reading need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100),
 /// `OUTBOX_TTL_DAYS` (2 to 365; 7), `EVENT_TYPE_SHARDS` (1 to 64; 1), `EPOCH` (1 to 1,000,000; 1) and `FEED_DELAY_MS` (0 to
 /// 600,000; 10,000).
-///
-/// # Errors
-///
-/// When one is missing or out of its range.
 pub fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
     let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
     Ok(StoreSettings {
@@ -96,10 +87,6 @@ pub fn views_table(environment: &Environment) -> Option<String> {
 }
 
 /// The time after which feeds contain an event, from `FEED_DELAY_MS`.
-///
-/// # Errors
-///
-/// When it is out of its range.
 fn feed_delay(environment: &Environment) -> Result<Duration, SettingError> {
     let default = u64::try_from(StoreSettings::DEFAULT_FEED_DELAY.as_millis()).unwrap_or(u64::MAX);
     environment.number("FEED_DELAY_MS", default, StoreSettings::FEED_DELAY_MS).map(Duration::from_millis)

@@ -4,11 +4,8 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 
-/// The stylesheet.
 pub(crate) const STYLESHEET: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.css");
-/// The script.
 pub(crate) const SCRIPT: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.js");
-/// The icon.
 pub(crate) const ICON: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/icon.svg");
 
 /// The routes of the files.

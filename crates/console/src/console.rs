@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use axum::Router;
+use daybook_admin::{AdminCalls, IndexPartition};
 use daybook_decider::{Model, Registry};
 use daybook_event_store::EventStore;
-use daybook_event_store::admin::IndexPartition;
 use daybook_projection::Projections;
 use daybook_view_store::ViewStore;
 

@@ -16,7 +16,6 @@ const DATA: &str = "data.";
 pub(crate) struct CommandForm<'a> {
     /// The name of the command.
     pub(crate) name: &'a str,
-    /// Its description.
     pub(crate) description: &'a str,
     fields: Vec<Field<'a>>,
 }
@@ -41,7 +40,6 @@ enum Kind<'a> {
     Json,
 }
 
-/// The commands of a schema.
 pub(crate) fn commands(schema: &Value) -> Vec<CommandForm<'_>> {
     let variants = schema.get("oneOf").and_then(Value::as_array);
     variants.into_iter().flatten().filter_map(|variant| command(schema, variant)).collect()
@@ -153,10 +151,6 @@ impl CommandForm<'_> {
     }
 
     /// The data that a form contains.
-    ///
-    /// # Errors
-    ///
-    /// When a value that must be JSON is not.
     pub(crate) fn data(&self, form: &PostedForm) -> Result<Value, String> {
         let mut data = Map::new();
         for field in &self.fields {

@@ -18,7 +18,6 @@ const MAX_RESPONSE: usize = 64 * 1024 * 1024;
 #[derive(Clone)]
 pub(crate) struct Stack(Router);
 
-/// A response of the stack.
 pub(crate) struct StackResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 /// What the test expects.
 pub(crate) enum Expectation<'a> {
-    /// A decision.
     Decision {
         /// The command, JSON.
         command: &'a str,

@@ -21,6 +21,8 @@
 //!   attempts.
 //! - [`report`]: gaps and stopped aggregates.
 
+#![warn(missing_docs)]
+
 pub mod consumer;
 mod draft;
 mod error;

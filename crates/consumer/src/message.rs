@@ -38,9 +38,7 @@ pub struct MessageMetadata {
     pub seq_num: u64,
     /// The number of the message among those of the aggregate, counted from 1 without a gap.
     pub message_seq: u64,
-    /// The epoch of that number. It rises when Daybook's table is restored. It counts as 1 in messages of early
-    /// releases, which have none.
-    #[serde(default = "first_epoch")]
+    /// The epoch of that number. It counts from 1, and rises when Daybook's table is restored.
     pub epoch: u32,
     /// The epoch of the message before it. Only the first message of an aggregate in a later epoch has it, unless its
     /// number is 1.
@@ -67,10 +65,6 @@ pub struct MessageMetadata {
     /// The trace header of X-Ray.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_header: Option<String>,
-}
-
-fn first_epoch() -> u32 {
-    1
 }
 
 /// An event that is no message of Daybook.

@@ -90,7 +90,7 @@ async fn each_invocation_writes_what_became_of_its_messages() {
     for (name, _) in NAMES {
         assert!(page.contains(&format!("`{name}`")), "docs/consumers.md does not describe {name}");
     }
-    let template = include_str!("../../../examples/order-mails/template.yaml");
+    let template = include_str!("../../../app/order-mails/template.yaml");
     for line in template.lines().filter_map(|line| line.trim().strip_prefix("MetricName: ")) {
         let of_sqs = line.starts_with("Approximate");
         assert!(of_sqs || NAMES.iter().any(|(name, _)| *name == line), "no metric is called {line}");

@@ -77,6 +77,8 @@
 //! # Ok::<(), daybook::RegistrationError>(())
 //! ```
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "consumer")]
 pub mod consumer;
 

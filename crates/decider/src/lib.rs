@@ -19,6 +19,8 @@
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
 //!   wrong with it.
 
+#![warn(missing_docs)]
+
 pub mod access;
 pub mod aggregate;
 mod aggregate_state;

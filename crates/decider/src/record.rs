@@ -133,8 +133,7 @@ struct DetailMetadata<'a> {
     /// The number of the message within its aggregate, from 1 without a gap.
     #[schemars(range(min = 1))]
     message_seq: u64,
-    /// Rises when the table is restored. Consumers order by `epoch`, then by `messageSeq`. Messages of early releases lack
-    /// it, which means 1.
+    /// Rises when the table is restored. Consumers order by `epoch`, then by `messageSeq`.
     #[schemars(range(min = 1))]
     epoch: u32,
     /// The epoch of the message before it, in the first message of the aggregate in an epoch.

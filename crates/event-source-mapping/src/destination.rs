@@ -42,7 +42,6 @@ pub struct Source<'a> {
     pub function_arn: &'a str,
     /// The stream's ARN.
     pub stream_arn: &'a str,
-    /// The shard.
     pub shard_id: &'a str,
     /// The id of the last invocation.
     pub request_id: &'a str,

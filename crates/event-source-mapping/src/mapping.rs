@@ -94,10 +94,6 @@ impl Mapping {
     }
 
     /// Adds the shard's next record.
-    ///
-    /// # Errors
-    ///
-    /// When its sequence number is not greater than that of the preceding record.
     pub fn push(&mut self, record: Record, now: Duration) -> Result<(), OutOfOrder> {
         let number = record.sequence_number().clone();
         if let Some(last) = self.last.as_ref().filter(|last| number <= **last) {

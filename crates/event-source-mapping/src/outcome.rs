@@ -5,7 +5,6 @@ use serde_json::Value;
 use crate::record::Record;
 use daybook_stream_batch::SequenceNumber;
 
-/// The outcome of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvocationOutcome {
     /// The function returned. Contains the JSON text of its response; empty if there is none.

@@ -26,10 +26,6 @@ pub struct Record {
 impl Record {
     /// Takes a record of `GetRecords` and makes the changes that Lambda makes: it adds the stream's ARN, gives the time
     /// in whole seconds, and writes the names in `userIdentity` in lower case. All other members stay unchanged.
-    ///
-    /// # Errors
-    ///
-    /// When `dynamodb` has no sequence number, keys or creation time.
     pub fn from_stream(mut record: Value, stream_arn: &str) -> Result<Self, UnreadableRecord> {
         let change = record.get_mut("dynamodb").and_then(Value::as_object_mut).ok_or(UnreadableRecord("dynamodb"))?;
         let sequence_number = change
@@ -58,7 +54,6 @@ impl Record {
         Ok(Self { sequence_number, item, created, json: record, bytes })
     }
 
-    /// Its sequence number.
     pub fn sequence_number(&self) -> &SequenceNumber {
         &self.sequence_number
     }

@@ -146,10 +146,27 @@ fn an_array_in_the_record_matches_by_any_of_its_elements() {
 }
 
 #[test]
+fn fields_match_in_one_element_of_an_array_of_objects() {
+    let lines = new_image(
+        "lines",
+        json!({"L": [
+            {"M": {"sku": {"S": "a"}, "state": {"S": "open"}}},
+            {"M": {"sku": {"S": "b"}, "state": {"S": "shipped"}}},
+        ]}),
+    );
+    let line = |fields: Value| new_image("lines", json!({"L": {"M": fields}}));
+    assert!(matches(line(json!({"sku": {"S": ["b"]}, "state": {"S": ["shipped"]}})), lines.clone()));
+    assert!(!matches(line(json!({"sku": {"S": ["b"]}, "state": {"S": ["open"]}})), lines.clone()));
+    let absent = json!([{"exists": false}]);
+    assert!(matches(line(json!({"note": {"S": absent}})), lines.clone()));
+    assert!(!matches(line(json!({"sku": {"S": absent}})), lines));
+}
+
+#[test]
 fn unknown_operator_is_rejected() {
     assert_eq!(
         error_of(r#"{"dynamodb":{"Keys":{"sk":{"S":[{"wildcard":"OUTBOX#*"}]}}}}"#),
-        r#"filter pattern at dynamodb.Keys.sk.S: "wildcard" is not an operator of Lambda event filtering"#
+        r#"filter pattern: dynamodb.Keys.sk.S: unknown operator "wildcard""#
     );
 }
 
@@ -157,23 +174,34 @@ fn unknown_operator_is_rejected() {
 fn invalid_pattern_error_names_its_path() {
     for (pattern, message) in [
         ("{", "filter pattern: not JSON: "),
-        ("[]", "filter pattern: must be an object"),
-        ("{}", "filter pattern: must have a member"),
-        (r#"{"a":{}}"#, "filter pattern at a: must have a member"),
-        (r#"{"a":"x"}"#, "filter pattern at a: must be an array of values or operators"),
-        (r#"{"a":[]}"#, "filter pattern at a: must be an array of values or operators"),
-        (r#"{"a":[["x"]]}"#, "filter pattern at a: an alternative cannot be an array"),
-        (r#"{"a":[{}]}"#, "filter pattern at a: an operator is an object with exactly one member"),
-        (r#"{"a":[{"prefix":"x","suffix":"y"}]}"#, "filter pattern at a: an operator is an object with exactly one"),
-        (r#"{"a":[{"prefix":1}]}"#, "filter pattern at a: prefix needs a string"),
-        (r#"{"a":[{"exists":"yes"}]}"#, "filter pattern at a: exists needs true or false"),
-        (r#"{"a":[{"anything-but":[]}]}"#, "filter pattern at a: anything-but needs strings or numbers"),
-        (r#"{"a":[{"anything-but":{"suffix":"x"}}]}"#, "filter pattern at a: anything-but needs strings or numbers"),
-        (r#"{"a":[{"numeric":[">"]}]}"#, "filter pattern at a: numeric needs comparisons"),
-        (r#"{"a":[{"numeric":["!",1]}]}"#, "filter pattern at a: numeric needs comparisons"),
-        (r#"{"a":[{"numeric":["<",1,">",0]}]}"#, "filter pattern at a: numeric needs comparisons"),
-        (r#"{"$or":[{"a":[1]}]}"#, "filter pattern at $or: must have at least two patterns"),
-        (r#"{"$or":{"a":[1]}}"#, "filter pattern at $or: must be an array"),
+        ("[]", "filter pattern: a pattern is a JSON object"),
+        ("{}", "filter pattern: an object of a pattern needs a field"),
+        (r#"{"a":{}}"#, "filter pattern: a: an object of a pattern needs a field"),
+        (r#"{"a":"x"}"#, r#"filter pattern: a: "x" must be an object, or an array with values"#),
+        (r#"{"a":[]}"#, "filter pattern: a: [] must be an object, or an array with values"),
+        (r#"{"a":[["x"]]}"#, r#"filter pattern: a: ["x"] is neither a value nor an operator"#),
+        (r#"{"a":[{}]}"#, "filter pattern: a: an operator stands alone in its object"),
+        (r#"{"a":[{"prefix":"x","suffix":"y"}]}"#, "filter pattern: a: an operator stands alone in its object"),
+        (r#"{"a":[{"prefix":1}]}"#, "filter pattern: a: prefix needs a text"),
+        (r#"{"a":[{"exists":"yes"}]}"#, "filter pattern: a: exists needs true or false"),
+        (r#"{"a":[{"anything-but":[]}]}"#, "filter pattern: a: anything-but needs values, all texts or all numbers"),
+        (
+            r#"{"a":[{"anything-but":["x",1]}]}"#,
+            "filter pattern: a: anything-but needs values, all texts or all numbers",
+        ),
+        (r#"{"a":[{"anything-but":true}]}"#, "filter pattern: a: anything-but needs values, all texts or all numbers"),
+        (
+            r#"{"a":[{"anything-but":{"suffix":"x"}}]}"#,
+            r#"filter pattern: a: unknown operator "suffix" in anything-but"#,
+        ),
+        (r#"{"a":[{"anything-but":{"prefix":["x"]}}]}"#, "filter pattern: a: prefix needs a text"),
+        (r#"{"a":[{"prefix":{"equals-ignore-case":"x"}}]}"#, "filter pattern: a: prefix needs a text"),
+        (r#"{"a":[{"cidr":"10.0.0.0/8"}]}"#, r#"filter pattern: a: unknown operator "cidr""#),
+        (r#"{"a":[{"numeric":[">"]}]}"#, "filter pattern: a: numeric needs one pair of an operator"),
+        (r#"{"a":[{"numeric":["!",1]}]}"#, "filter pattern: a: numeric needs one pair of an operator"),
+        (r#"{"a":[{"numeric":["<",1,">",0]}]}"#, "filter pattern: a: numeric needs one pair of an operator"),
+        (r#"{"$or":[{"a":[1]}]}"#, "filter pattern: $or: $or needs two patterns or more"),
+        (r#"{"$or":{"a":[1]}}"#, "filter pattern: $or: $or needs two patterns or more"),
     ] {
         let error = error_of(pattern);
         assert!(error.starts_with(message), "{pattern}: {error}");

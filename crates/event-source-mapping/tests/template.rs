@@ -141,7 +141,10 @@ fn error_names_the_path_and_the_accepted_values() {
         ("FunctionResponseTypes: [Other]", "FunctionResponseTypes.0\": \"Other\" is not ReportBatchItemFailures"),
         ("TumblingWindowInSeconds: 60", "TumblingWindowInSeconds\": tumbling windows are not supported"),
         ("BatchSise: 1", "BatchSise\": is not a property of a DynamoDB event"),
-        ("FilterCriteria: {Filters: [{Pattern: '{}'}]}", "FilterCriteria.Filters.0.Pattern\": filter pattern: must"),
+        (
+            "FilterCriteria: {Filters: [{Pattern: '{}'}]}",
+            "FilterCriteria.Filters.0.Pattern\": filter pattern: an object of a pattern",
+        ),
         ("FilterCriteria: {Filters: [{}]}", "FilterCriteria.Filters.0\": Pattern is missing"),
         ("DestinationConfig: {OnFailure: {Type: SQS}}", "DestinationConfig.OnFailure\": Destination is missing"),
     ] {

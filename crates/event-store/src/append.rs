@@ -1,11 +1,13 @@
 //! The append: one transaction that updates the metadata, puts the events, and puts the messages into the outbox.
 //!
 //! In reading order: `transaction`: its items; `batch`: the items of several decisions; `call`: sends the transaction and
-//! interprets a failure; `error`: the errors of an append.
+//! interprets a failure; `error`: the errors of an append; `import`: appends
+//! of events that exist already.
 
 pub(crate) mod batch;
 mod call;
 pub(crate) mod error;
+mod import;
 mod transaction;
 
 use daybook_decider::{Decided, Model};
@@ -15,6 +17,7 @@ use tokio::time::Instant;
 pub(crate) use self::batch::Batch;
 pub use self::error::AppendError;
 pub(crate) use self::error::SendError;
+pub use self::transaction::ImportOptions;
 pub(crate) use self::transaction::Origin;
 use crate::idempotency::ResponseToStore;
 use crate::loaded::Loaded;
@@ -27,10 +30,6 @@ impl EventStore {
     ///
     /// The transaction is sent once, and not after `send_until`: [`transact`](Self::transact) repeats the decision, and
     /// resolves unknown outcomes.
-    ///
-    /// # Errors
-    ///
-    /// See [`AppendError`]. Nothing was written, except perhaps with [`AppendError::Unknown`].
     pub async fn append(
         &self,
         model: &dyn Model,

@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_millis(800);
 
 /// The maximum of the next pause, and the time until which pauses are allowed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     ceiling: Duration,
     longest: Duration,
     deadline: Instant,
@@ -19,13 +19,13 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// Pauses that become longer, because DynamoDB needs time. They end before `deadline`.
-    pub(crate) fn until(deadline: Instant) -> Self {
+    pub fn until(deadline: Instant) -> Self {
         Self { ceiling: FIRST, longest: LONGEST, deadline }
     }
 
     /// Waits a random time below the maximum. Returns `false`, without waiting, when the pause would not end before
     /// the deadline.
-    pub(crate) async fn wait(&mut self) -> bool {
+    pub async fn wait(&mut self) -> bool {
         let pause = self.next_pause();
         wait(pause, self.deadline).await
     }

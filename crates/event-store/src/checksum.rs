@@ -19,31 +19,17 @@ const BYTES: usize = 8;
 /// and has a check of its own.
 const NOT_COVERED: [&str; 2] = [attributes::CHECKSUM, attributes::GSI1PK];
 
-/// The result of the check of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Checksum {
-    /// The row has none: a release before checksums wrote it.
-    Absent,
-    /// The row is as it was written.
-    Valid,
-    /// The row was changed.
-    Wrong,
-}
-
 /// The row with its checksum.
-pub(crate) fn seal(mut row: Item) -> Item {
+pub fn seal(mut row: Item) -> Item {
     let checksum = AttributeValue::B(Blob::new(digest(&row)));
     row.insert(attributes::CHECKSUM.to_owned(), checksum);
     row
 }
 
-/// Compares a row with its checksum.
-pub(crate) fn check(row: &Item) -> Checksum {
-    match row.get(attributes::CHECKSUM) {
-        None => Checksum::Absent,
-        Some(AttributeValue::B(stored)) if *stored == Blob::new(digest(row)) => Checksum::Valid,
-        Some(_) => Checksum::Wrong,
-    }
+/// Whether a row is as it was written. A row without a checksum is not: each append writes one.
+pub fn is_valid(row: &Item) -> bool {
+    let stored = row.get(attributes::CHECKSUM).and_then(|stored| stored.as_b().ok());
+    stored.is_some_and(|stored| stored.as_ref() == digest(row))
 }
 
 fn digest(row: &Item) -> Vec<u8> {
@@ -154,28 +140,28 @@ mod tests {
         let with = |name: &str, value: AttributeValue| {
             let mut changed = sealed.clone();
             changed.insert(name.to_owned(), value);
-            check(&changed)
+            is_valid(&changed)
         };
         let n = |number: &str| AttributeValue::N(number.to_owned());
-        assert_eq!(check(&row(&[])), Checksum::Absent);
-        assert_eq!(check(&sealed), Checksum::Valid);
-        assert_eq!(check(&seal(sealed.clone())), Checksum::Valid);
+        assert!(!is_valid(&row(&[])));
+        assert!(is_valid(&sealed));
+        assert!(is_valid(&seal(sealed.clone())));
         for same in ["100", "1E2", "100.0", "0100", "+1e+2", "10.0E1"] {
-            assert_eq!(with("seqNum", n(same)), Checksum::Valid, "{same}");
+            assert!(with("seqNum", n(same)), "{same}");
         }
-        assert_eq!(with("gsi1pk", AttributeValue::S("EVENT_TYPE#TodoCreated#7".to_owned())), Checksum::Valid);
+        assert!(with("gsi1pk", AttributeValue::S("EVENT_TYPE#TodoCreated#7".to_owned())));
         for other in ["10", "1000", "-100", "100.1", "0"] {
-            assert_eq!(with("seqNum", n(other)), Checksum::Wrong, "{other}");
+            assert!(!with("seqNum", n(other)), "{other}");
         }
-        assert_eq!(with("seqNum", AttributeValue::S("100".to_owned())), Checksum::Wrong);
-        assert_eq!(with("snapshotDue", AttributeValue::Bool(false)), Checksum::Wrong);
-        assert_eq!(with("added", AttributeValue::Null(true)), Checksum::Wrong);
-        assert_eq!(with("meta", AttributeValue::M(Item::new())), Checksum::Wrong);
-        assert_eq!(with(attributes::CHECKSUM, AttributeValue::Bool(true)), Checksum::Wrong);
+        assert!(!with("seqNum", AttributeValue::S("100".to_owned())));
+        assert!(!with("snapshotDue", AttributeValue::Bool(false)));
+        assert!(!with("added", AttributeValue::Null(true)));
+        assert!(!with("meta", AttributeValue::M(Item::new())));
+        assert!(!with(attributes::CHECKSUM, AttributeValue::Bool(true)));
         for name in ["pk", "seqNum", "snapshotDue", "meta"] {
             let mut changed = sealed.clone();
             changed.remove(name);
-            assert_eq!(check(&changed), Checksum::Wrong, "{name}");
+            assert!(!is_valid(&changed), "{name}");
         }
     }
 }

@@ -10,7 +10,6 @@ use tokio::time::error::Elapsed;
 /// An error of any kind, as the cause of another.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// DynamoDB throttles, cannot be reached or fails: the same request may succeed in a moment.

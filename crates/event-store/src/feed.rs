@@ -18,18 +18,12 @@ use crate::store::EventStore;
 /// An event with the aggregate that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedEvent {
-    /// The aggregate.
     pub aggregate: AggregateKey,
-    /// The event.
     pub event: RecordedEvent,
 }
 
 impl EventStore {
     /// Up to `limit` events of an aggregate after number `after`.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn events(
         &self,
         key: &AggregateKey,
@@ -63,10 +57,6 @@ impl EventStore {
     ///
     /// A cursor that is not before `settled_up_to`, from a reader whose clock is ahead, leads to an empty page with the
     /// same cursor until that time is settled too.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn feed(
         &self,
         event_type: &str,
@@ -78,10 +68,6 @@ impl EventStore {
     }
 
     /// Like [`feed`](Self::feed), for several types together: for an event that was stored under other names before.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn merged_feed(
         &self,
         event_types: &[&str],

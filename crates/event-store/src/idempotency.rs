@@ -15,21 +15,11 @@ use crate::stored_response::{CommandResponse, StoredResponse};
 /// The idempotency key of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct IdempotencyKey<'a> {
-    /// The key.
     pub key: &'a str,
     /// SHA-256 of the request, in hexadecimal digits.
     pub digest: &'a str,
-    /// The digest under which an earlier release stored the same request, if that is another one.
-    pub earlier_digest: Option<&'a str>,
     /// The time for which the response is stored. Afterwards the key can be used again.
     pub ttl: Duration,
-}
-
-impl IdempotencyKey<'_> {
-    /// Whether a response with this digest belongs to the same request.
-    pub(crate) fn is_of(&self, stored: &StoredResponse) -> bool {
-        self.digest == stored.digest || self.earlier_digest == Some(stored.digest.as_str())
-    }
 }
 
 /// A response to be stored, if the append succeeds.
@@ -37,7 +27,6 @@ impl IdempotencyKey<'_> {
 pub struct ResponseToStore<'a> {
     /// The key that it is stored under.
     pub idempotency: IdempotencyKey<'a>,
-    /// The response.
     pub response: CommandResponse,
     /// The current time.
     pub now: Timestamp,
@@ -45,10 +34,6 @@ pub struct ResponseToStore<'a> {
 
 impl EventStore {
     /// The response that is stored under a key, unless it has expired.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn stored_response(
         &self,
         key: &AggregateKey,
@@ -97,7 +82,7 @@ impl EventStore {
 }
 
 /// The response of a row, and the time at which it expires.
-pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
+pub fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
     let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
     let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|error| corrupt(error.into()))?;
     let body = unpack(item.body).map_err(|error| corrupt(error.into()))?;

@@ -8,7 +8,7 @@
 //! - Within an aggregate, the times and ids of events never run backwards. An event is visible within
 //!   [`SETTLE_WRITES`] of its time, or never. Imported events are the exception: they have the times and ids of their
 //!   history.
-//! - No other crate calls its table.
+//! - No other crate calls its table, except `daybook-admin` with the calls of operators.
 //!
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
@@ -23,13 +23,12 @@
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
 //!   out.
 //!
-//! [`admin`] has the calls for operator commands, the local stack and tests only.
+//! [`internal`] is for `daybook-admin` alone, the calls of operators.
 //!
 //! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
 //! checked before the call. `clock`: the current time. `checksum`: whether a row is as it was written. [`cache`],
 //! `backoff`, `packing`, `item`, `error`.
 
-pub mod admin;
 mod append;
 mod backoff;
 pub mod cache;
@@ -54,6 +53,17 @@ mod stored_response;
 mod transact;
 mod turns;
 mod unreadable_row;
+
+/// The parts of the store that `daybook-admin` is built of: rows, and how the store reads and writes them.
+pub mod internal {
+    pub use crate::append::ImportOptions;
+    pub use crate::backoff::Backoff;
+    pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
+    pub use crate::idempotency::read as read_stored_response;
+    pub use crate::item::{Item, event_item, number, row_key, text};
+    pub use crate::packing::unpack;
+    pub use crate::page::Slice;
+}
 
 pub use append::AppendError;
 pub use error::{Cause, StoreError};

@@ -47,10 +47,6 @@ pub enum TooLarge {
 
 /// Checks the items of one transaction as they will be stored: the metadata and the rows, and the response that is
 /// stored with them. Returns the bytes of all.
-///
-/// # Errors
-///
-/// When the transaction exceeds a limit.
 pub fn check_transaction<'a>(
     items: impl IntoIterator<Item = &'a Item>,
     response: Option<&'a Item>,

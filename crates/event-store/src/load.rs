@@ -54,19 +54,11 @@ impl EventStore {
     /// With a cached state, one round trip reads the events after it. Without one, or when it is far behind, a round
     /// trip reads the snapshot and the latest few events in parallel, and a second one reads exactly the events between
     /// the two, if there are any.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn load(&self, model: &dyn Model, key: &AggregateKey) -> Result<Loaded, StoreError> {
         self.load_with(model, key, LoadOptions::default()).await
     }
 
     /// The aggregate at a given version, or folded without cache and snapshots.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn load_with(
         &self,
         model: &dyn Model,

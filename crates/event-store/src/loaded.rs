@@ -9,7 +9,6 @@ use daybook_decider::{Folded, Json};
 pub struct Loaded {
     /// The folded state, from which decisions and folds continue.
     pub folded: Folded,
-    /// The state.
     pub state: Arc<Json>,
 }
 

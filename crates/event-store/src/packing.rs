@@ -25,7 +25,7 @@ pub(crate) fn pack(text: &str) -> io::Result<StoredText> {
 }
 
 /// Converts a stored form back to the text.
-pub(crate) fn unpack(stored: StoredText) -> io::Result<String> {
+pub fn unpack(stored: StoredText) -> io::Result<String> {
     match stored {
         StoredText::Text(text) => Ok(text),
         StoredText::Compressed(packed) => {

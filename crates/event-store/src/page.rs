@@ -27,24 +27,25 @@ pub struct Page<T, C> {
 
 impl<T, C> Page<T, C> {
     /// The page without rows after `cursor`.
-    pub(crate) fn empty(cursor: C) -> Self {
+    pub fn empty(cursor: C) -> Self {
         Self { items: Vec::new(), unreadable: Vec::new(), cursor, more: false }
     }
 }
 
 /// The rows of one query, and whether more rows follow.
-pub(crate) struct Slice<T, C> {
+pub struct Slice<T, C> {
     /// The rows by position.
-    pub(crate) rows: Vec<(C, Result<T, UnreadableRow>)>,
+    pub rows: Vec<(C, Result<T, UnreadableRow>)>,
     /// The rows without a position.
-    pub(crate) unplaced: Vec<UnreadableRow>,
-    pub(crate) more: bool,
+    pub unplaced: Vec<UnreadableRow>,
+    /// Whether more rows follow already.
+    pub more: bool,
 }
 
 impl<T, C> Slice<T, C> {
     /// The first rows of a query: a maximum of `limit` plus one, or 1 MB. If there is a row with a position, the slice
-    /// has one, so that its cursor makes progress.
-    pub(crate) async fn read(
+    /// has one, so that its cursor makes progress. `doing` is the purpose of the query, for errors.
+    pub async fn read(
         doing: &'static str,
         query: QueryFluentBuilder,
         limit: usize,
@@ -71,8 +72,8 @@ impl<T, C> Slice<T, C> {
         Ok(slice)
     }
 
-    /// Truncates to `limit` rows and [`MAX_PAGE`] bytes. `after` is the position that was requested.
-    pub(crate) fn into_page(self, limit: usize, after: C, weight: impl Fn(&T) -> usize) -> Page<T, C> {
+    /// Truncates to `limit` rows and `MAX_PAGE` bytes. `after` is the position that was requested.
+    pub fn into_page(self, limit: usize, after: C, weight: impl Fn(&T) -> usize) -> Page<T, C> {
         let mut page = Page { unreadable: self.unplaced, more: self.more, ..Page::empty(after) };
         let mut bytes_left = MAX_PAGE;
         for (count, (position, row)) in self.rows.into_iter().enumerate() {

@@ -7,14 +7,14 @@
 //!   release may still need it, for as long as a release may be rolled back.
 //!
 //! In reading order: `take`: takes a snapshot; `put`: decides which existing snapshot it replaces; `retention`: the
-//! number of kept snapshots; `base`: the state that a fold starts from; `codec`: the stored form of a state.
+//! number of kept snapshots; `rebuild`: the repair of wrong snapshots; `base`: the state that a fold starts from; `codec`: the
+//! stored form of a state.
 
 mod base;
 mod codec;
 mod put;
+mod rebuild;
 mod retention;
 mod take;
 
-pub(crate) use self::codec::StoredSnapshot;
-pub(crate) use self::put::{Replaces, put_or_existing, unchanged};
 pub use self::take::SnapshotOutcome;

@@ -86,6 +86,15 @@ impl EventStore {
         }
     }
 
+    /// The client, for administrative calls.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn table_name(&self) -> &str {
+        &self.settings.table_name
+    }
+
     /// The number of events after which a snapshot is due.
     pub fn snapshot_every(&self) -> u64 {
         self.settings.snapshot_every
@@ -103,10 +112,6 @@ impl EventStore {
 
     /// Resolves credentials and opens a connection, so that the first request does not have to: reads an item that
     /// does not exist, with one attempt. After a failure, the first request tries again.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn warm(&self) -> Result<(), StoreError> {
         const DOING: &str = "open a connection";
         let key = row_key("WARM".to_owned(), "WARM".to_owned());
@@ -134,37 +139,35 @@ impl EventStore {
         self.clock.now()
     }
 
-    /// One row of an aggregate.
-    pub(crate) fn row(&self, key: &AggregateKey, sk: String) -> GetItemFluentBuilder {
+    /// One row of an aggregate, with a strongly consistent read.
+    pub fn row(&self, key: &AggregateKey, sk: String) -> GetItemFluentBuilder {
         let get = self.client.get_item().table_name(&self.settings.table_name);
         get.set_key(Some(row_key(key.pk(), sk))).consistent_read(true)
     }
 
     /// The rows of an aggregate from one sort key to another, both included.
-    pub(crate) fn rows_between(&self, key: &AggregateKey, first: String, last: String) -> QueryFluentBuilder {
+    pub fn rows_between(&self, key: &AggregateKey, first: String, last: String) -> QueryFluentBuilder {
         let condition = format!("{} = :pk AND {} BETWEEN :first AND :last", attributes::PK, attributes::SK);
         self.query(condition, [(":pk", key.pk()), (":first", first), (":last", last)]).consistent_read(true)
     }
 
     /// The events of an index partition from one id to another, both included. An index cannot be read consistently.
-    pub(crate) fn index_between(&self, partition: String, first: Ulid, last: Ulid) -> QueryFluentBuilder {
+    pub fn index_between(&self, partition: String, first: Ulid, last: Ulid) -> QueryFluentBuilder {
         let condition = format!("{} = :pk AND {} BETWEEN :first AND :last", attributes::GSI1PK, attributes::GSI1SK);
         let values = [(":pk", partition), (":first", keys::gsi1sk(first)), (":last", keys::gsi1sk(last))];
         self.query(condition, values).index_name(attributes::GSI1)
     }
 
     /// The items that meet a condition on their keys.
-    pub(crate) fn query<const N: usize>(&self, condition: String, values: [(&str, String); N]) -> QueryFluentBuilder {
+    pub fn query<const N: usize>(&self, condition: String, values: [(&str, String); N]) -> QueryFluentBuilder {
         let values = values.map(|(name, value)| (name.to_owned(), AttributeValue::S(value)));
         let query = self.client.query().table_name(&self.settings.table_name);
         query.key_condition_expression(condition).set_expression_attribute_values(Some(Item::from(values)))
     }
 }
 
-/// The settings of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// The table.
     pub table_name: String,
     /// The number of events after which a snapshot is due.
     pub snapshot_every: u64,

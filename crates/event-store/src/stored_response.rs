@@ -7,9 +7,8 @@ pub struct CommandResponse {
     pub status: u16,
     /// The version of the aggregate.
     pub version: u64,
-    /// The `STATE_VERSION` of the state in the body. Responses that an earlier release stored have none.
-    pub state_version: Option<u32>,
-    /// The body.
+    /// The `STATE_VERSION` of the state in the body.
+    pub state_version: u32,
     pub body: String,
 }
 
@@ -18,6 +17,5 @@ pub struct CommandResponse {
 pub struct StoredResponse {
     /// SHA-256 of the request, in hexadecimal digits.
     pub digest: String,
-    /// The response.
     pub response: CommandResponse,
 }

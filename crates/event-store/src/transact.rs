@@ -41,10 +41,6 @@ impl EventStore {
     /// [`SETTLE_WRITES`](crate::SETTLE_WRITES) after its time. Requests of this process for the same aggregate are
     /// decided one after the other, in the order of their arrival. Those that arrive while an append is in progress are
     /// appended together; each has its own result, as if it had been alone.
-    ///
-    /// # Errors
-    ///
-    /// See [`TransactError`]. Nothing was written, except perhaps with [`TransactError::OutcomeUnknown`].
     pub async fn transact<D: Decide>(
         &self,
         model: &dyn Model,

@@ -23,12 +23,14 @@ pub struct UnreadableRow {
 
 impl UnreadableRow {
     /// The row with the keys of an item, and without a reason yet.
-    pub(crate) fn of(item: &Item) -> Self {
+    pub fn of(item: &Item) -> Self {
         let key = |name| text(item, name).to_owned();
         Self { pk: key(attributes::PK), sk: key(attributes::SK), reason: String::new() }
     }
 
-    pub(crate) fn because(self, reason: impl fmt::Display) -> Self {
+    /// The row with the reason why it cannot be read.
+    #[must_use]
+    pub fn because(self, reason: impl fmt::Display) -> Self {
         Self { reason: reason.to_string().chars().take(MAX_REASON).collect(), ..self }
     }
 

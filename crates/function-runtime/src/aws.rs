@@ -32,11 +32,6 @@ const OTHER_AUTHORITIES: [&str; 4] = ["cn-", "eusc-", "us-iso", "eu-iso"];
 /// It trusts the roots of Amazon Trust Services. If `AWS_CA_BUNDLE`, `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, it
 /// trusts those of that file or folder instead; the first of them decides. In regions where AWS has other authorities,
 /// it trusts those of the platform.
-///
-/// # Errors
-///
-/// When the file of `AWS_CA_BUNDLE` cannot be read or does not contain certificates: without a root, every call would
-/// fail.
 pub async fn aws_config_in_lambda(environment: &Environment) -> Result<SdkConfig, SettingError> {
     let loader = loader(trust_store(environment)?)
         .region(EnvironmentVariableRegionProvider::new())

@@ -69,10 +69,6 @@ pub async fn export_spans() {
 
 /// Passes the payload of each invocation to `handle` with the invocation's deadline. Writes the metrics and exports the
 /// spans afterwards.
-///
-/// # Errors
-///
-/// When Lambda's runtime API fails.
 pub async fn handle_invocations<P, R, E>(
     metrics: Metrics,
     handle: impl AsyncFn(P, Instant) -> Result<R, E>,

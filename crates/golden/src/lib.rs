@@ -14,6 +14,7 @@
 //! - [`GoldenFiles`]: the files. `entry`: an entry of one.
 //! - `events`, `states`: the checks. `check`: all of them. `shape`: the shape of an event's data, or of a state.
 
+#![warn(missing_docs)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod check;

@@ -28,10 +28,6 @@ struct BucketState {
 impl Bucket {
     /// A bucket of this name with these objects, by key. The keys of objects that are deleted are stored in the file,
     /// and objects with such a key are left out.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read.
     pub fn with_file(
         name: &str,
         objects: impl IntoIterator<Item = (String, String)>,

@@ -53,10 +53,6 @@ impl Ahead {
     pub const MAX: Self = Self { seconds: 36_500 * 24 * 60 * 60 };
 
     /// This after a move.
-    ///
-    /// # Errors
-    ///
-    /// When it would be more than the maximum.
     pub fn moved(self, ForwardBy(by): ForwardBy) -> Result<Self, MoveError> {
         let moved = Self { seconds: self.seconds.saturating_add(by.seconds) };
         let left = Self { seconds: Self::MAX.seconds.saturating_sub(self.seconds) };

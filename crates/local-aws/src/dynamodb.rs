@@ -1,6 +1,6 @@
 //! Local DynamoDB: the embedded engine behind an endpoint.
 //!
-//! - `engine`: the database of the engine, and the local stack's additions to it.
+//! - `engine`: the database of the engine, and what the local stack does with its private tables.
 //! - `expiry`: moves its clock, and deletes the rows that have expired.
 //! - `server`: the endpoint.
 

@@ -19,7 +19,6 @@ pub fn error_body(code: &str, message: &str) -> Value {
     json!({ "__type": code, "message": message })
 }
 
-/// A response of this content type.
 pub fn response(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;

@@ -14,16 +14,13 @@
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
 //! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which
-//!   events reach which queues. `patterns` and `comparisons`: the patterns of rules. `deliveries`: events on their way
-//!   to queues. `target_records`: what became of them there.
+//!   events reach which queues. `deliveries`: events on their way to queues. `target_records`: what became of them there.
 
 mod bus;
 mod bus_index;
-mod comparisons;
 mod deliveries;
 mod describe_event_bus;
 pub mod faults;
-mod patterns;
 mod protocol;
 mod put_events;
 mod router;
@@ -34,9 +31,9 @@ mod target_records;
 
 pub use bus::{Bus, Delivered, DeliveredPart, PutEventsCall, PutEventsResultEntry, WaitingMessage};
 pub use bus_index::EntryKey;
+pub use daybook_event_pattern::EventPattern;
 pub use deliveries::QueueTarget;
 pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
-pub use patterns::{EventPattern, PatternError};
 pub use sqs::{QueueMessage, ReceivedMessage};
 pub use target_records::{TargetOutcome, TargetRecord};
 

@@ -22,19 +22,11 @@ pub struct Server {
 
 impl Server {
     /// Serves `router` on a free port of 127.0.0.1.
-    ///
-    /// # Errors
-    ///
-    /// When no port is free.
     pub async fn start(router: Router) -> io::Result<Self> {
         Self::serve(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, router)
     }
 
     /// Serves `router` at `listener`.
-    ///
-    /// # Errors
-    ///
-    /// When the listener has no address.
     pub fn serve(listener: TcpListener, router: Router) -> io::Result<Self> {
         Self::spawn(listener, |listener, stopped| {
             axum::serve(listener, router).with_graceful_shutdown(stopped).into_future()

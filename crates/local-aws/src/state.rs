@@ -58,10 +58,6 @@ pub enum StateError {
 
 impl StateFile {
     /// Opens the state in the file of a running [`LocalDynamoDb`](crate::dynamodb::LocalDynamoDb).
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn open(data: &Path) -> Result<Self, StateError> {
         let connection = connect(&data.to_string_lossy())?;
         connection.execute_batch(
@@ -91,10 +87,6 @@ impl StateFile {
     }
 
     /// Adds an entry to a journal. Once this has returned, a killed process does not lose the entry.
-    ///
-    /// # Errors
-    ///
-    /// See [`StateError`].
     pub fn append(&self, journal: Journal, entry: &impl Serialize) -> Result<(), StateError> {
         self.append_numbered(journal, entry).map(drop)
     }
@@ -107,10 +99,6 @@ impl StateFile {
     }
 
     /// The entries of a journal, in the order in which they were added.
-    ///
-    /// # Errors
-    ///
-    /// See [`StateError`].
     pub fn entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<T>, StateError> {
         let sql = "SELECT entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
         let texts: Vec<String> = self.with_connection(|connection| {
@@ -138,10 +126,6 @@ impl StateFile {
     }
 
     /// The checkpoint of a reader; `None` if it has none yet.
-    ///
-    /// # Errors
-    ///
-    /// See [`StateError`].
     pub fn checkpoint(&self, reader: &str) -> Result<Option<Checkpoint>, StateError> {
         let sql = "SELECT sequence_number, is_settled FROM _daybook_checkpoints WHERE reader = ?1";
         let checkpoint = |row: &Row<'_>| Ok(Checkpoint { sequence_number: row.get(0)?, is_settled: row.get(1)? });
@@ -149,10 +133,6 @@ impl StateFile {
     }
 
     /// Replaces the checkpoint of a reader.
-    ///
-    /// # Errors
-    ///
-    /// See [`StateError`].
     pub fn save_checkpoint(&self, reader: &str, checkpoint: &Checkpoint) -> Result<(), StateError> {
         let Checkpoint { sequence_number, is_settled } = checkpoint;
         let sql =
@@ -165,10 +145,6 @@ impl StateFile {
 
     /// Removes the checkpoints of all other readers: otherwise, the stream would never delete the records that these
     /// have not settled.
-    ///
-    /// # Errors
-    ///
-    /// See [`StateError`].
     pub fn retain_checkpoints(&self, is_reader: impl Fn(&str) -> bool) -> Result<(), StateError> {
         self.with_connection(|connection| {
             let mut statement = connection.prepare("SELECT reader FROM _daybook_checkpoints")?;

@@ -14,6 +14,8 @@
 //! - [`registry`]: the registration of projections by hand, and its checks.
 //! - [`given`]: tests of a projection, in the file of the projection.
 
+#![warn(missing_docs)]
+
 mod erased;
 pub mod given;
 mod key;

@@ -47,7 +47,6 @@ pub struct QueueBatch {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueRecord {
-    /// The id of the message.
     pub message_id: String,
     /// The body of the message: [`ChangedAggregates`](daybook_table::ChangedAggregates) as JSON.
     pub body: String,

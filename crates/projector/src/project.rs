@@ -27,7 +27,6 @@ const CONCURRENCY: usize = 16;
 /// A suspended aggregate: its next event cannot be folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspended {
-    /// The aggregate.
     pub aggregate: AggregateKey,
     /// Why the next event cannot be folded.
     pub reason: String,
@@ -78,9 +77,7 @@ pub enum ProjectError {
 /// One projection, the store of its events and the store of its view.
 #[derive(Clone, Copy)]
 pub struct Projecting<'a> {
-    /// The projection.
     pub model: &'a dyn ProjectionModel,
-    /// The store of the events.
     pub events: &'a EventStore,
     /// The store of the rows and positions.
     pub views: &'a ViewStore,
@@ -88,19 +85,11 @@ pub struct Projecting<'a> {
 
 impl Projecting<'_> {
     /// Folds all events of the aggregates that the view does not show yet, in the time until `cutoff`.
-    ///
-    /// # Errors
-    ///
-    /// See [`ProjectError`].
     pub async fn project(self, aggregates: BTreeSet<AggregateKey>, cutoff: Instant) -> Result<Projected, ProjectError> {
         self.project_ranges(aggregates.into_iter().map(|key| (key, EventRange::default())).collect(), cutoff).await
     }
 
     /// Folds the same events as [`project`](Self::project), but for each aggregate only those in its range.
-    ///
-    /// # Errors
-    ///
-    /// See [`ProjectError`].
     pub async fn project_ranges(
         self,
         aggregates: BTreeMap<AggregateKey, EventRange>,

@@ -3,10 +3,6 @@
 use daybook_settings::{Environment, SettingError};
 
 /// The table of the views: `VIEWS_TABLE_NAME`.
-///
-/// # Errors
-///
-/// When it is missing.
 pub fn views_table(environment: &Environment) -> Result<String, SettingError> {
     environment.required("VIEWS_TABLE_NAME")
 }

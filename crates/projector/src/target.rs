@@ -41,7 +41,6 @@ pub trait EventTarget<A: Aggregate>: Send + Sync + 'static {
 /// A stored event with its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetEvent<'a, E> {
-    /// The id of the aggregate.
     pub aggregate_id: &'a str,
     /// The number of the event in the aggregate's stream.
     pub seq_num: u64,

@@ -22,11 +22,14 @@ impl Environment {
         )
     }
 
+    /// The same variables, with this value of one of them.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: String) -> Self {
+        self.0.insert(name.to_owned(), value);
+        self
+    }
+
     /// A required text.
-    ///
-    /// # Errors
-    ///
-    /// When the variable is missing or empty.
     pub fn required(&self, name: &'static str) -> Result<String, SettingError> {
         self.get(name).map(str::to_owned).ok_or(SettingError::Missing { name })
     }
@@ -37,10 +40,6 @@ impl Environment {
     }
 
     /// A number within a range, with a default.
-    ///
-    /// # Errors
-    ///
-    /// When the variable holds something else.
     pub fn number<T>(&self, name: &'static str, default: T, range: RangeInclusive<T>) -> Result<T, SettingError>
     where
         T: FromStr + PartialOrd + Display,
@@ -54,10 +53,6 @@ impl Environment {
     }
 
     /// `true` or `false`, false by default.
-    ///
-    /// # Errors
-    ///
-    /// When the variable holds something else.
     pub fn flag(&self, name: &'static str) -> Result<bool, SettingError> {
         self.get(name).map_or(Ok(false), |value| {
             value.parse().map_err(|_| SettingError::Bad {
@@ -93,7 +88,6 @@ pub enum SettingError {
     Bad {
         /// The variable.
         name: &'static str,
-        /// Its value.
         value: String,
         /// The values that are allowed.
         expected: String,

@@ -20,7 +20,6 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Reads the records one by one.
     pub(crate) fn read(records: &[Box<RawValue>]) -> Self {
         let mut due = Self::default();
         for raw in records {

@@ -50,10 +50,6 @@ impl Snapshotter {
     }
 
     /// Takes the snapshots for a batch, in the time until `deadline`.
-    ///
-    /// # Errors
-    ///
-    /// When the batch must be retried and there is no sequence number to report.
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, NoCheckpoint> {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         let records = batch.records.len();

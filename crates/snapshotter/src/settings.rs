@@ -5,10 +5,6 @@ use daybook_settings::{Environment, SettingError};
 
 /// The store's settings that snapshots need: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; default 100) and
 /// `SNAPSHOT_KEEP` (0 to 1,000; default 0).
-///
-/// # Errors
-///
-/// When `TABLE_NAME` is missing or another one is out of its range.
 pub fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
     let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
     Ok(StoreSettings {

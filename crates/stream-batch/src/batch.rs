@@ -9,7 +9,6 @@ use crate::sequence::SequenceNumber;
 /// fail the others.
 #[derive(Debug, Deserialize)]
 pub struct StreamBatch {
-    /// The records.
     #[serde(rename = "Records")]
     pub records: Vec<Box<RawValue>>,
 }

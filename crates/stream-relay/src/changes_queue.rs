@@ -12,7 +12,6 @@ use crate::message::Moved;
 use crate::record::Coordinates;
 use crate::settings::RetryPolicy;
 
-/// The changes queue.
 #[derive(Clone, Debug)]
 pub(crate) struct ChangesQueue {
     /// A client that does not retry by itself.

@@ -47,10 +47,6 @@ impl SqsClient {
 /// Checks that the bus of a function exists. The call also resolves credentials and opens a connection, so that the
 /// first batch does not have to. Only a bus that certainly does not exist is an error: a missing permission or a bus
 /// that does not respond must not stop a relay that could work.
-///
-/// # Errors
-///
-/// When the bus does not exist.
 pub async fn warm(bus: &aws_sdk_eventbridge::Client, settings: &RelaySettings) -> Result<(), NoSuchBus> {
     match check_bus(bus, &settings.event_bus_name, WARM).await {
         BusCheck::Exists => {}

@@ -41,10 +41,6 @@ pub struct DeadLetter {
 
 impl DeadLetter {
     /// Reads the body of an SQS message.
-    ///
-    /// # Errors
-    ///
-    /// When it is not a dead-letter message of the relay, but another sender's.
     pub fn read(body: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(body)
     }

@@ -75,10 +75,6 @@ impl Relay {
 
     /// Settles as much of a batch as the time until `deadline` allows. Messages in flight at that time count as
     /// unsettled, although they may have arrived.
-    ///
-    /// # Errors
-    ///
-    /// When an unsettled record cannot be reported.
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, RelayError> {
         let records = batch.records.len();
         let settings = &self.publisher.settings;

@@ -45,12 +45,6 @@ pub fn changes_queue(environment: &Environment) -> Option<String> {
 }
 
 impl RelaySettings {
-    /// Reads the environment.
-    ///
-    /// # Errors
-    ///
-    /// When a variable is missing or out of its range, the source or bus is not a valid name, or the source is one that
-    /// EventBridge reserves for AWS.
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;
         let minutes = environment.number("MAX_MESSAGE_AGE_MINUTES", DEFAULT_MAX_MESSAGE_AGE, MAX_MESSAGE_AGE)?;
@@ -59,10 +53,6 @@ impl RelaySettings {
     }
 
     /// Reads the settings of the bus only; `dlq_url` stays empty.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`read`](Self::read), except those of the queue.
     pub fn read_bus(environment: &Environment) -> Result<Self, SettingError> {
         let event_source = environment.required("EVENT_SOURCE")?;
         // Otherwise the bus would reject every message, one by one.

@@ -14,7 +14,7 @@ pub const GSI1SK: &str = "gsi1sk";
 pub const TTL: &str = "ttl";
 
 /// Event and outbox row: the checksum of the row, the first 8 bytes of a SHA-256 of its other attributes without `gsi1pk`.
-/// Rows of earlier releases have none. The name is short because every row has it.
+/// The name is short because every row has it.
 pub const CHECKSUM: &str = "sum";
 
 /// Metadata: the aggregate's type.

@@ -38,7 +38,6 @@ impl ChangedAggregates {
         serde_json::to_string(self).expect("texts and numbers have a JSON form")
     }
 
-    /// The keys of the aggregates.
     pub fn keys(self) -> impl Iterator<Item = AggregateKey> {
         self.with_last_events().map(|(key, _)| key)
     }

@@ -26,7 +26,6 @@ pub struct Metadata {
     pub not_published_up_to: u64,
 }
 
-/// `EVENT#…`: one event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventItem {
@@ -52,7 +51,6 @@ pub struct EventItem {
     /// reading the metadata.
     pub message_seq: u64,
     /// The epoch of the last of these messages, if it is not 1. With it, the first message of the next epoch is known.
-    /// Rows of earlier releases have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_epoch: Option<u32>,
     /// The event type, and its shard. An event of a reserved type has none, so it is not in the index.
@@ -96,11 +94,6 @@ impl EventItem {
         }
     }
 
-    /// The event of the item.
-    ///
-    /// # Errors
-    ///
-    /// When an attribute has no valid value.
     pub fn into_event(self) -> Result<RecordedEvent, UnreadableItem> {
         let unreadable = |attribute, value: &str| UnreadableItem {
             item: format!("{} {}", self.pk, self.sk),
@@ -150,7 +143,7 @@ pub struct OutboxItem {
     pub seq_num: u64,
     /// Seconds since 1970.
     pub ttl: i64,
-    /// The trace header of the request, for the bus. Rows of earlier releases have none.
+    /// The trace header of the request, for the bus, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_header: Option<String>,
 }
@@ -181,7 +174,6 @@ pub struct SnapshotItem {
     pub pk: String,
     /// `#SNAPSHOT`, or the padded number of a kept snapshot's last event.
     pub sk: String,
-    /// The state.
     pub state: StoredText,
     /// The last event that is folded into it.
     pub last_seq_num: u64,
@@ -220,10 +212,8 @@ pub struct IdempotencyItem {
     pub status: u16,
     /// The version in the `ETag`.
     pub version: u64,
-    /// The state version in the `ETag`. Rows of earlier releases have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state_version: Option<u32>,
-    /// The body.
+    /// The state version in the `ETag`.
+    pub state_version: u32,
     pub body: StoredText,
     /// Seconds since 1970. DynamoDB may delete late: an item whose TTL has passed counts as deleted.
     pub ttl: i64,
@@ -237,6 +227,5 @@ pub struct UnreadableItem {
     pub item: String,
     /// The attribute that is wrong.
     pub attribute: &'static str,
-    /// Its value.
     pub value: String,
 }

@@ -39,7 +39,6 @@ pub struct AggregateKey {
 }
 
 impl AggregateKey {
-    /// The aggregate `id` of a type.
     pub fn new(aggregate_type: impl Into<String>, id: impl Into<String>) -> Self {
         Self { aggregate_type: aggregate_type.into(), id: id.into() }
     }

@@ -33,10 +33,6 @@ pub struct DroppedItems {
 impl ViewStore {
     /// A page of the rows and positions of a version, in one of `segments` segments of the table, after the key
     /// `after`. Reads the whole table, page by page.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn items_to_drop(
         &self,
         view: &View,
@@ -55,10 +51,6 @@ impl ViewStore {
     }
 
     /// Deletes the items with these keys, with one call for each 25 of them.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn delete_items(&self, keys: &[Item]) -> Result<(), StoreError> {
         const DOING: &str = "delete rows of a view";
         for keys in keys.chunks(MAX_DELETIONS) {
@@ -88,10 +80,6 @@ impl ViewStore {
     }
 
     /// Deletes the mark of a version. Call it after the rows and positions are deleted.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn delete_mark(&self, view: &View) -> Result<(), StoreError> {
         let delete = self.client.delete_item().table_name(&self.table_name).set_key(Some(mark_key(view)));
         delete.send().await.map(std::mem::drop).map_err(|error| StoreError::of_call("delete the mark of a view", error))

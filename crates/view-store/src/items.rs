@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// An item: attribute names and values.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// The primary key of an item.
 pub(crate) fn primary_key(pk: String, sk: String) -> Item {
     let key = [(attributes::PK, pk), (attributes::SK, sk)];
     Item::from(key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))))
@@ -43,7 +42,6 @@ pub struct Position {
     pub resumed_at: Option<String>,
 }
 
-/// The item of a position.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PositionItem {

@@ -28,7 +28,6 @@ pub(crate) fn mark_sk(version: u32) -> String {
 pub struct View {
     /// The name of the projection.
     pub name: String,
-    /// Its version.
     pub version: u32,
 }
 

@@ -47,10 +47,6 @@ pub struct VersionMark {
 
 impl ViewStore {
     /// The mark of a version, if it has one, strongly consistent.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn mark(&self, view: &View) -> Result<Option<VersionMark>, StoreError> {
         let get = self.client.get_item().table_name(&self.table_name).set_key(Some(mark_key(view)));
         let get = get.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
@@ -60,30 +56,18 @@ impl ViewStore {
 
     /// Begins a rebuild. From now on, the version does not count as filled, as leading, or as one that readers got
     /// before.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn begin_rebuild(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
         let set = [("startedAt", now.to_string()), ("progress", progress.to_owned()), ("progressAt", now.to_string())];
         self.update_mark(view, &set, &["filledAt", "leadsSince", "readUntil"]).await
     }
 
     /// Stores the progress of a rebuild.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn store_progress(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
         self.update_mark(view, &[("progress", progress.to_owned()), ("progressAt", now.to_string())], &[]).await
     }
 
     /// Lets the version lead: from now on, the projector folds events into it before the version that is read. Also
     /// stores the progress of the rebuild, which must compare all aggregates from now on.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn lead(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
         let set = [("leadsSince", now.to_string()), ("progress", progress.to_owned()), ("progressAt", now.to_string())];
         self.update_mark(view, &set, &["missedSince"]).await
@@ -91,10 +75,6 @@ impl ViewStore {
 
     /// Records that a release which does not register the version folds events. The version may lack these events, so it
     /// counts neither as filled nor as leading until the next rebuild. Changes nothing if the version has no mark.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn miss_events(&self, view: &View, now: Timestamp) -> Result<(), StoreError> {
         let set = [("missedSince", now.to_string())];
         let update = self.mark_update(view, &set, &["filledAt", "leadsSince", "readUntil"]);
@@ -105,10 +85,6 @@ impl ViewStore {
     /// Ends a rebuild. `filled_at` is the time from which on the version counts as filled; `None` if the view does not
     /// show every aggregate. Returns whether it was ended: not if the version is to count as filled, but does not lead any
     /// more.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn end_rebuild(&self, view: &View, filled_at: Option<Timestamp>) -> Result<bool, StoreError> {
         let set: Vec<_> = filled_at.iter().map(|now| ("filledAt", now.to_string())).collect();
         let update = self.mark_update(view, &set, &["progress", "progressAt"]);

@@ -28,7 +28,6 @@ pub struct Pointer {
 pub struct ProjectionVersions {
     /// The version that readers get; `None` if they were never switched.
     pub pointer: Option<Pointer>,
-    /// The marks, by version.
     pub marks: BTreeMap<u32, VersionMark>,
 }
 
@@ -41,7 +40,6 @@ pub enum SwitchOutcome {
     Conflict,
 }
 
-/// The item of a pointer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PointerItem {
@@ -54,10 +52,6 @@ struct PointerItem {
 
 impl ViewStore {
     /// The pointer of a projection, strongly consistent.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn pointer(&self, name: &str) -> Result<Option<Pointer>, StoreError> {
         let get = self.client.get_item().table_name(&self.table_name).consistent_read(true);
         let get = get.set_key(Some(primary_key(projection_pk(name), POINTER.to_owned())));
@@ -66,10 +60,6 @@ impl ViewStore {
     }
 
     /// The pointer and the marks of a projection, strongly consistent.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn projection_versions(&self, name: &str) -> Result<ProjectionVersions, StoreError> {
         let query = self.client.query().table_name(&self.table_name).consistent_read(true);
         let query = query.key_condition_expression(format!("{} = :pk", attributes::PK));
@@ -90,10 +80,6 @@ impl ViewStore {
     /// Switches readers to the version of `to`, if the pointer is still that of `before`. `from` is the version that
     /// readers get until then. It leads from now on, so that readers can be switched back to it, unless it may lack
     /// events.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn switch(
         &self,
         from: &View,

@@ -21,10 +21,6 @@ pub struct StoredRow {
 
 impl ViewStore {
     /// The positions of those aggregates that have one.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn positions(
         &self,
         view: &View,
@@ -44,10 +40,6 @@ impl ViewStore {
     }
 
     /// The parts of rows with these keys, without those that do not exist.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn rows(&self, view: &View, keys: &BTreeSet<RowKey>) -> Result<BTreeMap<RowKey, StoredRow>, StoreError> {
         let by_key: BTreeMap<_, _> =
             keys.iter().map(|key| ((view.rows_pk(key.shard), key.key.as_str()), key)).collect();

@@ -18,7 +18,6 @@ const MAX_SORT_KEY: usize = 1024;
 /// A row with all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownRow {
-    /// Its key.
     pub key: String,
     /// Its parts; at least one.
     pub parts: Vec<Json>,
@@ -28,10 +27,6 @@ pub struct ShownRow {
 
 impl ViewStore {
     /// The row with this key, if it exists, strongly consistent.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn row(&self, view: &View, shards: u32, key: &str) -> Result<Option<ShownRow>, StoreError> {
         if key.len() > MAX_SORT_KEY {
             return Ok(None);
@@ -46,10 +41,6 @@ impl ViewStore {
     /// The items of a transaction become visible one after the other. After a read of the new position, a read of the
     /// row may still return the old row. So the part that the aggregate changes is read in a transaction, which fails
     /// as long as another transaction is changing the part.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn row_after(
         &self,
         view: &View,
@@ -70,10 +61,6 @@ impl ViewStore {
 
     /// Up to `limit` rows in the order of their keys: those whose keys begin with `prefix` and come after `after`. Also
     /// returns whether more follow.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn list(
         &self,
         view: &View,

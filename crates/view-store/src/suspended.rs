@@ -17,9 +17,7 @@ const SUSPENDED: &str = "suspended";
 /// An aggregate that is suspended in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuspendedAggregate {
-    /// The view.
     pub view: View,
-    /// The aggregate.
     pub aggregate: AggregateKey,
     /// The number of the last event that the view shows.
     pub seq_num: u64,
@@ -29,10 +27,6 @@ pub struct SuspendedAggregate {
 
 impl ViewStore {
     /// All suspended aggregates, in any order. Reads the whole table.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn suspended(&self) -> Result<Vec<SuspendedAggregate>, StoreError> {
         let scan = self.client.scan().table_name(&self.table_name).consistent_read(true);
         let scan = scan.filter_expression(format!("attribute_exists({SUSPENDED})"));
@@ -51,10 +45,6 @@ impl ViewStore {
     /// Ends the suspension of an aggregate. Returns the number of the event that could not be folded, or `None` if the
     /// aggregate was not suspended. Its events are folded when it is projected again. A write of a projector that read the
     /// position before fails, so that it cannot suspend the aggregate again.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn resume(
         &self,
         view: &View,

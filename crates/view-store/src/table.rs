@@ -9,10 +9,6 @@ use crate::store::ViewStore;
 
 impl ViewStore {
     /// Creates the table, unless it exists.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn create_table(&self) -> Result<(), StoreError> {
         let call = self.client.create_table().table_name(&self.table_name).billing_mode(BillingMode::PayPerRequest);
         let keys = [(attributes::PK, KeyType::Hash), (attributes::SK, KeyType::Range)];

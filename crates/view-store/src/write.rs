@@ -95,7 +95,6 @@ pub enum WriteTooLarge {
 /// An error of [`ViewStore::write`].
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The write is too large.
     #[error(transparent)]
     TooLarge(#[from] WriteTooLarge),
     /// DynamoDB rejects the write.
@@ -105,10 +104,6 @@ pub enum WriteError {
 
 impl ViewStore {
     /// Writes rows and positions, all or nothing, if none of them has changed since it was read.
-    ///
-    /// # Errors
-    ///
-    /// When the write is too large, or DynamoDB rejects it.
     pub async fn write(&self, view: &View, write: &ViewWrite) -> Result<WriteOutcome, WriteError> {
         let items = self.items(view, write)?;
         let call = self.once.transact_write_items().set_transact_items(Some(items));

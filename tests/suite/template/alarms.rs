@@ -197,7 +197,7 @@ fn costs_page_counts_the_metrics_of_the_alarms() {
     let count: usize = usual.map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
     let page = read("docs/deploy.md");
     assert!(page.contains(&format!("{count} metrics under alarms cost 0.10 each")), "{count} metrics are under alarms");
-    let of_read_models = resources(&plain(&read("read-models.yaml")), "AWS::CloudWatch::Alarm");
+    let of_read_models = resources(&plain(&read("deploy/read-models.yaml")), "AWS::CloudWatch::Alarm");
     let count: usize = of_read_models.values().map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
     assert!(read("docs/read-models.md").contains(&format!("{count} metrics under alarms")), "{count} are under alarms");
 }

@@ -142,7 +142,7 @@ fn substituted(value: &Value, template: &Value) -> String {
 /// The body of the dashboard, with the default objectives.
 fn body(read_models: bool) -> Value {
     let plain = if read_models { plain_with_read_models } else { plain };
-    let (outer, nested) = (plain(&text()), plain(&read("monitoring.yaml")));
+    let (outer, nested) = (plain(&text()), plain(&read("deploy/monitoring.yaml")));
     let body = substituted(&nested["Resources"]["Dashboard"]["Properties"]["DashboardBody"], &nested);
     let with_objectives =
         ["AvailabilityObjective", "LatencyObjective", "LatencyThresholdMs"].into_iter().fold(body, |body, name| {
@@ -292,7 +292,7 @@ fn cost_with_read_models_contains_the_projector() {
 
 #[test]
 fn prices_and_memory_sizes_are_those_of_the_costs_page_and_of_the_functions() {
-    let (outer, nested) = (plain(&text()), plain(&read("monitoring.yaml")));
+    let (outer, nested) = (plain(&text()), plain(&read("deploy/monitoring.yaml")));
     let page = read("docs/deploy.md");
     let prices = &nested["Mappings"]["Prices"]["us-east-1"];
     for name in ["ApiRequests", "FunctionRequests", "WriteUnits", "ReadUnits", "Messages"] {
@@ -302,10 +302,10 @@ fn prices_and_memory_sizes_are_those_of_the_costs_page_and_of_the_functions() {
     assert!(page.contains(&format!("{per_second:.7} / GB-s")), "{per_second}");
     assert!(page.contains(&format!("{} / GB | 1.25", prices["LogGigabytes"].as_str().unwrap())));
 
-    let costs = read("monitoring.yaml");
+    let costs = read("deploy/monitoring.yaml");
     let memory = |function: &Value| function["Properties"]["MemorySize"].as_u64();
     let default = outer["Globals"]["Function"]["MemorySize"].as_u64();
-    let projector = &plain(&read("read-models.yaml"))["Resources"]["Projector"];
+    let projector = &plain(&read("deploy/read-models.yaml"))["Resources"]["Projector"];
     for (id, function) in [
         ("handlerMs", &outer["Resources"]["CommandHandler"]),
         ("relayMs", &outer["Resources"]["StreamRelay"]),

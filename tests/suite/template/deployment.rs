@@ -121,7 +121,7 @@ fn deployment_roles_give_permissions_only_within_the_boundary() {
 
 #[test]
 fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
-    let templates = [plain_with_read_models(&text()), plain(&read("read-models.yaml"))];
+    let templates = [plain_with_read_models(&text()), plain(&read("deploy/read-models.yaml"))];
     let allowed: BTreeSet<_> = statements(&account()["Resources"]["Boundary"]["Properties"]["PolicyDocument"])
         .flat_map(|one| one.actions)
         .collect();
@@ -168,7 +168,7 @@ fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
 fn each_role_of_the_stack_has_the_boundary() {
     let template = plain(&text());
     let boundary = json!(["HasBoundary", "PermissionsBoundary", "AWS::NoValue"]);
-    let of_read_models = resources(&plain(&read("read-models.yaml")), "AWS::IAM::Role");
+    let of_read_models = resources(&plain(&read("deploy/read-models.yaml")), "AWS::IAM::Role");
     for (name, role) in resources(&template, "AWS::IAM::Role").into_iter().chain(of_read_models) {
         assert_eq!(role["Properties"]["PermissionsBoundary"], boundary, "{name}");
     }
@@ -219,7 +219,7 @@ fn stack_policy_protects_each_resource_that_outlives_the_stack() {
 
 #[test]
 fn template_of_imports_equals_the_retained_part_of_the_stack() {
-    let (template, imported) = (plain(&text()), plain(&read("retained.yaml")));
+    let (template, imported) = (plain(&text()), plain(&read("deploy/retained.yaml")));
     assert_eq!(json!(retained(&template)), imported["Resources"]);
     for part in ["Parameters", "Conditions"] {
         for (name, value) in imported[part].as_object().unwrap() {

@@ -1,8 +1,8 @@
-//! fan-out.yaml: its rules select the messages, no target loses one silently, and no permission is wider than needed.
+//! deploy/fan-out.yaml: its rules select the messages, no target loses one silently, and no permission is wider than needed.
 
 use std::collections::BTreeMap;
 
-use daybook_cli::message_schemas::asyncapi;
+use daybook_api_documents::asyncapi;
 use daybook_local_aws::messaging::EventPattern;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const TARGETS: [(&str, &str); 4] =
     [("queue", "Queue"), ("topic", "Topic"), ("kinesis", "Kinesis"), ("bucket", "Bucket")];
 
 fn template() -> Value {
-    plain(&read("fan-out.yaml"))
+    plain(&read("deploy/fan-out.yaml"))
 }
 
 /// An example of each message, as EventBridge delivers it.

@@ -78,12 +78,12 @@ fn workflow() -> String {
 fn workflow_calls_the_api_after_each_deployment_with_a_role_that_may() {
     let workflow = workflow();
     let (before, after) = workflow.split_once("sam deploy --config-env").unwrap();
-    assert!(after.contains(".ci/check-api \"$url\"") && !before.contains("check-api"));
+    assert!(after.contains("deploy/check-api \"$url\"") && !before.contains("check-api"));
     for step in workflow.split("- name: ") {
         assert!(!step.contains("continue-on-error"), "{step}");
     }
     // The paths of the script are those that the role may call.
-    let script = read(".ci/check-api");
+    let script = read("deploy/check-api");
     assert!(script.contains("\ntype=todo\n"));
     let account = plain(&read(".github/aws.yaml"));
     let policy = &account["Resources"]["DeployRole"]["Properties"]["Policies"][0]["PolicyDocument"];

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::operations::deployment_alarms;
 use super::{plain, plain_with_read_models, read, resources, text};
+use crate::links::page_sections;
 
 const ALARM: &str = "AWS::CloudWatch::Alarm";
 
@@ -19,14 +20,14 @@ pub(super) fn templates() -> (Value, Value) {
 /// All templates of the stack, with read models.
 pub(super) fn all_templates() -> [Value; 3] {
     let (outer, nested) = templates();
-    [outer, nested, plain(&read("read-models.yaml"))]
+    [outer, nested, plain(&read("deploy/read-models.yaml"))]
 }
 
 fn nested_text(outer: &Value) -> String {
     let stacks = resources(outer, "AWS::CloudFormation::Stack");
     assert_eq!(stacks.keys().collect::<Vec<_>>(), ["Monitoring", "ReadModelsStack"]);
     assert_eq!(stacks["ReadModelsStack"]["Condition"], "HasReadModels");
-    assert_eq!(stacks["ReadModelsStack"]["Properties"]["TemplateURL"], "read-models.yaml");
+    assert_eq!(stacks["ReadModelsStack"]["Properties"]["TemplateURL"], "deploy/read-models.yaml");
     read(stacks["Monitoring"]["Properties"]["TemplateURL"].as_str().unwrap())
 }
 
@@ -159,19 +160,35 @@ fn alarms_moved_to_the_nested_stack_have_new_names() {
 
 // The alarms.
 
-/// The missing parts of an alarm's section in the runbook.
-fn lacking(section: &str) -> Option<&'static str> {
-    for label in ["**Risk:**", "**Check:**"] {
-        if !section.contains(label) {
-            return Some(label);
-        }
+/// The entries of the runbook's tables of alarms, by the anchors that the alarms' descriptions link to. An entry has a
+/// meaning with the risk, a check and a fix.
+fn entries(runbook: &str) -> BTreeMap<&str, [&str; 3]> {
+    let mut entries = BTreeMap::new();
+    for row in runbook.lines().filter_map(|line| line.strip_prefix("| <a id=\"")) {
+        let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").collect();
+        let [name, meaning, check, fix] = cells[..] else { panic!("not four cells: {row}") };
+        let (anchor, shown) = name.split_once("\"></a>").unwrap_or_else(|| panic!("no anchor: {row}"));
+        assert_eq!(shown, format!("`{anchor}`"));
+        assert!(entries.insert(anchor, [meaning, check, fix]).is_none(), "{anchor} has two entries");
     }
-    let Some((_, fix)) = section.split_once("**Fix:**") else { return Some("**Fix:**") };
+    entries
+}
+
+/// The missing parts of an alarm's entry in the runbook.
+fn lacking(runbook: &str, [meaning, check, fix]: [&str; 3]) -> Option<&'static str> {
+    let Some((meaning, risk)) = meaning.split_once(" **Risk:** ") else { return Some("**Risk:**") };
+    if [meaning, risk, check, fix].iter().any(|cell| cell.len() < 10) {
+        return Some("an empty cell");
+    }
     let typed = ["aws ", "sam ", "daybook "];
-    let block =
-        fix.lines().filter_map(|line| line.strip_prefix("$ ")).any(|line| typed.iter().any(|t| line.starts_with(t)));
+    // The sections of the page that the fix links to.
+    let sections = page_sections(runbook);
+    let linked = fix.split("](#").skip(1).filter_map(|rest| sections.get(rest.split(')').next()?));
+    let mut in_section =
+        linked.flat_map(|section| section.lines()).filter_map(|line| line.trim_start().strip_prefix("$ "));
+    let block = in_section.any(|line| typed.iter().any(|command| line.starts_with(command)));
     let inline = typed.iter().any(|command| fix.contains(&format!("`{command}")));
-    let none = fix.split_whitespace().collect::<Vec<_>>().join(" ").contains("no command helps");
+    let none = fix.contains("no command helps");
     (!block && !inline && !none).then_some("a command that fixes it, or \"no command helps\"")
 }
 
@@ -186,20 +203,19 @@ fn each_alarm_is_documented_shown_and_notifies() {
         .collect();
     assert!(alarms.len() > 15, "{}", alarms.len());
     let runbook = read("docs/runbook.md");
-    // A chapter's heading ends its last section.
-    let chapters = runbook.split("\n# ").flat_map(|chapter| chapter.split("\n## ").skip(1));
-    let sections: BTreeMap<_, _> = chapters.filter_map(|section| section.split_once('\n')).collect();
+    let entries = entries(&runbook);
     let dashboard = nested_text(&outer);
     let of_deployments: BTreeSet<_> = [&outer, &read_models].into_iter().flat_map(deployment_alarms).collect();
-    let mut missing = BTreeSet::new();
+    let (mut missing, mut documented) = (BTreeSet::new(), BTreeSet::new());
     for (prefix, (name, alarm)) in &alarms {
         let properties = &alarm["Properties"];
         let alarm_name = properties["AlarmName"].as_str().unwrap().strip_prefix(prefix).unwrap();
         let description = properties["AlarmDescription"].as_str().unwrap();
         let (advice, section) = description.trim().rsplit_once(" docs/runbook.md#").unwrap();
         assert!(advice.ends_with('.') && advice.len() > 60, "{name}: {advice}");
-        let Some(text) = sections.get(section) else { panic!("{name}: docs/runbook.md has no section {section}") };
-        missing.extend(lacking(text).map(|lacking| format!("{section}: {lacking}")));
+        let Some(entry) = entries.get(section) else { panic!("{name}: docs/runbook.md has no entry {section}") };
+        missing.extend(lacking(&runbook, *entry).map(|lacking| format!("{section}: {lacking}")));
+        documented.insert(section);
         // An API without requests has no data. A mapping that polls always has.
         let missing = if name.ends_with("Silent") { "breaching" } else { "notBreaching" };
         assert_eq!(properties["TreatMissingData"], missing, "{name}");
@@ -223,6 +239,8 @@ fn each_alarm_is_documented_shown_and_notifies() {
         }
     }
     assert!(missing.is_empty(), "docs/runbook.md lacks {missing:#?}");
+    let without_alarm: Vec<_> = entries.keys().filter(|entry| !documented.contains(*entry)).collect();
+    assert!(without_alarm.is_empty(), "docs/runbook.md has entries without an alarm: {without_alarm:?}");
 }
 
 // The metrics.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use suite_tests::workspace;
 
 use super::{plain, read, resources, text};
+use crate::links::page_sections;
 
 const FUNCTION: &str = "AWS::Serverless::Function";
 
@@ -30,15 +31,15 @@ fn watching(function: &Value) -> BTreeSet<String> {
     found
 }
 
-/// The messages of the functions at level ERROR. The crates `cli` and `local-aws` are not deployed, and `consumer` is not a
-/// part of the stack: docs/consumers.md has its messages.
+/// The messages of the functions at level ERROR. The crates `cli`, `local-aws` and `local-stack` are not deployed, and
+/// `consumer` is not a part of the stack: docs/consumers.md has its messages.
 fn error_lines() -> BTreeSet<String> {
     let mut folders = vec![workspace().join("crates")];
     let mut lines = BTreeSet::new();
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             if path.is_dir() {
-                let others = ["crates/cli", "crates/consumer", "crates/local-aws"];
+                let others = ["crates/cli", "crates/consumer", "crates/local-aws", "crates/local-stack"];
                 let is_other = others.iter().any(|folder| path.ends_with(folder));
                 folders.extend((!is_other).then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -56,7 +57,7 @@ fn error_lines() -> BTreeSet<String> {
 #[test]
 fn each_error_log_line_is_in_the_runbook() {
     let runbook = read("docs/runbook.md");
-    let section = runbook.split("\n## ").find(|section| section.starts_with("errors-in-logs\n")).unwrap();
+    let section = page_sections(&runbook)["lines-of-level-error"];
     let rows = section.lines().filter(|line| line.starts_with("| `")).map(|row| row.split(" | ").next().unwrap());
     let documented: BTreeSet<_> = rows.flat_map(|lines| lines.split('`').skip(1).step_by(2)).collect();
     let lines = error_lines();
@@ -73,7 +74,7 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
     assert_eq!(globals["AutoPublishAlias"], "live");
     assert_eq!(globals["DeploymentPreference"], json!({"Type": "TrafficShift", "Role": "DeploymentRole.Arn"}));
     // The nested template has no globals.
-    let read_models = plain(&read("read-models.yaml"));
+    let read_models = plain(&read("deploy/read-models.yaml"));
     let projector = &read_models["Resources"]["Projector"]["Properties"];
     assert_eq!(projector["DeploymentPreference"]["Type"], "TrafficShift");
     assert_eq!(projector["DeploymentPreference"]["Role"], "DeploymentRole");
@@ -102,7 +103,7 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
 #[test]
 fn new_version_of_a_stream_function_is_rolled_back_by_failures_that_do_not_crash_it() {
     let template = plain(&text());
-    let read_models = plain(&read("read-models.yaml"));
+    let read_models = plain(&read("deploy/read-models.yaml"));
     for (name, metric, folder, template) in [
         ("StreamRelay", "MessagesFailed", "stream-relay", &template),
         ("Snapshotter", "SnapshotsFailed", "snapshotter", &template),

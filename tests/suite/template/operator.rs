@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use daybook_cli::operator::OperatorError;
 use daybook_cli::operator::target::{
-    BusArgs, ChangesArgs, DiscardedArgs, QueueArgs, RelayArgs, SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH,
-    SETTINGS_TO_TAKE_SNAPSHOTS, TableArgs, ViewsArgs,
+    SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, StackArgs,
 };
 use daybook_settings::Environment;
 use serde_json::Value;
@@ -57,15 +56,17 @@ fn operator_environment_has_the_settings_of_the_functions() {
 
 /// Reads all settings that operator commands read.
 fn read(environment: &Environment) -> Result<(), OperatorError> {
+    let stack = StackArgs::default();
     for required in [SETTINGS_TO_TAKE_SNAPSHOTS, SETTINGS_TO_REPUBLISH, SETTINGS_TO_IMPORT_MESSAGES] {
-        TableArgs::default().settings(environment, required)?;
+        stack.store_settings(environment, required)?;
     }
-    BusArgs::default().settings(environment)?;
-    QueueArgs::default().url(environment)?;
-    DiscardedArgs::default().name(environment)?;
-    ViewsArgs::default().name(environment)?;
-    ChangesArgs::default().url(environment)?;
-    RelayArgs::default().names(environment).map(drop)
+    stack.bus_settings(environment)?;
+    stack.dlq_url(environment)?;
+    stack.discarded_bucket(environment)?;
+    stack.views_table(environment)?;
+    stack.changes_queue_url(environment)?;
+    stack.relay_function(environment)?;
+    stack.relay_logs(environment).map(drop)
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn stack_with_another_table_uses_the_table_of_the_given_stream() {
 /// Enabling the mappings leaves the alarms on OK until a mapping is silent for as long as usual: only then they ring.
 #[test]
 fn alarms_on_silence_do_not_ring_while_the_mappings_are_disabled_on_purpose() {
-    let monitoring = read("monitoring.yaml");
+    let monitoring = read("deploy/monitoring.yaml");
     for (template, missing) in
         [(plain(&monitoring), "breaching"), (plain_with_another_table(&monitoring), "notBreaching")]
     {

@@ -173,7 +173,7 @@ fn each_role_grants_exactly_the_listed_permissions() {
     for (id, expected) in GRANTS {
         assert_eq!(granted(&template, id), expected.iter().map(|&grant| grant.to_owned()).collect(), "{id}");
     }
-    let (with_read_models, mut nested) = (plain_with_read_models(&text()), plain(&read("read-models.yaml")));
+    let (with_read_models, mut nested) = (plain_with_read_models(&text()), plain(&read("deploy/read-models.yaml")));
     // The policy is a parameter of the nested stack.
     nested["Resources"]["SendTraces"] = template["Resources"]["SendTraces"].clone();
     for (id, expected) in GRANTS_WITH_READ_MODELS {
@@ -194,7 +194,7 @@ fn each_wildcard_in_a_role_has_a_reason() {
             _ => {}
         }
     }
-    let (template, read_models) = (plain_with_read_models(&text()), plain(&read("read-models.yaml")));
+    let (template, read_models) = (plain_with_read_models(&text()), plain(&read("deploy/read-models.yaml")));
     let mut statements = Vec::new();
     walk(&template["Resources"], &mut statements);
     walk(&read_models["Resources"], &mut statements);

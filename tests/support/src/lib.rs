@@ -15,4 +15,5 @@ pub mod network;
 pub mod notebook;
 pub mod row;
 pub mod stream_record;
+pub mod subject;
 pub mod table;

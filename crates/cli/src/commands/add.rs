@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 
 use clap::Subcommand;
-
-use crate::operator::Exit;
-use crate::project::Project;
-use crate::scaffold::{
+use daybook_local_stack::Project;
+use daybook_scaffold::{
     Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, consumer_files, find_project,
     projection_files,
 };
+
+use crate::operator::Exit;
 
 /// The environment in which `daybook projection` works on the local stack, for a shell.
 const LOCAL_STACK: &str = "AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev \\\n    \
@@ -44,17 +44,13 @@ pub(super) enum AddCommand {
 
 impl AddCommand {
     /// Adds it to the project that contains the current folder.
-    ///
-    /// # Errors
-    ///
-    /// See [`ScaffoldError`].
     pub(super) fn run(&self, project: Project) -> Result<Exit, ScaffoldError> {
         let folder = &find_project()?;
         let added = match self {
             Self::Aggregate { name } => {
                 let name = ItemName::new(name)?;
                 let registration = Registration {
-                    file: "crates/aggregates/src/lib.rs",
+                    file: "app/aggregates/src/lib.rs",
                     line: format!("let registry = registry.with::<{}::{}>()?;", name.module(), name.type_name()),
                     module: name.module(),
                     anchor: "Ok(registry)",
@@ -64,7 +60,7 @@ impl AddCommand {
             Self::Projection { name, of } => {
                 let (name, of) = (ItemName::new(name)?, followed(of, project)?);
                 let registration = Registration {
-                    file: "crates/projections/src/lib.rs",
+                    file: "app/projections/src/lib.rs",
                     line: format!("let projections = projections.with::<{}::{}>()?;", name.module(), name.type_name()),
                     module: name.module(),
                     anchor: "Ok(projections)",
@@ -110,7 +106,8 @@ impl AddCommand {
 /// The name of an aggregate that is registered.
 fn followed(name: &str, project: Project) -> Result<ItemName, ScaffoldError> {
     let aggregate = ItemName::new(name)?;
-    match (project.aggregates)()?.get(name) {
+    let registry = (project.aggregates)().map_err(|error| ScaffoldError::Registration(error.into()))?;
+    match registry.get(name) {
         Some(_) => Ok(aggregate),
         None => Err(ScaffoldError::NoAggregate { name: name.to_owned() }),
     }

@@ -4,16 +4,14 @@
 //! registered under; everything that the checks create is deleted at the end, and its names are printed if that fails.
 //!
 //! In reading order:
-//! - `check`, `result`: a check and its result. `checks`: all checks, by subject.
+//! - `check`, `result`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
 //! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
 //!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
-//! - `not_seen`: the assumptions that no check covers.
 
 mod aws_calls;
 mod check;
 mod checks;
 mod deployment;
-mod not_seen;
 mod observer;
 mod result;
 
@@ -25,10 +23,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::check::Check;
+use self::checks::NOT_SEEN;
 use self::deployment::Deployment;
-use self::not_seen::NOT_SEEN;
 use self::result::CheckResult;
-use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP, TableArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Check in your own account that AWS behaves as this code relies on.
@@ -54,21 +52,12 @@ pub struct CheckDeploymentArgs {
     /// Maximum seconds that a check waits for a message.
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub timeout: u64,
-    /// The name of the stack, for its alarms.
-    #[arg(long, env = "STACK", value_name = "NAME", hide_env_values = true)]
-    pub stack: Option<String>,
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
-    /// Which bus.
-    #[command(flatten)]
-    pub bus: BusArgs,
-    /// Which queue.
-    #[command(flatten)]
-    pub queue: QueueArgs,
+    pub stack: StackArgs,
 }
 
 /// The number of checks by result.
@@ -85,10 +74,6 @@ struct CheckCounts {
 }
 
 /// Runs the checks, and prints the result of each.
-///
-/// # Errors
-///
-/// When a setting or an option is wrong, there are no credentials, or the output cannot be written.
 pub(super) async fn run(args: CheckDeploymentArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let selected = selected(&args)?;
     let mut counts = CheckCounts { dry_run: !args.yes, ..CheckCounts::default() };
@@ -101,8 +86,8 @@ pub(super) async fn run(args: CheckDeploymentArgs, context: &mut OperatorContext
         context.print_summary(args.json, &text, &counts, None)?;
         return Ok(Exit::Clean);
     }
-    let (stack, timeout) = ((&args.table, &args.bus, &args.queue), Duration::from_secs(args.timeout));
-    let mut deployment = Deployment::connect(stack, args.stack.clone(), timeout, &context.environment).await?;
+    let timeout = Duration::from_secs(args.timeout);
+    let mut deployment = Deployment::connect(&args.stack, timeout, &context.environment).await?;
     let mut printed = Ok(());
     for check in selected {
         if context.interrupt.is_set() || printed.is_err() {

@@ -18,10 +18,6 @@ pub(super) struct CompletionsArgs {
 }
 
 /// Prints the completions of `command`.
-///
-/// # Errors
-///
-/// When standard output cannot be written.
 pub(super) fn print(args: CompletionsArgs, mut command: Command) -> Result<Exit, OperatorError> {
     let name = command.get_name().to_owned();
     // To a buffer first: the generator panics when it cannot write.

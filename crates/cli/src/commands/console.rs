@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 pub(super) use self::args::ConsoleArgs;
 use self::interface::Interface;
 use self::writes::{RunningCommands, Writes};
+use crate::operator::call_usage::CallMeter;
 use crate::operator::target::SETTINGS_TO_FIND;
 use crate::operator::{Exit, OperatorContext, OperatorError, check_shards};
 
@@ -27,29 +28,26 @@ use crate::operator::{Exit, OperatorContext, OperatorError, check_shards};
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serves the console.
-///
-/// # Errors
-///
-/// When a setting is missing or wrong, the table or the queue cannot be read, or the port is not free.
 pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let ConsoleArgs { port, host, allow_writes, .. } = args;
     let environment = &context.environment;
-    let store = args.table.connect(environment, SETTINGS_TO_FIND).await?;
+    let store = args.stack.store(environment, SETTINGS_TO_FIND).await?;
     let first_events: Vec<_> = context.registry.iter().flat_map(|model| model.opening_events()).collect();
     check_shards(&store, &first_events).await?;
     let mut interface = Interface::connect(&args, environment).await?.router();
     let running = RunningCommands::default();
     if allow_writes {
         // A wrong setting is an error now, and not when somebody presses a button.
-        args.bus.settings(environment)?;
+        args.stack.bus_settings(environment)?;
         interface = interface.merge(Writes::new(&args, context, running.clone()).router());
     }
 
     let access = if host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
-    let stack = DeployedStack { table: args.table.name(environment), allow_writes };
+    let stack = DeployedStack { table: args.stack.table_name(environment), allow_writes };
     let text = format!("Table {}{}.", stack.table, if allow_writes { "" } else { ", read-only" });
     let mut console = Console::new(context.registry.clone(), store, interface, access.clone()).of_deployed_stack(stack);
-    if let Some(views) = args.views.connect_if_set(environment).await? {
+    if args.stack.has_views(environment) {
+        let views = args.stack.views(environment, &CallMeter::default()).await?;
         console = console.with_views((context.projections)()?, views);
     }
     let router = Router::new().route("/", get(async || Redirect::to("/_console")));

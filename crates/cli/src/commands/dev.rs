@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use daybook_local_aws::clock::Ahead;
+use daybook_local_stack::termination::TerminationSignals;
+use daybook_local_stack::{DevArgs, DevError, Project, RestartArgs, RuleOption, Stack, rule_warnings, serve};
 use tokio::sync::oneshot;
 
-use crate::dev::{self, DevArgs, DevError, RestartArgs, RuleOption, Stack, rule_warnings};
 use crate::operator::Exit;
-use crate::project::Project;
-use crate::termination::TerminationSignals;
 
 /// How long the reader of the output may take for the last lines after the stack has stopped.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
@@ -34,10 +33,6 @@ pub(super) struct DevFunctionsArgs {
 }
 
 /// Runs the stack until Ctrl-C or SIGTERM, or until the reader of the output closes it.
-///
-/// # Errors
-///
-/// When the stack cannot be started, or standard output cannot be written.
 pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, DevError> {
     let registry = (project.aggregates)()?;
     if registry.iter().next().is_none() {
@@ -75,12 +70,8 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
 }
 
 /// Runs the functions of a stack until it ends.
-///
-/// # Errors
-///
-/// When they do not start.
 pub(super) async fn run_functions(project: Project) -> Result<Exit, DevError> {
-    dev::serve(project).await?;
+    serve(project).await?;
     Ok(Exit::Clean)
 }
 

@@ -18,10 +18,6 @@ pub enum DiscardedCommand {
 
 impl DiscardedCommand {
     /// Runs the command.
-    ///
-    /// # Errors
-    ///
-    /// See [`OperatorError`].
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
             Self::List(args) => list::run(args, context).await,

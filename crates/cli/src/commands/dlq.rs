@@ -39,10 +39,6 @@ pub enum DlqCommand {
 
 impl DlqCommand {
     /// Runs the command.
-    ///
-    /// # Errors
-    ///
-    /// See [`OperatorError`].
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
             Self::List(args) => list::run(args, context).await,

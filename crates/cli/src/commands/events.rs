@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::operator::selection::AggregateName;
 use crate::operator::stack_reads::{ReadResult, StackReads, event_line};
-use crate::operator::target::{STACK_HELP, TableArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// The events of a page. The API's maximum is 1,000.
@@ -33,18 +33,14 @@ pub struct EventsArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
+    pub stack: StackArgs,
 }
 
 /// Prints the events.
-///
-/// # Errors
-///
-/// When the table cannot be read, or the aggregate type is not registered.
 pub(super) async fn run(args: EventsArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let reads = StackReads::connect(&args.table, &[], context).await?;
+    let reads = StackReads::connect(&args.stack, &[], context).await?;
     let AggregateName(key) = &args.aggregate;
     let (mut after, mut printed, mut unreadable, mut more) = (args.after, 0, 0, true);
     while more && !context.interrupt.is_set() {

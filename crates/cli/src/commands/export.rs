@@ -5,28 +5,27 @@
 //! - An aggregate of which not all events can be read is marked in the file, so that an import leaves it out.
 //! - A file without a summary is not complete.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
+use daybook_admin::AdminCalls;
 use daybook_decider::RecordedEvent;
 use daybook_event_store::{EventStore, StoreError};
 use daybook_table::AggregateKey;
 use futures_util::StreamExt;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::operator::checkpoint::{Checkpoint, CheckpointArgs};
 use crate::operator::history::line::{HistorySummary, IncompleteLine};
 use crate::operator::history::writer::HistoryWriter;
 use crate::operator::listing::{Listing, Position};
 use crate::operator::pacing::Pacer;
 use crate::operator::progress::ProgressLine;
 use crate::operator::selection::{AggregateName, SelectionArgs};
-use crate::operator::target::{SETTINGS_TO_FIND, STACK_HELP, TableArgs};
+use crate::operator::target::{SETTINGS_TO_FIND, STACK_HELP, StackArgs};
 use crate::operator::{Exit, Interrupt, OperatorContext, OperatorError, output_line};
 
 /// Maximum events of one read.
@@ -48,14 +47,14 @@ const BETWEEN_READS: Duration = Duration::from_millis(50);
 /// idempotency keys are not exported.
 ///
 /// After Ctrl-C, the file contains the aggregates so far, and the summary describes how to export the others to another file.
-/// With `--checkpoint`, a run that was ended, even by a crash, continues in the same file.
+/// A file that a crash ended has no summary, so no import accepts it: delete it, and export again.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct ExportArgs {
     /// The file, which must not exist, or `-` for standard output.
     pub file: String,
     /// Only this aggregate; can be repeated.
-    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     pub aggregates: Vec<AggregateName>,
     /// Which aggregates.
     #[command(flatten)]
@@ -66,63 +65,23 @@ pub struct ExportArgs {
     /// Maximum aggregates read concurrently.
     #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
-    /// Where the progress is stored.
-    #[command(flatten)]
-    pub checkpoint: CheckpointArgs,
     /// Print what is reported as JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
-}
-
-/// The progress of an export, as its checkpoint contains it.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct ExportProgress {
-    position: Position,
-    /// The bytes of the file.
-    bytes: u64,
-    summary: HistorySummary,
-    unreadable: u64,
+    pub stack: StackArgs,
 }
 
 /// Exports the aggregates.
-///
-/// # Errors
-///
-/// When the table cannot be read, or the file cannot be written.
 pub(super) async fn run(args: ExportArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    if args.is_to_stdout() && args.checkpoint.checkpoint.is_some() {
-        let reason = "--checkpoint needs a FILE: a run cannot continue what another one wrote to standard output";
-        return Err(OperatorError::Usage(reason.to_owned()));
-    }
-    let store = args.table.connect(&context.environment, SETTINGS_TO_FIND).await?;
-    let names: Vec<_> = args.aggregates.iter().map(|AggregateName(key)| key.to_string()).collect();
-    let SelectionArgs { types, event_types, .. } = &args.selection;
-    let options = json!({"file": args.file, "aggregates": names, "types": types, "eventTypes": event_types});
-    let owner = args.table.checkpoint_owner(&context.environment, &store, "export", options).await;
-    let (checkpoint, progress) = Checkpoint::open::<ExportProgress>(&args.checkpoint, owner)?;
-    let position = progress.as_ref().map(|progress| progress.position.clone()).unwrap_or_default();
-    let listing = args.selection.list(&store, &context.registry, &args.aggregates, &position).await?;
+    let store = args.stack.store(&context.environment, SETTINGS_TO_FIND).await?;
+    let listing = args.selection.list(&store, &context.registry, &args.aggregates, &Position::Beginning).await?;
     let OperatorContext { out, interrupt, .. } = &mut *context;
-    let unreadable = progress.as_ref().map_or(0, |progress| progress.unreadable);
-    let (history, reports) = if args.is_to_stdout() {
-        (HistoryWriter::begin(Output::Stdout(out)), None)
-    } else {
-        (open(&args.file, progress), Some(out))
-    };
-    let history = history.map_err(|error| args.cannot_write(error))?;
-    let export = Export {
-        args: &args,
-        store: &store,
-        history,
-        checkpoint,
-        position,
-        reports,
-        unreadable,
-        stopped_within_an_aggregate: false,
-    };
+    let (output, reports) =
+        if args.is_to_stdout() { (Ok(Output::Stdout(out)), None) } else { (create(&args.file), Some(out)) };
+    let history = output.and_then(HistoryWriter::begin).map_err(|error| args.cannot_write(error))?;
+    let export = Export { args: &args, store: &store, history, position: Position::Beginning, reports, unreadable: 0 };
     let Exported { summary, unreadable, failure } = export.run(listing, interrupt).await?;
     if let Some(source) = failure {
         let next = summary.go_on.unwrap_or_default();
@@ -178,21 +137,13 @@ impl Write for Output<'_> {
     }
 }
 
-/// Creates the file, or continues it after the progress of an earlier run.
-fn open<'a>(name: &str, progress: Option<ExportProgress>) -> io::Result<HistoryWriter<Output<'a>>> {
-    let Some(ExportProgress { bytes, summary, .. }) = progress else {
-        let file = File::create_new(name).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => io::Error::other("it exists: choose another name, or delete it"),
-            _ => error,
-        })?;
-        return HistoryWriter::begin(Output::File(BufWriter::new(file)));
-    };
-    let file = OpenOptions::new().append(true).open(name)?;
-    if file.metadata()?.len() < bytes {
-        return Err(io::Error::other("it is shorter than its checkpoint: delete both, and export again"));
-    }
-    file.set_len(bytes)?;
-    HistoryWriter::resume(Output::File(BufWriter::new(file)), File::open(name)?, summary)
+/// Creates the file.
+fn create<'a>(name: &str) -> io::Result<Output<'a>> {
+    let file = File::create_new(name).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => io::Error::other("it exists: choose another name, or delete it"),
+        _ => error,
+    })?;
+    Ok(Output::File(BufWriter::new(file)))
 }
 
 /// An export in progress.
@@ -200,14 +151,11 @@ struct Export<'a> {
     args: &'a ExportArgs,
     store: &'a EventStore,
     history: HistoryWriter<Output<'a>>,
-    checkpoint: Checkpoint,
     position: Position,
     /// Where incomplete aggregates are reported; standard error if standard output has the history.
     reports: Option<&'a mut Box<dyn Write + Send>>,
     /// Rows of the index that cannot be read.
     unreadable: u64,
-    /// Whether the table could not be read any more after the first events of an aggregate.
-    stopped_within_an_aggregate: bool,
 }
 
 /// The result of an export.
@@ -226,7 +174,7 @@ enum Stop {
     Interrupted,
     Table(StoreError),
     Output(io::Error),
-    /// The checkpoint, or the output of the command.
+    /// The reports cannot be written.
     Operator(OperatorError),
 }
 
@@ -257,10 +205,6 @@ impl Export<'_> {
             Err(Stop::Output(error)) => return Err(args.cannot_write(error)),
             Err(Stop::Operator(error)) => return Err(error),
         };
-        // The checkpoint stays before an aggregate of which not all events are written: the next run writes it anew.
-        if !self.stopped_within_an_aggregate {
-            self.write_checkpoint(true)?;
-        }
         let unreadable = self.unreadable;
         let is_early = failure.is_some() || interrupt.is_set();
         let summary = self.finish(is_early)?;
@@ -273,7 +217,6 @@ impl Export<'_> {
         interrupt: &Interrupt,
         line: &ProgressLine,
     ) -> Result<(), Stop> {
-        self.write_checkpoint(true).map_err(Stop::Operator)?;
         let (store, pacer) = (self.store, Pacer::new(self.args.rate, interrupt.clone()));
         let visits = listing.aggregates(interrupt).map(async |listed| {
             let aggregate = listed?;
@@ -302,7 +245,6 @@ impl Export<'_> {
                 _ => {}
             }
             self.position.advance(&aggregate);
-            self.write_checkpoint(false).map_err(Stop::Operator)?;
         }
         Ok(())
     }
@@ -326,7 +268,6 @@ impl Export<'_> {
                 Ok(Ok(events)) => events,
                 Ok(Err(reason)) => return self.write_incomplete(key, reason),
                 Err(error) => {
-                    self.stopped_within_an_aggregate = true;
                     self.write_incomplete(key, "the export stopped within it".to_owned())?;
                     return Err(error.into());
                 }
@@ -354,37 +295,17 @@ impl Export<'_> {
         }
     }
 
-    fn write_checkpoint(&mut self, now: bool) -> Result<(), OperatorError> {
-        if self.args.checkpoint.checkpoint.is_none() {
-            return Ok(());
-        }
+    /// Ends the file with its summary.
+    fn finish(self, is_early: bool) -> Result<HistorySummary, OperatorError> {
         let args = self.args;
-        let (bytes, summary) = self.history.flush().map_err(|error| args.cannot_write(error))?;
-        let position = self.position.clone();
-        let progress = ExportProgress { position, bytes, summary, unreadable: self.unreadable };
-        if now { self.checkpoint.write_now(&progress) } else { self.checkpoint.write(&progress) }
-    }
-
-    /// Ends the file, unless the checkpoint of an export that ended early continues it.
-    fn finish(mut self, is_early: bool) -> Result<HistorySummary, OperatorError> {
-        let args = self.args;
-        let next = is_early.then(|| {
-            let next = format!("{}, with another FILE", self.position.how_to_go_on());
-            self.checkpoint.how_to_go_on(next)
-        });
-        if is_early && args.checkpoint.checkpoint.is_some() {
-            let (_, summary) = self.history.flush().map_err(|error| args.cannot_write(error))?;
-            return Ok(HistorySummary { go_on: next, ..summary });
-        }
+        let next = is_early.then(|| format!("{}, with another FILE", self.position.how_to_go_on()));
         let finished = self.history.finish(next).and_then(|(out, summary)| {
             if let Output::File(file) = &out {
                 file.get_ref().sync_all()?;
             }
             Ok(summary)
         });
-        let summary = finished.map_err(|error| args.cannot_write(error))?;
-        self.checkpoint.finish()?;
-        Ok(summary)
+        finished.map_err(|error| args.cannot_write(error))
     }
 }
 

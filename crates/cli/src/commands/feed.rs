@@ -11,7 +11,7 @@ use ulid::Ulid;
 
 use crate::operator::moment::Moment;
 use crate::operator::stack_reads::{ReadResult, StackReads, event_line};
-use crate::operator::target::{SETTINGS_TO_REPUBLISH, STACK_HELP, TableArgs};
+use crate::operator::target::{SETTINGS_TO_REPUBLISH, STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// The events of a page. The API's maximum is 1,000.
@@ -41,18 +41,14 @@ pub struct FeedArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
+    pub stack: StackArgs,
 }
 
 /// Prints the events.
-///
-/// # Errors
-///
-/// When the table cannot be read, or the time is before 1970.
 pub(super) async fn run(args: FeedArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let reads = StackReads::connect(&args.table, SETTINGS_TO_REPUBLISH, context).await?;
+    let reads = StackReads::connect(&args.stack, SETTINGS_TO_REPUBLISH, context).await?;
     let from = args.from.map(|from| from.resolve(Timestamp::now()));
     let mut after = from.map(cursor_before).transpose()?.or(args.after).map(|cursor| cursor.to_string());
     let names = event_types(&args.event_types, &context.registry);

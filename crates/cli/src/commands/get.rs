@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::operator::selection::AggregateName;
 use crate::operator::stack_reads::{ReadResult, StackReads};
-use crate::operator::target::{STACK_HELP, TableArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
 /// Print the state of an aggregate, current or at an earlier version.
@@ -31,9 +31,9 @@ pub struct GetArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
+    pub stack: StackArgs,
 }
 
 #[derive(Deserialize)]
@@ -43,12 +43,8 @@ struct StateBody {
 }
 
 /// Prints the state.
-///
-/// # Errors
-///
-/// When the table cannot be read, or the aggregate type is not registered.
 pub(super) async fn run(args: GetArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let reads = StackReads::connect(&args.table, &[], context).await?;
+    let reads = StackReads::connect(&args.stack, &[], context).await?;
     let AggregateName(key) = &args.aggregate;
     let version = args.version.map(|version| format!("&version={version}")).unwrap_or_default();
     match reads.get(&format!("/{key}?rebuild={}{version}", args.rebuild)).await? {

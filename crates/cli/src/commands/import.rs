@@ -17,9 +17,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::pin;
 
 use clap::Args;
+use daybook_admin::ImportOptions;
 use daybook_decider::Registry;
 use daybook_event_store::StoreError;
-use daybook_event_store::admin::ImportOptions;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ use crate::operator::history::source::{AggregateLines, HistoryError, HistoryFile
 use crate::operator::pacing::Pacer;
 use crate::operator::progress::ProgressLine;
 use crate::operator::selection::unregistered;
-use crate::operator::target::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, STACK_HELP, TableArgs};
+use crate::operator::target::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, STACK_HELP, StackArgs};
 use crate::operator::{Exit, Interrupt, OperatorContext, OperatorError, check_shards, output_line};
 
 /// Write the events of a history file into the table, with their numbers, times, ids and data.
@@ -75,9 +75,9 @@ pub struct ImportArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
+    pub stack: StackArgs,
 }
 
 /// The numbers of aggregates by outcome, and of new events and messages.
@@ -107,13 +107,9 @@ struct ImportProgress {
 }
 
 /// Imports the file.
-///
-/// # Errors
-///
-/// When the file cannot be read, or the table cannot be read or written.
 pub(super) async fn run(args: ImportArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let required = if args.publish { SETTINGS_TO_IMPORT_MESSAGES } else { SETTINGS_TO_IMPORT };
-    let store = args.table.connect(&context.environment, required).await?;
+    let store = args.stack.store(&context.environment, required).await?;
     let opening: Vec<_> = context.registry.iter().flat_map(|model| model.opening_events()).collect();
     check_shards(&store, &opening).await?;
     let interrupt = context.interrupt.clone();
@@ -126,7 +122,7 @@ pub(super) async fn run(args: ImportArgs, context: &mut OperatorContext) -> Resu
         }
     };
     let options = json!({"sha256": file.sha256, "publish": args.publish, "yes": args.yes});
-    let owner = args.table.checkpoint_owner(&context.environment, &store, "import", options).await;
+    let owner = args.stack.checkpoint_owner(&context.environment, &store, "import", options).await;
     let importer = Importer {
         store,
         file: &file,

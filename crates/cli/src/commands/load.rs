@@ -1,110 +1,115 @@
 //! `daybook load`: sends commands and reads to an API at a fixed rate, and reports latencies, responses and costs.
 //!
-//! In reading order:
-//! - `args`, `options`: the options and their values.
-//! - `workload`: which request comes next, from the examples of the API document.
-//! - `target`: the API, and the credentials for it. `aggregate_pool`: the aggregates that get one request at a time.
-//!   `sender`: sends the requests at their planned times.
-//! - `measurements`: latencies and responses.
-//! - `prices`, `costs`: what the requests cost. `report`: the end of the output.
+//! `args`: the options. `workload`: the requests, from the examples of the API document. `sender`: sends them at their planned
+//! times. `costs`: what they cost.
 
-mod aggregate_pool;
 mod args;
 mod costs;
-mod measurements;
-mod options;
-mod prices;
-mod report;
 mod sender;
-mod target;
 mod workload;
 
-use std::io::Write;
-use std::num::NonZeroU32;
-use std::time::Duration;
+use std::io::{self, Write};
 
-use serde_json::json;
-use ulid::Ulid;
+use serde_json::{Map, Value, json};
 
 pub(super) use self::args::LoadArgs;
 use self::costs::UsedUnits;
-use self::report::LoadReport;
-use self::sender::Sender;
-use self::target::LoadTarget;
-use self::workload::{Mix, Workload};
-use crate::dev::Usage;
+use self::sender::{Api, Run};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
-/// How long the report waits for the stream functions of a local stack to finish.
-const QUIET_LIMIT: Duration = Duration::from_secs(10);
-
-/// The stream functions are finished when the usage has not changed for this time.
-const QUIET_FOR: Duration = Duration::from_millis(600);
-
 /// Sends the requests, and prints the report.
-///
-/// # Errors
-///
-/// When an option is wrong, there are no credentials, or the API does not respond at the beginning.
 pub(super) async fn run(args: LoadArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let mix = Mix { reads: args.reads, hot: args.hot, hot_aggregates: args.hot_aggregates.get() };
-    let prefix = format!("load-{}", Ulid::generate().to_string().to_lowercase());
-    let workload = Workload::of_examples(&context.registry, &args.types, mix, prefix)?;
-    let planned = planned_requests(args.rate, args.duration);
-    let target = LoadTarget::connect(&args.url, &args.headers, &context.environment).await?;
-    if !(target.is_local || args.yes) {
-        let expected = UsedUnits::estimated(planned - args.reads.count(planned), args.reads.count(planned));
+    let (scripts, planned) = (workload::scripts(&context.registry, &args.types)?, args.planned());
+    let api = Api::connect(&args, context).await?;
+    if !(api.is_local || args.yes) {
+        let (url, duration, reads) = (&args.url, args.duration, planned * args.reads / 100);
+        let (costs, usd) = UsedUnits::estimated(planned - reads, reads).costs(planned - reads, reads);
         let text = format!(
-            "would send {planned} requests in {:?} to {}, for about {:.6} USD; the events stay in its table: use a stack for \
-             tests; nothing was sent, run it again with --yes",
-            args.duration,
-            args.url,
-            expected.costs().total()
+            "would send {planned} requests in {duration:#} to {url}, for about {usd:.6} USD; the events stay in its table: use a \
+             stack for tests; nothing was sent, run it again with --yes"
         );
-        let json = json!({"dryRun": true, "requests": planned, "url": args.url, "costUsd": expected.costs().total()});
+        let json =
+            json!({"dryRun": true, "requests": planned, "url": url, "costsUsd": by_name(costs), "totalUsd": usd});
         writeln!(context.out, "{}", output_line(args.json, json!({ "summary": json }), text))?;
         return Ok(Exit::Clean);
     }
-    let before = target.usage().await?;
-    let sender = Sender::new(&args, &target, &workload, context.interrupt.clone());
-    sender.create_hot_aggregates().await?;
-    let measured = sender.send_all(planned).await;
-    let after = if before.is_some() { quiet_usage(&target).await } else { None };
-    let used = match (before, after) {
-        (Some(before), Some(after)) => UsedUnits::between(&before, &after, measured.commands()),
-        _ => UsedUnits::estimated(measured.commands(), measured.reads()),
-    };
+    let before = api.usage().await?;
+    let run = Run::new(scripts).send_all(&args, &api, &context.interrupt).await;
+    let after = if before.is_some() { api.quiet_usage().await } else { None };
+    let counted = before.zip(after).map(|(before, after)| UsedUnits::between(&before, &after));
     let interrupted = context.interrupt.is_set();
-    let report = LoadReport { prefix: &workload.prefix, measured: &measured, used: &used, interrupted };
-    report.print(args.json, &mut context.out)?;
+    let sent: usize = run.latencies.iter().map(Vec::len).sum();
+    let not_sent = if interrupted { 0 } else { planned - sent as u64 };
+    print_report(&run, counted, not_sent, interrupted, args.json, &mut context.out)?;
     Ok(match interrupted {
         true => Exit::Interrupted,
-        false if measured.is_clean() => Exit::Clean,
+        false if run.failures == 0 && not_sent == 0 => Exit::Clean,
         false => Exit::Findings,
     })
 }
 
-/// The number of requests whose planned time is within the duration.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of requests")]
-fn planned_requests(rate: NonZeroU32, duration: Duration) -> u64 {
-    (duration.as_secs_f64() * f64::from(rate.get())).ceil() as u64
+fn print_report(
+    run: &Run,
+    counted: Option<UsedUnits>,
+    not_sent: u64,
+    interrupted: bool,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Run { prefix, created, responses, failures, elapsed, latencies: [of_commands, of_reads], .. } = run;
+    let [commands, reads] = [of_commands, of_reads].map(|latencies| latencies.len() as u64);
+    let (requests, seconds, aggregates) = (commands + reads, elapsed.as_secs_f64(), created.len());
+    let [rate, writes] = [requests, commands].map(|count| count as f64 / seconds.max(f64::EPSILON));
+    let used = counted.unwrap_or_else(|| UsedUnits::estimated(commands, reads));
+    let (costs, usd) = used.costs(commands, reads);
+    let per_million = usd / requests.max(1) as f64 * 1e6;
+    let all = [&of_commands[..], of_reads].concat();
+    let latencies = [("commands", of_commands), ("reads", of_reads), ("all", &all)]
+        .map(|(name, latencies)| (name, latencies.len(), quantiles(latencies.clone())));
+    if as_json {
+        let latencies = latencies.map(|(name, requests, [p50, p90, p99, max])| {
+            (name, json!({"requests": requests, "p50Ms": p50, "p90Ms": p90, "p99Ms": p99, "maxMs": max}))
+        });
+        let summary = json!({
+            "requests": requests, "seconds": seconds, "requestsPerSecond": rate, "commandsPerSecond": writes,
+            "interrupted": interrupted, "notSent": not_sent, "failures": failures, "responses": responses,
+            "latencies": by_name(latencies), "used": used, "costsUsd": by_name(costs), "totalUsd": usd,
+            "usdPerMillion": per_million, "aggregates": aggregates, "idPrefix": prefix,
+        });
+        return writeln!(out, "{}", json!({ "summary": summary }));
+    }
+    writeln!(out, "latency in ms  requests       p50       p90       p99       max")?;
+    for (name, requests, [p50, p90, p99, max]) in latencies {
+        writeln!(out, "{name:13} {requests:>9} {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}")?;
+    }
+    responses.iter().try_for_each(|(response, count)| writeln!(out, "{count} responses {response}"))?;
+    let UsedUnits { counted, write_units, read_units, messages } = used;
+    let source = if counted { "counted by the local stack" } else { "estimated from the documented units per request" };
+    writeln!(out, "{write_units:.1} write units, {read_units:.1} read units, {messages} messages ({source})")?;
+    let costs = costs.map(|(name, usd)| format!("{name} {usd:.6}")).join(", ");
+    let prices = "on AWS with the prices of docs/deploy.md";
+    writeln!(out, "{usd:.6} USD {prices} ({costs}); {per_million:.2} USD for a million of these requests")?;
+    if not_sent > 0 {
+        let hint =
+            "the API is slower than the rate; their wait is not in the latencies; lower --rate or raise --concurrency";
+        writeln!(out, "{not_sent} planned requests were not sent before the end: {hint}")?;
+    }
+    let stay = "their events stay in the table, and no command removes them";
+    writeln!(out, "{aggregates} aggregates were created, with ids that begin with {prefix}; {stay}")?;
+    let early = if interrupted { "; stopped early by Ctrl-C" } else { "" };
+    writeln!(
+        out,
+        "{requests} requests in {seconds:.1} s, {rate:.1}/s, {writes:.1} commands/s: {failures} failures{early}"
+    )
 }
 
-/// The usage of a local stack after its stream functions have finished.
-async fn quiet_usage(target: &LoadTarget) -> Option<Usage> {
-    let watch = async {
-        let mut last = target.usage().await.ok().flatten()?;
-        loop {
-            tokio::time::sleep(QUIET_FOR).await;
-            let now = target.usage().await.ok().flatten()?;
-            if now == last {
-                return Some(now);
-            }
-            last = now;
-        }
-    };
-    match tokio::time::timeout(QUIET_LIMIT, watch).await {
-        Ok(usage) => usage,
-        Err(_) => target.usage().await.ok().flatten(),
-    }
+fn by_name<T: Into<Value>, const N: usize>(values: [(&str, T); N]) -> Map<String, Value> {
+    values.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+}
+
+/// The median, the 90th and the 99th percentile and the maximum of latencies, in milliseconds.
+fn quantiles(mut latencies: Vec<f64>) -> [f64; 4] {
+    latencies.sort_by(f64::total_cmp);
+    let last = latencies.len().saturating_sub(1);
+    [50, 90, 99, 100].map(|percent| latencies.get((last * percent).div_ceil(100)).copied().unwrap_or_default())
 }

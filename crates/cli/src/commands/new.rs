@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use daybook_scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_lambda_template, create_project};
 
 use crate::operator::Exit;
-use crate::scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_lambda_template, create_project};
 
 /// Create the folder of a project of your own, with one aggregate.
 #[derive(Clone, Debug, Args)]
@@ -29,10 +29,6 @@ pub(super) struct NewArgs {
 }
 
 /// Creates the project in the current folder.
-///
-/// # Errors
-///
-/// See [`ScaffoldError`].
 pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
     let name = ProjectName::new(&args.name)?;
     let aggregate = ItemName::new(&args.aggregate)?;

@@ -17,7 +17,7 @@ use self::resume::ProjectionResumeArgs;
 use self::status::ProjectionStatusArgs;
 use self::suspended::ProjectionSuspendedArgs;
 use self::switch::ProjectionSwitchArgs;
-use crate::operator::target::TableArgs;
+use crate::operator::target::StackArgs;
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
 /// Fill a view, switch its readers to another version, and resume suspended aggregates.
@@ -26,7 +26,6 @@ use crate::operator::{Exit, OperatorContext, OperatorError};
 /// deploy, then run `rebuild`, `switch`, and, after a release without the old version, `drop`. docs/read-models.md describes
 /// each step.
 #[derive(Clone, Debug, Subcommand)]
-#[expect(missing_docs, reason = "clap documents a command by the comment of its arguments")]
 pub enum ProjectionCommand {
     Rebuild(ProjectionRebuildArgs),
     Status(ProjectionStatusArgs),
@@ -38,10 +37,6 @@ pub enum ProjectionCommand {
 
 impl ProjectionCommand {
     /// Runs the command, with the projections that the code registers.
-    ///
-    /// # Errors
-    ///
-    /// When a setting is missing or wrong, or a table or the queue cannot be read or written.
     pub async fn run(self, projections: &Projections, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
             Self::Rebuild(args) => rebuild::run(args, projections, context).await,
@@ -53,10 +48,10 @@ impl ProjectionCommand {
         }
     }
 
-    /// The table of events that the command reads.
-    pub(super) fn table(&self) -> Option<&TableArgs> {
+    /// The stack, if the command reads the table of events.
+    pub(super) fn stack(&self) -> Option<&StackArgs> {
         match self {
-            Self::Rebuild(args) => Some(&args.table),
+            Self::Rebuild(args) => Some(&args.stack),
             Self::Status(_) | Self::Switch(_) | Self::Drop(_) | Self::Suspended(_) | Self::Resume(_) => None,
         }
     }

@@ -15,10 +15,6 @@ pub enum RelayCommand {
 
 impl RelayCommand {
     /// Runs the command.
-    ///
-    /// # Errors
-    ///
-    /// See [`OperatorError`].
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
             Self::Status(args) => status::run(args, context).await,

@@ -30,7 +30,7 @@ use self::batch::{Batch, Batches, ReadEvent};
 use self::window::{EventId, WindowArgs, WindowReader};
 use crate::operator::checkpoint::{Checkpoint, CheckpointArgs, CheckpointOwner};
 use crate::operator::progress::ProgressLine;
-use crate::operator::target::{BusArgs, SETTINGS_TO_REPUBLISH, STACK_HELP, TableArgs, check_bus};
+use crate::operator::target::{SETTINGS_TO_REPUBLISH, STACK_HELP, StackArgs, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, check_shards, output_line};
 
@@ -67,12 +67,9 @@ pub struct RepublishArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
-    /// Which bus.
-    #[command(flatten)]
-    pub bus: BusArgs,
+    pub stack: StackArgs,
 }
 
 /// The number of messages by outcome.
@@ -107,13 +104,9 @@ struct RepublishProgress {
 }
 
 /// Sends the messages, or lists them.
-///
-/// # Errors
-///
-/// When the table cannot be read, or the bus does not exist or accepts no more messages.
 pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let store = args.table.connect(&context.environment, SETTINGS_TO_REPUBLISH).await?;
-    let resend = args.bus.connect(&context.environment, args.rate).await?;
+    let store = args.stack.store(&context.environment, SETTINGS_TO_REPUBLISH).await?;
+    let resend = args.stack.bus(&context.environment, args.rate).await?;
     if args.yes {
         check_bus(&resend).await?;
     }
@@ -122,10 +115,6 @@ pub(super) async fn run(args: RepublishArgs, context: &mut OperatorContext) -> R
 
 /// Sends the messages of the selected events in `store` again with `resend`, or lists them. Continues from the checkpoint, if
 /// there is one.
-///
-/// # Errors
-///
-/// When the table cannot be read, the bus accepts no more messages, or the checkpoint cannot be used.
 pub async fn republish(
     args: &RepublishArgs,
     store: EventStore,
@@ -180,7 +169,7 @@ impl RepublishArgs {
         environment: &Environment,
         store: &EventStore,
     ) -> Result<CheckpointOwner, OperatorError> {
-        let bus = self.bus.settings(environment)?;
+        let bus = self.stack.bus_settings(environment)?;
         let window = &self.window;
         let aggregates: Vec<_> = window.aggregates.iter().map(|name| name.0.to_string()).collect();
         let options = json!({
@@ -188,7 +177,7 @@ impl RepublishArgs {
             "messageTypes": window.message_types, "eventTypes": window.event_types, "yes": self.yes,
             "EVENT_BUS_NAME": bus.event_bus_name, "EVENT_SOURCE": bus.event_source,
         });
-        Ok(self.table.checkpoint_owner(environment, store, "republish", options).await)
+        Ok(self.stack.checkpoint_owner(environment, store, "republish", options).await)
     }
 }
 

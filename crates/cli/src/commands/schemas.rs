@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use daybook_api_documents::{asyncapi, breaks, json_schema};
 use daybook_decider::Registry;
 use serde_json::Value;
 
-use crate::message_schemas::{asyncapi, breaks, json_schema};
 use crate::operator::{Exit, OperatorError};
 
 /// Print the JSON Schema of each message on the bus; `docs/messages.schema.json` is a copy.
@@ -34,10 +34,6 @@ pub fn asyncapi_text(registry: &Registry) -> String {
 }
 
 /// Prints a document, or the changes.
-///
-/// # Errors
-///
-/// When the file of the earlier release cannot be read, or standard output cannot be written.
 pub(super) fn run(args: &SchemasArgs, registry: &Registry) -> Result<Exit, OperatorError> {
     let (text, exit) = match &args.since {
         Some(file) => changes(file, registry)?,

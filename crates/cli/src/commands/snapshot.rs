@@ -3,8 +3,8 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
+use daybook_admin::{AdminCalls, AggregateProgress, SnapshotProgress};
 use daybook_decider::Model;
-use daybook_event_store::admin::{AggregateProgress, SnapshotProgress};
 use daybook_event_store::{EventStore, SnapshotOutcome, StoreError};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::operator::checkpoint::{Checkpoint, CheckpointArgs};
 use crate::operator::listing::ListedAggregate;
 use crate::operator::pacing::Pacer;
 use crate::operator::selection::{AggregateName, SelectionArgs};
-use crate::operator::target::{SETTINGS_TO_TAKE_SNAPSHOTS, STACK_HELP, TableArgs};
+use crate::operator::target::{SETTINGS_TO_TAKE_SNAPSHOTS, STACK_HELP, StackArgs};
 use crate::operator::walk::{AggregateWalk, WalkProgress};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -63,9 +63,9 @@ pub struct SnapshotRebuildArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
+    pub stack: StackArgs,
 }
 
 /// What happened to an aggregate.
@@ -100,19 +100,15 @@ struct RebuildCounts {
 }
 
 /// Takes the snapshots.
-///
-/// # Errors
-///
-/// When the table cannot be read or written.
 pub(super) async fn rebuild(args: SnapshotRebuildArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let store = args.table.connect(&context.environment, SETTINGS_TO_TAKE_SNAPSHOTS).await?;
+    let store = args.stack.store(&context.environment, SETTINGS_TO_TAKE_SNAPSHOTS).await?;
     let named = !args.aggregates.is_empty();
     // An aggregate that the operator names gets a snapshot however few events it has.
     let min_events = args.min_events.unwrap_or(if named { 1 } else { store.snapshot_every() });
     let options = json!({
         "types": args.selection.types, "eventTypes": args.selection.event_types, "minEvents": min_events, "force": args.force,
     });
-    let owner = args.table.checkpoint_owner(&context.environment, &store, "snapshot rebuild", options).await;
+    let owner = args.stack.checkpoint_owner(&context.environment, &store, "snapshot rebuild", options).await;
     let (checkpoint, progress) = Checkpoint::open::<WalkProgress<RebuildCounts>>(&args.checkpoint, owner)?;
     let mut progress = progress.unwrap_or_default();
     let listing = args.selection.list(&store, &context.registry, &args.aggregates, &progress.position).await?;
@@ -172,7 +168,7 @@ async fn rebuild_one(
         return Ok(if usable.is_some() { RebuildOutcome::Current } else { RebuildOutcome::Short });
     }
     let taken = if force {
-        store.admin().rebuild_snapshot(model, key, Timestamp::now()).await
+        store.rebuild_snapshot(model, key, Timestamp::now()).await
     } else {
         store.take_snapshot(model, key, Timestamp::now()).await
     };

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use daybook_scaffold::{ScaffoldError, Upgrade, find_project};
 
 use crate::operator::Exit;
-use crate::scaffold::{ScaffoldError, Upgrade, find_project};
 
 /// Merge the changes of this release into the files that `daybook new` has written.
 ///
@@ -23,10 +23,6 @@ pub(super) struct UpgradeArgs {
 }
 
 /// Upgrades the project that contains the current folder.
-///
-/// # Errors
-///
-/// See [`ScaffoldError`].
 pub(super) fn run(args: &UpgradeArgs) -> Result<Exit, ScaffoldError> {
     let upgrade = Upgrade::plan(&find_project()?, args.from.as_deref())?;
     if !args.check {

@@ -3,8 +3,8 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
+use daybook_admin::{AdminCalls, Finding, Verified};
 use daybook_decider::Model;
-use daybook_event_store::admin::{Finding, Verified};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::operator::checkpoint::{Checkpoint, CheckpointArgs};
 use crate::operator::listing::{ListedAggregate, Listing};
 use crate::operator::pacing::Pacer;
 use crate::operator::selection::{AggregateName, SelectionArgs};
-use crate::operator::target::{SETTINGS_TO_VERIFY, STACK_HELP, TableArgs};
+use crate::operator::target::{SETTINGS_TO_VERIFY, STACK_HELP, StackArgs};
 use crate::operator::walk::{AggregateWalk, WalkProgress};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -54,9 +54,9 @@ pub struct VerifyArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
+    pub stack: StackArgs,
 }
 
 /// The numbers of checked items and of findings.
@@ -75,14 +75,10 @@ struct VerifyCounts {
 }
 
 /// Checks the aggregates.
-///
-/// # Errors
-///
-/// When the table cannot be read.
 pub(super) async fn run(args: VerifyArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let store = args.table.connect(&context.environment, SETTINGS_TO_VERIFY).await?;
+    let store = args.stack.store(&context.environment, SETTINGS_TO_VERIFY).await?;
     let options = json!({"types": args.selection.types, "eventTypes": args.selection.event_types, "scan": args.scan});
-    let owner = args.table.checkpoint_owner(&context.environment, &store, "verify", options).await;
+    let owner = args.stack.checkpoint_owner(&context.environment, &store, "verify", options).await;
     let (checkpoint, progress) = Checkpoint::open::<WalkProgress<VerifyCounts>>(&args.checkpoint, owner)?;
     let mut progress = progress.unwrap_or_default();
     let position = &progress.position;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::error::OperatorError;
 use super::signed_calls::SignedCalls;
 
-/// The alarms of template.yaml and monitoring.yaml, without the name of the stack. Those on new versions have the version in
+/// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack. Those on new versions have the version in
 /// their names.
 pub(crate) const ALARMS: [&str; 29] = [
     "api-server-errors",
@@ -41,7 +41,7 @@ pub(crate) const ALARMS: [&str; 29] = [
     "table-throttled",
 ];
 
-/// The alarms of read-models.yaml, which only a stack with read models has.
+/// The alarms of deploy/read-models.yaml, which only a stack with read models has.
 const ALARMS_OF_READ_MODELS: [&str; 4] =
     ["aggregates-suspended", "changes-unread", "projector-behind", "projector-failures"];
 
@@ -68,7 +68,7 @@ pub(crate) async fn alarm_figures(
 ) -> Result<Vec<AlarmFigures>, OperatorError> {
     let names = ALARMS.iter().chain(&ALARMS_OF_READ_MODELS).map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
-    let response = cloudwatch.post("GraniteServiceVersion20100801.DescribeAlarms", "1.0", &request).await?;
+    let response = cloudwatch.post("DescribeAlarms", &request).await?;
     let alarms = response["MetricAlarms"].as_array().map_or(&[][..], Vec::as_slice);
     let mut all = Vec::new();
     for some in alarms.chunks(CONCURRENCY) {
@@ -83,7 +83,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         "StartTime": (now - WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampAscending",
         "MetricDataQueries": queries(alarm),
     });
-    let response = cloudwatch.post("GraniteServiceVersion20100801.GetMetricData", "1.0", &request).await?;
+    let response = cloudwatch.post("GetMetricData", &request).await?;
     let result = &response["MetricDataResults"][0];
     let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
     let full_name = alarm["AlarmName"].as_str().unwrap_or_default();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn alarms_are_those_of_the_templates() {
-        assert_eq!(names(&["template.yaml", "monitoring.yaml"]), ALARMS);
-        assert_eq!(names(&["read-models.yaml"]), ALARMS_OF_READ_MODELS);
+        assert_eq!(names(&["template.yaml", "deploy/monitoring.yaml"]), ALARMS);
+        assert_eq!(names(&["deploy/read-models.yaml"]), ALARMS_OF_READ_MODELS);
     }
 }

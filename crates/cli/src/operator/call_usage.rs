@@ -5,9 +5,8 @@ use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use daybook_function_runtime::SdkConfig;
+use daybook_local_stack::metered_client::{MeteredClient, is_read};
 use serde::{Deserialize, Serialize};
-
-use crate::metered_client::{MeteredClient, is_read};
 
 /// Calls and units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,9 +14,7 @@ use crate::metered_client::{MeteredClient, is_read};
 pub(crate) struct CallUsage {
     /// Calls, by operation.
     pub(crate) calls: BTreeMap<String, u64>,
-    /// Read units.
     pub(crate) read_units: f64,
-    /// Write units.
     pub(crate) write_units: f64,
 }
 

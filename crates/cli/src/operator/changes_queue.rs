@@ -24,10 +24,6 @@ impl ChangesQueue {
 
     /// Makes the projector project these aggregates, which have events up to these numbers. Returns the number of
     /// messages: one for a hundred aggregates.
-    ///
-    /// # Errors
-    ///
-    /// When the queue does not accept a message.
     pub(crate) async fn send(&self, aggregates: &BTreeMap<AggregateKey, u64>) -> Result<u64, OperatorError> {
         let messages = ChangedAggregates::messages(aggregates);
         for message in &messages {
@@ -41,10 +37,6 @@ impl ChangesQueue {
     }
 
     /// The number of messages.
-    ///
-    /// # Errors
-    ///
-    /// When the queue cannot be read.
     pub(crate) async fn counts(&self) -> Result<QueueCounts, OperatorError> {
         queue_counts(&self.client, &self.url).await
     }

@@ -53,10 +53,6 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     /// Opens the checkpoint of a run. Returns it with the progress of the run that wrote the file, if there is a file.
-    ///
-    /// # Errors
-    ///
-    /// When the file is not a checkpoint, belongs to another run, or cannot be read.
     pub(crate) fn open<P: DeserializeOwned>(
         args: &CheckpointArgs,
         owner: CheckpointOwner,
@@ -82,10 +78,6 @@ impl Checkpoint {
     }
 
     /// Writes the progress if the last write is a second ago.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub(crate) fn write(&mut self, progress: &impl Serialize) -> Result<(), OperatorError> {
         if self.written_at.is_some_and(|at| at.elapsed() < INTERVAL) {
             return Ok(());
@@ -94,10 +86,6 @@ impl Checkpoint {
     }
 
     /// Writes the progress.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub(crate) fn write_now(&mut self, progress: &impl Serialize) -> Result<(), OperatorError> {
         let Some(file) = &self.file else { return Ok(()) };
         let content = serde_json::to_vec(&Content { owner: &self.owner, progress }).map_err(io::Error::from);
@@ -107,10 +95,6 @@ impl Checkpoint {
     }
 
     /// Deletes the file: the command is done.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be deleted.
     pub(crate) fn finish(self) -> Result<(), OperatorError> {
         let Some(file) = &self.file else { return Ok(()) };
         match fs::remove_file(file) {

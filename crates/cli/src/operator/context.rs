@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use daybook_decider::Registry;
+use daybook_local_stack::Project;
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
 use serde::Serialize;
@@ -10,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::error::OperatorError;
 use super::interrupt::Interrupt;
-use crate::project::Project;
 
 /// The settings, aggregates and terminal of an operator command.
 pub struct OperatorContext {
@@ -18,7 +18,6 @@ pub struct OperatorContext {
     pub environment: Environment,
     /// The aggregates.
     pub registry: Registry,
-    /// Registers the projections.
     pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
     /// Standard output.
     pub out: Box<dyn Write + Send>,
@@ -28,10 +27,6 @@ pub struct OperatorContext {
 
 impl OperatorContext {
     /// The context of this process.
-    ///
-    /// # Errors
-    ///
-    /// When the aggregates cannot be registered.
     pub fn of_process(project: Project) -> Result<Self, OperatorError> {
         Ok(Self {
             environment: Environment::of_process(),
@@ -59,7 +54,6 @@ impl OperatorContext {
     }
 }
 
-/// A line of the output, as JSON or as text.
 pub(crate) fn output_line(as_json: bool, json: Value, text: String) -> String {
     if as_json { json.to_string() } else { text }
 }

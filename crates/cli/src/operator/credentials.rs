@@ -2,10 +2,10 @@
 
 use aws_sdk_sqs::config::ProvideCredentials;
 use daybook_function_runtime::SdkConfig;
+use daybook_local_stack::aws::service_config;
 use daybook_settings::Environment;
 
 use super::error::OperatorError;
-use crate::aws::service_config;
 
 /// The configuration of a service: at the endpoint or in the account that the environment names.
 pub(crate) async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {

@@ -28,7 +28,6 @@ const CONCURRENT_CALLS: usize = 4;
 /// The longest visibility time-out that SQS allows.
 const MAX_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// The dead-letter queue.
 pub struct DeadLetterQueue {
     client: Client,
     url: String,

@@ -200,7 +200,6 @@ impl DiscardedObjects {
         }
     }
 
-    /// Reads an object.
     pub(crate) async fn read(&self, key: &str) -> Result<DiscardedObject, OperatorError> {
         let text = self.calls.text("GET", &self.path(key)).await?;
         Ok(DiscardedObject { key: key.to_owned(), content: DiscardedRecords::read(&text) })

@@ -68,7 +68,6 @@ pub enum OperatorError {
     /// A call to another service failed.
     #[error("cannot call {service} at {endpoint}: {cause}")]
     Call {
-        /// The service.
         service: &'static str,
         /// Its URL.
         endpoint: String,
@@ -103,7 +102,6 @@ pub enum OperatorError {
     /// A checkpoint file cannot be read, written or deleted.
     #[error("cannot use the checkpoint {}", file.display())]
     Checkpoint {
-        /// The file.
         file: PathBuf,
         /// Why not.
         source: io::Error,
@@ -122,7 +120,6 @@ pub enum OperatorError {
     /// The API does not respond.
     #[error("the API at {url} does not respond: {cause}; check --url")]
     Api {
-        /// Its URL.
         url: String,
         /// Why.
         cause: String,

@@ -1,8 +1,7 @@
 //! Ctrl-C and SIGTERM: the first lets a command finish its current items, the second ends the process at once.
 
+use daybook_local_stack::termination::TerminationSignals;
 use tokio::sync::watch;
-
-use crate::termination::TerminationSignals;
 
 /// Whether a command must end. Clones share one state.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use daybook_event_store::admin::{IndexPartition, ScanKey};
+use daybook_admin::{AdminCalls, IndexPartition, ScanKey};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::{AggregateKey, keys};
 use futures_util::stream::{self, LocalBoxStream};
@@ -116,7 +116,6 @@ impl Position {
     }
 }
 
-/// An aggregate of a listing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ListedAggregate {
     /// The aggregate, unless the partition of the table belongs to none.
@@ -176,10 +175,6 @@ pub(crate) struct ScanListing<'a> {
 
 impl<'a> Listing<'a> {
     /// The aggregates whose first events are in these partitions, from the position on.
-    ///
-    /// # Errors
-    ///
-    /// When the position is of another listing.
     pub(crate) fn indexed(
         store: &'a EventStore,
         partitions: Vec<IndexPartition>,

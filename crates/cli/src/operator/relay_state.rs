@@ -48,7 +48,7 @@ pub(crate) async fn iterator_age(
         "StartTime": (now - METRIC_WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
         "MetricDataQueries": [{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}],
     });
-    let response = cloudwatch.post("GraniteServiceVersion20100801.GetMetricData", "1.0", &request).await?;
+    let response = cloudwatch.post("GetMetricData", &request).await?;
     let values = &response["MetricDataResults"][0];
     let found = values["Values"][0].as_f64().zip(values["Timestamps"][0].as_f64());
     Ok(found.map(|(milliseconds, at)| {

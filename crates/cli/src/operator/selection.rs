@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
+use daybook_admin::AdminCalls;
 use daybook_decider::{Model, Registry};
 use daybook_event_store::EventStore;
 use daybook_table::AggregateKey;
@@ -42,10 +43,6 @@ impl FromStr for AggregateName {
 
 impl SelectionArgs {
     /// The listing of the aggregates in `named`, or, if it is empty, of those that the options select.
-    ///
-    /// # Errors
-    ///
-    /// When a type is not registered, the cursor is of another listing, or `EVENT_TYPE_SHARDS` does not fit the table.
     pub(crate) async fn list<'a>(
         &self,
         store: &'a EventStore,
@@ -61,10 +58,6 @@ impl SelectionArgs {
     }
 
     /// The same listing without the check of `EVENT_TYPE_SHARDS`, for a command that has checked it before.
-    ///
-    /// # Errors
-    ///
-    /// When a type is not registered, or the cursor is of another listing.
     pub(crate) fn list_unchecked<'a>(
         &self,
         store: &'a EventStore,
@@ -96,10 +89,6 @@ impl SelectionArgs {
 }
 
 /// The models of these types, or of all types if none is given.
-///
-/// # Errors
-///
-/// When a type is not registered.
 pub(crate) fn models<'a>(registry: &'a Registry, types: &[String]) -> Result<Vec<&'a dyn Model>, OperatorError> {
     if types.is_empty() {
         return Ok(registry.iter().collect());
@@ -108,10 +97,6 @@ pub(crate) fn models<'a>(registry: &'a Registry, types: &[String]) -> Result<Vec
 }
 
 /// The model of a type.
-///
-/// # Errors
-///
-/// When the type is not registered.
 fn model<'a>(registry: &'a Registry, name: &str) -> Result<&'a dyn Model, OperatorError> {
     registry.get(name).ok_or_else(|| OperatorError::Usage(unregistered(registry, name)))
 }

@@ -1,15 +1,17 @@
-//! Calls to AWS services of which a command needs one operation. A signed request takes less code and less time to build than
-//! the SDK crate of the service, and the commands need four such services.
+//! Calls to AWS services without an SDK client: those of which a command needs one operation, and those whose responses
+//! `check-deployment` compares word for word. A signed request takes less code and less time to build than the SDK crate of
+//! the service.
 
 use std::time::Duration;
 
 use daybook_function_runtime::with_causes;
+use daybook_local_stack::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
+use daybook_local_stack::http::{HttpClient, HttpError, Signer, TextResponse};
 use daybook_settings::Environment;
 use serde_json::Value;
 
 use super::credentials::aws_config;
 use super::error::OperatorError;
-use crate::http::{HttpClient, Signer};
 
 /// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.
 const MAX_ATTEMPTS: u32 = 3;
@@ -23,18 +25,36 @@ const MAX_ERROR: usize = 500;
 pub(crate) struct AwsService {
     pub(crate) name: &'static str,
     pub(crate) endpoint_variable: &'static str,
+    /// The beginning of `X-Amz-Target`, and the version of the JSON protocol. The operations of other services have paths.
+    protocol: (&'static str, &'static str),
 }
 
-pub(crate) const LAMBDA: AwsService = AwsService { name: "lambda", endpoint_variable: "AWS_ENDPOINT_URL_LAMBDA" };
+impl AwsService {
+    const fn new(
+        name: &'static str,
+        endpoint_variable: &'static str,
+        target: &'static str,
+        version: &'static str,
+    ) -> Self {
+        Self { name, endpoint_variable, protocol: (target, version) }
+    }
+}
+
+pub(crate) const DYNAMODB: AwsService = AwsService::new("dynamodb", DYNAMODB_ENDPOINT, "DynamoDB_20120810", "1.0");
+pub(crate) const EVENTBRIDGE: AwsService = AwsService::new("events", EVENTBRIDGE_ENDPOINT, "AWSEvents", "1.1");
+pub(crate) const SQS: AwsService = AwsService::new("sqs", SQS_ENDPOINT, "AmazonSQS", "1.0");
 pub(crate) const CLOUDWATCH: AwsService =
-    AwsService { name: "monitoring", endpoint_variable: "AWS_ENDPOINT_URL_CLOUDWATCH" };
+    AwsService::new("monitoring", "AWS_ENDPOINT_URL_CLOUDWATCH", "GraniteServiceVersion20100801", "1.0");
 pub(crate) const CLOUDWATCH_LOGS: AwsService =
-    AwsService { name: "logs", endpoint_variable: "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS" };
-pub(crate) const S3: AwsService = AwsService { name: "s3", endpoint_variable: "AWS_ENDPOINT_URL_S3" };
+    AwsService::new("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "Logs_20140328", "1.1");
+pub(crate) const LAMBDA: AwsService = AwsService::new("lambda", "AWS_ENDPOINT_URL_LAMBDA", "", "");
+pub(crate) const S3: AwsService = AwsService::new("s3", "AWS_ENDPOINT_URL_S3", "", "");
 
 /// A client of a service.
 pub(crate) struct SignedCalls {
-    service: &'static str,
+    /// The name of the service.
+    pub(crate) service: &'static str,
+    protocol: (&'static str, &'static str),
     endpoint: String,
     http: HttpClient,
 }
@@ -54,13 +74,14 @@ impl SignedCalls {
         let default = format!("https://{}.{region}.{suffix}", service.name);
         let endpoint = config.endpoint_url().map_or(default, |url| url.trim_end_matches('/').to_owned());
         let signer = config.credentials_provider().map(|credentials| Signer::new(credentials, region, service.name));
-        Ok(Self { service: service.name, http: HttpClient::new(&endpoint, signer), endpoint })
+        let http = HttpClient::new(&endpoint, signer);
+        Ok(Self { service: service.name, protocol: service.protocol, http, endpoint })
     }
 
     /// A client of the local stack's API, which needs no signature.
     pub(crate) fn local(url: &str) -> Self {
         let endpoint = url.trim_end_matches('/').to_owned();
-        Self { service: "the local stack", http: HttpClient::new(&endpoint, None), endpoint }
+        Self { service: "the local stack", protocol: ("", ""), http: HttpClient::new(&endpoint, None), endpoint }
     }
 
     /// Gets a resource.
@@ -68,17 +89,32 @@ impl SignedCalls {
         self.json(&self.text("GET", path_and_query).await?)
     }
 
-    /// Calls an operation of a service with the AWS JSON protocol. `version` is that of the protocol.
-    pub(crate) async fn post(&self, target: &str, version: &str, body: &Value) -> Result<Value, OperatorError> {
-        let content_type = format!("application/x-amz-json-{version}");
-        let headers = [("content-type", content_type.as_str()), ("x-amz-target", target)];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        self.json(&self.call("POST", "/", &headers, Some(body.to_string())).await?)
+    /// Calls an operation of the JSON protocol.
+    pub(crate) async fn post(&self, operation: &str, body: &Value) -> Result<Value, OperatorError> {
+        self.json(&self.call("POST", "/", Some(operation), Some(body.to_string())).await?)
+    }
+
+    /// Sends a request once. An operation of the JSON protocol has headers with its name.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        operation: Option<&str>,
+        body: Option<String>,
+    ) -> Result<TextResponse, HttpError> {
+        let (target, version) = self.protocol;
+        let headers = operation.map(|operation| {
+            [
+                ("content-type".to_owned(), format!("application/x-amz-json-{version}")),
+                ("x-amz-target".to_owned(), format!("{target}.{operation}")),
+            ]
+        });
+        self.http.send(method, &format!("{}{path}", self.endpoint), headers.as_ref().map_or(&[], |all| all), body).await
     }
 
     /// Gets or deletes a resource whose body is text.
     pub(crate) async fn text(&self, method: &str, path_and_query: &str) -> Result<String, OperatorError> {
-        self.call(method, path_and_query, &[], None).await
+        self.call(method, path_and_query, None, None).await
     }
 
     fn json(&self, body: &str) -> Result<Value, OperatorError> {
@@ -93,12 +129,12 @@ impl SignedCalls {
         &self,
         method: &str,
         path: &str,
-        headers: &[(String, String)],
+        operation: Option<&str>,
         body: Option<String>,
     ) -> Result<String, OperatorError> {
         let mut attempts = 1;
         loop {
-            match self.attempt(method, path, headers, body.clone()).await {
+            match self.attempt(method, path, operation, body.clone()).await {
                 Ok(body) => return Ok(body),
                 Err(failure) if !failure.is_transient || attempts == MAX_ATTEMPTS => {
                     return Err(self.failed(failure.cause));
@@ -113,10 +149,10 @@ impl SignedCalls {
         &self,
         method: &str,
         path: &str,
-        headers: &[(String, String)],
+        operation: Option<&str>,
         body: Option<String>,
     ) -> Result<String, Failure> {
-        let response = self.http.send(method, &format!("{}{path}", self.endpoint), headers, body).await;
+        let response = self.send(method, path, operation, body).await;
         let response = response.map_err(|error| Failure { cause: with_causes(&*error), is_transient: true })?;
         if (200..300).contains(&response.status) {
             return Ok(response.body);

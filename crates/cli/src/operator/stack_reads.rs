@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::context::OperatorContext;
 use super::error::OperatorError;
 use super::table_check::check_shards;
-use super::target::{SettingNames, TableArgs};
+use super::target::{SettingNames, StackArgs};
 
 /// The reads, and a store over the same table.
 pub(crate) struct StackReads {
@@ -64,14 +64,14 @@ pub(crate) struct EventLine<'a> {
 
 impl StackReads {
     pub(crate) async fn connect(
-        table: &TableArgs,
+        stack: &StackArgs,
         required: SettingNames,
         context: &OperatorContext,
     ) -> Result<Self, OperatorError> {
         let settings = ApiSettings::read(&Environment::default())
             .map_err(|error| OperatorError::Setting { or_give: String::new(), error })?;
-        let store = table.connect(&context.environment, required).await?;
-        let api_store = table.connect(&context.environment, required).await?;
+        let store = stack.store(&context.environment, required).await?;
+        let api_store = stack.store(&context.environment, required).await?;
         Ok(Self { reads: OperatorReads::new(context.registry.clone(), api_store, settings), store })
     }
 

@@ -1,6 +1,6 @@
 //! The check of a setting against the table: whether the index partitions that a command reads are all that there are.
 
-use daybook_event_store::admin::IndexPartition;
+use daybook_admin::{AdminCalls, IndexPartition};
 use daybook_event_store::{EventStore, StoreError};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -15,10 +15,6 @@ const CONCURRENCY: usize = 100;
 /// It makes one query for one row of each possible partition, up to the maximum of the setting. It cannot see events that
 /// the index does not contain yet, within seconds of their append, and events of other types. A value that is too high is
 /// no error: the command then also reads partitions that are empty.
-///
-/// # Errors
-///
-/// When there is such a partition, or the index cannot be read.
 pub(crate) async fn check_shards(store: &EventStore, event_types: &[&str]) -> Result<(), OperatorError> {
     let beyond = store.admin().index_partitions_beyond(event_types);
     let found: Vec<(u32, IndexPartition)> = stream::iter(beyond)

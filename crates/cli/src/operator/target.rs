@@ -1,5 +1,5 @@
-//! The table, bus and queue of a command. The same environment variables as for the functions set them; some can also
-//! be set by options.
+//! The stack of a command. The same environment variables as for the functions set it; some settings can also be given as
+//! options.
 //!
 //! Invariant: for a deployed stack, no setting that decides which items a command finds, sends or stores has a default. The
 //! functions may run with another value; the command would then miss items, or let snapshots expire that should stay.
@@ -9,8 +9,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use axum::http::Uri;
-use clap::Args;
+use clap::{Arg, Args, Command};
 use daybook_event_store::{EventStore, StoreSettings};
+use daybook_local_stack::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+use daybook_local_stack::http::Signer;
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
 use daybook_view_store::ViewStore;
@@ -23,8 +25,6 @@ use super::credentials::aws_config;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::discarded_objects::DiscardedObjects;
 use super::error::OperatorError;
-use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
-use crate::http::Signer;
 
 /// The end of each operator command's `--help`.
 pub const STACK_HELP: &str = "\
@@ -46,76 +46,43 @@ Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over,
 setting, or no region or credentials; 3 AWS did not allow or complete the operation or part of it, or the output could not
 be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
 
-/// Which table.
+/// The stack of a command. Every command has all of these options, and reads those that it needs.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which stack")]
-pub struct TableArgs {
+#[command(next_help_heading = "Which stack (a command requires only what it uses)")]
+pub struct StackArgs {
     /// The table.
     #[arg(long, env = "TABLE_NAME", value_name = "NAME", hide_env_values = true)]
     pub table: Option<String>,
     /// The number of index partitions that hold the events of a type; the same value as for the functions.
     #[arg(long, env = "EVENT_TYPE_SHARDS", value_name = "N", hide_env_values = true)]
     pub event_type_shards: Option<String>,
-}
-
-/// Which bus.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which stack")]
-pub struct BusArgs {
     /// The name or ARN of the bus.
     #[arg(long, env = "EVENT_BUS_NAME", value_name = "NAME", hide_env_values = true)]
     pub event_bus: Option<String>,
     /// The source of every message; the same value as for the relay.
     #[arg(long, env = "EVENT_SOURCE", value_name = "SOURCE", hide_env_values = true)]
     pub event_source: Option<String>,
-}
-
-/// Which queue.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which stack")]
-pub struct QueueArgs {
     /// The URL of the dead-letter queue.
     #[arg(long, env = "DLQ_URL", value_name = "URL", hide_env_values = true)]
     pub dlq_url: Option<String>,
-}
-
-/// Which views.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which stack")]
-pub struct ViewsArgs {
     /// The table of the views.
     #[arg(long, env = "VIEWS_TABLE_NAME", value_name = "NAME", hide_env_values = true)]
     pub views_table: Option<String>,
-}
-
-/// Which queue of the projector.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which stack")]
-pub struct ChangesArgs {
     /// The URL of the projector's queue.
     #[arg(long, env = "CHANGES_QUEUE_URL", value_name = "URL", hide_env_values = true)]
     pub changes_queue_url: Option<String>,
-}
-
-/// Which bucket.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which stack")]
-pub struct DiscardedArgs {
     /// The bucket of discarded records.
     #[arg(long, env = "DISCARDED_RECORDS_BUCKET", value_name = "NAME", hide_env_values = true)]
     pub discarded_bucket: Option<String>,
-}
-
-/// Which relay.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which stack")]
-pub struct RelayArgs {
     /// The name of the relay's function.
     #[arg(long, env = "STREAM_RELAY_NAME", value_name = "NAME", hide_env_values = true)]
     pub relay_function: Option<String>,
     /// The log group of the relay.
     #[arg(long, env = "STREAM_RELAY_LOGS", value_name = "NAME", hide_env_values = true)]
     pub relay_logs: Option<String>,
+    /// The name of the stack, for its alarms.
+    #[arg(long, env = "STACK", value_name = "NAME", hide_env_values = true)]
+    pub stack: Option<String>,
 }
 
 /// The environment variables of some settings.
@@ -141,27 +108,65 @@ pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EV
 pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames =
     &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH", "OUTBOX_TTL_DAYS"];
 
-/// An option, the name of its variable, and its value; clap also fills the value from the variable.
-struct TargetOption<'a> {
-    flag: &'static str,
-    name: &'static str,
-    value: &'a Option<String>,
-}
+impl StackArgs {
+    /// The value of each option with the variable for the same setting.
+    fn values(&self) -> [(&'static str, &Option<String>); 11] {
+        [
+            ("TABLE_NAME", &self.table),
+            ("EVENT_TYPE_SHARDS", &self.event_type_shards),
+            ("EVENT_BUS_NAME", &self.event_bus),
+            ("EVENT_SOURCE", &self.event_source),
+            ("DLQ_URL", &self.dlq_url),
+            ("VIEWS_TABLE_NAME", &self.views_table),
+            ("CHANGES_QUEUE_URL", &self.changes_queue_url),
+            ("DISCARDED_RECORDS_BUCKET", &self.discarded_bucket),
+            ("STREAM_RELAY_NAME", &self.relay_function),
+            ("STREAM_RELAY_LOGS", &self.relay_logs),
+            ("STACK", &self.stack),
+        ]
+    }
 
-impl TableArgs {
+    /// The environment, with the options in place of their variables.
+    fn over(&self, environment: &Environment) -> Environment {
+        let given = self.values().into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
+        given.fold(environment.clone(), |environment, (name, value)| environment.with(name, value))
+    }
+
+    /// Reads settings. An error names the option if that was given, or else the variable.
+    fn read<T>(
+        &self,
+        environment: &Environment,
+        read: impl FnOnce(&Environment) -> Result<T, SettingError>,
+    ) -> Result<T, OperatorError> {
+        read(&self.over(environment)).map_err(|error| {
+            let (SettingError::Missing { name } | SettingError::Bad { name, .. }) = &error;
+            let flag = flag(name);
+            if let (SettingError::Bad { value, expected, .. }, Some(flag)) = (&error, &flag)
+                && self.optional(environment, name) != environment.optional(name)
+            {
+                return OperatorError::Usage(format!("{flag} is {value:?}, expected {expected}"));
+            }
+            OperatorError::Setting { or_give: flag.map(|flag| format!(", or use {flag}")).unwrap_or_default(), error }
+        })
+    }
+
+    fn required(&self, environment: &Environment, name: &'static str) -> Result<String, OperatorError> {
+        self.read(environment, |given| given.required(name))
+    }
+
+    fn optional(&self, environment: &Environment, name: &str) -> Option<String> {
+        self.over(environment).optional(name)
+    }
+
     /// The store's settings. For a deployed stack, those in `required` must be set.
-    ///
-    /// # Errors
-    ///
-    /// When a setting is missing or wrong.
-    pub fn settings(&self, environment: &Environment, required: SettingNames) -> Result<StoreSettings, OperatorError> {
-        let options = [
-            TargetOption { flag: "--table", name: "TABLE_NAME", value: &self.table },
-            TargetOption { flag: "--event-type-shards", name: "EVENT_TYPE_SHARDS", value: &self.event_type_shards },
-        ];
-        read_settings(environment, &options, |given| {
+    pub fn store_settings(
+        &self,
+        environment: &Environment,
+        required: SettingNames,
+    ) -> Result<StoreSettings, OperatorError> {
+        self.read(environment, |given| {
             let mut settings = store_settings(given)?;
-            if !is_local(environment, DYNAMODB_ENDPOINT) {
+            if !is_local_table(environment) {
                 required.iter().try_for_each(|name| given.required(name).map(drop))?;
             } else if given.optional("FEED_DELAY_MS").is_none() {
                 settings.feed_delay = Duration::ZERO;
@@ -170,106 +175,125 @@ impl TableArgs {
         })
     }
 
-    /// The store over the table, with these [`settings`](Self::settings).
-    ///
-    /// # Errors
-    ///
-    /// Those of the settings, and when no region or credentials are set.
-    pub async fn connect(
+    /// The store over the table, with these [`store_settings`](Self::store_settings).
+    pub(crate) async fn store(
         &self,
         environment: &Environment,
         required: SettingNames,
     ) -> Result<EventStore, OperatorError> {
-        let settings = self.settings(environment, required)?;
+        let settings = self.store_settings(environment, required)?;
         Ok(EventStore::new(&aws_config(environment, DYNAMODB_ENDPOINT).await?, settings))
     }
 
     /// The same store, whose calls are counted.
-    pub(crate) async fn connect_metered(
+    pub(crate) async fn metered_store(
         &self,
         environment: &Environment,
         required: SettingNames,
         meter: &CallMeter,
     ) -> Result<EventStore, OperatorError> {
-        let settings = self.settings(environment, required)?;
+        let settings = self.store_settings(environment, required)?;
         Ok(EventStore::new(&meter.metered(aws_config(environment, DYNAMODB_ENDPOINT).await?), settings))
     }
-}
 
-impl ViewsArgs {
-    /// The views; `None` if the table is not set, as for a stack without read models.
-    pub(crate) async fn connect_if_set(&self, environment: &Environment) -> Result<Option<ViewStore>, OperatorError> {
-        if self.views_table.is_none() && environment.optional("VIEWS_TABLE_NAME").is_none() {
-            return Ok(None);
-        }
-        self.connect(environment, &CallMeter::default()).await.map(Some)
+    /// The relay's settings, without the queue.
+    pub fn bus_settings(&self, environment: &Environment) -> Result<RelaySettings, OperatorError> {
+        self.read(environment, RelaySettings::read_bus)
     }
 
-    /// The name of the table.
-    ///
-    /// # Errors
-    ///
-    /// When it is missing.
-    pub fn name(&self, environment: &Environment) -> Result<String, OperatorError> {
-        let name = "VIEWS_TABLE_NAME";
-        let options = [TargetOption { flag: "--views-table", name, value: &self.views_table }];
-        read_settings(environment, &options, |given| given.required(name))
+    /// A sender to the bus with a maximum of `per_second` messages per second.
+    pub(crate) async fn bus(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperatorError> {
+        let settings = self.bus_settings(environment)?;
+        let aws = aws_config(environment, EVENTBRIDGE_ENDPOINT).await?;
+        Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
     }
 
-    /// The views in the table, by calls that are counted.
-    pub(crate) async fn connect(
-        &self,
-        environment: &Environment,
-        meter: &CallMeter,
-    ) -> Result<ViewStore, OperatorError> {
-        let name = self.name(environment)?;
+    /// The URL of the dead-letter queue.
+    pub fn dlq_url(&self, environment: &Environment) -> Result<String, OperatorError> {
+        self.required(environment, "DLQ_URL")
+    }
+
+    /// The dead-letter queue.
+    pub(crate) async fn dead_letters(&self, environment: &Environment) -> Result<DeadLetterQueue, OperatorError> {
+        let url = self.dlq_url(environment)?;
+        Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&aws_config(environment, SQS_ENDPOINT).await?), url))
+    }
+
+    /// The bucket of discarded records.
+    pub fn discarded_bucket(&self, environment: &Environment) -> Result<String, OperatorError> {
+        self.required(environment, "DISCARDED_RECORDS_BUCKET")
+    }
+
+    /// The discarded records.
+    pub(crate) async fn discarded(&self, environment: &Environment) -> Result<DiscardedObjects, OperatorError> {
+        DiscardedObjects::connect(environment, self.discarded_bucket(environment)?).await
+    }
+
+    /// Whether the stack has read models.
+    pub(crate) fn has_views(&self, environment: &Environment) -> bool {
+        self.optional(environment, "VIEWS_TABLE_NAME").is_some()
+    }
+
+    /// The name of the table of the views.
+    pub fn views_table(&self, environment: &Environment) -> Result<String, OperatorError> {
+        self.required(environment, "VIEWS_TABLE_NAME")
+    }
+
+    /// The views, by calls that are counted.
+    pub(crate) async fn views(&self, environment: &Environment, meter: &CallMeter) -> Result<ViewStore, OperatorError> {
+        let name = self.views_table(environment)?;
         Ok(ViewStore::new(&meter.metered(aws_config(environment, DYNAMODB_ENDPOINT).await?), name))
     }
-}
 
-impl ChangesArgs {
-    /// The URL of the queue.
-    ///
-    /// # Errors
-    ///
-    /// When it is missing.
-    pub fn url(&self, environment: &Environment) -> Result<String, OperatorError> {
-        let name = "CHANGES_QUEUE_URL";
-        let options = [TargetOption { flag: "--changes-queue-url", name, value: &self.changes_queue_url }];
-        read_settings(environment, &options, |given| given.required(name))
+    /// The URL of the projector's queue.
+    pub fn changes_queue_url(&self, environment: &Environment) -> Result<String, OperatorError> {
+        self.required(environment, "CHANGES_QUEUE_URL")
     }
 
-    /// The queue, by calls that are counted.
-    pub(crate) async fn connect(
+    /// The projector's queue, by calls that are counted.
+    pub(crate) async fn changes_queue(
         &self,
         environment: &Environment,
         meter: &CallMeter,
     ) -> Result<ChangesQueue, OperatorError> {
-        let url = self.url(environment)?;
+        let url = self.changes_queue_url(environment)?;
         let config = meter.metered(aws_config(environment, SQS_ENDPOINT).await?);
         Ok(ChangesQueue::new(aws_sdk_sqs::Client::new(&config), url))
     }
 
-    /// The queue; `None` if it is not set, as for a stack without read models.
-    pub(crate) async fn connect_if_set(
+    /// The projector's queue; `None` if it is not set, as for a stack without read models.
+    pub(crate) async fn changes_queue_if_set(
         &self,
         environment: &Environment,
     ) -> Result<Option<ChangesQueue>, OperatorError> {
-        if self.changes_queue_url.is_none() && environment.optional("CHANGES_QUEUE_URL").is_none() {
-            return Ok(None);
+        match self.optional(environment, "CHANGES_QUEUE_URL") {
+            Some(_) => self.changes_queue(environment, &CallMeter::default()).await.map(Some),
+            None => Ok(None),
         }
-        self.connect(environment, &CallMeter::default()).await.map(Some)
     }
-}
 
-impl TableArgs {
+    /// The name of the relay's function.
+    pub fn relay_function(&self, environment: &Environment) -> Result<String, OperatorError> {
+        self.required(environment, "STREAM_RELAY_NAME")
+    }
+
+    /// The log group of the relay.
+    pub fn relay_logs(&self, environment: &Environment) -> Result<String, OperatorError> {
+        self.required(environment, "STREAM_RELAY_LOGS")
+    }
+
+    /// The name of the stack, if it is set.
+    pub(crate) fn stack_name(&self, environment: &Environment) -> Option<String> {
+        self.optional(environment, "STACK")
+    }
+
     /// The name of the table, if it is set.
-    pub(crate) fn name(&self, environment: &Environment) -> String {
-        self.table.clone().or_else(|| environment.optional("TABLE_NAME")).unwrap_or_default()
+    pub(crate) fn table_name(&self, environment: &Environment) -> String {
+        self.optional(environment, "TABLE_NAME").unwrap_or_default()
     }
 
     /// The error of a call to a table that does not exist.
-    pub(crate) async fn missing(&self, environment: &Environment) -> OperatorError {
+    pub(crate) async fn missing_table(&self, environment: &Environment) -> OperatorError {
         let [table, region, endpoint] = self.place(environment).await;
         OperatorError::MissingTable { table, region, endpoint }
     }
@@ -296,45 +320,22 @@ impl TableArgs {
         let config = service_config(environment, DYNAMODB_ENDPOINT, None).await;
         let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
         [
-            self.name(environment),
+            self.table_name(environment),
             config.region().map(ToString::to_string).unwrap_or_default(),
             endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
         ]
     }
 }
 
-impl BusArgs {
-    /// The relay's settings, without the queue.
-    ///
-    /// # Errors
-    ///
-    /// When a setting is missing or wrong.
-    pub fn settings(&self, environment: &Environment) -> Result<RelaySettings, OperatorError> {
-        let options = [
-            TargetOption { flag: "--event-bus", name: "EVENT_BUS_NAME", value: &self.event_bus },
-            TargetOption { flag: "--event-source", name: "EVENT_SOURCE", value: &self.event_source },
-        ];
-        read_settings(environment, &options, RelaySettings::read_bus)
-    }
-
-    /// A sender to the bus with a maximum of `per_second` messages per second.
-    ///
-    /// # Errors
-    ///
-    /// Those of the [`settings`](Self::settings), and when no region or credentials are set.
-    pub async fn connect(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperatorError> {
-        let settings = self.settings(environment)?;
-        let aws = aws_config(environment, EVENTBRIDGE_ENDPOINT).await?;
-        Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
-    }
+/// The option for the setting of a variable, as on the command line.
+fn flag(variable: &str) -> Option<String> {
+    let command = StackArgs::augment_args(Command::new("stack"));
+    let option = command.get_arguments().find(|arg| arg.get_env().is_some_and(|name| name == variable));
+    option.and_then(Arg::get_long).map(|long| format!("--{long}"))
 }
 
 /// Checks that the bus exists, before anything is sent or deleted: EventBridge returns event ids for messages to a bus that
 /// does not exist. Without the permission for the check, the command goes on.
-///
-/// # Errors
-///
-/// When the bus does not exist, or the check has no result.
 pub(crate) async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
     match resend.check_bus().await {
         BusCheck::Exists => Ok(()),
@@ -347,91 +348,9 @@ pub(crate) async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
     }
 }
 
-impl QueueArgs {
-    /// The queue's URL.
-    ///
-    /// # Errors
-    ///
-    /// When it is missing.
-    pub fn url(&self, environment: &Environment) -> Result<String, OperatorError> {
-        let options = [TargetOption { flag: "--dlq-url", name: "DLQ_URL", value: &self.dlq_url }];
-        read_settings(environment, &options, |given| given.required("DLQ_URL"))
-    }
-
-    /// The queue.
-    ///
-    /// # Errors
-    ///
-    /// When its URL is missing, or no region or credentials are set.
-    pub async fn connect(&self, environment: &Environment) -> Result<DeadLetterQueue, OperatorError> {
-        let url = self.url(environment)?;
-        Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&aws_config(environment, SQS_ENDPOINT).await?), url))
-    }
-}
-
-impl DiscardedArgs {
-    /// The name of the bucket.
-    ///
-    /// # Errors
-    ///
-    /// When it is missing.
-    pub fn name(&self, environment: &Environment) -> Result<String, OperatorError> {
-        let name = "DISCARDED_RECORDS_BUCKET";
-        let options = [TargetOption { flag: "--discarded-bucket", name, value: &self.discarded_bucket }];
-        read_settings(environment, &options, |given| given.required(name))
-    }
-
-    pub(crate) async fn connect(&self, environment: &Environment) -> Result<DiscardedObjects, OperatorError> {
-        DiscardedObjects::connect(environment, self.name(environment)?).await
-    }
-}
-
-impl RelayArgs {
-    /// The names of the function and of its log group.
-    ///
-    /// # Errors
-    ///
-    /// When one is missing.
-    pub fn names(&self, environment: &Environment) -> Result<(String, String), OperatorError> {
-        let name = "STREAM_RELAY_LOGS";
-        let options = [TargetOption { flag: "--relay-logs", name, value: &self.relay_logs }];
-        let function = self.function(environment)?;
-        Ok((function, read_settings(environment, &options, |given| given.required(name))?))
-    }
-
-    /// The name of the function.
-    ///
-    /// # Errors
-    ///
-    /// When it is missing.
-    pub fn function(&self, environment: &Environment) -> Result<String, OperatorError> {
-        let name = "STREAM_RELAY_NAME";
-        let options = [TargetOption { flag: "--relay-function", name, value: &self.relay_function }];
-        read_settings(environment, &options, |given| given.required(name))
-    }
-}
-
-/// Reads settings from the options, and the settings without an option value from the environment.
-fn read_settings<T>(
-    environment: &Environment,
-    options: &[TargetOption<'_>],
-    read: impl FnOnce(&Environment) -> Result<T, SettingError>,
-) -> Result<T, OperatorError> {
-    let given = options.iter().map(|option| (option.name, option.value.clone()));
-    let others = ["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "OUTBOX_TTL_DAYS", "EPOCH", "FEED_DELAY_MS"];
-    let all = given.chain(others.map(|name| (name, None)));
-    let all = all.filter_map(|(name, value)| Some((name, value.or_else(|| environment.optional(name))?)));
-    read(&all.collect()).map_err(|error| setting_error(environment, options, error))
-}
-
-/// Whether the environment names a loopback endpoint for the service, as for the local stack.
-fn is_local(environment: &Environment, variable: &str) -> bool {
-    environment.optional(variable).is_some_and(|url| is_loopback(&url))
-}
-
 /// Whether the environment names a table on this machine.
 pub(crate) fn is_local_table(environment: &Environment) -> bool {
-    is_local(environment, DYNAMODB_ENDPOINT)
+    environment.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
 }
 
 /// Whether a URL is on this machine.
@@ -454,20 +373,6 @@ pub(crate) async fn signer(
     Ok(Signer::new(credentials, region, service))
 }
 
-/// The error of a wrong setting. It names the option if that was given, or else the variable.
-fn setting_error(environment: &Environment, options: &[TargetOption<'_>], error: SettingError) -> OperatorError {
-    let (SettingError::Missing { name } | SettingError::Bad { name, .. }) = &error;
-    let option = options.iter().find(|option| option.name == *name);
-    if let (SettingError::Bad { value, expected, .. }, Some(option)) = (&error, option)
-        && option.value.is_some()
-        && *option.value != environment.optional(name)
-    {
-        return OperatorError::Usage(format!("{} is {value:?}, expected {expected}", option.flag));
-    }
-    let or_give = option.map(|option| format!(", or use {}", option.flag)).unwrap_or_default();
-    OperatorError::Setting { or_give, error }
-}
-
 /// The store's settings: those of the command handler and of the snapshotter.
 fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
     let StoreSettings { snapshot_keep, .. } = daybook_snapshotter::store_settings(environment)?;
@@ -476,11 +381,28 @@ fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingErr
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
 
     #[test]
+    fn each_option_replaces_its_variable() {
+        let command = StackArgs::augment_args(Command::new("stack"));
+        let longs: Vec<_> = command.get_arguments().map(|arg| arg.get_long().unwrap().to_owned()).collect();
+        let words = longs.iter().flat_map(|long| [format!("--{long}"), format!("value of --{long}")]);
+        let matches = command.get_matches_from(std::iter::once("stack".to_owned()).chain(words));
+        let args = StackArgs::from_arg_matches(&matches).unwrap();
+        let environment = args.over(&[("TABLE_NAME", "other"), ("EPOCH", "3")].into_iter().collect());
+        assert_eq!(args.values().len(), longs.len());
+        for (name, _) in args.values() {
+            assert_eq!(environment.optional(name), flag(name).map(|flag| format!("value of {flag}")), "{name}");
+        }
+        assert_eq!(environment.optional("EPOCH").as_deref(), Some("3"));
+    }
+
+    #[test]
     fn loopback_endpoint_is_local() {
-        let local = |url: &str| is_local(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect(), DYNAMODB_ENDPOINT);
+        let local = |url: &str| is_local_table(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect());
         for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
             assert!(local(url), "{url}");
         }

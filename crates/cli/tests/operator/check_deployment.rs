@@ -7,10 +7,10 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
-use daybook_cli::dev::Stack;
 use daybook_cli::operator::Exit;
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::{Faults, Server};
+use daybook_local_stack::Stack;
 use serde_json::{Value, json};
 
 use crate::load::local_stack;
@@ -353,7 +353,8 @@ async fn returning(body: Value) -> Server {
 #[tokio::test(flavor = "multi_thread")]
 async fn alarms_must_exist_and_be_ok() {
     let stack = local_stack().await;
-    let monitoring = include_str!("../../../../monitoring.yaml").to_owned() + include_str!("../../../../template.yaml");
+    let monitoring =
+        include_str!("../../../../deploy/monitoring.yaml").to_owned() + include_str!("../../../../template.yaml");
     let names = monitoring.lines().filter_map(|line| line.trim().strip_prefix("AlarmName: !Sub \"${"));
     let names: Vec<_> = names.map(|name| name.split_once("}-").unwrap().1.trim_end_matches('"')).collect();
     let alarms = async |state_of: fn(&str) -> &'static str, exit| {

@@ -157,49 +157,12 @@ async fn interrupted_export_ends_its_file_and_continues_in_another_one() {
 }
 
 #[tokio::test]
-async fn export_with_a_checkpoint_continues_in_the_same_file() {
-    let setup = Setup::new().await;
-    for id in 1..=5 {
-        setup.todo(&id.to_string(), 2).await;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("all");
-    let checkpoint = folder.path().join("progress");
-    let line = format!("export {} --concurrency 1 --checkpoint {}", file.display(), checkpoint.display());
-    // The line about it ends the first run.
-    setup.delete("todo/3", keys::METADATA).await;
-    let ended = setup.daybook_until(&line, 1).await.ended;
-    assert!(matches!(ended, Ok(Exit::Interrupted)), "{ended:?}");
-    for run in 0..3 {
-        // What a crash may have written after the checkpoint.
-        let text = fs::read_to_string(&file).unwrap();
-        assert_eq!(text.lines().count(), 6, "{text}");
-        fs::write(&file, text + "{\"aggregateType\":\"to").unwrap();
-        if run < 2 {
-            let refuse = InjectedFault::Refuse { status: 400, code: "AccessDeniedException" };
-            setup.table.proxy.fail_next("GetItem", refuse);
-            let error = setup.daybook(&line).await.ended.unwrap_err();
-            assert!(matches!(error, OperatorError::Store { .. }), "{error}");
-            assert!(error.to_string().contains("run it again with the same options"), "{error}");
-        }
-    }
-    let printed = setup.daybook(&line).await.expect(Exit::Findings);
-    assert_eq!(printed, ["exported 4 aggregates and 8 events; 1 aggregates could not be exported"]);
-    assert!(!checkpoint.exists());
-    let printed = setup.daybook("export -").await.expect(Exit::Findings);
-    assert_eq!(fs::read_to_string(&file).unwrap(), printed.join("\n") + "\n");
-
-    let ended = setup.daybook(&format!("export - --checkpoint {}", checkpoint.display())).await.ended;
-    assert!(matches!(ended, Err(OperatorError::Usage(_))));
-}
-
-#[tokio::test]
-async fn export_that_stopped_within_an_aggregate_writes_it_anew() {
-    let setup = Setup::new().await;
+async fn export_that_stops_within_an_aggregate_marks_it_and_describes_how_to_export_it() {
+    let (setup, to) = (Setup::new().await, Setup::new().await);
     setup.todo("1", 5).await;
     let folder = tempfile::tempdir().unwrap();
-    let (file, checkpoint) = (folder.path().join("all"), folder.path().join("progress"));
-    let line = format!("export {} --type todo --checkpoint {}", file.display(), checkpoint.display());
+    let [file, rest] = ["all", "rest"].map(|name| folder.path().join(name));
+    let line = format!("export {} --type todo", file.display());
     let mut run = Box::pin(setup.daybook(&line));
     let reads_metadata = |calls: &[RecordedCall]| calls.iter().any(|call| call.operation == "GetItem");
     setup.table.proxy.hold(&mut run, reads_metadata).await;
@@ -208,10 +171,31 @@ async fn export_that_stopped_within_an_aggregate_writes_it_anew() {
     setup.table.proxy.fail_next("Query", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
     let error = run.await.ended.unwrap_err();
     assert!(matches!(error, OperatorError::Store { .. }), "{error}");
-    let incomplete = read(&file).iter().filter(|line| line["incomplete"].is_object()).count();
-    assert_eq!(incomplete, 1);
+    assert!(error.to_string().ends_with("run it again, with another FILE"), "{error}");
+    let lines = read(&file);
+    assert_eq!(lines.iter().filter(|line| line["incomplete"].is_object()).count(), 1);
+    assert!(lines.last().unwrap()["summary"]["goOn"].is_string(), "{lines:?}");
+    to.daybook(&format!("import {} --no-publish --yes", file.display())).await.expect(Exit::Findings);
+    assert!(to.rows("todo/1", "").await.is_empty());
 
-    setup.daybook(&line).await.expect(Exit::Clean);
-    let printed = setup.daybook("export - --type todo").await.expect(Exit::Clean);
-    assert_eq!(fs::read_to_string(&file).unwrap(), printed.join("\n") + "\n");
+    setup.daybook(&format!("export {} --type todo", rest.display())).await.expect(Exit::Clean);
+    to.daybook(&format!("import {} --no-publish --yes", rest.display())).await.expect(Exit::Clean);
+    assert_eq!(to.rows("todo/1", "EVENT#").await.len(), 5);
+}
+
+#[tokio::test]
+async fn import_refuses_the_file_of_a_crashed_export() {
+    let (setup, to) = (Setup::new().await, Setup::new().await);
+    for id in 1..=5 {
+        setup.todo(&id.to_string(), 2).await;
+    }
+    setup.delete("todo/3", keys::METADATA).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all");
+    // The report about that aggregate is the last thing that the process does.
+    setup.daybook_crashed(&format!("export {} --concurrency 1", file.display()), 1).await;
+    assert!(file.exists());
+    let printed = to.daybook(&format!("import {} --no-publish --yes", file.display())).await.expect(Exit::Findings);
+    assert!(printed.iter().any(|line| line.contains("so it is truncated: export it again")), "{printed:?}");
+    assert!(to.rows("todo/1", "").await.is_empty());
 }

@@ -1,4 +1,4 @@
-//! `daybook load`: rate and latencies, mix, units and costs, authentication, and the end by Ctrl-C.
+//! `daybook load`: rate and latencies, commands, units and costs, authentication, and the end by Ctrl-C.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -12,9 +12,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use clap::Parser;
 use daybook_cli::commands::DaybookArgs;
-use daybook_cli::dev::{DevArgs, Stack};
 use daybook_cli::operator::Exit;
 use daybook_local_aws::messaging::Server;
+use daybook_local_stack::{DevArgs, Stack};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -60,13 +60,13 @@ async fn api<R: IntoResponse>(respond: impl Fn(HeaderMap) -> R + Clone + Send + 
 #[tokio::test(flavor = "multi_thread")]
 async fn load_of_a_local_stack_reports_latencies_responses_counted_units_and_costs() {
     let (stack, setup) = (local_stack().await, Setup::new().await);
-    let options = "--type todo --rate 50 --duration 1s --reads 20% --json";
+    let options = "--type todo --rate 50 --duration 1s --reads 20 --json";
     let printed = load(&setup, &format!("--url {} {options}", stack.api_url())).await;
     let report = report(&printed);
     assert_eq!(printed.ended.as_ref().ok(), Some(&Exit::Clean), "{report}");
     let requests = sent(&report);
     assert_eq!(requests + report["notSent"].as_u64().unwrap(), 50, "{report}");
-    assert_eq!((&report["failures"], &report["conflicts"]), (&json!(0), &json!(0)));
+    assert_eq!((&report["failures"], &report["responses"]["201"]), (&json!(0), &report["aggregates"]));
     let commands = report["latencies"]["commands"]["requests"].as_u64().unwrap();
     let reads = report["latencies"]["reads"]["requests"].as_u64().unwrap();
     // The last read becomes a command if no aggregate exists at that time.
@@ -75,11 +75,7 @@ async fn load_of_a_local_stack_reports_latencies_responses_counted_units_and_cos
     assert!(report["aggregates"].as_u64().unwrap() <= commands, "{report}");
     // Each command of a to-do has one event and one message.
     let used = &report["used"];
-    assert_eq!(
-        (&used["counted"], &used["apiRequests"], &used["messages"]),
-        (&json!(true), &json!(requests), &json!(commands))
-    );
-    assert_eq!(used["dynamodbCalls"]["TransactWriteItems"], commands);
+    assert_eq!((&used["counted"], &used["messages"]), (&json!(true), &json!(commands as f64)));
     assert_eq!(used["writeUnits"], 7.0 * commands as f64);
     assert!(used["readUnits"].as_f64().unwrap() > 0.0 && report["totalUsd"].as_f64().unwrap() > 0.0, "{report}");
     // The ids have the prefix, and the aggregates stay.
@@ -94,42 +90,64 @@ async fn load_of_a_local_stack_reports_latencies_responses_counted_units_and_cos
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn load_of_hot_aggregates_reports_conflicts_with_if_match() {
+async fn each_aggregate_gets_the_examples_of_its_type_in_an_order_that_its_rules_accept() {
     let (stack, setup) = (local_stack().await, Setup::new().await);
-    let options = "--rate 200 --duration 1s --reads 0% --hot 100% --hot-aggregates 2 --json";
-    let url = stack.api_url();
-    let report_of = async |more: &str| report(&load(&setup, &format!("--url {url} {options} {more}")).await);
-    let without = report_of("").await;
-    assert_eq!((&without["conflicts"], &without["failures"]), (&json!(0), &json!(0)), "{without}");
-    assert_eq!(without["latencies"]["commands to hot aggregates"]["requests"], sent(&without));
-    assert_eq!(without["aggregates"], 2);
-    let with = report_of("--if-match").await;
-    assert_eq!(with["failures"], 0, "{with}");
-    let conflicts = with["conflicts"].as_u64().unwrap();
-    let response = |problem: &str| {
-        let found = with["responses"].as_array().unwrap().iter().find(|response| response["problem"] == problem);
-        found.map_or(0, |response| response["count"].as_u64().unwrap())
-    };
-    assert_eq!(response("version-conflict"), conflicts, "{with}");
+    let options = "--rate 40 --duration 1s --reads 0 --concurrency 1 --json";
+    let report = report(&load(&setup, &format!("--url {} {options}", stack.api_url())).await);
+    assert_eq!(report["failures"], 0, "{report}");
+    let prefix = report["idPrefix"].as_str().unwrap();
+    for (aggregate, expected) in [
+        (format!("account/{prefix}-0"), &["AccountOpened", "OwnerUpdated", "TransactionAccepted"][..]),
+        (
+            format!("order/{prefix}-1"),
+            &["OrderPlaced", "PaymentProcessed", "OrderShipped", "OrderDelivered", "OrderRefunded"],
+        ),
+        // Without the example that deletes it.
+        (format!("todo/{prefix}-2"), &["TodoCreated", "TodoUpdated"]),
+    ] {
+        let url = format!("{}/{aggregate}/events", stack.api_url());
+        let page = reqwest::get(url).await.unwrap().json::<Value>().await.unwrap();
+        let events: Vec<_> =
+            page["events"].as_array().unwrap().iter().map(|event| event["eventType"].as_str().unwrap()).collect();
+        assert_eq!(events, expected, "{aggregate}: {report}");
+    }
     stack.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_with_if_match_name_the_version_that_was_last_seen() {
+async fn estimated_costs_use_the_prices_and_quantities_of_the_deployment_document() {
     let setup = Setup::new().await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let record = seen.clone();
-    let (_server, url) = api(move |headers| {
-        let mut versions = record.lock().unwrap();
-        versions.push(headers.get("if-match").map(|version| version.to_str().unwrap().to_owned()));
-        (StatusCode::CREATED, [("etag", format!("\"{}-1\"", 10 * versions.len()))], "{}")
-    })
-    .await;
-    let options =
-        "--yes --header 'authorization: x' --rate 4 --duration 1s --concurrency 1 --reads 0% --hot 100% --if-match";
-    load(&setup, &format!("--url {url} {options}")).await.expect(Exit::Clean);
-    let expected = [None, Some("\"1\""), Some("\"20\""), Some("\"30\""), Some("\"40\"")];
-    assert_eq!(*seen.lock().unwrap(), expected.map(|version| version.map(str::to_owned)));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let cell = |begins: &str, column: usize| -> f64 {
+        let row = document.lines().find(|line| line.starts_with(&format!("| {begins}"))).unwrap();
+        row.split('|').nth(column).unwrap().split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let (price, of_a_million) = (|row| cell(row, 3), |row| cell(row, 4));
+    let costs = async |reads: u32| {
+        let million = "--url http://api.example.com --header 'authorization: x' --rate 1000 --duration 1000s --json";
+        report(&load(&setup, &format!("{million} --reads {reads}")).await)["costsUsd"].clone()
+    };
+    let expected = [
+        ("API Gateway", of_a_million("API Gateway")),
+        ("Lambda", of_a_million("Lambda, command handler") + of_a_million("Lambda, relay") + 0.01),
+        ("DynamoDB writes", 7.0 * price("DynamoDB, writes")),
+        ("DynamoDB reads", of_a_million("DynamoDB, reads")),
+        ("EventBridge", of_a_million("EventBridge, messages")),
+        ("logs and archive", of_a_million("Logs") + of_a_million("EventBridge, archive")),
+    ];
+    let of_commands = costs(0).await;
+    assert_eq!(of_commands.as_object().unwrap().len(), expected.len(), "{of_commands}");
+    for (name, expected) in expected {
+        assert!((of_commands[name].as_f64().unwrap() - expected).abs() < 1e-6, "{name}: {of_commands}");
+    }
+    let of_reads = costs(100).await;
+    let expected = 20.0 * price("DynamoDB, reads");
+    assert!((of_reads["DynamoDB reads"].as_f64().unwrap() - expected).abs() < 1e-6, "{of_reads}");
+    let prose = document.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in ["bytes of data take 7 units", "20 units with 50 events since the snapshot"] {
+        assert!(prose.contains(text), "{text:?} is not in the document");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +162,7 @@ async fn latency_is_measured_from_the_planned_time_of_a_request() {
     })
     .await;
     // Only the first request is slow, but the requests that are planned meanwhile have to wait for it.
-    let options = "--yes --header 'authorization: x' --rate 100 --duration 1s --concurrency 1 --reads 0% --json";
+    let options = "--yes --header 'authorization: x' --rate 100 --duration 1s --concurrency 1 --reads 0 --json";
     let report = report(&load(&setup, &format!("--url {url} {options}")).await);
     let all = &report["latencies"]["all"];
     assert!(all["p50Ms"].as_f64().unwrap() > 50.0, "{report}");
@@ -211,6 +229,8 @@ async fn load_of_an_api_that_does_not_respond_ends_with_an_error() {
     assert!(error.exit_code() == 3 && error.to_string().ends_with("; check --url"), "{error}");
     let wrong = load(&setup, "--url localhost").await.ended.unwrap_err();
     assert!(wrong.exit_code() == 2 && wrong.to_string().contains("expected http://HOST:PORT"), "{wrong}");
+    let unknown = load(&setup, "--type nothing").await.ended.unwrap_err();
+    assert!(unknown.exit_code() == 2 && unknown.to_string().contains("not a registered"), "{unknown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,7 +255,7 @@ async fn interrupted_load_reports_what_was_sent_and_ends_with_status_130() {
 
 #[test]
 fn wrong_options_of_load_are_usage_errors() {
-    for words in [["load", "--reads", "120%"], ["load", "--duration", "5"], ["load", "--header", "x"]] {
+    for words in [["load", "--reads", "120"], ["load", "--duration", "5"], ["load", "--header", "x"]] {
         assert!(DaybookArgs::try_parse_from(["daybook"].into_iter().chain(words)).is_err(), "{words:?}");
     }
 }

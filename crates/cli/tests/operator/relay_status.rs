@@ -6,9 +6,9 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::{Json, Router};
-use daybook_cli::dev::{DevArgs, Stack};
 use daybook_cli::operator::{Exit, OperatorError};
 use daybook_local_aws::messaging::Server;
+use daybook_local_stack::{DevArgs, Stack};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -12,13 +12,13 @@ use std::process::Command;
 
 use self::project::{SOURCE, fail, files, interrupt, run, shop, workspace};
 
-const LIB: &str = "crates/aggregates/src/lib.rs";
+const LIB: &str = "app/aggregates/src/lib.rs";
 
 #[test]
 fn new_project_is_small_and_complete() {
     let (_parent, shop) = shop();
     let mut files = files(&shop);
-    for template in ["template.yaml", "monitoring.yaml", "read-models.yaml"] {
+    for template in ["template.yaml", "deploy/monitoring.yaml", "deploy/read-models.yaml"] {
         assert_eq!(files.remove(template).unwrap(), fs::read_to_string(workspace().join(template)).unwrap());
     }
     let texts = files.iter().filter(|(name, _)| !name.ends_with(".gz"));
@@ -31,7 +31,7 @@ fn new_project_is_small_and_complete() {
         assert!(text.ends_with('\n'), "{name}");
     }
     assert!(files["samconfig.toml"].contains("stack_name = \"shop-prod\""));
-    assert!(files["crates/aggregates/src/invoice.rs"].contains("const TYPE: &'static str = \"invoice\";"));
+    assert!(files["app/aggregates/src/invoice.rs"].contains("const TYPE: &'static str = \"invoice\";"));
     assert!(files["README.md"].contains("localhost:3000/invoice"));
 }
 
@@ -139,7 +139,7 @@ fn added_aggregate_is_registered_once() {
     let (_parent, shop) = shop();
     let before = files(&shop);
     let printed = run(&shop, &["add", "aggregate", "purchase-order"]);
-    assert!(printed.contains("wrote crates/aggregates/src/purchase_order.rs\n"), "{printed}");
+    assert!(printed.contains("wrote app/aggregates/src/purchase_order.rs\n"), "{printed}");
     let call = r#"`curl --json '{"title": "First"}' http://localhost:3000/purchase-order`"#;
     assert!(printed.ends_with(&format!("While `cargo run` runs, {call} creates one.\n")), "{printed}");
     let mut after = files(&shop);
@@ -147,7 +147,7 @@ fn added_aggregate_is_registered_once() {
     let line = |text: &str| lib.lines().position(|line| line.trim() == text).unwrap();
     assert!(line("pub mod invoice;") < line("pub mod purchase_order;"));
     assert!(line("let registry = registry.with::<purchase_order::PurchaseOrder>()?;") < line("Ok(registry)"));
-    assert!(after["crates/aggregates/golden/purchase-order.json"].contains("\"PurchaseOrderCreated\""));
+    assert!(after["app/aggregates/golden/purchase-order.json"].contains("\"PurchaseOrderCreated\""));
     assert!(after["events/command-handler/purchase-order-create.json"].contains("\"rawPath\": \"/purchase-order\""));
     assert_eq!(after.len() + 1, before.len() + 5);
 
@@ -161,10 +161,10 @@ fn add_completes_what_is_missing() {
     let (_parent, shop) = shop();
     run(&shop, &["add", "aggregate", "payment"]);
     let complete = files(&shop);
-    fs::remove_file(shop.join("crates/aggregates/golden/payment.json")).unwrap();
+    fs::remove_file(shop.join("app/aggregates/golden/payment.json")).unwrap();
     let printed = run(&shop, &["add", "aggregate", "payment"]);
     let written: Vec<_> = printed.lines().filter(|line| line.starts_with("wrote ")).collect();
-    assert_eq!(written, ["wrote crates/aggregates/golden/payment.json"]);
+    assert_eq!(written, ["wrote app/aggregates/golden/payment.json"]);
     assert_eq!(files(&shop), complete);
 }
 
@@ -187,8 +187,8 @@ fn add_changes_nothing_if_a_file_has_other_content() {
 #[test]
 fn add_in_a_folder_of_a_project_adds_to_the_project() {
     let (_parent, shop) = shop();
-    let printed = run(&shop.join("crates/aggregates"), &["add", "aggregate", "payment"]);
-    assert!(printed.contains("wrote ../../crates/aggregates/src/payment.rs\n"), "{printed}");
+    let printed = run(&shop.join("app/aggregates"), &["add", "aggregate", "payment"]);
+    assert!(printed.contains("wrote ../../app/aggregates/src/payment.rs\n"), "{printed}");
     assert_eq!(run(&shop, &["add", "aggregate", "payment"]), "Nothing to do: it is in the project already.\n");
 }
 
@@ -208,7 +208,7 @@ fn registration_preserves_the_line_ends_of_windows_and_a_link() {
     assert_eq!(text.matches('\n').count(), text.matches("\r\n").count());
     assert!(fs::symlink_metadata(shop.join(LIB)).unwrap().is_symlink());
     // Git may have converted the files that were added.
-    to_crlf("crates/aggregates/src/payment.rs");
+    to_crlf("app/aggregates/src/payment.rs");
     assert_eq!(run(&shop, &["add", "aggregate", "payment"]), "Nothing to do: it is in the project already.\n");
 }
 
@@ -239,7 +239,7 @@ fn added_projection_follows_a_registered_aggregate() {
     assert_eq!(variables.len(), 5, "{printed}");
     assert!(variables.iter().all(|variable| page.contains(variable)), "{printed}");
     run(&shop, &["add", "projection", "all-orders", "--of", "order"]);
-    let lib = fs::read_to_string(shop.join("crates/projections/src/lib.rs")).unwrap();
+    let lib = fs::read_to_string(shop.join("app/projections/src/lib.rs")).unwrap();
     let at = |text: &str| lib.find(text).unwrap_or_else(|| panic!("no {text} in {lib}"));
     assert!(at("pub mod all_orders;") < at("pub mod big_orders;"));
     assert!(at("projections.with::<big_orders::BigOrders>()?;") < at("projections.with::<all_orders::AllOrders>()?;"));
@@ -258,9 +258,9 @@ fn added_consumer_has_a_template_of_its_own() {
     after.retain(|name, _| !before.contains_key(name));
     assert_eq!(after.len(), 5, "{:?}", after.keys());
     assert!(after.values().all(|text| !text.contains("{{") && !text.contains("mails")));
-    assert!(after["crates/stock-list/template.yaml"].contains("BuildProperties: { Binary: stock-list }"));
-    assert!(after["crates/stock-list/template.yaml"].contains("aggregateType: [order]"));
-    assert!(after["crates/stock-list/src/main.rs"].contains("daybook::consumer::run(StockList)"));
+    assert!(after["app/stock-list/template.yaml"].contains("BuildProperties: { Binary: stock-list }"));
+    assert!(after["app/stock-list/template.yaml"].contains("aggregateType: [order]"));
+    assert!(after["app/stock-list/src/main.rs"].contains("daybook::consumer::run(StockList)"));
     assert_eq!(
         run(&shop, &["add", "consumer", "stock-list", "--of", "order"]),
         "Nothing to do: it is in the project already.\n"

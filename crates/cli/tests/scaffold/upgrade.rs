@@ -76,9 +76,9 @@ fn older_shop() -> (TempDir, PathBuf) {
     );
     created_with(&shop, ".github/workflows/ci.yml", "      - run: cargo fmt --all --check\n", "");
     edit(&shop, "samconfig.toml", "LogRetentionDays=7", "LogRetentionDays=14");
-    created_as(&shop, "monitoring.yaml", None);
+    created_as(&shop, "deploy/monitoring.yaml", None);
     created_as(&shop, "tests/Cargo.toml", Some("[package]\n"));
-    edit(&shop, "crates/aggregates/src/invoice.rs", "the title is empty", "no title");
+    edit(&shop, "app/aggregates/src/invoice.rs", "the title is empty", "no title");
     (parent, shop)
 }
 
@@ -98,7 +98,7 @@ fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
     let read = |path: &str| fs::read_to_string(workspace().join(path)).unwrap();
     let version = "AWSTemplateFormatVersion: \"2010-09-09\"";
     expected.insert("template.yaml".to_owned(), read("template.yaml").replace(version, &format!("{version} # mine")));
-    expected.insert("monitoring.yaml".to_owned(), read("monitoring.yaml"));
+    expected.insert("deploy/monitoring.yaml".to_owned(), read("deploy/monitoring.yaml"));
     expected.remove("tests/Cargo.toml").unwrap();
     let workflow = expected.get_mut(".github/workflows/ci.yml").unwrap();
     let line = "      - run: cargo clippy";
@@ -106,7 +106,7 @@ fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
 
     let lines = [
         ".github/workflows/ci.yml: changed by Daybook (Daybook +1 -0, you +0 -0)",
-        "monitoring.yaml: a new file of Daybook (",
+        "deploy/monitoring.yaml: a new file of Daybook (",
         "samconfig.toml: changed by you only (Daybook +0 -0, you +1 -1)",
         "template.yaml: changed by Daybook and by you, in different places (Daybook +1 -1, you +1 -1)",
         "tests/Cargo.toml: no longer part of Daybook, and not changed by you: removed (Daybook +0 -1, you +0 -0)",
@@ -205,13 +205,13 @@ fn upgrade_continues_where_an_interrupted_one_ended() {
 fn file_that_the_user_has_deleted_stays_deleted() {
     let (_parent, shop) = shop();
     created_with(&shop, ".github/workflows/ci.yml", "timeout-minutes: 60", "timeout-minutes: 50");
-    for path in [".github/workflows/ci.yml", "read-models.yaml"] {
+    for path in [".github/workflows/ci.yml", "deploy/read-models.yaml"] {
         fs::remove_file(shop.join(path)).unwrap();
     }
     let printed = run(&shop, &["upgrade"]);
     assert!(printed.contains("ci.yml: changed by Daybook, but deleted by you: it stays deleted"), "{printed}");
-    assert!(!printed.contains("read-models.yaml"), "{printed}");
-    assert!(!shop.join(".github/workflows/ci.yml").exists() && !shop.join("read-models.yaml").exists());
+    assert!(!printed.contains("deploy/read-models.yaml"), "{printed}");
+    assert!(!shop.join(".github/workflows/ci.yml").exists() && !shop.join("deploy/read-models.yaml").exists());
     assert_eq!(run(&shop, &["upgrade"]), NOTHING);
 }
 
@@ -232,12 +232,14 @@ fn file_that_the_release_has_no_longer_stays_if_the_user_has_changed_it() {
 #[test]
 fn new_file_of_the_release_does_not_replace_one_of_the_user() {
     let (_parent, shop) = shop();
-    created_as(&shop, "monitoring.yaml", None);
-    fs::write(shop.join("monitoring.yaml"), "Mine: true\n").unwrap();
-    assert!(find(&shop, &["upgrade"]).contains("monitoring.yaml: changed by Daybook and by you in the same place"));
-    let text = fs::read_to_string(shop.join("monitoring.yaml")).unwrap();
+    created_as(&shop, "deploy/monitoring.yaml", None);
+    fs::write(shop.join("deploy/monitoring.yaml"), "Mine: true\n").unwrap();
+    assert!(
+        find(&shop, &["upgrade"]).contains("deploy/monitoring.yaml: changed by Daybook and by you in the same place")
+    );
+    let text = fs::read_to_string(shop.join("deploy/monitoring.yaml")).unwrap();
     assert!(text.starts_with("<<<<<<< ours\nMine: true\n"), "{text}");
-    assert!(text.contains(&fs::read_to_string(workspace().join("monitoring.yaml")).unwrap()));
+    assert!(text.contains(&fs::read_to_string(workspace().join("deploy/monitoring.yaml")).unwrap()));
 }
 
 #[test]
@@ -313,13 +315,13 @@ fn upgrade_to_another_release_than_that_of_the_dependency_is_an_error() {
 #[test]
 fn upgrade_that_cannot_read_a_file_changes_nothing() {
     let (_parent, shop) = older_shop();
-    fs::create_dir(shop.join("monitoring.yaml")).unwrap();
+    fs::create_dir(shop.join("deploy/monitoring.yaml")).unwrap();
     let before = files(&shop);
-    assert!(fail(&shop, &["upgrade"]).contains("cannot read monitoring.yaml"));
-    fs::remove_dir(shop.join("monitoring.yaml")).unwrap();
-    fs::write(shop.join("monitoring.yaml"), [0xff]).unwrap();
-    assert!(fail(&shop, &["upgrade"]).contains("monitoring.yaml is not UTF-8"));
-    fs::remove_file(shop.join("monitoring.yaml")).unwrap();
+    assert!(fail(&shop, &["upgrade"]).contains("cannot read deploy/monitoring.yaml"));
+    fs::remove_dir(shop.join("deploy/monitoring.yaml")).unwrap();
+    fs::write(shop.join("deploy/monitoring.yaml"), [0xff]).unwrap();
+    assert!(fail(&shop, &["upgrade"]).contains("deploy/monitoring.yaml is not UTF-8"));
+    fs::remove_file(shop.join("deploy/monitoring.yaml")).unwrap();
     assert_eq!(files(&shop), before);
     let mut outside = originals(&shop);
     outside["files"]["../mine.txt"] = json!("mine");

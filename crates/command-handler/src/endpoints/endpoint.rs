@@ -12,7 +12,6 @@ use crate::problem::ProblemType;
 /// The path of an aggregate. The methods that it supports depend on the commands of its type.
 pub(crate) const AGGREGATE_PATH: &str = "/{type}/{id}";
 
-/// The path of a view.
 pub(crate) const VIEW_PATH: &str = "/views/{view}";
 
 /// The path of a row. A key may contain slashes: API Gateway decodes those that a client has encoded.
@@ -58,7 +57,6 @@ impl Endpoint {
     }
 }
 
-/// The body of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestBody {
     /// The data of the create command, and an id.
@@ -115,7 +113,6 @@ impl Success {
     }
 }
 
-/// A header of a response.
 #[derive(Clone, Copy)]
 pub(crate) enum ResponseHeader {
     ETag,

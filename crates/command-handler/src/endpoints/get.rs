@@ -99,7 +99,7 @@ async fn get(
     if model.is_deleted(&loaded.folded) {
         return Err(problem::deleted());
     }
-    let etag = (header::ETAG, etag(loaded.version(), Some(model.state_version())));
+    let etag = (header::ETAG, etag(loaded.version(), model.state_version()));
     if is_none_match(&headers, &etag.1) {
         return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
     }

@@ -51,7 +51,6 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
 pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
     &[&problem::NOT_FOUND, &problem::DELETED, &problem::VERSION_CONFLICT, &problem::IF_MATCH_REQUIRED];
 
-/// The commands of a request.
 pub(super) enum RequestedCommands {
     One(CommandRequest),
     /// At least one, all or none of which are executed. A problem with one of them contains its position.
@@ -162,7 +161,7 @@ impl Decide for RequestedWrite<'_> {
         self.messages.store(messages, Ordering::Relaxed);
         Span::current().record("daybook.events", decided.events.len() as u64).record("daybook.messages", messages);
         let version = decided.after.version();
-        let state_version = Some(self.model.state_version());
+        let state_version = self.model.state_version();
         if let Some(rejection) = decided.rejection.clone() {
             let index = self.position(rejection.index);
             let problem = Problem { index, ..problem::command_rejected(rejection, version) };

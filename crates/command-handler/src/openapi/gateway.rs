@@ -4,7 +4,6 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-/// The statuses.
 pub(super) const STATUSES: [StatusCode; 3] =
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 

@@ -6,7 +6,6 @@ use super::sample::{ID, ulid};
 use crate::endpoints::endpoint::ResponseHeader;
 use crate::problem;
 
-/// The `ETag` of a version.
 pub(super) fn etag(version: u64, state_version: u32) -> String {
     format!("\"{version}-{state_version}\"")
 }

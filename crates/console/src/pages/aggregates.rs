@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
+use daybook_admin::{AdminCalls, IndexEntry};
 use daybook_decider::Model;
 use daybook_event_store::StoreError;
-use daybook_event_store::admin::IndexEntry;
 use daybook_table::AggregateKey;
 use futures_util::future::try_join_all;
 use jiff::Timestamp;

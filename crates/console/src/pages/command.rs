@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, header};
+use daybook_admin::AdminCalls;
 use daybook_decider::Model;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;

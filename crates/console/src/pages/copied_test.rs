@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use daybook_admin::AdminCalls;
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::AggregateKey;

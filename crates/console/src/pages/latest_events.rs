@@ -4,8 +4,8 @@
 //! another partition must not be listed before the rest of that page: a list that goes on after it would leave out the
 //! rest.
 
+use daybook_admin::{AdminCalls, IndexEntry, IndexPartition};
 use daybook_event_store::StoreError;
-use daybook_event_store::admin::{IndexEntry, IndexPartition};
 use futures_util::future::try_join_all;
 use ulid::Ulid;
 
@@ -17,7 +17,6 @@ pub(crate) type IndexPage = daybook_event_store::Page<IndexEntry, Ulid>;
 /// The latest events of several partitions, the latest first.
 #[derive(Debug, PartialEq)]
 pub(crate) struct LatestEvents {
-    /// The events.
     pub(crate) events: Vec<IndexEntry>,
     /// The list goes on with the events before this one; `None` at its end.
     pub(crate) next: Option<Ulid>,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
 use daybook_decider::RecordedEvent;
-use daybook_event_store::admin::{EventMessages, PublishedEvent};
 use daybook_table::{AggregateKey, OutboxItem};
 use jiff::Timestamp;
 

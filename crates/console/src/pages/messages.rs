@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use daybook_event_store::admin::{EventMessages, IndexEntry, PublishedEvent};
+use daybook_admin::{AdminCalls, EventMessages, IndexEntry, PublishedEvent};
 use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use maud::{Markup, html};

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use daybook_admin::IndexEntry;
 use daybook_event_store::StoreError;
-use daybook_event_store::admin::IndexEntry;
 use daybook_projection::ProjectionModel;
 use daybook_view_store::{View, ViewStore};
 use jiff::Timestamp;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use daybook_admin::AdminCalls;
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::attributes;
 use maud::html;

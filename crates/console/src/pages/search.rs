@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
+use daybook_admin::AdminCalls;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use maud::html;

@@ -1,7 +1,7 @@
 //! The clock of the stack: its endpoint, and what the pages show.
 
-use daybook_cli::Project;
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
+use daybook_local_stack::Project;
 use daybook_projection::Projections;
 use reqwest::StatusCode;
 use schemars::JsonSchema;

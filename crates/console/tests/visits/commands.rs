@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::stack::Visit;
 
 /// A test that the console made. It is compiled and run as a test of the aggregates.
-const COPIED: &str = "../aggregates/tests/copied_from_console.rs";
+const COPIED: &str = "../../app/aggregates/tests/copied_from_console.rs";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn form_has_the_fields_of_the_schema() {

@@ -4,9 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use daybook_cli::Project;
-use daybook_cli::dev::{DevArgs, Stack};
 use daybook_local_aws::messaging::Bus;
+use daybook_local_stack::{DevArgs, Project, Stack};
 use reqwest::{Client, Method, Response, StatusCode};
 use serde_json::{Value, json};
 

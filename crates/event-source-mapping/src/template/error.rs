@@ -1,6 +1,5 @@
 //! Errors in a template.
 
-/// An error in a template.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     /// It is not YAML.

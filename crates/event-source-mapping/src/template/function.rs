@@ -25,7 +25,6 @@ pub struct Template {
 pub struct Function {
     /// `Metadata.BuildProperties.Binary`: the binary that cargo-lambda builds for it.
     pub binary: Option<Setting>,
-    /// `Timeout`.
     pub timeout: Duration,
     /// `Environment.Variables`.
     pub environment: BTreeMap<String, Setting>,
@@ -35,20 +34,11 @@ pub struct Function {
 
 impl Template {
     /// Reads a template, YAML or JSON.
-    ///
-    /// # Errors
-    ///
-    /// When it is not YAML, or a function or one of its streams has a value that Lambda would reject, that is known
-    /// only after the deployment, or that [`Mapping`](crate::Mapping) does not support.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         Self::with_parameters(text, &[])
     }
 
     /// Reads a template as it is deployed with these values for parameters, and the defaults of all others.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`parse`](Self::parse).
     pub fn with_parameters(text: &str, values: &[(&str, &str)]) -> Result<Self, TemplateError> {
         let template = long_form::parse(text)?;
         let mut parameters = parameter_defaults(&template)?;

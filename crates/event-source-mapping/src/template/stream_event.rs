@@ -13,9 +13,7 @@ const MAX_FILTERS: usize = 10;
 /// An event of `Type: DynamoDB`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamEvent {
-    /// `Enabled`.
     pub enabled: bool,
-    /// The settings of the mapping.
     pub settings: MappingSettings,
 }
 

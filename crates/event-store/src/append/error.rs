@@ -4,7 +4,6 @@ use crate::error::{Cause, StoreError};
 use crate::limits::TooLarge;
 use crate::stored_response::StoredResponse;
 
-/// The errors of an append.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
     /// Another writer was faster: load and decide again.

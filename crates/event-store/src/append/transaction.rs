@@ -22,14 +22,19 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 /// The origin of the events of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A decision.
     Decision,
-    /// A history that is imported at this time. Its events may be old, so their outbox rows expire from now on.
-    Import {
-        now: Timestamp,
-        /// Whether the messages of the events are published. If not, the metadata records the last event.
-        publish: bool,
-    },
+    /// An import. Its events may be old, so their outbox rows expire from the time of the import on. If their messages
+    /// are not published, the metadata records the last event.
+    Import(ImportOptions),
+}
+
+/// Whether the messages of imported events are published, and the time of the import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// Whether outbox rows are written, which the relay then sends.
+    pub publish: bool,
+    /// The time from which outbox rows expire.
+    pub now: Timestamp,
 }
 
 impl EventStream<'_> {
@@ -85,7 +90,7 @@ impl EventStream<'_> {
     }
 
     /// The row of an event whose append ends at event `end`.
-    pub(crate) fn event_row(&self, event: &RecordedEvent, end: u64) -> EventItem {
+    pub(super) fn event_row(&self, event: &RecordedEvent, end: u64) -> EventItem {
         let settings = &self.store.settings;
         let has_snapshots = !self.model.full_history() && !self.key.is_reserved();
         let due = has_snapshots && event.seq_num.is_multiple_of(settings.snapshot_every);
@@ -95,10 +100,10 @@ impl EventStream<'_> {
         }
     }
 
-    pub(crate) fn outbox_row(&self, message: &OutboxMessage, origin: Origin) -> OutboxItem {
+    pub(super) fn outbox_row(&self, message: &OutboxMessage, origin: Origin) -> OutboxItem {
         let stored_at = match origin {
             Origin::Decision => message.occurred_at,
-            Origin::Import { now, .. } => now,
+            Origin::Import(ImportOptions { now, .. }) => now,
         };
         let ttl = stored_at.as_second() + self.store.settings.outbox_ttl_days * SECONDS_A_DAY;
         OutboxItem::new(self.key, message, ttl)
@@ -119,7 +124,7 @@ impl EventStream<'_> {
             (attributes::MESSAGE_SEQ, number(decided.after.message_seq())),
             (attributes::UPDATED_AT, text(&time(decided.events.last()))),
         ];
-        if matches!(origin, Origin::Import { publish: false, .. }) {
+        if matches!(origin, Origin::Import(ImportOptions { publish: false, .. })) {
             changed.push((attributes::NOT_PUBLISHED_UP_TO, number(decided.after.version())));
         }
         if self.model.is_deleted(&decided.after) {

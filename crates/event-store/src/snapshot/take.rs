@@ -33,10 +33,6 @@ pub enum SnapshotOutcome {
 
 impl EventStore {
     /// Stores the aggregate's current state as its snapshot, unless one that is at least as new exists.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn take_snapshot(
         &self,
         model: &dyn Model,

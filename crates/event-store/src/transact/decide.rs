@@ -11,10 +11,6 @@ pub trait Decide {
     type Error;
 
     /// Decides what to append to the aggregate at `before`. Every call uses a new time and new ids.
-    ///
-    /// # Errors
-    ///
-    /// When nothing can be appended to this state.
     fn decide(&self, before: &Folded) -> Result<Decided, Self::Error>;
 
     /// Whether the error means that the caller may not send the commands. Such a caller does not learn that another
@@ -25,10 +21,6 @@ pub trait Decide {
 
     /// The response to the caller if the decision is appended. It is built before the append: a decision without a
     /// response is not appended.
-    ///
-    /// # Errors
-    ///
-    /// When the response cannot be built.
     fn respond(
         &self,
         before: &Folded,

@@ -10,7 +10,6 @@ use crate::limits::TooLarge;
 use crate::load::LoadPolicy;
 use crate::stored_response::CommandResponse;
 
-/// The options of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct TransactOptions<'a> {
     /// Which state a load may start from. With `Incremental`, the first attempt uses the cached state, without a read.
@@ -46,7 +45,6 @@ pub enum Transacted {
     Replayed(CommandResponse),
 }
 
-/// The errors of a transaction.
 #[derive(Debug, thiserror::Error)]
 pub enum TransactError<E> {
     /// The caller's own error.

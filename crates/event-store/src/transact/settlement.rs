@@ -66,7 +66,7 @@ impl<D: Decide> Transaction<'_, D> {
         let read = self.stream.store.stored_response(self.stream.key, idempotency.key, self.stream.store.now());
         let read = timeout_at(self.last_attempt + TransactOptions::LAST_CALLS, read).await;
         let stored = read.map_err(|elapsed| StoreError::timed_out("read a stored response", elapsed))??;
-        match stored.filter(|stored| !is_forbidden || idempotency.is_of(stored)) {
+        match stored.filter(|stored| !is_forbidden || idempotency.digest == stored.digest) {
             Some(stored) => self.replay(stored),
             None => end,
         }
@@ -77,7 +77,7 @@ impl<D: Decide> Transaction<'_, D> {
     pub(super) fn replay(&mut self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
         let is_own = self.in_doubt.settle_by_response(&stored.response).is_some();
         match self.options.idempotency {
-            Some(idempotency) if !idempotency.is_of(&stored) => Err(TransactError::KeyReused),
+            Some(idempotency) if idempotency.digest != stored.digest => Err(TransactError::KeyReused),
             None => Err(TransactError::KeyReused),
             // An earlier attempt of this call was stored, and only DynamoDB's response to it was lost.
             Some(_) if is_own => Ok(Transacted::Decided(stored.response)),

@@ -35,7 +35,6 @@ pub(super) struct Transaction<'a, D> {
     next: NextAttempt,
 }
 
-/// The next attempt.
 struct NextAttempt {
     state: StartState,
     /// How the state is read, if it is read.

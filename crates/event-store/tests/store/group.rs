@@ -61,12 +61,7 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) async fn send(&self, store: &EventStore) -> Sent {
-        let idempotency = self.key.map(|(key, digest)| IdempotencyKey {
-            key,
-            digest,
-            earlier_digest: None,
-            ttl: Duration::from_hours(24),
-        });
+        let idempotency = self.key.map(|(key, digest)| IdempotencyKey { key, digest, ttl: Duration::from_hours(24) });
         let options = TransactOptions {
             policy: self.policy,
             creates: false,
@@ -102,7 +97,7 @@ impl Decide for Request<'_> {
             None => 200,
         };
         let version = decided.after.version();
-        Ok(CommandResponse { status, version, state_version: None, body: first_id(decided) })
+        Ok(CommandResponse { status, version, state_version: 1, body: first_id(decided) })
     }
 }
 

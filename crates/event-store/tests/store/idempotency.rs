@@ -21,7 +21,7 @@ use crate::support::{Subject, ledger};
 const APPEND: &str = "TransactWriteItems";
 
 fn response(body: impl Into<String>) -> CommandResponse {
-    CommandResponse { status: 201, version: 1, state_version: Some(3), body: body.into() }
+    CommandResponse { status: 201, version: 1, state_version: 3, body: body.into() }
 }
 
 fn stored(body: impl Into<String>) -> StoredResponse {
@@ -40,7 +40,7 @@ async fn append(
     response: CommandResponse,
     now: Timestamp,
 ) -> Result<Loaded, AppendError> {
-    let idempotency = IdempotencyKey { key: "k-1", digest: "d1", earlier_digest: None, ttl: Duration::from_hours(24) };
+    let idempotency = IdempotencyKey { key: "k-1", digest: "d1", ttl: Duration::from_hours(24) };
     let to_store = ResponseToStore { idempotency, response, now };
     store.append(subject.model(), &subject.key, before.version(), decided, Some(to_store), deadline()).await
 }

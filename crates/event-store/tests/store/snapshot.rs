@@ -281,13 +281,13 @@ async fn wrong_snapshot_is_corrected_by_a_rebuild() {
     let cold = || table.store_with(StoreSettings { snapshot_keep: 1, ..settings() });
     assert_eq!(take(&cold(), &account).await, SnapshotOutcome::NotNewer);
 
-    let outcome = cold().admin().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
+    let outcome = cold().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 5 });
     assert_eq!(state(&account.load(&table.store()).await)["balance"], balance(5));
     assert_eq!(state(&account.load_at(&table.store(), 5).await)["balance"], balance(5));
 
     let nobody = Subject::shipped("account", "nobody");
-    let outcome = cold().admin().rebuild_snapshot(nobody.model(), &nobody.key, now()).await.unwrap();
+    let outcome = cold().rebuild_snapshot(nobody.model(), &nobody.key, now()).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::NotNeeded);
 }
 

@@ -73,7 +73,7 @@ impl Decide for Request<'_> {
         Ok(CommandResponse {
             status: 200,
             version: decided.after.version(),
-            state_version: None,
+            state_version: 1,
             body: (self.body)(detail),
         })
     }
@@ -90,12 +90,12 @@ fn options() -> TransactOptions<'static> {
 }
 
 fn with_key(digest: &'static str) -> TransactOptions<'static> {
-    let idempotency = IdempotencyKey { key: "k-1", digest, earlier_digest: None, ttl: Duration::from_hours(24) };
+    let idempotency = IdempotencyKey { key: "k-1", digest, ttl: Duration::from_hours(24) };
     TransactOptions { idempotency: Some(idempotency), ..options() }
 }
 
 fn response(version: u64) -> CommandResponse {
-    CommandResponse { status: 200, version, state_version: None, body: "Full".to_owned() }
+    CommandResponse { status: 200, version, state_version: 1, body: "Full".to_owned() }
 }
 
 #[tokio::test]

@@ -55,10 +55,6 @@ impl SpanExporter {
 
     /// The exporter to the collector that the environment names; `None` without one. The headers have the form
     /// `x-api-key=abc,x-tenant=b`, with percent-encoded values.
-    ///
-    /// # Errors
-    ///
-    /// When a variable has another form.
     pub fn read(environment: &Environment, service_name: &str) -> Result<Option<Self>, SettingError> {
         let Some(endpoint) = environment.optional(Self::ENDPOINT) else { return Ok(None) };
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));

@@ -1,14 +1,22 @@
-//! The database of the embedded engine, in SQLite, and the local stack's additions to it.
+//! The database of the embedded engine, in SQLite. This is the only file that uses private tables of the engine, in three
+//! ways that its public interface does not have:
 //!
-//! The engine never deletes the records of a stream, and has no index on them: each write reads all records to find the
-//! next sequence number, and each poll of the stream reads all records to find those after its position. The additions
-//! make both independent of the number of records. They are part of the database, so the engine needs no change.
+//! - Indexes on `_stream_records`. The engine has none: each write reads all records of a stream to find the next sequence
+//!   number, and each poll reads all records to find those after its position.
+//! - A trigger on `_stream_records`. The engine never deletes the records of a stream. It takes their times from the
+//!   machine's clock: another clock can only be given to a database in memory to which no second connection can be opened.
+//! - The times of expiry in the tables of items, for the same reason. An update by a call would be in the stream, and so
+//!   would a deletion by a call, without the mark of DynamoDB's own deletions.
+//!
+//! The indexes and the trigger are part of the database, so the engine needs no change. The tables `_daybook_*` are the
+//! local stack's own.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dynoxide::Database;
+use dynoxide::actions::list_tables::ListTablesRequest;
+use dynoxide::{Database, DynoxideError};
 use rusqlite::Connection;
 
 /// How long a statement waits while the engine writes. The engine uses the same time limit.
@@ -98,6 +106,34 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
          END;
          COMMIT;"
     ))
+}
+
+/// A table, and its attribute with the time at which an item expires.
+pub(super) struct ExpiringTable {
+    name: String,
+    attribute: String,
+}
+
+/// The tables whose items expire.
+pub(super) fn expiring_tables(database: &Database) -> Result<Vec<ExpiringTable>, DynoxideError> {
+    let names = database.list_tables(ListTablesRequest::default())?.table_names;
+    let tables = names.into_iter().map(|name| {
+        let table = database.get_table_metadata(&name)?.filter(|table| table.ttl_enabled);
+        let attribute = table.and_then(|table| table.ttl_attribute);
+        Ok(attribute.map(|attribute| ExpiringTable { name, attribute }))
+    });
+    tables.filter_map(Result::transpose).collect()
+}
+
+/// Replaces the times of all items that have expired by `now`, in seconds since 1970, by one that is over by every clock.
+pub(super) fn expire(connection: &Connection, tables: &[ExpiringTable], now: u64) -> Result<(), rusqlite::Error> {
+    tables.iter().try_for_each(|ExpiringTable { name, attribute }| {
+        let sql = format!(
+            "UPDATE \"{name}\" SET item_json = json_set(item_json, ?1, '1')
+             WHERE CAST(json_extract(item_json, ?1) AS INTEGER) < ?2"
+        );
+        connection.execute(&sql, (format!("$.\"{attribute}\".N"), now)).map(drop)
+    })
 }
 
 #[cfg(test)]

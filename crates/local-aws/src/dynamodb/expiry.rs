@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use dynoxide::Database;
 use rusqlite::{Connection, ErrorCode};
 
-use super::engine::{BUSY_TIMEOUT, connect};
+use super::engine::{BUSY_TIMEOUT, connect, expire, expiring_tables};
 use crate::clock::{Ahead, ForwardBy, LocalClock, MoveError};
 
 /// The pause before a statement is repeated.
@@ -68,10 +68,6 @@ impl TableClock {
     }
 
     /// Moves the clock forward, and deletes the rows that have expired. Blocks the thread.
-    ///
-    /// # Errors
-    ///
-    /// See [`ForwardError`]. The clock is not moved if the database cannot store it.
     pub fn forward(&self, by: ForwardBy) -> Result<(), ForwardError> {
         let _moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = self.clock.ahead().moved(by)?;
@@ -83,23 +79,11 @@ impl TableClock {
 
     fn delete_expired(&self, connection: &Connection) -> Result<(), ForwardError> {
         let now = self.clock.since_1970().as_secs();
-        repeated(|| expire(connection, now))?;
+        let tables = expiring_tables(&self.database)?;
+        repeated(|| expire(connection, &tables, now))?;
         self.database.sweep_ttl()?;
         Ok(())
     }
-}
-
-/// Replaces the `ttl` of all rows that have expired by `now`, in seconds since 1970, by one that is over by every clock.
-fn expire(connection: &Connection, now: u64) -> Result<(), rusqlite::Error> {
-    let mut tables = connection.prepare("SELECT table_name, ttl_attribute FROM _tables WHERE ttl_enabled = 1")?;
-    let tables = tables.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<Vec<_>, _>>()?;
-    tables.into_iter().try_for_each(|(table, attribute): (String, String)| {
-        let sql = format!(
-            "UPDATE \"{table}\" SET item_json = json_set(item_json, ?1, '1')
-             WHERE CAST(json_extract(item_json, ?1) AS INTEGER) < ?2"
-        );
-        connection.execute(&sql, (format!("$.\"{attribute}\".N"), now)).map(drop)
-    })
 }
 
 /// Repeats a statement while the engine uses the tables: for a database in memory, SQLite does not wait by itself.

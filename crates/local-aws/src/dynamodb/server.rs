@@ -35,10 +35,6 @@ pub enum StartError {
 
 impl LocalDynamoDb {
     /// Serves at `listener`, from the file `data` or from memory.
-    ///
-    /// # Errors
-    ///
-    /// See [`StartError`].
     pub fn start(data: Option<&Path>, listener: TcpListener) -> Result<Self, StartError> {
         let (database, name) = engine::open(data)?;
         let clock = TableClock::of(database.clone(), name)?;
@@ -48,10 +44,6 @@ impl LocalDynamoDb {
     }
 
     /// Serves from memory, on a free port of 127.0.0.1.
-    ///
-    /// # Errors
-    ///
-    /// See [`StartError`].
     pub async fn in_memory() -> Result<Self, StartError> {
         Self::start(None, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?)
     }

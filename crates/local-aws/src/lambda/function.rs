@@ -10,7 +10,6 @@ use tokio::sync::Mutex;
 
 use crate::lambda::runtime_api::{FunctionFailure, RuntimeApi};
 
-/// The program of a function.
 #[derive(Clone, Debug)]
 pub struct FunctionProgram {
     /// The name of the function.
@@ -74,10 +73,6 @@ impl LocalFunction {
     }
 
     /// Invokes the function with an event, and returns its response. Invocations take place one after the other.
-    ///
-    /// # Errors
-    ///
-    /// See [`InvocationError`].
     pub async fn invoke(&self, event: String) -> Result<String, InvocationError> {
         let mut running = self.process.lock().await;
         if let Some(process) = running.as_mut()

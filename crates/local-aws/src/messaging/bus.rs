@@ -53,20 +53,15 @@ pub struct Delivered {
     pub event_id: String,
     /// The name in the entry, or `default` if it has none.
     pub event_bus_name: String,
-    /// `Source`.
     pub source: String,
-    /// `DetailType`.
     pub detail_type: String,
     /// `Detail`, the unchanged JSON text.
     pub detail: String,
     /// `Time`, RFC 3339 with milliseconds, when the entry has one.
     pub time: Option<String>,
-    /// `Resources`.
     pub resources: Vec<String>,
-    /// `TraceHeader`.
     pub trace_header: Option<String>,
-    /// When the bus accepted it, in milliseconds since 1970. Files of earlier releases do not contain it.
-    #[serde(default)]
+    /// When the bus accepted it, in milliseconds since 1970.
     pub accepted_at: Option<u64>,
 }
 
@@ -86,7 +81,6 @@ pub struct DeliveredPart {
 /// A message that is in a queue now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitingMessage {
-    /// The message.
     pub message: QueueMessage,
     /// When it was sent to the queue, in milliseconds since 1970.
     pub sent_at: u64,
@@ -145,10 +139,6 @@ impl Bus {
     /// An account with this clock that stores accepted entries and messages in a file, and goes on with those that are
     /// already in it. Messages that were received and not deleted are visible again. Injected faults and recorded calls are
     /// not stored.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read.
     pub fn with_file(file: StateFile, clock: LocalClock) -> Result<Self, StateError> {
         let deleted: HashSet<String> = file.entries(Journal::DeletedMessages)?.into_iter().collect();
         let queues = Queues::new(clock);
@@ -323,7 +313,6 @@ fn unreadable(error: &StateError) {
     tracing::error!(error = error as &dyn Error, "the data file cannot be read");
 }
 
-/// The name of an event bus in its name or ARN.
 pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
     name_or_arn.split_once(":event-bus/").map_or(name_or_arn, |(_, name)| name)
 }

@@ -23,7 +23,6 @@ pub enum EntryKey<'a> {
     MessageIds(Vec<&'a str>),
     /// A correlation id, in the metadata of the details.
     Correlation(&'a str),
-    /// A resource.
     Resource(&'a str),
 }
 

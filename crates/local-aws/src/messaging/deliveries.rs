@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use daybook_event_pattern::EventPattern;
 use serde_json::{Value, json};
 
 use crate::messaging::bus::{Bus, Delivered, State, event_bus_name};
 use crate::messaging::faults::DeliveryFault;
-use crate::messaging::patterns::EventPattern;
 use crate::messaging::sqs::{QueueMessage, dead_letter_queue_of, name_of};
 use crate::messaging::target_records::TargetOutcome;
 use crate::state::StateError;

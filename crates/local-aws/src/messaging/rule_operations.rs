@@ -1,10 +1,10 @@
 //! `PutRule`, `PutTargets`, `RemoveTargets` and `DeleteRule`: rules that send events to queues.
 
+use daybook_event_pattern::EventPattern;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::messaging::bus::{Bus, event_bus_name};
-use crate::messaging::patterns::EventPattern;
 use crate::messaging::protocol::{self, CallError, CallResponse};
 
 /// The members that these operations use. `Rule` and `Name` are the name of the rule.

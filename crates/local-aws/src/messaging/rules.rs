@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use daybook_event_pattern::EventPattern;
 use serde_json::Value;
-
-use crate::messaging::patterns::EventPattern;
 
 /// The rules of all event buses, by bus and name.
 #[derive(Default)]

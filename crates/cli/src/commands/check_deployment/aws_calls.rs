@@ -1,32 +1,13 @@
-//! Calls to AWS as JSON, without an SDK: the checks compare what the services return, word for word.
+//! Calls to AWS as JSON, each sent once: the checks compare what the services return, word for word.
 
 use daybook_settings::Environment;
 use serde_json::Value;
 
-use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
-use crate::http::HttpClient;
 use crate::operator::OperatorError;
-use crate::operator::target::signer;
-
-/// A service, with its name in endpoints, its name in signatures and variables, and the prefix of its operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AwsService {
-    DynamoDb,
-    EventBridge,
-    Sqs,
-    CloudWatch,
-    Lambda,
-}
+use crate::operator::signed_calls::{AwsService, CLOUDWATCH, DYNAMODB, EVENTBRIDGE, LAMBDA, SQS, SignedCalls};
 
 /// The clients of the services.
-pub(super) struct AwsCalls {
-    clients: [Option<ServiceClient>; 5],
-}
-
-struct ServiceClient {
-    client: HttpClient,
-    url: String,
-}
+pub(super) struct AwsCalls(Vec<SignedCalls>);
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +22,8 @@ pub(super) enum CallError {
     #[error("{what}")]
     NotSeen { what: String },
     /// The local stack has no such service.
-    #[error("the local stack has no {0:?}")]
-    NoService(AwsService),
+    #[error("the local stack has no service {0:?}")]
+    NoService(&'static str),
 }
 
 impl CallError {
@@ -60,89 +41,42 @@ impl CallError {
     }
 }
 
-impl AwsService {
-    const ALL: [Self; 5] = [Self::DynamoDb, Self::EventBridge, Self::Sqs, Self::CloudWatch, Self::Lambda];
-
-    /// The variable for another endpoint.
-    fn variable(self) -> &'static str {
-        match self {
-            Self::DynamoDb => DYNAMODB_ENDPOINT,
-            Self::EventBridge => EVENTBRIDGE_ENDPOINT,
-            Self::Sqs => SQS_ENDPOINT,
-            Self::CloudWatch => "AWS_ENDPOINT_URL_CLOUDWATCH",
-            Self::Lambda => "AWS_ENDPOINT_URL_LAMBDA",
-        }
-    }
-
-    /// The name in endpoints and signatures.
-    fn name(self) -> &'static str {
-        match self {
-            Self::DynamoDb => "dynamodb",
-            Self::EventBridge => "events",
-            Self::Sqs => "sqs",
-            Self::CloudWatch => "monitoring",
-            Self::Lambda => "lambda",
-        }
-    }
-
-    /// The beginning of `X-Amz-Target`, and the version of the JSON protocol. Lambda's operations have paths instead.
-    fn protocol(self) -> (&'static str, &'static str) {
-        match self {
-            Self::DynamoDb => ("DynamoDB_20120810", "application/x-amz-json-1.0"),
-            Self::EventBridge => ("AWSEvents", "application/x-amz-json-1.1"),
-            Self::Sqs => ("AmazonSQS", "application/x-amz-json-1.0"),
-            Self::CloudWatch => ("GraniteServiceVersion20100801", "application/x-amz-json-1.0"),
-            Self::Lambda => ("", "application/json"),
-        }
-    }
-}
-
 impl AwsCalls {
     /// The services at the endpoints or in the account that the environment names. A local stack has only the services whose
     /// endpoints it names.
     pub(super) async fn connect(environment: &Environment, is_local: bool) -> Result<Self, OperatorError> {
-        let mut clients = [const { None }; 5];
-        for (client, service) in clients.iter_mut().zip(AwsService::ALL) {
-            let endpoint = environment.optional(service.variable());
-            if is_local && endpoint.is_none() {
-                continue;
+        let mut clients = Vec::new();
+        for service in [DYNAMODB, EVENTBRIDGE, SQS, CLOUDWATCH, LAMBDA] {
+            if !is_local || environment.optional(service.endpoint_variable).is_some() {
+                clients.push(SignedCalls::connect(environment, service).await?);
             }
-            let signer = signer(environment, service.variable(), service.name()).await?;
-            let url = endpoint.unwrap_or_else(|| aws_endpoint(service.name(), signer.region()));
-            let url = url.trim_end_matches('/').to_owned();
-            *client = Some(ServiceClient { client: HttpClient::new(&url, Some(signer)), url });
         }
-        Ok(Self { clients })
+        Ok(Self(clients))
     }
 
     /// Calls an operation of a service with the JSON protocol.
     pub(super) async fn call(&self, service: AwsService, operation: &str, body: Value) -> Result<Value, CallError> {
-        let (target, content_type) = service.protocol();
-        let headers = [("x-amz-target", format!("{target}.{operation}")), ("content-type", content_type.to_owned())];
-        self.send(service, operation, "POST", "/", &headers, Some(body.to_string())).await
+        self.send(service, "POST", "/", operation, Some(body.to_string())).await
     }
 
     /// Reads a path of a service with a REST protocol.
     pub(super) async fn get(&self, service: AwsService, operation: &str, path: &str) -> Result<Value, CallError> {
-        self.send(service, operation, "GET", path, &[], None).await
+        self.send(service, "GET", path, operation, None).await
     }
 
     async fn send(
         &self,
         service: AwsService,
-        operation: &str,
         method: &str,
         path: &str,
-        headers: &[(&str, String)],
+        operation: &str,
         body: Option<String>,
     ) -> Result<Value, CallError> {
-        let position = AwsService::ALL.iter().position(|other| *other == service).unwrap_or_default();
-        let Some(ServiceClient { client, url }) = &self.clients[position] else {
-            return Err(CallError::NoService(service));
-        };
+        let client = self.0.iter().find(|client| client.service == service.name);
+        let client = client.ok_or(CallError::NoService(service.name))?;
+        let sent = client.send(method, path, body.is_some().then_some(operation), body).await;
         let operation = operation.to_owned();
-        let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let response = match client.send(method, &format!("{url}{path}"), &headers, body).await {
+        let response = match sent {
             Ok(response) => response,
             Err(error) => {
                 let reason = daybook_function_runtime::with_causes(&*error);
@@ -158,10 +92,4 @@ impl AwsCalls {
         let code = code.rsplit('#').next().unwrap_or_default().to_owned();
         Err(CallError::Service { operation, status: response.status, code, message, body })
     }
-}
-
-/// The endpoint of a service in a region.
-fn aws_endpoint(service: &str, region: &str) -> String {
-    let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-    format!("https://{service}.{region}.{suffix}")
 }

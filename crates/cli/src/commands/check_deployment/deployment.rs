@@ -7,13 +7,13 @@ use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use serde_json::{Value, json};
 use ulid::Ulid;
 
-use super::aws_calls::{AwsCalls, AwsService, CallError};
+use super::aws_calls::{AwsCalls, CallError};
 use super::observer::{CHECK_TYPE, Observer};
 use super::result::CheckResult;
 use crate::operator::OperatorError;
-use crate::operator::target::{BusArgs, QueueArgs, TableArgs, is_local_table};
+use crate::operator::signed_calls::DYNAMODB;
+use crate::operator::target::{StackArgs, is_local_table};
 
-/// The type of the messages of the checks.
 pub(super) const MESSAGE_TYPE: &str = "DeploymentChecked";
 
 /// DynamoDB deletes rows that the checks could not delete after this time.
@@ -45,23 +45,22 @@ pub(super) struct Deployment {
 
 impl Deployment {
     pub(super) async fn connect(
-        (table, bus, queue): (&TableArgs, &BusArgs, &QueueArgs),
-        stack: Option<String>,
+        stack: &StackArgs,
         timeout: Duration,
         environment: &Environment,
     ) -> Result<Self, OperatorError> {
-        let store = table.settings(environment, &["FEED_DELAY_MS"])?;
-        let relay = bus.settings(environment)?;
+        let store = stack.store_settings(environment, &["FEED_DELAY_MS"])?;
+        let relay = stack.bus_settings(environment)?;
         let is_local = is_local_table(environment);
         Ok(Self {
             calls: AwsCalls::connect(environment, is_local).await?,
             table: store.table_name,
             bus: relay.event_bus_name,
             source: relay.event_source,
-            dlq_url: queue.url(environment)?,
-            stack,
+            dlq_url: stack.dlq_url(environment)?,
+            stack: stack.stack_name(environment),
             feed_delay: store.feed_delay,
-            has_views: environment.optional("VIEWS_TABLE_NAME").is_some(),
+            has_views: stack.has_views(environment),
             is_local,
             timeout,
             run_id: Ulid::generate().to_string(),
@@ -81,10 +80,9 @@ impl Deployment {
 
     /// Calls DynamoDB.
     pub(super) async fn dynamodb(&self, operation: &str, body: Value) -> Result<Value, CallError> {
-        self.calls.call(AwsService::DynamoDb, operation, body).await
+        self.calls.call(DYNAMODB, operation, body).await
     }
 
-    /// The aggregate of a check.
     pub(super) fn aggregate(&self, check: &str) -> AggregateKey {
         AggregateKey::new(CHECK_TYPE, format!("{}-{check}", self.run_id))
     }
@@ -121,7 +119,6 @@ impl Deployment {
         self.put(row.and_then(|row| serde_json::to_value(row).ok()).unwrap_or_default()).await
     }
 
-    /// Puts a row.
     pub(super) async fn put(&self, row: Value) -> Result<(), CallError> {
         self.dynamodb("PutItem", json!({"TableName": self.table, "Item": row})).await.map(drop)
     }

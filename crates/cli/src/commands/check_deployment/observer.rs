@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::aws_calls::{AwsCalls, AwsService, CallError};
+use super::aws_calls::{AwsCalls, CallError};
+use crate::operator::signed_calls::{EVENTBRIDGE, SQS};
 
 /// The aggregate type of all rows and messages of the checks. The names of registered types begin with a letter or a digit.
 pub(super) const CHECK_TYPE: &str = "__check";
@@ -66,7 +67,7 @@ impl Observer {
             "Description": "Created by daybook check-deployment, which deletes it at its end.",
         });
         self.has_rule = true;
-        let created = calls.call(AwsService::EventBridge, "PutRule", rule).await;
+        let created = calls.call(EVENTBRIDGE, "PutRule", rule).await;
         self.has_rule = !matches!(created, Err(CallError::Service { .. } | CallError::NoService(_)));
         let rule_arn = created?["RuleArn"].clone();
         self.add_queue(calls, &rule_arn).await?;
@@ -76,7 +77,7 @@ impl Observer {
             let entry = json!({
                 "EventBusName": self.bus, "Source": CHECK_SOURCE, "DetailType": "Ready", "Detail": "{}", "Resources": [ready],
             });
-            calls.call(AwsService::EventBridge, "PutEvents", json!({"Entries": [entry]})).await?;
+            calls.call(EVENTBRIDGE, "PutEvents", json!({"Entries": [entry]})).await?;
             if !self.wait_for(calls, &ready, PROBE_PAUSE, |messages| !messages.is_empty()).await?.is_empty() {
                 self.started = true;
                 return Ok(());
@@ -93,13 +94,13 @@ impl Observer {
         let attributes = json!({"MessageRetentionPeriod": "3600", "Policy": policy.to_string()});
         let created = json!({"QueueName": self.name, "Attributes": attributes});
         self.has_queue = true;
-        let created = calls.call(AwsService::Sqs, "CreateQueue", created).await;
+        let created = calls.call(SQS, "CreateQueue", created).await;
         self.has_queue = !matches!(created, Err(CallError::Service { .. } | CallError::NoService(_)));
         self.queue_url = created?["QueueUrl"].as_str().unwrap_or_default().to_owned();
         let wanted = json!({"QueueUrl": self.queue_url, "AttributeNames": ["QueueArn"]});
-        let arn = calls.call(AwsService::Sqs, "GetQueueAttributes", wanted).await?["Attributes"]["QueueArn"].clone();
+        let arn = calls.call(SQS, "GetQueueAttributes", wanted).await?["Attributes"]["QueueArn"].clone();
         let targets = json!({"Rule": self.name, "EventBusName": self.bus, "Targets": [{"Id": TARGET, "Arn": arn}]});
-        calls.call(AwsService::EventBridge, "PutTargets", targets).await.map(drop)
+        calls.call(EVENTBRIDGE, "PutTargets", targets).await.map(drop)
     }
 
     /// Receives messages until `is_enough` is true for those of a resource, or until the time limit. Returns these.
@@ -120,12 +121,12 @@ impl Observer {
             let request = json!({
                 "QueueUrl": self.queue_url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": WAIT_SECONDS,
             });
-            let response = calls.call(AwsService::Sqs, "ReceiveMessage", request).await?;
+            let response = calls.call(SQS, "ReceiveMessage", request).await?;
             for message in response["Messages"].as_array().into_iter().flatten() {
                 let body = message["Body"].as_str().unwrap_or_default();
                 self.received.push(serde_json::from_str(body).unwrap_or_default());
                 let handle = json!({"QueueUrl": self.queue_url, "ReceiptHandle": message["ReceiptHandle"]});
-                calls.call(AwsService::Sqs, "DeleteMessage", handle).await?;
+                calls.call(SQS, "DeleteMessage", handle).await?;
             }
         }
     }
@@ -137,8 +138,8 @@ impl Observer {
         let rule = json!({"Name": name, "EventBusName": bus});
         let mut left_over = Vec::new();
         if *has_rule {
-            let removed = calls.call(AwsService::EventBridge, "RemoveTargets", targets).await;
-            let deleted = calls.call(AwsService::EventBridge, "DeleteRule", rule).await;
+            let removed = calls.call(EVENTBRIDGE, "RemoveTargets", targets).await;
+            let deleted = calls.call(EVENTBRIDGE, "DeleteRule", rule).await;
             if let Err(error) = removed.and(deleted) {
                 left_over.push(format!("the rule {name} of the bus {bus}: {error}"));
             }
@@ -147,7 +148,7 @@ impl Observer {
             left_over.push(format!("the queue {name}, if it was created: there was no response"));
         } else if *has_queue {
             let queue = json!({"QueueUrl": queue_url});
-            if let Err(error) = calls.call(AwsService::Sqs, "DeleteQueue", queue).await {
+            if let Err(error) = calls.call(SQS, "DeleteQueue", queue).await {
                 left_over.push(format!("the queue {queue_url}: {error}"));
             }
         }

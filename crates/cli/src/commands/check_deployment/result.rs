@@ -1,7 +1,10 @@
 //! The result of a check.
 
+use serde::Serialize;
+
 /// The result of a check.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
 pub(super) enum CheckResult {
     /// AWS behaves as the code relies on.
     AsExpected { seen: String },

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 
-use crate::operator::target::{BusArgs, ChangesArgs, QueueArgs, RelayArgs, STACK_HELP, TableArgs, ViewsArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 
 /// Serve the console of a deployed stack on this machine, until Ctrl-C.
 ///
@@ -25,25 +25,7 @@ pub struct ConsoleArgs {
     /// List the dead-letter messages, and allow to send them again and to delete them.
     #[arg(long)]
     pub allow_writes: bool,
-    /// The name of the stack, for its alarms.
-    #[arg(long, env = "STACK", value_name = "NAME", hide_env_values = true)]
-    pub stack: Option<String>,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
-    /// Which queue.
-    #[command(flatten)]
-    pub queue: QueueArgs,
-    /// Which bus.
-    #[command(flatten)]
-    pub bus: BusArgs,
-    /// Which views.
-    #[command(flatten)]
-    pub views: ViewsArgs,
-    /// Which queue of the projector.
-    #[command(flatten)]
-    pub changes: ChangesArgs,
-    /// Which relay.
-    #[command(flatten)]
-    pub relay: RelayArgs,
+    pub stack: StackArgs,
 }

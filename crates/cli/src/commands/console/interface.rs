@@ -18,7 +18,7 @@ use crate::operator::changes_queue::ChangesQueue;
 use crate::operator::dead_letter_queue::QueueCounts;
 use crate::operator::relay_state::{RelayMapping, iterator_age, relay_mappings};
 use crate::operator::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
-use crate::operator::target::RelayArgs;
+use crate::operator::target::StackArgs;
 use crate::operator::{DeadLetterQueue, OperatorError};
 
 /// A body, or why there is none.
@@ -30,24 +30,22 @@ pub(super) struct Interface {
     dead_letters: DeadLetterQueue,
     dead_letters_name: String,
     changes: Option<(ChangesQueue, String)>,
-    relay: RelayArgs,
-    stack_name: Option<String>,
+    stack: StackArgs,
     environment: Environment,
 }
 
 impl Interface {
     /// Connects to the queues. Only the dead-letter queue is required.
     pub(super) async fn connect(args: &ConsoleArgs, environment: &Environment) -> Result<Self, OperatorError> {
-        let changes = match args.changes.connect_if_set(environment).await? {
-            Some(queue) => Some((queue, name(&args.changes.url(environment)?))),
+        let changes = match args.stack.changes_queue_if_set(environment).await? {
+            Some(queue) => Some((queue, name(&args.stack.changes_queue_url(environment)?))),
             None => None,
         };
         Ok(Self {
-            dead_letters: args.queue.connect(environment).await?,
-            dead_letters_name: name(&args.queue.url(environment)?),
+            dead_letters: args.stack.dead_letters(environment).await?,
+            dead_letters_name: name(&args.stack.dlq_url(environment)?),
             changes,
-            relay: args.relay.clone(),
-            stack_name: args.stack.clone().or_else(|| environment.optional("STACK")),
+            stack: args.stack.clone(),
             environment: environment.clone(),
         })
     }
@@ -76,7 +74,7 @@ impl Interface {
     }
 
     async fn health(&self) -> Result<Value, OperatorError> {
-        let Some(stack_name) = &self.stack_name else {
+        let Some(stack_name) = self.stack.stack_name(&self.environment) else {
             return Err(OperatorError::Usage(
                 "the name of the stack is not known; use --stack or set STACK".to_owned(),
             ));
@@ -90,11 +88,11 @@ impl Interface {
             })
         };
         let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
-        Ok(alarm_figures(&cloudwatch, stack_name).await?.into_iter().map(alarm).collect())
+        Ok(alarm_figures(&cloudwatch, &stack_name).await?.into_iter().map(alarm).collect())
     }
 
     async fn relay(&self) -> Result<Value, OperatorError> {
-        let function = self.relay.function(&self.environment)?;
+        let function = self.stack.relay_function(&self.environment)?;
         let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
         let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
         let (mappings, age) =

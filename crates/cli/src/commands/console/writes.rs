@@ -27,7 +27,7 @@ use super::interface::{JsonResponse, respond};
 use crate::commands::dlq::{DlqCommand, DlqDeleteArgs, DlqRedriveArgs};
 use crate::operator::dead_letter_message::MessageFilterArgs;
 use crate::operator::queue_reading::QueueReader;
-use crate::operator::target::{BusArgs, QueueArgs};
+use crate::operator::target::StackArgs;
 use crate::operator::{Interrupt, OperatorContext, OperatorError};
 
 /// Maximum messages of a list.
@@ -38,8 +38,7 @@ const RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
 /// Runs the commands of `daybook dlq` in the environment of the console.
 pub(super) struct Writes {
-    queue: QueueArgs,
-    bus: BusArgs,
+    stack: StackArgs,
     environment: Environment,
     registry: Registry,
     projections: fn() -> Result<Projections, ProjectionRegistrationError>,
@@ -61,8 +60,7 @@ struct Selection {
 impl Writes {
     pub(super) fn new(args: &ConsoleArgs, context: &OperatorContext, running: RunningCommands) -> Self {
         Self {
-            queue: args.queue.clone(),
-            bus: args.bus.clone(),
+            stack: args.stack.clone(),
             environment: context.environment.clone(),
             registry: context.registry.clone(),
             projections: context.projections,
@@ -82,8 +80,8 @@ impl Writes {
 
     /// The messages of the queue, which other readers see again afterwards.
     async fn list(&self) -> Result<Value, OperatorError> {
-        let url = self.queue.url(&self.environment)?;
-        let queue = self.queue.connect(&self.environment).await?;
+        let url = self.stack.dlq_url(&self.environment)?;
+        let queue = self.stack.dead_letters(&self.environment).await?;
         let mut messages = Vec::new();
         let reader = QueueReader::new(&queue, Some(MAX_LISTED), &self.interrupt);
         let read = reader.read(|digest, message| {
@@ -131,14 +129,14 @@ async fn list(State(writes): State<Arc<Writes>>) -> JsonResponse {
 }
 
 async fn redrive(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
-    let (filter, queue, bus) = (of_ids(&ids), writes.queue.clone(), writes.bus.clone());
-    let args = DlqRedriveArgs { filter, yes: true, rate: RATE, limit: None, json: true, queue, bus };
+    let (filter, stack) = (of_ids(&ids), writes.stack.clone());
+    let args = DlqRedriveArgs { filter, yes: true, rate: RATE, limit: None, json: true, stack };
     act(writes, DlqCommand::Redrive(args), ids).await
 }
 
 async fn delete(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
-    let (filter, queue) = (of_ids(&ids), writes.queue.clone());
-    let args = DlqDeleteArgs { ids: Vec::new(), filter, yes: true, json: true, queue };
+    let (filter, stack) = (of_ids(&ids), writes.stack.clone());
+    let args = DlqDeleteArgs { ids: Vec::new(), filter, yes: true, json: true, stack };
     act(writes, DlqCommand::Delete(args), ids).await
 }
 

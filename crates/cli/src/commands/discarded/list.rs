@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use serde_json::json;
 
-use crate::operator::target::{DiscardedArgs, STACK_HELP};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// List the objects of the bucket of discarded records, one per line.
@@ -18,18 +18,14 @@ pub struct DiscardedListArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which bucket.
+    /// Which stack.
     #[command(flatten)]
-    pub bucket: DiscardedArgs,
+    pub stack: StackArgs,
 }
 
 /// Lists the objects.
-///
-/// # Errors
-///
-/// When the bucket cannot be read.
 pub(super) async fn run(args: DiscardedListArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let objects = args.bucket.connect(&context.environment).await?;
+    let objects = args.stack.discarded(&context.environment).await?;
     let (mut listed, mut messages, mut unreadable) = (0, 0, 0);
     for key in objects.keys().await? {
         if context.interrupt.is_set() {

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::operator::changes_queue::ChangesQueue;
 use crate::operator::discarded_objects::{DiscardedObject, DiscardedObjects};
-use crate::operator::target::{BusArgs, ChangesArgs, DiscardedArgs, STACK_HELP, check_bus};
+use crate::operator::target::{STACK_HELP, StackArgs, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -44,15 +44,9 @@ pub struct DiscardedRedriveArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which bucket.
+    /// Which stack.
     #[command(flatten)]
-    pub bucket: DiscardedArgs,
-    /// Which bus.
-    #[command(flatten)]
-    pub bus: BusArgs,
-    /// Which queue of the projector.
-    #[command(flatten)]
-    pub changes: ChangesArgs,
+    pub stack: StackArgs,
 }
 
 /// The number of messages and objects by outcome.
@@ -84,18 +78,14 @@ struct Redrive<'a> {
 }
 
 /// Sends the messages, or lists them.
-///
-/// # Errors
-///
-/// When the bucket cannot be read, or the bus does not exist or accepts no more messages.
 pub(super) async fn run(args: DiscardedRedriveArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let resend = args.bus.connect(&context.environment, args.rate).await?;
+    let resend = args.stack.bus(&context.environment, args.rate).await?;
     if args.yes {
         check_bus(&resend).await?;
     }
-    let objects = args.bucket.connect(&context.environment).await?;
+    let objects = args.stack.discarded(&context.environment).await?;
     let counts = RedriveCounts { dry_run: !args.yes, ..RedriveCounts::default() };
-    let changes_queue = args.changes.connect_if_set(&context.environment).await?;
+    let changes_queue = args.stack.changes_queue_if_set(&context.environment).await?;
     let unsent = UnsentMessages::default();
     let redrive = Redrive { args: &args, objects, resend, changes_queue, context, counts, unsent };
     redrive.run().await

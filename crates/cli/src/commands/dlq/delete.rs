@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::operator::dead_letter_message::{DeadLetterMessage, MessageFilterArgs};
 use crate::operator::queue_reading::QueueReader;
-use crate::operator::target::{QueueArgs, STACK_HELP};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Maximum messages that are deleted before the results are printed.
@@ -32,23 +32,19 @@ pub struct DlqDeleteArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which queue.
+    /// Which stack.
     #[command(flatten)]
-    pub queue: QueueArgs,
+    pub stack: StackArgs,
 }
 
 /// Deletes the selected messages, or lists them.
-///
-/// # Errors
-///
-/// When no message is selected, or the queue cannot be read.
 pub(super) async fn run(mut args: DlqDeleteArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     args.filter.id.append(&mut args.ids);
     if args.filter.is_empty() {
         let text = "no messages are selected: give their ids, or an option such as --unreadable or --error-code";
         return Err(OperatorError::Usage(text.to_owned()));
     }
-    let queue = args.queue.connect(&context.environment).await?;
+    let queue = args.stack.dead_letters(&context.environment).await?;
     let reading = QueueReader::new(&queue, None, &context.interrupt).read(|_, _| Ok(())).await?;
     let not_seen = reading.not_seen;
     let is_selected = |message: &DeadLetterMessage| args.filter.selects(message);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::operator::dead_letter_message::MessageFilterArgs;
 use crate::operator::queue_reading::QueueReader;
-use crate::operator::target::{QueueArgs, STACK_HELP};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
 /// Write messages of the dead-letter queue to a file, one JSON object per line, with body and attributes.
@@ -30,20 +30,16 @@ pub struct DlqExportArgs {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Which queue.
+    /// Which stack.
     #[command(flatten)]
-    pub queue: QueueArgs,
+    pub stack: StackArgs,
 }
 
 /// Writes the selected messages.
-///
-/// # Errors
-///
-/// When the queue cannot be read, or the file exists or cannot be written.
 pub(super) async fn run(args: DlqExportArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let path = args.file.display();
     let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
-    let queue = args.queue.connect(&context.environment).await?;
+    let queue = args.stack.dead_letters(&context.environment).await?;
     // Dead-letter messages may contain personal data, and a file that exists may be an earlier export.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

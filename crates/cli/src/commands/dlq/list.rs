@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::operator::dead_letter_message::MessageFilterArgs;
 use crate::operator::queue_reading::QueueReader;
-use crate::operator::target::{QueueArgs, STACK_HELP};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// List the messages of the dead-letter queue, one per line, by aggregate and number.
@@ -27,18 +27,14 @@ pub struct DlqListArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which queue.
+    /// Which stack.
     #[command(flatten)]
-    pub queue: QueueArgs,
+    pub stack: StackArgs,
 }
 
 /// Lists the selected messages.
-///
-/// # Errors
-///
-/// When the queue cannot be read.
 pub(super) async fn run(args: DlqListArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let queue = args.queue.connect(&context.environment).await?;
+    let queue = args.stack.dead_letters(&context.environment).await?;
     let reading = QueueReader::new(&queue, args.limit, &context.interrupt).read(|_, _| Ok(())).await?;
     queue.put_back(&reading.messages).await;
     let (mut messages, before, not_seen) = (reading.messages, reading.before, reading.not_seen);

@@ -18,7 +18,7 @@ use crate::operator::dead_letter_message::{DeadLetterMessage, MessageFilterArgs}
 use crate::operator::dead_letter_queue::DeadLetterQueue;
 use crate::operator::progress::ProgressLine;
 use crate::operator::queue_reading::{NotSeen, QueueReader};
-use crate::operator::target::{BusArgs, QueueArgs, STACK_HELP, check_bus};
+use crate::operator::target::{STACK_HELP, StackArgs, check_bus};
 use crate::operator::unsent::UnsentMessages;
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
@@ -52,12 +52,9 @@ pub struct DlqRedriveArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which queue.
+    /// Which stack.
     #[command(flatten)]
-    pub queue: QueueArgs,
-    /// Which bus.
-    #[command(flatten)]
-    pub bus: BusArgs,
+    pub stack: StackArgs,
 }
 
 /// The number of messages by outcome.
@@ -80,24 +77,16 @@ struct RedriveCounts {
 type Copies<'a> = &'a [DeadLetterMessage];
 
 /// Sends the selected messages again, or lists them.
-///
-/// # Errors
-///
-/// When the queue cannot be read, or the bus does not exist or accepts no more messages.
 pub(super) async fn run(args: DlqRedriveArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let resend = args.bus.connect(&context.environment, args.rate).await?;
+    let resend = args.stack.bus(&context.environment, args.rate).await?;
     if args.yes {
         check_bus(&resend).await?;
     }
-    let queue = args.queue.connect(&context.environment).await?;
+    let queue = args.stack.dead_letters(&context.environment).await?;
     redrive(&args, queue, resend, context).await
 }
 
 /// Sends the selected messages of `queue` again with `resend`, or lists them.
-///
-/// # Errors
-///
-/// When the queue cannot be read, or the bus accepts no more messages.
 pub async fn redrive(
     args: &DlqRedriveArgs,
     queue: DeadLetterQueue,

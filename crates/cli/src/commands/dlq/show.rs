@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::operator::dead_letter_message::MessageFilterArgs;
 use crate::operator::queue_reading::QueueReader;
-use crate::operator::target::{QueueArgs, STACK_HELP};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError};
 
 /// Show messages of the dead-letter queue in full: outbox row or stream record, error, attempts, and position in the stream.
@@ -23,19 +23,15 @@ pub struct DlqShowArgs {
     /// Maximum number of messages that are read. Default: all.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Which queue.
+    /// Which stack.
     #[command(flatten)]
-    pub queue: QueueArgs,
+    pub stack: StackArgs,
 }
 
 /// Shows the messages.
-///
-/// # Errors
-///
-/// When the queue cannot be read.
 pub(super) async fn run(args: DlqShowArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let OperatorContext { environment, out, interrupt, .. } = context;
-    let queue = args.queue.connect(environment).await?;
+    let queue = args.stack.dead_letters(environment).await?;
     let ids = args.id.iter().cloned().collect();
     let filter = MessageFilterArgs { id: ids, unreadable: args.unreadable, ..MessageFilterArgs::default() };
     let mut found = 0;

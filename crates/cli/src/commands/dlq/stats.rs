@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::operator::dead_letter_message::{DeadLetterMessage, MessageFilterArgs};
 use crate::operator::queue_reading::QueueReader;
-use crate::operator::target::{QueueArgs, STACK_HELP};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Count the messages of the dead-letter queue by error, by aggregate type, by message type and by age.
@@ -25,9 +25,9 @@ pub struct DlqStatsArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which queue.
+    /// Which stack.
     #[command(flatten)]
-    pub queue: QueueArgs,
+    pub stack: StackArgs,
 }
 
 /// Ages of messages, each with the hours below which it applies.
@@ -37,12 +37,8 @@ const AGES: [(i64, &str); 4] = [(1, "under-1h"), (24, "1h-to-1d"), (7 * 24, "1d-
 const UNSENDABLE: &str = "unsendable";
 
 /// Counts the selected messages.
-///
-/// # Errors
-///
-/// When the queue cannot be read.
 pub(super) async fn run(args: DlqStatsArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let queue = args.queue.connect(&context.environment).await?;
+    let queue = args.stack.dead_letters(&context.environment).await?;
     let reading = QueueReader::new(&queue, None, &context.interrupt).read(|_, _| Ok(())).await?;
     queue.put_back(&reading.messages).await;
     let (seen, not_seen, now) = (reading.messages.len(), reading.not_seen, Timestamp::now());

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
+use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
 use daybook_decider::record::timestamp;
 use daybook_decider::{Model, RecordedEvent};
-use daybook_event_store::admin::{ImportBatch, ImportOptions};
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_table::{AggregateKey, Metadata};
 use jiff::Timestamp;
@@ -50,7 +50,6 @@ pub(super) struct ImportFailure {
     pub(super) cause: FailureCause,
 }
 
-/// The cause of a failure.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FailureCause {
     /// The aggregate in the table is another one.

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
+use daybook_admin::ImportOptions;
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{Folded, LastEvent, Model, OutboxMessage, RecordedEvent};
-use daybook_event_store::admin::ImportOptions;
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_table::AggregateKey;
 use jiff::{SignedDuration, Timestamp};
@@ -52,10 +52,6 @@ impl<'a> Replay<'a> {
     }
 
     /// The next event, with its messages if they are published. `stored` is the event with its number in the table.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the line, and what to do.
     pub(super) fn event(
         &self,
         line: EventLine,
@@ -119,10 +115,6 @@ impl<'a> Replay<'a> {
     }
 
     /// Folds the event that [`event`](Self::event) returned with these messages.
-    ///
-    /// # Errors
-    ///
-    /// When the registered code cannot read it.
     pub(super) fn fold(&mut self, event: &RecordedEvent, messages: &[OutboxMessage]) -> Result<(), String> {
         let before = std::mem::replace(&mut self.folded, self.model.before_first_event());
         self.folded = self.model.fold(before, std::slice::from_ref(event)).map_err(|error| {

@@ -1,230 +1,183 @@
-//! Sends the requests of a workload at their planned times.
+//! Sends the requests at their planned times, and measures the responses.
 //!
 //! Invariant: the planned time of a request depends on the rate only, never on earlier responses, and its latency is measured
 //! from then on. A slow response therefore makes the requests behind it late, as it would for callers that do not wait for
 //! each other (without this, the wait would be left out: coordinated omission).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::ready;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use serde::Deserialize;
+use axum::http::Uri;
+use daybook_function_runtime::with_causes;
+use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
+use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
+use ulid::Ulid;
 
-use super::aggregate_pool::{AggregatePool, PooledAggregate, TakenAggregate};
 use super::args::LoadArgs;
-use super::measurements::{Measured, Measurements, ResponseKind};
-use super::target::LoadTarget;
-use super::workload::{RequestKind, Script, Workload};
-use crate::http::{HttpError, TextResponse};
-use crate::operator::progress::{ProgressLine, is_terminal};
-use crate::operator::{Interrupt, OperatorError};
+use super::workload::Script;
+use crate::operator::progress::ProgressLine;
+use crate::operator::target::{is_loopback, signer};
+use crate::operator::{Interrupt, OperatorContext, OperatorError};
 
-/// How often the progress is shown on a terminal, and printed elsewhere.
-const SHOW_EVERY: Duration = Duration::from_millis(250);
-const PRINT_EVERY: Duration = Duration::from_secs(10);
-
-/// The beginning of a problem's type.
-const PROBLEM_TYPE: &str = "urn:daybook:problem:";
-
-/// Sends the requests of a workload.
-pub(super) struct Sender<'a> {
-    args: &'a LoadArgs,
-    target: &'a LoadTarget,
-    workload: &'a Workload,
-    interrupt: Interrupt,
-    hot: Vec<HotAggregate<'a>>,
-    pool: AggregatePool<'a>,
-    /// The next request.
-    next: AtomicU64,
-    measurements: Mutex<Measurements>,
+/// The API under load.
+pub(super) struct Api {
+    client: HttpClient,
+    url: String,
+    headers: Vec<(String, String)>,
+    /// Whether it is on this machine. Then its requests cost nothing, and are not signed.
+    pub(super) is_local: bool,
 }
 
-/// An aggregate that all senders write.
-struct HotAggregate<'a> {
-    script: &'a Script,
-    id: String,
-    /// The version that a sender last saw.
-    version: AtomicU64,
-}
-
-/// A request, and what it is for.
-struct PlannedRequest<'a> {
-    kind: RequestKind,
-    /// The aggregate that no other sender uses meanwhile.
-    aggregate: Option<PooledAggregate<'a>>,
-    method: &'static str,
-    path: String,
-    body: Option<String>,
-    if_match: Option<String>,
-}
-
-impl<'a> Sender<'a> {
-    pub(super) fn new(
-        args: &'a LoadArgs,
-        target: &'a LoadTarget,
-        workload: &'a Workload,
-        interrupt: Interrupt,
-    ) -> Self {
-        let hot = workload.hot_aggregates().into_iter().enumerate().map(|(number, script)| HotAggregate {
-            script,
-            id: format!("{}-hot-{number}", workload.prefix),
-            version: AtomicU64::new(1),
-        });
-        Self {
-            args,
-            target,
-            workload,
-            interrupt,
-            hot: hot.collect(),
-            pool: AggregatePool::new(workload),
-            next: AtomicU64::default(),
-            measurements: Mutex::new(Measurements::new()),
+impl Api {
+    pub(super) async fn connect(args: &LoadArgs, context: &OperatorContext) -> Result<Self, OperatorError> {
+        let (url, headers) = (&args.url, args.headers.clone());
+        let uri = url.parse::<Uri>().ok();
+        if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()) {
+            return Err(OperatorError::Usage(format!("--url is {url:?}, expected http://HOST:PORT or https://HOST")));
         }
-    }
-
-    /// Creates the hot aggregates. These requests are not measured.
-    pub(super) async fn create_hot_aggregates(&self) -> Result<(), OperatorError> {
-        for HotAggregate { script, id, .. } in &self.hot {
-            let sent = self.target.send("POST", &script.create_path(), Some(script.create_body(id)), None).await;
-            let cause = match sent {
-                Ok(response) if response.status == 201 => {
-                    self.measurements().aggregates += 1;
-                    continue;
-                }
-                Ok(response) => format!("a hot aggregate cannot be created: {} {}", response.status, response.body),
-                Err(error) => daybook_function_runtime::with_causes(&*error),
-            };
-            return Err(OperatorError::Api { url: self.args.url.clone(), cause });
-        }
-        Ok(())
-    }
-
-    /// Sends this number of requests, until the end of the duration or Ctrl-C. Waits for the responses.
-    pub(super) async fn send_all(self, planned: u64) -> Measurements {
-        let start = Instant::now();
-        let senders = join_all((0..self.args.concurrency.get()).map(|_| self.send_next(start, planned)));
-        tokio::select! {
-            _ = senders => {}
-            () = self.show(start) => {}
-        }
-        let mut measurements = self.measurements.into_inner().unwrap_or_else(PoisonError::into_inner);
-        measurements.elapsed = start.elapsed();
-        if !self.interrupt.is_set() {
-            measurements.not_sent = planned - measurements.requests();
-        }
-        measurements
-    }
-
-    /// Sends one request after the other, each at its planned time, or later if that has passed.
-    async fn send_next(&self, start: Instant, planned: u64) {
-        let end = start + self.args.duration;
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= planned || self.interrupt.is_set() || Instant::now() >= end {
-                return;
-            }
-            let due = start + Duration::from_secs_f64(index as f64 / f64::from(self.args.rate.get()));
-            tokio::select! {
-                biased;
-                () = self.interrupt.wait() => return,
-                () = sleep_until(due) => {}
-            }
-            let request = self.request(self.workload.kind(index));
-            let PlannedRequest { kind, aggregate, method, path, body, if_match } = request;
-            let sent = self.target.send(method, &path, body, if_match).await;
-            let result = ResponseKind::of(&sent);
-            let accepted = matches!(result, ResponseKind::Status { status: 200..=299, .. });
-            let is_creation = aggregate.as_ref().is_some_and(|aggregate| aggregate.accepted.is_none());
-            let created = is_creation && accepted;
-            self.measurements().add(Measured { kind, latency: due.elapsed(), created, result });
-            match (kind, aggregate, sent) {
-                (RequestKind::Command, Some(aggregate), _) => self.pool.after_command(aggregate, accepted),
-                (RequestKind::Read, Some(aggregate), _) => self.pool.put_back(aggregate),
-                (RequestKind::Hot(number), _, Ok(response)) => self.hot[number].saw(response.etag.as_deref()),
-                _ => {}
-            }
-        }
-    }
-
-    /// The next request of a kind. Without an aggregate to read, a read becomes a command.
-    fn request(&self, kind: RequestKind) -> PlannedRequest<'a> {
-        if let RequestKind::Hot(number) = kind {
-            let HotAggregate { script, id, version } = &self.hot[number];
-            let if_match = self.args.if_match.then(|| format!("\"{}\"", version.load(Ordering::Relaxed)));
-            let (path, body) = (script.commands_path(id), script.repeatable.as_ref().map(Value::to_string));
-            return PlannedRequest { kind, aggregate: None, method: "POST", path, body, if_match };
-        }
-        let (kind, method, path, body, aggregate) = match self.pool.take(kind == RequestKind::Read) {
-            TakenAggregate::ToRead(path, aggregate) => (RequestKind::Read, "GET", path, None, aggregate),
-            TakenAggregate::ForCommand(aggregate) => {
-                let PooledAggregate { script, id, accepted } = &aggregate;
-                let (path, body) = match accepted.and_then(|accepted| script.commands.get(accepted)) {
-                    Some(step) => (script.commands_path(id), step.command.to_string()),
-                    None => (script.create_path(), script.create_body(id)),
-                };
-                (RequestKind::Command, "POST", path, Some(body), Some(aggregate))
-            }
+        let is_local = is_loopback(url);
+        let signer = match is_local || headers.iter().any(|(name, _)| name == "authorization") {
+            true => None,
+            // The variable for another endpoint of API Gateway, as AWS's own tools would name it.
+            false => Some(signer(&context.environment, "AWS_ENDPOINT_URL_EXECUTE_API", "execute-api").await?),
         };
-        PlannedRequest { kind, aggregate, method, path, body, if_match: None }
+        let client = HttpClient::new(url, signer);
+        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), headers, is_local })
     }
 
-    /// Shows the progress, forever.
-    async fn show(&self, start: Instant) {
-        let progress = ProgressLine::of_fraction();
-        let is_terminal = is_terminal();
-        loop {
-            sleep(if is_terminal { SHOW_EVERY } else { PRINT_EVERY }).await;
-            let text = self.progress_text(start.elapsed());
-            if is_terminal {
-                progress.set_fraction(start.elapsed().as_secs_f64() / self.args.duration.as_secs_f64(), text);
-            } else {
-                eprintln!("{} s: {text}", start.elapsed().as_secs());
-            }
+    /// Posts a body to a path, or reads the path.
+    async fn send(&self, path: &str, body: Option<String>) -> Result<TextResponse, HttpError> {
+        let mut headers = self.headers.clone();
+        headers.extend(body.is_some().then(|| ("content-type".to_owned(), "application/json".to_owned())));
+        let method = if body.is_some() { "POST" } else { "GET" };
+        self.client.send(method, &format!("{}{path}", self.url), &headers, body).await
+    }
+
+    /// The usage that a local stack has counted; `None` for another API.
+    pub(super) async fn usage(&self) -> Result<Option<Value>, OperatorError> {
+        if !self.is_local {
+            return Ok(None);
         }
+        let failed = |error: HttpError| OperatorError::Api { url: self.url.clone(), cause: with_causes(&*error) };
+        let response = self.send("/_dev/usage", None).await.map_err(failed)?;
+        Ok(serde_json::from_str(&response.body).ok().filter(|_| response.status == 200))
     }
 
-    fn progress_text(&self, elapsed: Duration) -> String {
-        let measurements = self.measurements();
-        let requests = measurements.requests();
-        let latencies = measurements.latencies();
-        let (p50, p99) = latencies.last().map_or((0.0, 0.0), |(_, all)| (all.p50_ms, all.p99_ms));
-        let (conflicts, failures) = (measurements.conflicts(), measurements.failures());
-        let rate = requests as f64 / elapsed.as_secs_f64();
-        format!(
-            "{requests} responses, {rate:.1}/s, p50 {p50:.1} ms, p99 {p99:.1} ms, {conflicts} conflicts, {failures} failures"
-        )
-    }
-
-    fn measurements(&self) -> MutexGuard<'_, Measurements> {
-        self.measurements.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The usage after the stream functions have finished: it no longer changes. They get ten seconds.
+    pub(super) async fn quiet_usage(&self) -> Option<Value> {
+        let mut last = None;
+        for _ in 0..17 {
+            let now = self.usage().await.ok()?;
+            if now == last {
+                break;
+            }
+            last = now;
+            sleep(Duration::from_millis(600)).await;
+        }
+        last
     }
 }
 
-impl HotAggregate<'_> {
-    /// Stores the version of an `ETag`, such as `"4-1"`, if it is later than the stored one.
-    fn saw(&self, etag: Option<&str>) {
-        let version = etag.and_then(|etag| etag.trim_matches('"').split('-').next()?.parse().ok());
-        self.version.fetch_max(version.unwrap_or_default(), Ordering::Relaxed);
+/// The requests of a run, and what they got.
+#[derive(Default)]
+pub(super) struct Run {
+    scripts: Vec<Script>,
+    /// The beginning of each id.
+    pub(super) prefix: String,
+    /// The number of aggregates that were begun.
+    begun: usize,
+    /// The numbers of the aggregates that exist.
+    pub(super) created: Vec<usize>,
+    /// The aggregates that wait for their next command, with its number. Each gets one command at a time.
+    idle: VecDeque<(usize, usize)>,
+    /// The latencies of commands and of reads, in milliseconds.
+    pub(super) latencies: [Vec<f64>; 2],
+    /// The number of responses by status and type of the problem, or by the reason why there is none.
+    pub(super) responses: BTreeMap<String, u64>,
+    /// The requests without a success.
+    pub(super) failures: u64,
+    pub(super) elapsed: Duration,
+}
+
+impl Run {
+    pub(super) fn new(scripts: Vec<Script>) -> Self {
+        Self { scripts, prefix: format!("load-{}", Ulid::generate().to_string().to_lowercase()), ..Self::default() }
+    }
+
+    /// Sends the planned requests, until the end of the duration or Ctrl-C. Waits for the responses.
+    pub(super) async fn send_all(self, args: &LoadArgs, api: &Api, interrupt: &Interrupt) -> Self {
+        let (start, run, progress) = (Instant::now(), Mutex::new(self), ProgressLine::of_fraction());
+        let duration = args.duration.unsigned_abs();
+        let requests = stream::iter(0..args.planned())
+            .take_while(|_| ready(!interrupt.is_set() && start.elapsed() < duration))
+            .map(async |index| {
+                let due = start + Duration::from_secs_f64(index as f64 / f64::from(args.rate.get()));
+                tokio::select! {
+                    biased;
+                    () = interrupt.wait() => {}
+                    () = sleep_until(due) => send(&run, api, args.is_read(index), due).await,
+                }
+            });
+        let mut responses = pin!(requests.buffer_unordered(args.concurrency.get()));
+        while responses.next().await.is_some() {
+            let fraction = start.elapsed().as_secs_f64() / duration.as_secs_f64();
+            progress.set_fraction(fraction, format!("{} failures", lock(&run).failures));
+        }
+        lock(&run).elapsed = start.elapsed();
+        std::mem::take(&mut *lock(&run))
+    }
+
+    /// The script of an aggregate: all types in turn.
+    fn script(&self, number: usize) -> &Script {
+        &self.scripts[number % self.scripts.len()]
+    }
+
+    /// The aggregate of the next request, with the number of its command; a read has none. A read for which no aggregate exists
+    /// becomes a command.
+    fn next(&mut self, is_read: bool) -> (usize, Option<usize>) {
+        if is_read && let Some(position) = self.latencies[1].len().checked_rem(self.created.len()) {
+            return (self.created[position], None);
+        }
+        let (number, command) = self.idle.pop_front().unwrap_or((self.begun, 0));
+        self.begun = self.begun.max(number + 1);
+        (number, Some(command))
     }
 }
 
-impl ResponseKind {
-    fn of(sent: &Result<TextResponse, HttpError>) -> Self {
-        #[derive(Deserialize)]
-        struct Problem {
-            #[serde(rename = "type")]
-            problem_type: String,
+/// Sends one request, and records its response.
+async fn send(run: &Mutex<Run>, api: &Api, is_read: bool, due: Instant) {
+    let (number, command, (path, body)) = {
+        let mut run = lock(run);
+        let (number, command) = run.next(is_read);
+        (number, command, run.script(number).request(command, &format!("{}-{number}", run.prefix)))
+    };
+    let sent = api.send(&path, body).await;
+    let latency = due.elapsed().as_secs_f64() * 1e3;
+    let accepted = sent.as_ref().is_ok_and(|response| (200..300).contains(&response.status));
+    let response = match sent {
+        Ok(response) => {
+            let problem = serde_json::from_str::<Value>(&response.body).unwrap_or_default();
+            let problem = problem["type"].as_str().and_then(|name| name.strip_prefix("urn:daybook:problem:"));
+            format!("{} {}", response.status, problem.unwrap_or_default()).trim_end().to_owned()
         }
-        match sent {
-            Ok(response) => {
-                let problem = (response.status >= 400).then(|| serde_json::from_str::<Problem>(&response.body).ok());
-                let problem = problem.flatten().map(|problem| problem.problem_type.replace(PROBLEM_TYPE, ""));
-                Self::Status { status: response.status, problem }
-            }
-            Err(error) => Self::None { reason: daybook_function_runtime::with_causes(&**error) },
-        }
+        Err(error) => format!("missing: {}", with_causes(&*error)),
+    };
+    let mut run = lock(run);
+    run.latencies[usize::from(command.is_none())].push(latency);
+    *run.responses.entry(response).or_default() += 1;
+    run.failures += u64::from(!accepted);
+    if let Some(command) = command.filter(|_| accepted) {
+        run.created.extend((command == 0).then_some(number));
+        let is_last = command + 1 == run.script(number).commands.len();
+        run.idle.extend((!is_last).then_some((number, command + 1)));
     }
+}
+
+fn lock(run: &Mutex<Run>) -> MutexGuard<'_, Run> {
+    run.lock().unwrap_or_else(PoisonError::into_inner)
 }

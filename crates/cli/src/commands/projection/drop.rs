@@ -14,7 +14,7 @@ use serde_json::json;
 use super::named::views_error;
 use crate::operator::call_usage::CallMeter;
 use crate::operator::pacing::Pacer;
-use crate::operator::target::{STACK_HELP, ViewsArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, Interrupt, OperatorContext, OperatorError, output_line};
 
 /// Items that are deleted by one call.
@@ -47,22 +47,18 @@ pub struct ProjectionDropArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which views.
+    /// Which stack.
     #[command(flatten)]
-    pub views: ViewsArgs,
+    pub stack: StackArgs,
 }
 
 /// Deletes the version.
-///
-/// # Errors
-///
-/// When the views table cannot be read or written.
 pub(super) async fn run(
     args: ProjectionDropArgs,
     projections: &Projections,
     context: &mut OperatorContext,
 ) -> Result<Exit, OperatorError> {
-    let views = args.views.connect(&context.environment, &CallMeter::default()).await?;
+    let views = args.stack.views(&context.environment, &CallMeter::default()).await?;
     let error = views_error("delete the version");
     let view = View::new(args.name.clone(), args.version);
     let pointer = views.projection_versions(&args.name).await.map_err(&error)?.pointer;

@@ -6,10 +6,6 @@ use daybook_projection::{ProjectionModel, Projections};
 use crate::operator::OperatorError;
 
 /// The versions of the projection of that name, from the lowest on; at least one.
-///
-/// # Errors
-///
-/// When the code registers no such projection.
 pub(super) fn versions<'a>(
     projections: &'a Projections,
     name: &str,
@@ -24,10 +20,6 @@ pub(super) fn versions<'a>(
 }
 
 /// A version of the projection of that name; the highest without a number.
-///
-/// # Errors
-///
-/// When the code does not register it.
 pub(super) fn version<'a>(
     projections: &'a Projections,
     name: &str,

@@ -36,7 +36,7 @@ use crate::operator::listing::Listing;
 use crate::operator::pacing::Pacer;
 use crate::operator::progress::{ProgressLine, is_terminal};
 use crate::operator::selection::SelectionArgs;
-use crate::operator::target::{ChangesArgs, SETTINGS_TO_FIND, STACK_HELP, TableArgs, ViewsArgs};
+use crate::operator::target::{SETTINGS_TO_FIND, STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Maximum batches of aggregates on which the projector may work at the same time. It bounds the messages that wait for
@@ -84,22 +84,12 @@ pub struct ProjectionRebuildArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which table.
+    /// Which stack.
     #[command(flatten)]
-    pub table: TableArgs,
-    /// Which views.
-    #[command(flatten)]
-    pub views: ViewsArgs,
-    /// Which queue.
-    #[command(flatten)]
-    pub changes: ChangesArgs,
+    pub stack: StackArgs,
 }
 
 /// Fills the view.
-///
-/// # Errors
-///
-/// When a table or the queue cannot be read or written.
 pub(super) async fn run(
     args: ProjectionRebuildArgs,
     projections: &Projections,
@@ -108,9 +98,9 @@ pub(super) async fn run(
     let model = version(projections, &args.name, args.version)?;
     let view = View::new(model.name(), model.version());
     let meter = CallMeter::default();
-    let store = args.table.connect_metered(&context.environment, SETTINGS_TO_FIND, &meter).await?;
-    let views = args.views.connect(&context.environment, &meter).await?;
-    let queue = args.changes.connect(&context.environment, &meter).await?;
+    let store = args.stack.metered_store(&context.environment, SETTINGS_TO_FIND, &meter).await?;
+    let views = args.stack.views(&context.environment, &meter).await?;
+    let queue = args.stack.changes_queue(&context.environment, &meter).await?;
     let error = views_error("store the progress of the rebuild");
     let mut progress = begin(&args, &views, &view).await?;
     let visitor = Visitor {

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::named::views_error;
 use crate::operator::call_usage::CallMeter;
 use crate::operator::selection::AggregateName;
-use crate::operator::target::{ChangesArgs, STACK_HELP, ViewsArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Resume suspended aggregates, after the projection's code or the event was corrected and deployed.
@@ -28,27 +28,20 @@ pub struct ProjectionResumeArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which views.
+    /// Which stack.
     #[command(flatten)]
-    pub views: ViewsArgs,
-    /// Which queue.
-    #[command(flatten)]
-    pub changes: ChangesArgs,
+    pub stack: StackArgs,
 }
 
 /// Resumes them.
-///
-/// # Errors
-///
-/// When the views table or the queue cannot be read or written.
 pub(super) async fn run(
     args: ProjectionResumeArgs,
     projections: &Projections,
     context: &mut OperatorContext,
 ) -> Result<Exit, OperatorError> {
     let meter = CallMeter::default();
-    let views = args.views.connect(&context.environment, &meter).await?;
-    let queue = args.changes.connect(&context.environment, &meter).await?;
+    let views = args.stack.views(&context.environment, &meter).await?;
+    let queue = args.stack.changes_queue(&context.environment, &meter).await?;
     let named = args.aggregates.iter().flat_map(|AggregateName(key)| {
         let following = projections.following(&key.aggregate_type);
         following.map(move |model| (View::new(model.name(), model.version()), key.clone()))

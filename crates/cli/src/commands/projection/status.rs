@@ -12,7 +12,7 @@ use serde_json::json;
 use super::named::{versions, views_error};
 use super::rebuild::progress::RebuildProgress;
 use crate::operator::call_usage::CallMeter;
-use crate::operator::target::{ChangesArgs, STACK_HELP, ViewsArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// Print the versions of each projection: which one readers get, which are filled, and how far a rebuild is.
@@ -31,19 +31,12 @@ pub struct ProjectionStatusArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which views.
+    /// Which stack.
     #[command(flatten)]
-    pub views: ViewsArgs,
-    /// Which queue.
-    #[command(flatten)]
-    pub changes: ChangesArgs,
+    pub stack: StackArgs,
 }
 
 /// Prints the versions.
-///
-/// # Errors
-///
-/// When the views table or the queue cannot be read.
 pub(super) async fn run(
     args: ProjectionStatusArgs,
     projections: &Projections,
@@ -53,8 +46,8 @@ pub(super) async fn run(
         versions(projections, name)?;
     }
     let meter = CallMeter::default();
-    let views = args.views.connect(&context.environment, &meter).await?;
-    let queue = args.changes.connect(&context.environment, &meter).await?;
+    let views = args.stack.views(&context.environment, &meter).await?;
+    let queue = args.stack.changes_queue(&context.environment, &meter).await?;
     let error = views_error("read the versions");
     let suspended = if args.suspended { views.suspended().await.map_err(&error)? } else { Vec::new() };
     let mut printed = 0;

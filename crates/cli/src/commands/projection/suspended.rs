@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::named::views_error;
 use crate::operator::call_usage::CallMeter;
-use crate::operator::target::{STACK_HELP, ViewsArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// List the aggregates that are suspended in a view, because an event of theirs cannot be folded into it.
@@ -19,18 +19,14 @@ pub struct ProjectionSuspendedArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which views.
+    /// Which stack.
     #[command(flatten)]
-    pub views: ViewsArgs,
+    pub stack: StackArgs,
 }
 
 /// Prints them.
-///
-/// # Errors
-///
-/// When the views table cannot be read.
 pub(super) async fn run(args: ProjectionSuspendedArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let views = args.views.connect(&context.environment, &CallMeter::default()).await?;
+    let views = args.stack.views(&context.environment, &CallMeter::default()).await?;
     let mut suspended = views.suspended().await.map_err(views_error("list suspended aggregates"))?;
     suspended.sort_by(|one, other| (&one.view, &one.aggregate).cmp(&(&other.view, &other.aggregate)));
     for found in &suspended {

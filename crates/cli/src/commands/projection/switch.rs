@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::named::{version, views_error};
 use crate::operator::call_usage::CallMeter;
-use crate::operator::target::{STACK_HELP, ViewsArgs};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// The pause between two switches. An invocation of the projector that began before a switch may fold an event into one
@@ -40,23 +40,19 @@ pub struct ProjectionSwitchArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which views.
+    /// Which stack.
     #[command(flatten)]
-    pub views: ViewsArgs,
+    pub stack: StackArgs,
 }
 
 /// Moves the pointer.
-///
-/// # Errors
-///
-/// When the views table cannot be read or written.
 pub(super) async fn run(
     args: ProjectionSwitchArgs,
     projections: &Projections,
     context: &mut OperatorContext,
 ) -> Result<Exit, OperatorError> {
     let model = version(projections, &args.name, Some(args.version))?;
-    let views = args.views.connect(&context.environment, &CallMeter::default()).await?;
+    let views = args.stack.views(&context.environment, &CallMeter::default()).await?;
     let error = views_error("switch the version");
     let stored = views.projection_versions(&args.name).await.map_err(&error)?;
     let to = View::new(model.name(), model.version());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::operator::relay_state::{IteratorAge, RelayMapping, iterator_age, relay_mappings};
 use crate::operator::signed_calls::{CLOUDWATCH, CLOUDWATCH_LOGS, LAMBDA, SignedCalls};
-use crate::operator::target::{RelayArgs, STACK_HELP};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 
 /// The age of the oldest unsettled record from which messages count as late, as in the alarm messages-late.
@@ -40,9 +40,9 @@ pub struct RelayStatusArgs {
     /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Which relay.
+    /// Which stack.
     #[command(flatten)]
-    pub relay: RelayArgs,
+    pub stack: StackArgs,
 }
 
 /// What was found.
@@ -56,16 +56,13 @@ struct Findings {
 }
 
 /// Prints the state.
-///
-/// # Errors
-///
-/// When a setting is missing, or a call fails.
 pub(super) async fn run(args: RelayStatusArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let mut findings = Findings::default();
     match &args.local {
         Some(url) => findings.read_local(url).await?,
         None => {
-            let (function, log_group) = args.relay.names(&context.environment)?;
+            let function = args.stack.relay_function(&context.environment)?;
+            let log_group = args.stack.relay_logs(&context.environment)?;
             findings.read_mappings(&SignedCalls::connect(&context.environment, LAMBDA).await?, &function).await?;
             findings.read_age(&SignedCalls::connect(&context.environment, CLOUDWATCH).await?, &function).await?;
             let logs = SignedCalls::connect(&context.environment, CLOUDWATCH_LOGS).await?;
@@ -123,7 +120,7 @@ impl Findings {
             if !next.is_null() {
                 request["nextToken"] = next;
             }
-            let response = logs.post("Logs_20140328.FilterLogEvents", "1.1", &request).await?;
+            let response = logs.post("FilterLogEvents", &request).await?;
             for event in response["events"].as_array().into_iter().flatten() {
                 let line: Value =
                     serde_json::from_str(event["message"].as_str().unwrap_or_default()).unwrap_or_default();

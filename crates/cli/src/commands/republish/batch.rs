@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 
-use daybook_event_store::admin::{EventMessages, IndexEntry, PublishedEvent};
+use daybook_admin::{AdminCalls, EventMessages, IndexEntry, PublishedEvent};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::AggregateKey;
 use futures_util::stream::{self, LocalBoxStream};

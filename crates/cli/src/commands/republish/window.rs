@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use clap::Args;
+use daybook_admin::{AdminCalls, IndexEntry, IndexPartition};
 use daybook_decider::Registry;
 use daybook_decider::record::timestamp;
-use daybook_event_store::admin::{IndexEntry, IndexPartition};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::{AggregateKey, keys};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -51,10 +51,6 @@ pub struct WindowArgs {
 
 impl WindowArgs {
     /// The names of all events that may have published messages.
-    ///
-    /// # Errors
-    ///
-    /// When an aggregate type is not registered.
     pub(super) fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
         // `types` and `aggregates` are never both given.
         let of_aggregates = self.aggregates.iter().map(|AggregateName(key)| key.aggregate_type.clone());
@@ -94,10 +90,6 @@ impl From<EventId> for String {
 
 impl EventId {
     /// The first and the last id that an event of a window can have.
-    ///
-    /// # Errors
-    ///
-    /// When the window is empty.
     pub(super) fn window(from: Timestamp, to: Timestamp) -> Result<(Self, Self), OperatorError> {
         let milliseconds = |at: Timestamp| u64::try_from(at.as_millisecond()).ok();
         match (milliseconds(from), milliseconds(to)) {

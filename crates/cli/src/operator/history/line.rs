@@ -150,10 +150,6 @@ struct MetaMembers {
 
 impl Line {
     /// Reads a line.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it, and what to do.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let members: Members =
             serde_json::from_str(text).map_err(|error| error.to_string().replace(" at line 1 column", " at column"))?;

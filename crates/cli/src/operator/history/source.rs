@@ -39,7 +39,6 @@ pub(crate) struct HistoryFile {
     pub(crate) go_on: Option<String>,
 }
 
-/// The lines of an aggregate.
 #[derive(Debug)]
 pub(crate) struct AggregateLines {
     pub(crate) key: AggregateKey,
@@ -170,7 +169,6 @@ impl EventLines<'_> {
 #[derive(Default)]
 struct Index {
     aggregates: Vec<AggregateLines>,
-    /// The position of each aggregate in `aggregates`.
     positions: HashMap<AggregateKey, usize>,
     incomplete: Vec<IncompleteLine>,
     events: u64,

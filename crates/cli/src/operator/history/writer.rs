@@ -15,29 +15,14 @@ pub(crate) struct HistoryWriter<W> {
     hash: Sha256,
     /// The summary so far, without the hash.
     summary: HistorySummary,
-    bytes: u64,
 }
 
 impl<W: Write> HistoryWriter<W> {
     /// Begins a file.
     pub(crate) fn begin(out: W) -> io::Result<Self> {
-        let mut this = Self { out, hash: Sha256::new(), summary: HistorySummary::default(), bytes: 0 };
+        let mut this = Self { out, hash: Sha256::new(), summary: HistorySummary::default() };
         this.write(&HeaderOut { daybook_history: FORMAT_VERSION })?;
         Ok(this)
-    }
-
-    /// Continues a file of which `written` exists, with this summary so far.
-    pub(crate) fn resume(out: W, mut written: impl io::Read, summary: HistorySummary) -> io::Result<Self> {
-        let mut this = Self { out, hash: Sha256::new(), summary, bytes: 0 };
-        let mut some = vec![0; 64 * 1024];
-        loop {
-            let read = written.read(&mut some)?;
-            if read == 0 {
-                return Ok(this);
-            }
-            this.hash.update(&some[..read]);
-            this.bytes += read as u64;
-        }
     }
 
     /// Writes an event.
@@ -62,12 +47,6 @@ impl<W: Write> HistoryWriter<W> {
         self.write(&IncompleteOut { incomplete })
     }
 
-    /// Passes all lines on. Returns the number of their bytes, with the summary so far.
-    pub(crate) fn flush(&mut self) -> io::Result<(u64, HistorySummary)> {
-        self.out.flush()?;
-        Ok((self.bytes, self.summary.clone()))
-    }
-
     /// Ends the file with its summary. `go_on` describes how to export the remaining aggregates.
     pub(crate) fn finish(mut self, go_on: Option<String>) -> io::Result<(W, HistorySummary)> {
         let sha256 = hex(&self.hash.clone().finalize());
@@ -82,7 +61,6 @@ impl<W: Write> HistoryWriter<W> {
         let mut text = serde_json::to_string(line)?.replace(['\n', '\r'], " ");
         text.push('\n');
         self.hash.update(text.as_bytes());
-        self.bytes += text.len() as u64;
         self.out.write_all(text.as_bytes())
     }
 }

@@ -17,9 +17,7 @@ const WAIT: Duration = Duration::from_secs(20);
 pub struct ReceivedMessage {
     /// The id that the queue assigned.
     pub message_id: String,
-    /// The handle of this receipt.
     pub receipt_handle: String,
-    /// The body.
     pub body: String,
     /// How often it was received, this time included.
     pub receives: u32,
@@ -44,10 +42,6 @@ impl ReceivedMessage {
 
 impl Bus {
     /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, StateError> {
         receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await
     }

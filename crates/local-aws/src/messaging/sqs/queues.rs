@@ -17,9 +17,7 @@ use crate::messaging::target_records::{TargetOutcome, TargetRecords};
 pub struct QueueMessage {
     /// The id that the queue assigned.
     pub message_id: String,
-    /// The queue.
     pub queue_url: String,
-    /// The body.
     pub body: String,
     /// The message attributes that hold text.
     pub attributes: BTreeMap<String, String>,

@@ -2,11 +2,12 @@
 
 use serde_json::json;
 
-use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
+use crate::commands::check_deployment::aws_calls::CallError;
 use crate::commands::check_deployment::check::Check;
 use crate::commands::check_deployment::deployment::Deployment;
 use crate::commands::check_deployment::result::CheckResult;
 use crate::operator::alarms::ALARMS;
+use crate::operator::signed_calls::CLOUDWATCH;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![Check {
@@ -27,7 +28,7 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
         });
     };
     let request = json!({"AlarmNamePrefix": format!("{stack}-"), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
-    let response = deployment.calls.call(AwsService::CloudWatch, "DescribeAlarms", request).await?;
+    let response = deployment.calls.call(CLOUDWATCH, "DescribeAlarms", request).await?;
     let found = response["MetricAlarms"].as_array().cloned().unwrap_or_default();
     let state = |name: &str| {
         let full_name = format!("{stack}-{name}");

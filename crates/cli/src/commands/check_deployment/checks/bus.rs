@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
+use crate::commands::check_deployment::aws_calls::CallError;
 use crate::commands::check_deployment::check::Check;
 use crate::commands::check_deployment::deployment::Deployment;
 use crate::commands::check_deployment::observer::CHECK_SOURCE;
 use crate::commands::check_deployment::result::CheckResult;
+use crate::operator::signed_calls::EVENTBRIDGE;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -35,7 +36,7 @@ fn entry(bus: &str, detail: &str) -> Value {
 
 /// The result of each entry: its error code, or `accepted`.
 async fn put_events(deployment: &Deployment, entries: Vec<Value>) -> Result<String, CallError> {
-    let response = deployment.calls.call(AwsService::EventBridge, "PutEvents", json!({"Entries": entries})).await?;
+    let response = deployment.calls.call(EVENTBRIDGE, "PutEvents", json!({"Entries": entries})).await?;
     let result = |entry: &Value| match (entry["ErrorCode"].as_str(), entry["EventId"].as_str()) {
         (Some(code), _) => code.to_owned(),
         (None, Some(_)) => "accepted".to_owned(),
@@ -49,7 +50,7 @@ async fn unknown_bus(deployment: &mut Deployment) -> Result<CheckResult, CallErr
     let name = format!("daybook-check-{}", deployment.run_id);
     let put = put_events(deployment, vec![entry(&name, "{}")]).await?;
     let describe = json!({"Name": name});
-    let described = match deployment.calls.call(AwsService::EventBridge, "DescribeEventBus", describe).await {
+    let described = match deployment.calls.call(EVENTBRIDGE, "DescribeEventBus", describe).await {
         Ok(_) => "found".to_owned(),
         Err(CallError::Service { code, .. }) => code,
         Err(error) => return Err(error),

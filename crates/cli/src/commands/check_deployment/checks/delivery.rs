@@ -7,10 +7,11 @@ use daybook_table::{OutboxItem, keys};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
+use crate::commands::check_deployment::aws_calls::CallError;
 use crate::commands::check_deployment::check::Check;
 use crate::commands::check_deployment::deployment::{Deployment, MESSAGE_TYPE};
 use crate::commands::check_deployment::result::CheckResult;
+use crate::operator::signed_calls::SQS;
 
 /// How long the bus is watched for messages that must not come, after one that must: in AWS, and with the local stack.
 const QUIET: Duration = Duration::from_secs(10);
@@ -139,7 +140,7 @@ async fn receive_dead_letter(
     limit: Duration,
 ) -> Result<Option<DeadLetter>, CallError> {
     let (end, queue_url) = (Instant::now() + limit, &deployment.dlq_url);
-    let sqs = async |operation, request| deployment.calls.call(AwsService::Sqs, operation, request).await;
+    let sqs = async |operation, request| deployment.calls.call(SQS, operation, request).await;
     while Instant::now() < end {
         let request = json!({
             "QueueUrl": queue_url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 1, "VisibilityTimeout": HIDDEN_SECONDS,

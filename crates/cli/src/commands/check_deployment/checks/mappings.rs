@@ -4,10 +4,11 @@ use daybook_table::attributes::{SK, SNAPSHOT_DUE};
 use daybook_table::keys::{EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
 use serde_json::{Value, json};
 
-use crate::commands::check_deployment::aws_calls::{AwsService, CallError};
+use crate::commands::check_deployment::aws_calls::CallError;
 use crate::commands::check_deployment::check::Check;
 use crate::commands::check_deployment::deployment::Deployment;
 use crate::commands::check_deployment::result::CheckResult;
+use crate::operator::signed_calls::LAMBDA;
 
 /// The filter patterns of the relay's mapping: those of outbox rows, and with read models those of changes of metadata.
 fn relay_patterns(has_views: bool) -> Vec<String> {
@@ -41,7 +42,7 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let table = deployment.dynamodb("DescribeTable", json!({"TableName": deployment.table})).await?;
     let arn = table["Table"]["LatestStreamArn"].as_str().unwrap_or_default().replace(':', "%3A").replace('/', "%2F");
     let path = format!("/2015-03-31/event-source-mappings?EventSourceArn={arn}");
-    let response = deployment.calls.get(AwsService::Lambda, "ListEventSourceMappings", &path).await?;
+    let response = deployment.calls.get(LAMBDA, "ListEventSourceMappings", &path).await?;
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();

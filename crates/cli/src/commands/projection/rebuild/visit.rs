@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use daybook_admin::AdminCalls;
 use daybook_event_store::{EventStore, StoreError};
 use daybook_table::AggregateKey;
 use daybook_view_store::keys::shard_of;

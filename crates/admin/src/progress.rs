@@ -1,0 +1,88 @@
+//! The versions of aggregates and of their snapshots, without events and without the state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use daybook_event_store::StoreError;
+use daybook_event_store::internal::{Item, number, text};
+use daybook_table::{AggregateKey, attributes, keys};
+
+use crate::handle::Admin;
+
+/// The version of an aggregate and the progress of its snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AggregateProgress {
+    /// The number of its last event according to the metadata; 0 when there is none.
+    pub version: u64,
+    /// Its latest snapshot.
+    pub snapshot: Option<SnapshotProgress>,
+}
+
+/// The versions of a snapshot. A number that cannot be read is 0, which no snapshot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotProgress {
+    /// The last event that is folded into it.
+    pub version: u64,
+    /// The aggregate's `STATE_VERSION` when it was taken.
+    pub state_version: u32,
+}
+
+impl Admin<'_> {
+    /// The number of the last event of each of these aggregates that has metadata, strongly consistent: one call for a hundred
+    /// aggregates, at the capacity of the metadata.
+    pub async fn versions(
+        &self,
+        aggregates: &BTreeSet<AggregateKey>,
+    ) -> Result<BTreeMap<AggregateKey, u64>, StoreError> {
+        let wanted = [attributes::PK, attributes::SK, attributes::CURRENT_SEQ_NUM].join(", ");
+        let rows = aggregates.iter().map(|key| (key.pk(), keys::METADATA.to_owned())).collect();
+        let found = self.items("read the versions of aggregates", rows, Some(wanted)).await?;
+        let version = |key: &AggregateKey| {
+            let item = found.get(&(key.pk(), keys::METADATA.to_owned()))?;
+            Some((key.clone(), number(item, attributes::CURRENT_SEQ_NUM)?))
+        };
+        Ok(aggregates.iter().filter_map(version).collect())
+    }
+
+    /// Reads the versions of the aggregate and of its latest snapshot: one call, at the capacity of metadata and
+    /// snapshot.
+    pub async fn progress(&self, key: &AggregateKey) -> Result<AggregateProgress, StoreError> {
+        let wanted = [attributes::SK, attributes::CURRENT_SEQ_NUM, attributes::LAST_SEQ_NUM, attributes::STATE_VERSION]
+            .join(", ");
+        let rows = self.store.rows_between(key, keys::METADATA.to_owned(), keys::SNAPSHOT.to_owned());
+        let output = rows.projection_expression(wanted).send().await;
+        let output = output.map_err(|error| StoreError::of_call("read the progress of an aggregate", error))?;
+        let mut progress = AggregateProgress::default();
+        for item in output.items.unwrap_or_default() {
+            let sk = text(&item, attributes::SK);
+            if sk == keys::METADATA {
+                progress.version = number(&item, attributes::CURRENT_SEQ_NUM).unwrap_or_default();
+            } else if sk == keys::SNAPSHOT {
+                progress.snapshot = Some(SnapshotProgress {
+                    version: number(&item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
+                    state_version: number(&item, attributes::STATE_VERSION).unwrap_or_default(),
+                });
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The kept snapshots of an aggregate up to event `version`, the latest first, a maximum of `limit`. They cost their whole
+    /// capacity, although their states are not returned.
+    pub async fn kept_snapshots(
+        &self,
+        key: &AggregateKey,
+        version: u64,
+        limit: i32,
+    ) -> Result<Vec<SnapshotProgress>, StoreError> {
+        let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version));
+        let wanted = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION].join(", ");
+        let query = self.store.rows_between(key, first, last).scan_index_forward(false).limit(limit);
+        let output = query.projection_expression(wanted).send().await;
+        let output = output.map_err(|error| StoreError::of_call("list kept snapshots", error))?;
+        let snapshot = |item: Item| SnapshotProgress {
+            version: number(&item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
+            state_version: number(&item, attributes::STATE_VERSION).unwrap_or_default(),
+        };
+        Ok(output.items.unwrap_or_default().into_iter().map(snapshot).collect())
+    }
+}

@@ -1,0 +1,69 @@
+//! The creation of the table, for environments where no template does it.
+
+use aws_sdk_dynamodb::operation::create_table::CreateTableError;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType, StreamSpecification, StreamViewType, TimeToLiveSpecification,
+};
+use daybook_event_store::StoreError;
+use daybook_table::attributes;
+
+use crate::handle::Admin;
+
+impl Admin<'_> {
+    /// Creates the table with its index, stream and TTL, unless it exists.
+    pub async fn create_table(&self) -> Result<(), StoreError> {
+        let strings = [attributes::PK, attributes::SK, attributes::GSI1PK, attributes::GSI1SK].map(|name| {
+            AttributeDefinition::builder()
+                .attribute_name(name)
+                .attribute_type(ScalarAttributeType::S)
+                .build()
+                .expect("name and type are set")
+        });
+        let index = GlobalSecondaryIndex::builder()
+            .index_name(attributes::GSI1)
+            .set_key_schema(Some(key(attributes::GSI1PK, attributes::GSI1SK)))
+            .projection(Projection::builder().projection_type(ProjectionType::All).build())
+            .build()
+            .expect("name and keys are set");
+        let stream =
+            StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage).build();
+        let created = self
+            .store
+            .client()
+            .create_table()
+            .table_name(self.store.table_name())
+            .set_attribute_definitions(Some(strings.into()))
+            .set_key_schema(Some(key(attributes::PK, attributes::SK)))
+            .global_secondary_indexes(index)
+            .billing_mode(BillingMode::PayPerRequest)
+            .stream_specification(stream.expect("stream_enabled is set"))
+            .send()
+            .await;
+        match created {
+            Ok(_) => {}
+            Err(error) if matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
+                return Ok(());
+            }
+            Err(error) => return Err(StoreError::of_call("create the table", error)),
+        }
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attributes::TTL).build();
+        self.store
+            .client()
+            .update_time_to_live()
+            .table_name(self.store.table_name())
+            .time_to_live_specification(ttl.expect("enabled and attribute_name are set"))
+            .send()
+            .await
+            .map(drop)
+            .map_err(|error| StoreError::of_call("set the table's TTL", error))
+    }
+}
+
+fn key(partition: &str, sort: &str) -> Vec<KeySchemaElement> {
+    [(partition, KeyType::Hash), (sort, KeyType::Range)]
+        .map(|(name, kind)| {
+            KeySchemaElement::builder().attribute_name(name).key_type(kind).build().expect("name and type are set")
+        })
+        .into()
+}

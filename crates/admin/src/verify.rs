@@ -1,0 +1,177 @@
+//! Verification: checks that the rows of an aggregate are those that appends and snapshots write.
+//!
+//! It reads every row of the partition, so it finds damage that a load does not notice: a lost last event, metadata
+//! that disagrees, a changed outbox row, a snapshot that is not the fold of the events. It changes nothing.
+//!
+//! In reading order:
+//! - `finding`: the possible findings; `report`: all findings of a verification.
+//! - `events`, `metadata`, `messages`, `responses`, `snapshots`: the checks of each kind of row against the others.
+//! - `sort_key`: the numbers in the sort keys of outbox rows.
+
+mod events;
+mod finding;
+mod messages;
+mod metadata;
+mod report;
+mod responses;
+mod snapshots;
+mod sort_key;
+
+use std::time::Duration;
+
+use daybook_decider::Model;
+use daybook_event_store::StoreError;
+use daybook_event_store::internal::{Item, text};
+use daybook_table::{AggregateKey, attributes, keys};
+use jiff::Timestamp;
+
+use self::events::Events;
+pub use self::finding::{Discrepancy, Finding};
+use self::messages::Messages;
+use self::metadata::MetadataRow;
+use self::report::Report;
+pub use self::report::Verified;
+use self::snapshots::Snapshots;
+use crate::handle::Admin;
+
+/// Number of reads. A query during a transaction may return some of its rows and not others, so only a finding of
+/// every read counts.
+const READS: usize = 3;
+
+/// The pause between reads. A transaction commits within milliseconds.
+const BETWEEN_READS: Duration = Duration::from_millis(50);
+
+impl Admin<'_> {
+    /// Checks every row of an aggregate against the others, and against the results of the code.
+    ///
+    /// - **Events**: numbers without gap or duplicate, up to the version in the metadata; ids unique; readable by this
+    ///   code; in an index partition that the feed reads, under their own id; the count of messages never falls; the
+    ///   events of an append agree on its end.
+    /// - **Metadata**: equal to the last event: number, messages, deleted flag, times; of this aggregate.
+    /// - **Messages**: indexes and numbers match the counts in the events, without gap; ids unique; the detail agrees
+    ///   with the row. A row may be missing once its event is older than 2 days before `now`, which is the minimum of
+    ///   `OUTBOX_TTL_DAYS`. Events that were imported without their messages have no rows.
+    ///   A message that is not the one that this code publishes for its event is a warning, because another release may have
+    ///   written it.
+    ///   Its epoch is not lower than that of an earlier message, nor higher than that of the settings.
+    /// - **Checksums** of events and outbox rows: the row is as it was written.
+    /// - **Stored responses** that have not expired: readable.
+    /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
+    ///   version is only counted.
+    ///
+    /// Ids are compared within the aggregate. Commands may be appended during a verification: when there are findings,
+    /// the rows are read twice more.
+    ///
+    /// It costs the capacity of one strongly consistent read of the whole partition, in two queries or more, and three
+    /// times that when something is wrong. It takes about 100 bytes of memory per event.
+    pub async fn verify(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
+        let mut verified = self.verify_once(model, key, now).await?;
+        for _ in 1..READS {
+            if verified.findings.is_empty() {
+                break;
+            }
+            tokio::time::sleep(BETWEEN_READS).await;
+            let mut again = self.verify_once(model, key, now).await?;
+            again.findings.retain(|finding| verified.findings.iter().any(|before| finding.is_like(before)));
+            verified = again;
+        }
+        Ok(verified)
+    }
+
+    async fn verify_once(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
+        let mut rows = Rows {
+            report: Report { key, verified: Verified::default(), changed: Vec::new() },
+            now,
+            has_metadata: false,
+            metadata: None,
+            events: Events::new(model, self.store.event_type_shards(), now),
+            messages: Messages::new(now, self.store.epoch()),
+            snapshots: Snapshots::new(model),
+        };
+        // The kept snapshots are read first, although they sort last, so that each can be compared when the fold
+        // reaches its version.
+        for condition in [format!("{} >= :kept", attributes::SK), format!("{} < :kept", attributes::SK)] {
+            let condition = format!("{} = :pk AND {condition}", attributes::PK);
+            let values = [(":pk", key.pk()), (":kept", keys::KEPT_SNAPSHOT_PREFIX.to_owned())];
+            let query = self.store.query(condition, values).consistent_read(true);
+            let mut pages = query.into_paginator().items().send();
+            while let Some(row) = pages.next().await {
+                rows.read(row.map_err(|error| StoreError::of_call("read an aggregate's rows", error))?);
+            }
+        }
+        // Events that were appended after the metadata was read.
+        let known = rows.metadata.as_ref().map_or(0, |metadata| metadata.current_seq_num);
+        if rows.metadata.is_some() && rows.events.last() > known {
+            let version = self.version_in_metadata(key).await?.unwrap_or(known);
+            rows.events.set_version_after(version);
+        }
+        Ok(rows.finish())
+    }
+
+    async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
+        let output = self.store.row(key, keys::METADATA.to_owned()).send().await;
+        let row = output.map_err(|error| StoreError::of_call("read an aggregate's metadata", error))?.item;
+        Ok(row.and_then(|row| MetadataRow::read(row).ok()).map(|metadata| metadata.current_seq_num))
+    }
+}
+
+/// All rows of one read, in the order of their sort keys.
+struct Rows<'a> {
+    report: Report<'a>,
+    now: Timestamp,
+    has_metadata: bool,
+    metadata: Option<MetadataRow>,
+    events: Events<'a>,
+    messages: Messages,
+    snapshots: Snapshots<'a>,
+}
+
+impl Rows<'_> {
+    fn read(&mut self, row: Item) {
+        let report = &mut self.report;
+        report.verified.rows += 1;
+        let sk = text(&row, attributes::SK).to_owned();
+        if sk == keys::METADATA {
+            self.has_metadata = true;
+            match MetadataRow::read(row) {
+                Ok(metadata) => {
+                    self.events.set_version(metadata.current_seq_num);
+                    self.messages.set_not_published_up_to(metadata.not_published_up_to);
+                    self.metadata = Some(metadata);
+                }
+                Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),
+            }
+        } else if sk == keys::SNAPSHOT || sk.starts_with(keys::KEPT_SNAPSHOT_PREFIX) {
+            self.snapshots.row(sk, row, report);
+        } else if sk.starts_with(keys::EVENT_PREFIX) {
+            self.events.row(sk, row, &mut self.snapshots, report);
+        } else if sk.starts_with(keys::OUTBOX_PREFIX) {
+            self.messages.row(sk, row, &self.events, report);
+        } else if sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
+            if let Err(reason) = responses::check(report.key, row, self.now) {
+                report.add(sk, Discrepancy::Unreadable { reason });
+            }
+        } else {
+            report.add(sk, Discrepancy::UnknownRow);
+        }
+    }
+
+    fn finish(mut self) -> Verified {
+        let report = &mut self.report;
+        if report.verified.rows == 0 {
+            return Verified::default();
+        }
+        self.events.finish(report);
+        if let Some(metadata) = &self.metadata {
+            metadata.compare(&self.events, report);
+        } else if !self.has_metadata {
+            report.add(keys::METADATA, Discrepancy::NoMetadata);
+        }
+        self.messages.finish(&self.events, report);
+        self.snapshots.finish(self.events.last(), report);
+        report.add_changed();
+        let mut verified = self.report.verified;
+        verified.findings.sort_by(|one, other| one.item.cmp(&other.item));
+        verified
+    }
+}

@@ -1,0 +1,51 @@
+//! The append of events that exist already, such as those of another table.
+
+use daybook_decider::{Decided, Model, OutboxMessage, RecordedEvent};
+use daybook_table::{AggregateKey, keys};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::error::AppendError;
+use super::transaction::{ImportOptions, Origin};
+use crate::checksum::seal;
+use crate::error::{Cause, StoreError};
+use crate::limits::item_size;
+use crate::store::EventStore;
+
+impl EventStore {
+    /// Appends imported events and their messages to an aggregate, if it is at version `before`. The transaction is sent
+    /// once, and not after `send_until`.
+    pub async fn import(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        before: u64,
+        decided: &Decided,
+        options: ImportOptions,
+        send_until: Instant,
+    ) -> Result<(), AppendError> {
+        let stream = self.stream(model, key);
+        let batch = stream.batch(decided, None, Origin::Import(options))?;
+        Ok(stream.call(before, batch, send_until).send().await?)
+    }
+
+    /// The bytes of the rows of an imported event and its messages.
+    pub fn imported_sizes(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        event: &RecordedEvent,
+        messages: &[OutboxMessage],
+        options: ImportOptions,
+    ) -> Result<Vec<usize>, StoreError> {
+        fn size(row: &impl Serialize) -> serde_dynamo::Result<usize> {
+            Ok(item_size(&seal(serde_dynamo::to_item(row)?)))
+        }
+        let stream = self.stream(model, key);
+        // The end of the append is not known yet; no number takes more bytes than this one.
+        let event = size(&stream.event_row(event, keys::MAX_SEQ_NUM));
+        let messages = messages.iter().map(|message| size(&stream.outbox_row(message, Origin::Import(options))));
+        let sizes = std::iter::once(event).chain(messages).collect::<Result<_, _>>();
+        sizes.map_err(|error| stream.corrupt(Cause::from(error)))
+    }
+}

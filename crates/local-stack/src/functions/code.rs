@@ -1,0 +1,104 @@
+//! The functions of a project and its console, in this process.
+
+use std::collections::BTreeMap;
+
+use axum::{Router, middleware};
+use daybook_command_handler::{Api, ApiSettings};
+use daybook_console::Console;
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::clock::LocalClock;
+use daybook_projector::Projector;
+use daybook_settings::Environment;
+use daybook_snapshotter::Snapshotter;
+use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
+use daybook_view_store::ViewStore;
+
+use super::handlers::{self, Handler};
+use super::settings::{ConsoleSettings, FunctionSettings};
+use super::version::Version;
+use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+use crate::caller::identify;
+use crate::environment;
+use crate::error::DevError;
+use crate::faults::ViewFaults;
+use crate::forward;
+use crate::project::Project;
+use crate::unknown_event::explain;
+use crate::usage::UsageMeter;
+
+/// Starts the functions of a project. The table, the bus and the queues must exist.
+pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
+    let process = Environment::of_process();
+    let dynamodb = service_config(&process, DYNAMODB_ENDPOINT, settings.dynamodb_url.as_deref()).await;
+    let (meter, faults) = (UsageMeter::default(), ViewFaults::default());
+    // An external DynamoDB checks signatures.
+    let metered = if settings.dynamodb_url.is_some() { meter.metered(&dynamodb) } else { dynamodb.clone() };
+
+    let mut handlers = BTreeMap::new();
+    handlers.insert("stream-relay", Handler::Relay(relay(settings, &process).await?));
+    let store = daybook_snapshotter::store_settings(&environment::of(&settings.snapshotter))?;
+    let snapshotter = Snapshotter::new((project.aggregates)()?, event_store(&metered, store, &settings.clock));
+    handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
+    if let Some(variables) = &settings.projector {
+        let environment = environment::of(variables);
+        let store = StoreSettings::new(environment.required("TABLE_NAME")?);
+        let events = event_store(&dynamodb, store, &settings.clock);
+        let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
+        handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
+    }
+    let api = api(settings, project, &metered, &faults)?.merge(console(settings, project, &dynamodb)?);
+    Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone())))
+}
+
+/// A store with the clock of the stack.
+fn event_store(dynamodb: &SdkConfig, settings: StoreSettings, clock: &LocalClock) -> EventStore {
+    let clock = clock.clone();
+    EventStore::new(dynamodb, settings).with_clock(move || clock.timestamp())
+}
+
+fn api(
+    settings: &FunctionSettings,
+    project: Project,
+    dynamodb: &SdkConfig,
+    faults: &ViewFaults,
+) -> Result<Router, DevError> {
+    let environment = environment::of(&settings.command_handler);
+    let store = daybook_command_handler::store_settings(&environment)?;
+    let store = event_store(dynamodb, store, &settings.clock);
+    let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
+    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
+        api = api.with_views((project.projections)()?, ViewStore::new(&faults.inject_into(dynamodb), views_table));
+    }
+    let router = daybook_command_handler::router(api).layer(middleware::from_fn(explain));
+    Ok(router.layer(middleware::from_fn(identify)))
+}
+
+/// The console. Its reads of the table are not counted as those of the functions.
+fn console(settings: &FunctionSettings, project: Project, dynamodb: &SdkConfig) -> Result<Router, DevError> {
+    let environment = environment::of(&settings.command_handler);
+    let store = daybook_command_handler::store_settings(&environment)?;
+    let store = event_store(dynamodb, store, &settings.clock);
+    let ConsoleSettings { stack, access, form_token } = settings.console.clone();
+    let mut console = Console::new((project.aggregates)()?, store, forward::router(stack), access);
+    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
+        console = console.with_views((project.projections)()?, ViewStore::new(dynamodb, views_table));
+    }
+    Ok(daybook_console::router(console.with_form_token(form_token)))
+}
+
+async fn relay(settings: &FunctionSettings, process: &Environment) -> Result<Relay, DevError> {
+    let environment = environment::of(&settings.stream_relay);
+    let bus_url = settings.bus_url.as_deref();
+    let eventbridge = clients::eventbridge(&service_config(process, EVENTBRIDGE_ENDPOINT, bus_url).await);
+    let sqs = service_config(process, SQS_ENDPOINT, bus_url).await;
+    let relay_settings = RelaySettings::read(&environment)?;
+    // Only an external service can lack the bus.
+    clients::warm(&eventbridge, &relay_settings).await?;
+    let clock = settings.clock.clone();
+    let relay = Relay::new(eventbridge, clients::sqs(&sqs), relay_settings).with_clock(move || clock.now());
+    Ok(match changes_queue(&environment) {
+        Some(queue) => relay.with_changes_queue(clients::sqs(&sqs), queue),
+        None => relay,
+    })
+}

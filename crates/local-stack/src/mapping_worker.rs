@@ -1,0 +1,126 @@
+//! The event source mapping in front of a stream function.
+
+use std::time::Duration;
+
+use daybook_event_source_mapping::template::StreamEvent;
+use daybook_event_source_mapping::{Batch, Discarded, InvocationOutcome, Mapping, Record, Source, Step};
+use daybook_local_aws::clock::LocalClock;
+use daybook_local_aws::state::StateFile;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::mpsc::{self, Receiver};
+
+use crate::checkpoints::{ShardCheckpoint, reader_of_stream};
+use crate::discarded::DiscardedRecords;
+use crate::functions::Function;
+use crate::mapping_states::{MappingStates, ShardState, result_of};
+use crate::stop::StopSignal;
+use crate::stream::TableStream;
+use crate::usage::UsageMeter;
+
+/// Maximum records that are read from a shard before the mapping accepts them.
+const READ_AHEAD: usize = 1000;
+
+/// A mapping of a stream to a function.
+#[derive(Clone)]
+pub(crate) struct MappingWorker {
+    pub(crate) function: Function,
+    pub(crate) timeout: Duration,
+    /// The name of the mapping in the template.
+    pub(crate) event_name: String,
+    pub(crate) event: StreamEvent,
+    pub(crate) stream: TableStream,
+    /// Where checkpoints are stored; without it, the mapping begins at the start of the stream.
+    pub(crate) file: Option<StateFile>,
+    pub(crate) discarded: DiscardedRecords,
+    pub(crate) states: MappingStates,
+    pub(crate) meter: UsageMeter,
+    pub(crate) clock: LocalClock,
+    pub(crate) stop: StopSignal,
+}
+
+impl MappingWorker {
+    /// Invokes the function with the records of the stream, until the stack stops.
+    pub(crate) async fn run(self) {
+        self.stream.follow(&self.stop, |shard| self.clone().run_shard(shard)).await;
+    }
+
+    /// Reads a shard from its checkpoint to its end. Ends when all of its records are settled, or when the stack stops.
+    async fn run_shard(self, shard: String) {
+        let (sender, records) = mpsc::channel(READ_AHEAD);
+        let reader = reader_of_stream(self.function.name, &self.event_name, &self.stream.arn);
+        let checkpoint = ShardCheckpoint::load(self.file.clone(), &reader, &shard);
+        let read = self.stream.read(&shard, checkpoint.position(), sender);
+        tokio::select! {
+            () = self.invoke_with(records, &shard, checkpoint) => {}
+            // After the end of the shard, the records that were read are still delivered.
+            () = async { read.await; std::future::pending().await } => {}
+        }
+    }
+
+    /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled.
+    /// When the stack stops, only waits for the invocations that have begun: the next start delivers the other records.
+    async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str, mut checkpoint: ShardCheckpoint) {
+        let now = || self.clock.since_1970();
+        let mut mapping = Mapping::new(self.event.settings.clone());
+        let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
+        let (mut settled, mut ended, mut stopping, mut last_result) = (false, false, false, None);
+        let mut paused = self.states.paused();
+        loop {
+            let is_paused = paused.borrow_and_update().contains(self.function.name) && !stopping;
+            let wake = loop {
+                if is_paused {
+                    break None;
+                }
+                match mapping.poll(now()) {
+                    Step::Invoke(batch) if stopping => mapping.settle(batch, InvocationOutcome::NotInvoked, now()),
+                    Step::Invoke(batch) => running.push(Box::pin(self.invoke(batch))),
+                    Step::Discard(discarded) => self.discard(&discarded, shard),
+                    Step::Wait { until } => break until,
+                }
+            };
+            // Discarded records are stored by now. While many records are read, neither position nor state is stored
+            // after each of them.
+            if settled || stopping || records.is_empty() {
+                let (waiting, oldest) = mapping.outstanding();
+                let state = ShardState { waiting, oldest, last_result };
+                self.states.set(self.function.name, &self.event_name, shard, state);
+                checkpoint.save(mapping.position());
+                settled = false;
+            }
+            if running.is_empty() && (stopping || ended && wake.is_none() && !is_paused) {
+                return;
+            }
+            let pause = wake.map_or(Duration::MAX, |until| until.saturating_sub(now()));
+            tokio::select! {
+                Some((batch, outcome)) = running.next(), if !running.is_empty() => {
+                    last_result = Some(result_of(&outcome));
+                    mapping.settle(batch, outcome, now());
+                    settled = true;
+                }
+                record = records.recv(), if !ended && !stopping => match record {
+                    // The mapping rejects a record that it already has: a reader that starts over sends it again.
+                    Some(record) => drop(mapping.push(record, now())),
+                    None => ended = true,
+                },
+                () = self.stop.wait(), if !stopping => stopping = true,
+                _ = paused.changed() => {}
+                () = tokio::time::sleep(pause), if !stopping => {}
+            }
+        }
+    }
+
+    fn discard(&self, discarded: &Discarded, shard: &str) {
+        let function_arn = self.function.name;
+        let stream_arn = &self.stream.arn;
+        let source = Source { function_arn, stream_arn, shard_id: shard, request_id: "daybook-dev" };
+        tracing::error!(function = function_arn, reason = ?discarded.reason, "records discarded");
+        self.discarded.push(discarded.document(&source));
+    }
+
+    async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
+        self.meter.count_invocation(self.function.name);
+        let outcome = self.function.invoke(batch.payload(), self.timeout).await;
+        (batch, outcome)
+    }
+}

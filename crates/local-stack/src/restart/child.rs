@@ -1,0 +1,113 @@
+//! The process of one version of the functions, as the stack sees it.
+//!
+//! The process gets the settings of the functions as a line on its standard input, prints the addresses of its services as a line
+//! on its standard output, and ends when its standard input is closed. So it also ends when this process is killed.
+
+use std::convert::Infallible;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy, stdout};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::restarts::Restarts;
+use crate::error::DevError;
+use crate::forward;
+use crate::functions::{FunctionSettings, Version};
+
+/// How long a process may take to start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a process may take to end.
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The name of the command that runs the functions.
+const COMMAND: &str = "dev-functions";
+
+/// The addresses of the services of a process: host and port.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Addresses {
+    pub(super) api: String,
+    pub(super) control: String,
+}
+
+/// A running process.
+pub(super) struct FunctionProcess {
+    process: Child,
+    /// Ends the process when it is closed.
+    input: ChildStdin,
+    leased: mpsc::Receiver<Infallible>,
+}
+
+/// Why a process has ended.
+pub(super) enum End {
+    /// Its version was used no more.
+    OfUse,
+    /// It has ended by itself, or was killed.
+    Unexpected,
+}
+
+/// Starts the functions of the binary, as it is now, in a process of their own.
+pub(super) async fn start(
+    restarts: &Restarts,
+    settings: &FunctionSettings,
+) -> Result<(Version, FunctionProcess), DevError> {
+    let mut command = Command::new(&restarts.binary);
+    command.arg(COMMAND);
+    if let Some(collector) = &restarts.collector {
+        command.args(["--otlp", collector]);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut process = command.spawn().map_err(DevError::Functions)?;
+    let pipes = process.stdin.take().zip(process.stdout.take());
+    let (mut input, output) = pipes.expect("both are piped");
+    let settings = serde_json::to_string(settings).expect("strings are JSON") + "\n";
+    // Fails if the process has ended, which its output shows.
+    drop(input.write_all(settings.as_bytes()).await);
+    let mut output = BufReader::new(output);
+    let addresses = match timeout(START_TIMEOUT, read_addresses(&mut output)).await {
+        Ok(Some(addresses)) => addresses,
+        _ => return Err(DevError::FunctionsNotStarted),
+    };
+    tokio::spawn(async move { copy(&mut output, &mut stdout()).await });
+    let (lease, leased) = mpsc::channel(1);
+    let forwarding = |address: &str| address.parse().map(forward::router).map_err(|_| DevError::FunctionsNotStarted);
+    let version = Version::of_process(forwarding(&addresses.api)?, forwarding(&addresses.control)?, lease);
+    Ok((version, FunctionProcess { process, input, leased }))
+}
+
+/// Reads the addresses. Lines before them come from the project's code, and are printed.
+async fn read_addresses(output: &mut BufReader<ChildStdout>) -> Option<Addresses> {
+    loop {
+        let mut line = String::new();
+        if output.read_line(&mut line).await.ok()? == 0 {
+            return None;
+        }
+        match serde_json::from_str(&line) {
+            Ok(addresses) => return Some(addresses),
+            Err(_) => stdout().write_all(line.as_bytes()).await.ok()?,
+        }
+    }
+}
+
+impl FunctionProcess {
+    /// Waits until the process has ended. Ends it when its version is used no more.
+    pub(super) async fn run(self) -> End {
+        let Self { mut process, input, mut leased } = self;
+        tokio::select! {
+            ended = process.wait() => {
+                let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                eprintln!("daybook: the process of the functions ended: {status}");
+                return End::Unexpected;
+            }
+            _ = leased.recv() => {}
+        }
+        drop(input);
+        // Otherwise it is killed when it is dropped.
+        drop(timeout(END_TIMEOUT, process.wait()).await);
+        End::OfUse
+    }
+}

@@ -1,0 +1,227 @@
+//! The option `--rule`: an event pattern, and where the events that match it go.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use daybook_local_aws::messaging::EventPattern;
+use serde_json::{Value, json};
+
+/// How often a message of a queue is received before it goes to the dead-letter queue.
+const MAX_RECEIVES_OF_QUEUE: u32 = 5;
+
+/// How often a function is invoked with an event before the event goes to the dead-letter queue, as Lambda does.
+const MAX_INVOCATIONS: u32 = 3;
+
+/// A rule of the stack's bus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleOption {
+    pub(crate) pattern: EventPattern,
+    /// The aggregate types and the message types that the pattern names.
+    pub(crate) aggregate_types: Vec<String>,
+    pub(crate) message_types: Vec<String>,
+    /// The queue that gets the events. A function without a queue has one of its own, as Lambda has for its asynchronous
+    /// invocations.
+    pub(crate) queue: String,
+    pub(crate) function: Option<FunctionOption>,
+    /// The option as it was given.
+    pub(crate) text: String,
+}
+
+/// A function, and what it is invoked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FunctionOption {
+    pub(crate) code: FunctionCode,
+    /// Whether its event is a batch of messages, as from a queue, instead of one event of the bus.
+    pub(crate) takes_batches: bool,
+}
+
+/// Where the code of a function is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FunctionCode {
+    /// A program that speaks the Lambda Runtime API.
+    Program(PathBuf),
+    /// A URL that accepts events, such as that of `cargo lambda watch` or of a container of Lambda.
+    Url(String),
+}
+
+impl RuleOption {
+    /// The option as it was given.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The queue that the option names.
+    pub fn queue_name(&self) -> Option<&str> {
+        let is_named = self.function.as_ref().is_none_or(|function| function.takes_batches);
+        is_named.then_some(&self.queue)
+    }
+
+    /// Whether the stack starts the function, and so sets its variables.
+    pub fn starts_a_program(&self) -> bool {
+        self.function.as_ref().is_some_and(|function| matches!(function.code, FunctionCode::Program(_)))
+    }
+
+    /// The table of the function. A program finds its name in the variable `TABLE_NAME`.
+    pub fn table_name(&self) -> Option<String> {
+        Some(format!("consumer-{}", self.function.as_ref()?.code.name()))
+    }
+
+    /// How often a message is received before it goes to the dead-letter queue.
+    pub(crate) fn max_receives(&self) -> u32 {
+        match &self.function {
+            Some(FunctionOption { takes_batches: false, .. }) => MAX_INVOCATIONS,
+            Some(_) | None => MAX_RECEIVES_OF_QUEUE,
+        }
+    }
+}
+
+impl FunctionCode {
+    /// The name of the function: that of the program, or the last part of the URL.
+    pub(crate) fn name(&self) -> String {
+        let name = match self {
+            Self::Program(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            // The URL of an invocation ends with `functions/NAME/invocations`.
+            Self::Url(url) => {
+                let url = url.trim_end_matches('/');
+                let url = url.strip_suffix("/invocations").unwrap_or(url);
+                url.rsplit('/').next().unwrap_or_default().to_owned()
+            }
+        };
+        name.replace(|character: char| !(character.is_ascii_alphanumeric() || "-_".contains(character)), "-")
+    }
+}
+
+impl FromStr for RuleOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = "the form is 'PATTERN -> TARGET', with a target queue:NAME, function:PATH, function:URL or \
+                    queue:NAME -> function:PATH";
+        // A pattern may contain the arrow, and a target cannot.
+        let (before, last) = text.rsplit_once("->").ok_or(form)?;
+        let (pattern, queue, function) = match (before.rsplit_once("->"), last.trim()) {
+            (Some((pattern, queue)), function) if queue.trim().starts_with("queue:") => {
+                (pattern, Some(queue.trim()), Some(function))
+            }
+            (_, queue) if queue.starts_with("queue:") => (before, Some(queue), None),
+            (_, function) => (before, None, Some(function)),
+        };
+        let code = function.map(|function| code(function).ok_or(form)).transpose()?;
+        let takes_batches = queue.is_some();
+        let queue = match (queue, &code) {
+            (Some(queue), _) => queue_name(queue.trim_start_matches("queue:"))?,
+            (None, Some(code)) => format!("{}-invocations", code.name()),
+            (None, None) => return Err(form.to_owned()),
+        };
+        let function = code.map(|code| FunctionOption { code, takes_batches });
+        let pattern = pattern_of(pattern.trim())?;
+        Ok(Self {
+            aggregate_types: names(&pattern["detail"]["metadata"]["aggregateType"]),
+            message_types: names(&pattern["detail-type"]),
+            pattern: EventPattern::new(&pattern).map_err(|error| format!("the pattern is not valid: {error}"))?,
+            queue,
+            function,
+            text: text.to_owned(),
+        })
+    }
+}
+
+/// The pattern of a JSON text, of aggregate types (`TYPE/*`) or message types that commas separate, or of `*` for all events.
+fn pattern_of(text: &str) -> Result<Value, String> {
+    Ok(match text {
+        "" => return Err("the pattern is missing; * selects all events".to_owned()),
+        "*" => json!({"source": [{"exists": true}]}),
+        text if text.starts_with('{') => {
+            serde_json::from_str(text).map_err(|error| format!("the pattern is not JSON: {error}"))?
+        }
+        list => {
+            let names: Vec<_> = list.split(',').map(str::trim).collect();
+            let aggregates: Vec<_> = names.iter().filter_map(|name| name.strip_suffix("/*")).collect();
+            match aggregates.len() {
+                0 => json!({"detail-type": names}),
+                all if all == names.len() => json!({"detail": {"metadata": {"aggregateType": aggregates}}}),
+                _ => return Err("a pattern names either aggregate types (TYPE/*) or message types".to_owned()),
+            }
+        }
+    })
+}
+
+/// The values with which a pattern compares a field as a whole.
+fn names(values: &Value) -> Vec<String> {
+    values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn code(function: &str) -> Option<FunctionCode> {
+    let code = function.strip_prefix("function:").filter(|code| !code.is_empty())?;
+    let is_url = code.starts_with("http://") || code.starts_with("https://");
+    Some(if is_url { FunctionCode::Url(code.to_owned()) } else { FunctionCode::Program(Path::new(code).to_owned()) })
+}
+
+/// A name by the rule of SQS, with room for the name of the dead-letter queue.
+fn queue_name(name: &str) -> Result<String, String> {
+    let is_allowed = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
+    if (1..=76).contains(&name.len()) && name.chars().all(is_allowed) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("the name of the queue {name:?} must have 1 to 76 letters, digits, hyphens and underscores"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> Result<RuleOption, String> {
+        text.parse()
+    }
+
+    fn pattern(json: &Value) -> EventPattern {
+        EventPattern::new(json).unwrap_or_else(|error| panic!("{json}: {error}"))
+    }
+
+    #[test]
+    fn rule_names_pattern_queue_and_function() {
+        let program = |path: &str| FunctionCode::Program(path.into());
+        for (text, expected_pattern, queue, function) in [
+            ("TodoCreated -> queue:seen", json!({"detail-type": ["TodoCreated"]}), "seen", None),
+            ("A, B -> queue:seen", json!({"detail-type": ["A", "B"]}), "seen", None),
+            ("a/*, b/* -> queue:q", json!({"detail": {"metadata": {"aggregateType": ["a", "b"]}}}), "q", None),
+            ("* -> queue:a_b-1", json!({"source": [{"exists": true}]}), "a_b-1", None),
+            (
+                r#"{"resources": [{"prefix": "todo/->"}]} -> function:target/debug/my.consumer"#,
+                json!({"resources": [{"prefix": "todo/->"}]}),
+                "my-invocations",
+                Some((program("target/debug/my.consumer"), false)),
+            ),
+            ("A->queue:q->function:x", json!({"detail-type": ["A"]}), "q", Some((program("x"), true))),
+            (
+                "A -> function:http://localhost:9000/2015-03-31/functions/bill/invocations",
+                json!({"detail-type": ["A"]}),
+                "bill-invocations",
+                Some((FunctionCode::Url("http://localhost:9000/2015-03-31/functions/bill/invocations".into()), false)),
+            ),
+        ] {
+            let found = rule(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!((&found.pattern, found.queue.as_str()), (&pattern(&expected_pattern), queue), "{text}");
+            let function = function.map(|(code, takes_batches)| FunctionOption { code, takes_batches });
+            assert_eq!(found.function, function, "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_rule_is_rejected_with_its_reason() {
+        for (text, expected) in [
+            ("TodoCreated", "the form is"),
+            ("TodoCreated -> seen", "the form is"),
+            ("TodoCreated -> function:", "the form is"),
+            (" -> queue:seen", "the pattern is missing"),
+            ("a/*, B -> queue:seen", "a pattern names either aggregate types"),
+            ("A -> queue:a/b", "the name of the queue \"a/b\" must have"),
+            ("A -> queue:", "the name of the queue \"\" must have"),
+            ("{\"a\" -> queue:q", "the pattern is not JSON"),
+            (r#"{"a": [{"glob": "x"}]} -> queue:q"#, "the pattern is not valid: a: unknown operator \"glob\""),
+        ] {
+            let error = rule(text).err().unwrap_or_default();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+}

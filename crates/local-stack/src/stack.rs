@@ -1,0 +1,312 @@
+//! Starts and stops the local stack.
+
+use std::path::Path;
+use std::time::Duration;
+
+use aws_sdk_dynamodbstreams::Client as StreamsClient;
+use axum::extract::Request;
+use axum::{Router, middleware};
+use daybook_admin::AdminCalls;
+use daybook_console::{Access, new_token};
+use daybook_event_source_mapping::Template;
+use daybook_event_store::EventStore;
+use daybook_function_runtime::SdkConfig;
+use daybook_local_aws::clock::LocalClock;
+use daybook_local_aws::dynamodb::StartError;
+use daybook_local_aws::messaging::{Bus, Delivered};
+use daybook_local_aws::server::Server;
+use daybook_stream_relay::RelaySettings;
+use daybook_view_store::ViewStore;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{clock, endpoints, environment, functions, messages, rules};
+use crate::args::DevArgs;
+use crate::browser::lead_to_console;
+use crate::checkpoints::reader_of_stream;
+use crate::clock::StackClock;
+use crate::environment::Variables;
+use crate::error::DevError;
+use crate::faults::ProjectorFaults;
+use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
+use crate::mapping_states::MappingStates;
+use crate::mapping_worker::MappingWorker;
+use crate::project::Project;
+use crate::queue_worker::QueueWorker;
+use crate::restart::{Rebuilder, Restarts};
+use crate::servers::{address_here, listen, read_whole};
+use crate::services::Services;
+use crate::stop::StopSignal;
+use crate::stream::TableStream;
+use crate::usage::{UsageMeter, count_request};
+
+/// The parameter of the template that turns on read models, which the stack always has.
+const READ_MODELS: (&str, &str) = ("ReadModels", "true");
+
+/// How long requests and invocations may continue after the stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The running stack. Dropping it stops its servers and mappings; [`stop`](Self::stop) lets them finish first.
+pub struct Stack {
+    api: Server,
+    console_url: String,
+    table_name: String,
+    messages: UnboundedReceiver<Delivered>,
+    services: Services,
+    workers: JoinSet<()>,
+    /// Dropping it stops the workers.
+    stop: watch::Sender<()>,
+}
+
+/// Where the functions run.
+enum FunctionCode {
+    /// In this process, as long as it runs.
+    Here(Project),
+    /// In a process of the latest version of this binary.
+    Restarting(Restarts),
+}
+
+impl Stack {
+    /// Starts the stack, with the functions in this process. When this returns, the API accepts requests.
+    pub async fn start(args: DevArgs, project: Project) -> Result<Self, DevError> {
+        Self::start_with(args, FunctionCode::Here(project)).await
+    }
+
+    /// Starts the stack, with the functions in a process of their own, which is replaced after changes of its sources.
+    pub async fn start_restarting(args: DevArgs, restarts: Restarts) -> Result<Self, DevError> {
+        Self::start_with(args, FunctionCode::Restarting(restarts)).await
+    }
+
+    async fn start_with(args: DevArgs, code: FunctionCode) -> Result<Self, DevError> {
+        let template = read_template(&args.template)?;
+        let services = Services::start(&args).await?;
+        let messages = services.bus.subscribe();
+        // The console calls the stack. Its requests wait until the stack is served.
+        let listener = listen(args.host, args.port, "--port").await?;
+        let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+        let console =
+            ConsoleSettings { stack: address_here(&listener)?, access: access.clone(), form_token: new_token() };
+        let settings = FunctionSettings::read(&template, &services, console)?;
+        let meter = UsageMeter::default();
+        create_resources(&services, &settings, &meter).await?;
+
+        let (stop, stop_signal) = StopSignal::new();
+        let mut workers = JoinSet::new();
+        let functions = match code {
+            FunctionCode::Here(project) => Functions::new(functions::start(&settings, project).await?, None),
+            FunctionCode::Restarting(restarts) => {
+                let (functions, rebuilder) = Rebuilder::start(restarts, settings.clone(), meter.clone()).await?;
+                workers.spawn(rebuilder.run(stop_signal.clone()));
+                functions
+            }
+        };
+        let (states, faults) = (MappingStates::new(services.clock.clone()), ProjectorFaults::default());
+        let mappings = Mappings { template: &template, services: &services, functions: &functions, stop: &stop_signal };
+        let table_name = environment::of(&settings.command_handler).required("TABLE_NAME")?;
+        mappings.start_streams(&table_name, &states, &meter, &mut workers).await?;
+        if let Some(queue) = queue_of_projector(&settings.stream_relay) {
+            workers.spawn(mappings.projector(queue, &faults)?.run());
+        }
+        let timeout = Duration::from_secs(args.function_timeout.into());
+        let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
+        rules::create_tables(&args.rules, &services).await?;
+        let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
+
+        let (bus, discarded) = (services.bus.clone(), services.discarded.clone());
+        let clock = StackClock {
+            clock: services.clock.clone(),
+            table: services.database.as_ref().map(|database| database.clock().clone()),
+            mappings: states.clone(),
+            functions: functions.clone(),
+        };
+        let of_stack = endpoints::router(bus, discarded, states, rules, meter.clone(), faults, functions.clone());
+        let of_stack = of_stack.merge(clock::router(clock));
+        let messages_router = messages::router(services.bus.clone(), services.eventbridge.clone(), relay);
+        let router = router_to(functions, meter).merge(of_stack).merge(messages_router);
+        let router = router.layer(middleware::from_fn(read_whole));
+        let api = Server::serve(listener, router).map_err(StartError::from)?;
+        let console_url = access.address(api.url());
+        Ok(Self { api, console_url, table_name, messages, services, workers, stop })
+    }
+
+    pub fn api_url(&self) -> &str {
+        self.api.url()
+    }
+
+    /// The address of the console.
+    pub fn console_url(&self) -> &str {
+        &self.console_url
+    }
+
+    /// The URL of DynamoDB.
+    pub fn dynamodb_url(&self) -> &str {
+        self.services.dynamodb.endpoint_url().unwrap_or_default()
+    }
+
+    /// The URL of EventBridge and SQS; `None` if both are external.
+    pub fn bus_url(&self) -> Option<&str> {
+        self.services.bus_url()
+    }
+
+    /// The external services: the variable that names each, and its value.
+    pub fn elsewhere(&self) -> &[(&'static str, String)] {
+        &self.services.elsewhere
+    }
+
+    /// The clock of the stack.
+    pub fn clock(&self) -> &LocalClock {
+        &self.services.clock
+    }
+
+    pub fn table_name(&self) -> &str {
+        &self.table_name
+    }
+
+    /// The bus and the dead-letter queue.
+    pub fn bus(&self) -> &Bus {
+        &self.services.bus
+    }
+
+    /// The next message that reaches the bus, from the first on.
+    pub async fn next_message(&mut self) -> Option<Delivered> {
+        self.messages.recv().await
+    }
+
+    /// Lets open requests and invocations finish for a moment, then ends everything.
+    pub async fn stop(self) {
+        let Self { api, services, mut workers, stop, .. } = self;
+        drop(stop);
+        let invocations = async {
+            let settled = async { while workers.join_next().await.is_some() {} };
+            if tokio::time::timeout(GRACE, settled).await.is_err() {
+                workers.shutdown().await;
+            }
+        };
+        tokio::join!(api.stop(GRACE), invocations);
+        services.stop().await;
+    }
+}
+
+/// The API and the console. They have no routes here: the parameters of a path of this router would be added to those of the
+/// routers that respond.
+fn router_to(functions: Functions, meter: UsageMeter) -> Router {
+    Router::new()
+        .fallback(async move |request: Request| functions.respond(request).await)
+        .layer(middleware::from_fn_with_state(meter, count_request))
+        .layer(middleware::from_fn(lead_to_console))
+}
+
+fn read_template(path: &Path) -> Result<Template, DevError> {
+    let read = |path: &Path| {
+        let text = std::fs::read_to_string(path);
+        text.map_err(|source| DevError::ReadTemplate { path: path.to_owned(), source })
+    };
+    // A project without read models has no such file.
+    let read_models = path.with_file_name("deploy/read-models.yaml");
+    if !read_models.exists() {
+        return Ok(Template::parse(&read(path)?)?);
+    }
+    let mut template = Template::with_parameters(&read(path)?, &[READ_MODELS])?;
+    template.functions.extend(Template::parse(&read(&read_models)?)?.functions);
+    Ok(template)
+}
+
+/// Creates the tables, the bus and the queues that do not exist.
+async fn create_resources(
+    services: &Services,
+    settings: &FunctionSettings,
+    meter: &UsageMeter,
+) -> Result<(), DevError> {
+    // An external DynamoDB checks signatures.
+    let own = services.database.is_some();
+    let dynamodb = if own { meter.metered(&services.dynamodb) } else { services.dynamodb.clone() };
+    create_tables(services, &dynamodb, &settings.command_handler).await?;
+    let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
+    services.bus.create_event_bus(&relay.event_bus_name);
+    services.bus.create_queue(&relay.dlq_url);
+    if let Some(queue) = queue_of_projector(&settings.stream_relay) {
+        services.bus.create_work_queue(&queue);
+    }
+    Ok(())
+}
+
+async fn create_tables(services: &Services, dynamodb: &SdkConfig, command_handler: &Variables) -> Result<(), DevError> {
+    let environment = environment::of(command_handler);
+    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(&environment)?);
+    store.admin().create_table().await.map_err(|source| {
+        match (&services.database, services.dynamodb.endpoint_url()) {
+            (None, Some(url)) => DevError::Elsewhere { url: url.to_owned(), source },
+            _ => source.into(),
+        }
+    })?;
+    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
+        ViewStore::new(dynamodb, views_table).create_table().await?;
+    }
+    Ok(())
+}
+
+/// What the event source mappings share.
+struct Mappings<'a> {
+    template: &'a Template,
+    services: &'a Services,
+    functions: &'a Functions,
+    stop: &'a StopSignal,
+}
+
+impl Mappings<'_> {
+    /// Starts a worker for each event source mapping that the template declares for the stream functions.
+    async fn start_streams(
+        &self,
+        table_name: &str,
+        states: &MappingStates,
+        meter: &UsageMeter,
+        workers: &mut JoinSet<()>,
+    ) -> Result<(), DevError> {
+        let Self { template, services, functions, .. } = self;
+        let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
+        let mut readers = Vec::new();
+        for binary in ["stream-relay", "snapshotter"] {
+            let (declared, _) = environment::function(template, binary, &services.sqs)?;
+            for (name, event) in &declared.streams {
+                readers.push(reader_of_stream(binary, name, &stream.arn));
+                states.add(binary, name, event.enabled);
+                if !event.enabled {
+                    continue;
+                }
+                let worker = MappingWorker {
+                    function: functions.function(binary),
+                    timeout: declared.timeout,
+                    event_name: name.clone(),
+                    event: event.clone(),
+                    stream: stream.clone(),
+                    file: services.file.clone(),
+                    discarded: services.discarded.clone(),
+                    states: states.clone(),
+                    meter: meter.clone(),
+                    clock: services.clock.clone(),
+                    stop: self.stop.clone(),
+                };
+                workers.spawn(worker.run());
+            }
+        }
+        if let Some(file) = &services.file {
+            let is_of_template = |reader: &str| readers.iter().any(|known| reader.starts_with(known.as_str()));
+            file.retain_checkpoints(is_of_template)?;
+        }
+        Ok(())
+    }
+
+    /// The worker that projects the changes in the queue.
+    fn projector(&self, queue: String, faults: &ProjectorFaults) -> Result<QueueWorker, DevError> {
+        let (declared, _) = environment::function(self.template, "projector", &self.services.sqs)?;
+        Ok(QueueWorker {
+            projector: self.functions.function("projector"),
+            timeout: declared.timeout,
+            sqs: aws_sdk_sqs::Client::new(&self.services.sqs),
+            url: queue,
+            faults: faults.clone(),
+            stop: self.stop.clone(),
+        })
+    }
+}

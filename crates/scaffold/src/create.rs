@@ -1,0 +1,49 @@
+//! Creates a project.
+
+use std::path::Path;
+
+use crate::error::ScaffoldError;
+use crate::files::{File, own_files, release_files};
+use crate::names::{ItemName, ProjectName};
+use crate::originals::{ORIGINALS, Originals};
+use crate::parameters::Parameters;
+use crate::source::DaybookSource;
+use crate::write::create_folder;
+
+/// Creates the folder of a project with one aggregate. It appears as a whole.
+pub fn create_project(
+    folder: &Path,
+    project: &ProjectName,
+    aggregate: &ItemName,
+    source: &DaybookSource,
+) -> Result<(), ScaffoldError> {
+    create(folder, project, aggregate, source, &[])
+}
+
+/// Creates a folder from which `cargo lambda new --template` creates projects. Their originals contain the placeholder, as if the
+/// user had changed it to the name.
+pub fn create_lambda_template(
+    folder: &Path,
+    aggregate: &ItemName,
+    source: &DaybookSource,
+) -> Result<(), ScaffoldError> {
+    let settings = include_str!("../template/CargoLambda.toml");
+    let more = [("CargoLambda.toml".to_owned(), settings.to_owned())];
+    create(folder, &ProjectName::of_lambda_template(), aggregate, source, &more)
+}
+
+fn create(
+    folder: &Path,
+    project: &ProjectName,
+    aggregate: &ItemName,
+    source: &DaybookSource,
+    more: &[File],
+) -> Result<(), ScaffoldError> {
+    let mut files = release_files(&Parameters::new(project, source));
+    let originals = Originals::new(&files).encode().map_err(ScaffoldError::of_file("write", Path::new(ORIGINALS)))?;
+    files.extend(own_files(project, aggregate, source));
+    files.extend_from_slice(more);
+    let mut files: Vec<_> = files.into_iter().map(|(path, text)| (path, text.into_bytes())).collect();
+    files.push((ORIGINALS.to_owned(), originals));
+    create_folder(folder, &files)
+}

@@ -1,0 +1,34 @@
+//! The files of a project that `daybook new`, `daybook add` and `daybook upgrade` write, and how they are written.
+//!
+//! Invariant: no line of the user is lost. `new` and `add` write all files of a command or none. They change no file that exists,
+//! except the two files with the registrations of aggregates and projections, which get further lines. `upgrade` changes a file
+//! only by a three-way merge.
+//!
+//! In reading order:
+//! - `names`: the names of a project and of what it contains. `source`: where the project gets the crates of Daybook
+//!   from. `parameters`: what the files of the release contain of both.
+//! - `files`: the texts of the files. A text that the workspace of Daybook uses too is a link to its file there.
+//! - `project_file`: reads and writes the files of a project. `write`: creates the folder of a project, or adds files to
+//!   one. `originals`: the files of the release as they were written into a project. `create`: a new project with them.
+//! - `merge`: what an upgrade does with one file. `upgrade`: with all files.
+
+mod create;
+mod error;
+mod files;
+mod merge;
+mod names;
+mod originals;
+mod parameters;
+mod project_file;
+mod source;
+mod upgrade;
+mod write;
+
+pub use create::{create_lambda_template, create_project};
+pub use error::ScaffoldError;
+pub use files::{aggregate_files, consumer_files, projection_files};
+pub use names::{ItemName, ProjectName};
+pub use project_file::find_project;
+pub use source::DaybookSource;
+pub use upgrade::Upgrade;
+pub use write::{Added, Registration, add_files};

@@ -1,0 +1,69 @@
+//! Reads and writes the files of a project.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::ScaffoldError;
+
+/// A file that each project has.
+const MANIFEST: &str = "app/aggregates/Cargo.toml";
+
+/// The folder of the project that contains the current folder, as a relative path.
+pub fn find_project() -> Result<PathBuf, ScaffoldError> {
+    let here = std::env::current_dir().map_err(ScaffoldError::of_file("find", Path::new(".")))?;
+    let mut project = PathBuf::new();
+    for _ in here.ancestors() {
+        if project.join(MANIFEST).is_file() {
+            return Ok(project);
+        }
+        project.push("..");
+    }
+    Err(ScaffoldError::NoProject { manifest: MANIFEST })
+}
+
+/// The content of a file; none if it does not exist.
+pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, ScaffoldError> {
+    match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(ScaffoldError::of_file("read", path)),
+    }
+}
+
+/// The text of a file with this content, with line ends as in the files of the release.
+pub(crate) fn text(path: &Path, content: &[u8]) -> Result<String, ScaffoldError> {
+    let text = str::from_utf8(content).map_err(|_| ScaffoldError::NotText { path: path.to_owned() })?;
+    Ok(if has_crlf(content) { text.replace("\r\n", "\n") } else { text.to_owned() })
+}
+
+/// Writes the text of a file whose content was `found`, with the line ends that it had.
+pub(crate) fn write_text(path: &Path, text: &str, found: Option<&[u8]>) -> Result<(), ScaffoldError> {
+    if found.is_some_and(has_crlf) { write(path, text.replace('\n', "\r\n")) } else { write(path, text) }
+}
+
+/// Writes a file, and creates its folder. A killed process or a power failure leaves the old or the new file
+/// as a whole.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ScaffoldError> {
+    let written = || -> io::Result<()> {
+        // The file that a link leads to, not the link.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let mut unfinished =
+            tempfile::Builder::new().prefix(".daybook-").make_in(folder, |path| File::create_new(path))?;
+        unfinished.write_all(content.as_ref())?;
+        if let Ok(replaced) = fs::metadata(&path) {
+            fs::set_permissions(unfinished.path(), replaced.permissions())?;
+        }
+        unfinished.as_file().sync_all()?;
+        unfinished.persist(&path)?;
+        Ok(())
+    };
+    written().map_err(ScaffoldError::of_file("write", path))
+}
+
+/// Whether lines end as on Windows. Only the first is looked at, because editors and Git write all lines in one way.
+fn has_crlf(content: &[u8]) -> bool {
+    let end = content.iter().position(|byte| *byte == b'\n');
+    end.and_then(|end| content.get(end.checked_sub(1)?)) == Some(&b'\r')
+}

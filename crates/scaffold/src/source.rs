@@ -1,0 +1,76 @@
+//! Where a project gets the crates of Daybook from.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::ScaffoldError;
+
+/// The source of the crates of Daybook.
+#[derive(Clone, Debug)]
+pub enum DaybookSource {
+    /// The release of this binary, from crates.io.
+    Release,
+    /// The sources in a folder.
+    Path(PathBuf),
+    /// A git repository.
+    Git(String),
+}
+
+impl DaybookSource {
+    /// The release of this binary.
+    pub fn release() -> Result<Self, ScaffoldError> {
+        if cfg!(daybook_release) { Ok(Self::Release) } else { Err(ScaffoldError::NoRelease) }
+    }
+
+    /// The sources in a folder.
+    pub fn of_path(path: &Path) -> Result<Self, ScaffoldError> {
+        if !path.join("crates/daybook/Cargo.toml").is_file() {
+            return Err(ScaffoldError::NoSources { path: path.to_owned() });
+        }
+        let absolute = path.canonicalize().map_err(ScaffoldError::of_file("find", path))?;
+        Ok(Self::Path(absolute))
+    }
+
+    /// The members of the dependency, in `Cargo.toml`, on the crate in this folder of Daybook's `crates`.
+    pub(crate) fn dependency(&self, folder: &str) -> String {
+        match self {
+            Self::Release => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
+            Self::Path(path) => format!("path = {}", quoted(&path.join("crates").join(folder).to_string_lossy())),
+            Self::Git(url) => format!("git = {}", quoted(url)),
+        }
+    }
+
+    /// Where the documents of Daybook are, as the subject of a sentence.
+    pub(crate) fn documents(&self) -> String {
+        match self {
+            Self::Release => "The files in `docs` of Daybook's repository".to_owned(),
+            Self::Path(path) => format!("The files in `{}`", path.join("docs").display()),
+            Self::Git(url) => format!("The files in `docs` of {url}"),
+        }
+    }
+}
+
+/// A text as a string of TOML, whose escapes are those of JSON.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependency_names_the_source_as_a_string_of_toml() {
+        let release = format!("version = {:?}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(DaybookSource::Release.dependency("daybook"), release);
+        // A letter of two characters, as macOS writes it in names of files.
+        let path = DaybookSource::Path("/caf\u{65}\u{301} \"1\"".into());
+        assert_eq!(path.dependency("cli"), "path = \"/caf\u{65}\u{301} \\\"1\\\"/crates/cli\"");
+        let git = DaybookSource::Git("https://example.com/d".to_owned());
+        assert_eq!(git.dependency("daybook"), "git = \"https://example.com/d\"");
+    }
+
+    #[test]
+    fn binary_that_was_built_from_sources_has_no_release() {
+        assert!(matches!(DaybookSource::release(), Err(ScaffoldError::NoRelease)));
+    }
+}

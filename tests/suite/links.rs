@@ -1,0 +1,70 @@
+//! Each link of a page leads to a file of the repository, and to a heading or an anchor of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use suite_tests::workspace;
+
+/// The lines outside of code blocks.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The anchor that GitHub gives to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|it| it.is_alphanumeric() || " -_".contains(*it));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// The text of a heading, of any level.
+fn heading(line: &str) -> Option<&str> {
+    line.starts_with('#').then(|| line.trim_start_matches('#').strip_prefix(' '))?
+}
+
+/// The sections of a page by their anchors, each without the sections below it.
+pub(crate) fn page_sections(page: &str) -> BTreeMap<String, &str> {
+    let headings: BTreeSet<_> = prose(page).filter(|line| heading(line).is_some()).map(str::as_ptr).collect();
+    let begins: Vec<_> = page.lines().filter(|line| headings.contains(&line.as_ptr())).collect();
+    let at = |line: &str| line.as_ptr() as usize - page.as_ptr() as usize;
+    let ends = begins.iter().skip(1).map(|line| at(line)).chain([page.len()]);
+    begins.iter().zip(ends).map(|(line, end)| (anchor(heading(line).unwrap()), &page[at(line)..end])).collect()
+}
+
+/// The headings and the anchors of a page.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let own = page.split("<a id=\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned());
+    page_sections(page).into_keys().chain(own).collect()
+}
+
+#[test]
+fn each_link_of_a_page_leads_somewhere() {
+    let read =
+        |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let docs = std::fs::read_dir(workspace().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let docs = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let others = ["README.md", "ARCHITECTURE.md", "events/README.md", "tests/src/scale/tables.md"];
+    let (mut count, mut dead) = (0, Vec::new());
+    for path in docs.chain(others.map(|page| workspace().join(page))) {
+        let page = read(&path);
+        let text = prose(&page).collect::<Vec<_>>().join("\n");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("https://") || link.starts_with("http://") {
+                continue;
+            }
+            count += 1;
+            let (file, fragment) = link.split_once('#').map_or((link, None), |(file, fragment)| (file, Some(fragment)));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            let leads = target.exists() && fragment.is_none_or(|fragment| anchors(&read(&target)).contains(fragment));
+            if !leads {
+                dead.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(count > 200, "only {count} links were found");
+    assert!(dead.is_empty(), "these links lead nowhere:\n{}", dead.join("\n"));
+}
