@@ -97,7 +97,7 @@ impl BusMessage {
     ///
     /// When the event is no message of Daybook.
     pub fn of_event(mut event: Value) -> Result<Self, UnreadableMessage> {
-        let detail = event["detail"].take();
+        let detail = event.get_mut("detail").map(Value::take).unwrap_or_default();
         let name =
             event["detail-type"].as_str().ok_or_else(|| UnreadableMessage("it has no detail-type".to_owned()))?;
         Self::new(name, detail)

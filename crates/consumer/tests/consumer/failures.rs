@@ -113,11 +113,17 @@ async fn panic_is_an_error_of_its_message() {
 #[tokio::test(start_paused = true)]
 async fn message_that_cannot_be_read_is_delivered_again_and_stops_nothing() {
     let setup = Setup::new(1).await;
-    let mut payload = batch([&noted("note/1", 1), &noted("note/1", 2), &noted("note/1", 3)]);
-    payload["Records"][1]["body"] = "{}".into();
-    payload["Records"][2]["body"] = "no JSON".into();
-    assert_eq!(failures(&setup.function.handle(payload, soon()).await.unwrap()), [1, 2]);
+    let bodies = ["{}", "no JSON", "[]", "\"text\"", "7", "true", "null", r#"{"detail": 1, "detail-type": {}}"#];
+    let messages: Vec<_> = (1..=9).map(|number| noted("note/1", number)).collect();
+    let mut payload = batch(&messages);
+    for (record, body) in (1..).zip(bodies) {
+        payload["Records"][record]["body"] = body.into();
+    }
+    assert_eq!(failures(&setup.function.handle(payload, soon()).await.unwrap()), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(setup.applied("note/1").await, first(1));
+    for payload in [json!([]), json!("text"), json!(7), json!({"Records": [7]}), json!({"Records": 7})] {
+        assert!(setup.function.handle(payload, soon()).await.is_err());
+    }
 }
 
 #[tokio::test(start_paused = true)]
