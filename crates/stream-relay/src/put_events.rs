@@ -169,7 +169,8 @@ fn of_status(status: u16) -> Option<FailureKind> {
     }
 }
 
-/// The codes that AWS documents for entries of `PutEvents` and, as common errors, for all calls.
+/// The codes that AWS documents for entries of `PutEvents` and, as common errors, for all calls, and those that its SDKs
+/// treat as throttling.
 fn of_code(code: &str) -> Option<FailureKind> {
     match code {
         "InternalFailure"
@@ -177,8 +178,12 @@ fn of_code(code: &str) -> Option<FailureKind> {
         | "InternalServerError"
         | "ServiceUnavailable"
         | "ServiceUnavailableException"
+        | "SlowDown"
         | "Throttling"
         | "ThrottlingException"
+        | "ThrottledException"
+        | "RequestThrottled"
+        | "RequestThrottledException"
         | "TooManyRequestsException"
         | "RequestLimitExceeded"
         | "RequestTimeout"
@@ -243,6 +248,8 @@ mod tests {
         for (code, kind) in [
             ("InternalFailure", FailureKind::Transient),
             ("ThrottlingException", FailureKind::Transient),
+            ("ThrottledException", FailureKind::Transient),
+            ("TooManyRequestsException", FailureKind::Transient),
             ("MalformedDetail", FailureKind::Permanent),
             ("InvalidArgument", FailureKind::Permanent),
             ("RedactionFailure", FailureKind::Permanent),
