@@ -45,14 +45,14 @@ struct NextAttempt {
     /// Whether the append must not contain the decision of another request.
     is_alone: bool,
     backoff: Backoff,
-    /// Since when the metadata has been behind the events.
-    behind_since: Option<Instant>,
+    /// The version of the metadata that is behind the events, and since when.
+    behind: Option<(u64, Instant)>,
 }
 
 impl NextAttempt {
     /// Whether the metadata has been behind the events for longer than a transaction takes to commit.
     fn is_metadata_damaged(&self) -> bool {
-        self.behind_since.is_some_and(|since| since.elapsed() >= COMMIT_TIME)
+        self.behind.is_some_and(|(_, since)| since.elapsed() >= COMMIT_TIME)
     }
 }
 
@@ -92,7 +92,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             turn_until: race_until,
             is_alone: false,
             backoff: Backoff::until(options.deadline),
-            behind_since: None,
+            behind: None,
         };
         let last_attempt = options.deadline.max(Instant::now());
         let place = stream.store.turns.enter(stream.key);
@@ -181,7 +181,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 }
             }
             Unsettled::MetadataBehind { actual } => {
-                next.behind_since.get_or_insert_with(Instant::now);
+                // At another version, it is another transaction that commits.
+                if next.behind.is_none_or(|(version, _)| version != actual) {
+                    next.behind = Some((actual, Instant::now()));
+                }
                 next.pause = is_read.then_some(Pause::MetadataBehind { actual, version });
             }
             Unsettled::Failed(source) => {
