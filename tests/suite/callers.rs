@@ -479,6 +479,34 @@ async fn rebuild_list_and_feed_are_limited_by_groups_scopes_and_claims() {
     let feed = |event: &str| ApiEvent::get("/events").query(&format!("type={event}")).of(&reader);
     feed("VaultOpened").send(&instance).await.expect_problem(403, "forbidden");
     feed("VaultGiven").send(&instance).await.expect(200);
+    // The rule has today's name of the event.
+    feed("VaultPassed").send(&instance).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn response_to_a_command_has_no_state_for_a_caller_who_may_not_read_it() {
+    let instance = vaults().await;
+    let courier = jwt(json!({"sub": "ann", "cognito:groups": "[couriers]"}));
+    let open = ApiEvent::post("/vault", &json!({"id": "1"})).header("idempotency-key", "k1").of(&courier);
+    let created = open.send(&instance).await.expect(201);
+    ApiEvent::get("/vault/1").of(&courier).send(&instance).await.expect_problem(403, "forbidden");
+    let repeated = open.send(&instance).await.expect(201);
+    let given = give("bob").of(&courier).send(&instance).await.expect(200);
+    for response in [created, repeated, given] {
+        assert!(response.body.get("state").is_none(), "{:?}", response.body);
+        assert!(response.body["events"].is_array());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alias_of_a_command_is_checked_as_the_command() {
+    let instance = vaults().await;
+    let [ann, bob] = ["ann", "bob"].map(|name| jwt(json!({ "sub": name })));
+    ApiEvent::post("/vault", &json!({"id": "1"})).of(&ann).send(&instance).await.expect(201);
+    let pass = ApiEvent::post("/vault/1/commands", &json!({"command": "Pass", "data": {"to": "bob"}}));
+    pass.clone().of(&bob).send(&instance).await.expect_problem(403, "forbidden");
+    let passed = pass.of(&ann).send(&instance).await.expect(200);
+    assert_eq!(passed.body["events"][0]["eventType"], "VaultGiven");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,9 +14,10 @@ pub enum Access<'a> {
     Rebuild,
     /// Lists the aggregates of the type. There is no state.
     List,
-    /// Reads the events of this name across all aggregates. There is no state.
+    /// Reads the events of this name across all aggregates. It is the current name, also for events that are stored
+    /// under an earlier one. There is no state.
     Feed(&'a str),
-    /// Sends the command of this name. The state is the one that the command is decided on; there is none for an
+    /// Sends the command of this name. It is the name of the variant, also if the client uses an alias. The state is the one that the command is decided on; there is none for an
     /// aggregate that does not exist.
     Command(&'a str),
 }

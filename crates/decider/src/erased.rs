@@ -1,5 +1,6 @@
 //! The implementation of [`Model`] for every [`Aggregate`]: the only code that knows the Rust types behind a model.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +21,7 @@ use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
 use crate::reading::{panicked_on, read_command, read_event, unreadable};
 use crate::record::{MessageNumber, OutboxMessage, RecordedEvent};
-use crate::variant_names::{names_in_schema, names_in_serde};
+use crate::variant_names::{aliases, names_in_schema, names_in_serde};
 
 /// Why the downcast of a state cannot fail.
 const OWN_STATE: &str = "a state is only passed to the model that folded it";
@@ -31,6 +32,8 @@ pub(crate) struct ModelOf<A> {
     schemas: OnceLock<Schemas>,
     /// The names of the commands, aliases too.
     commands: Vec<String>,
+    /// The aliases of commands, each with the name that everything but serde knows.
+    aliases: Vec<(String, String)>,
     /// The names by which serde reads the events, if it reports them.
     events: Vec<String>,
     before_first_event: Folded,
@@ -51,7 +54,9 @@ impl<A: Aggregate> ModelOf<A> {
             if commands.is_empty() {
                 commands = calling("JsonSchema", || names_in_schema(&schema_for!(A::Command), "command"));
             }
-            Self { schemas: OnceLock::new(), commands, events, before_first_event, aggregate: PhantomData }
+            let command_schema = || calling("JsonSchema", || schema_for!(A::Command));
+            let aliases = aliases::<A::Command>("command", &commands, command_schema);
+            Self { schemas: OnceLock::new(), commands, aliases, events, before_first_event, aggregate: PhantomData }
         })
     }
 
@@ -87,6 +92,10 @@ impl<A: Aggregate> Model for ModelOf<A> {
 
     fn commands(&self) -> Commands {
         A::COMMANDS
+    }
+
+    fn command_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.aliases.iter().find(|(alias, _)| alias == name).map_or(name, |(_, command)| command)
     }
 
     fn events(&self) -> &'static [EventType] {
@@ -202,6 +211,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
         input: &DecisionInput,
     ) -> Result<Decided, CommandError> {
         let input = &input.after(before);
+        let commands = &self.without_aliases(commands);
         // A missing or deleted aggregate is reported before an error in the data of a command that changes it.
         let is_change = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
         if let Some(first) = commands.first().filter(is_change) {
@@ -219,6 +229,18 @@ impl<A: Aggregate> Model for ModelOf<A> {
 }
 
 impl<A: Aggregate> ModelOf<A> {
+    /// The commands under the names of their variants, which `authorize` knows.
+    fn without_aliases<'a>(&self, commands: &'a [CommandRequest]) -> Cow<'a, [CommandRequest]> {
+        if commands.iter().all(|request| self.command_name(&request.command) == request.command) {
+            return Cow::Borrowed(commands);
+        }
+        let renamed = |request: &CommandRequest| CommandRequest {
+            command: self.command_name(&request.command).to_owned(),
+            data: request.data.clone(),
+        };
+        Cow::Owned(commands.iter().map(renamed).collect())
+    }
+
     fn decide_each(
         &self,
         before: &Folded,

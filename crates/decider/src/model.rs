@@ -41,6 +41,15 @@ pub trait Model: Send + Sync {
     /// never from a snapshot.
     fn full_history(&self) -> bool;
 
+    /// The name of the command that a client calls `name`: its alias in serde, or the name itself.
+    fn command_name<'a>(&'a self, name: &'a str) -> &'a str;
+
+    /// The current name of an event that is stored under `name`.
+    fn event_name<'a>(&self, name: &'a str) -> &'a str {
+        let is_stored_as = |event: &&EventType| event.forms().any(|(stored, _)| stored == name);
+        self.events().iter().find(is_stored_as).map_or(name, |event| event.name)
+    }
+
     /// Every name under which streams of this type hold events, with the latest version that is read.
     fn stored_events(&self) -> Vec<(&'static str, u32)> {
         self.events().iter().chain(self.retired()).flat_map(EventType::forms).collect()

@@ -11,13 +11,14 @@ pub(crate) fn read_command<A: Aggregate>(
     (index, request): (usize, &CommandRequest),
     known: &[String],
 ) -> Result<A::Command, CommandError> {
-    tagged::join_command(&request.command, &request.data).map_err(|reason| {
-        let command = request.command.clone();
-        if known.contains(&command) {
-            CommandError::Invalid { index, command, reason }
-        } else {
-            CommandError::Unknown { index, command, known: known.to_vec() }
-        }
+    let command = request.command.clone();
+    if !known.contains(&command) {
+        return Err(CommandError::Unknown { index, command, known: known.to_vec() });
+    }
+    tagged::join_command(&request.command, &request.data).map_err(|reason| CommandError::Invalid {
+        index,
+        command,
+        reason,
     })
 }
 

@@ -1,11 +1,16 @@
 //! The names of the variants of an adjacently tagged enum.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::iter::once;
+use std::mem::discriminant;
 
 use schemars::Schema;
 use serde::de::value::{Error, MapDeserializer};
-use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, VariantAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 /// The names by which serde reads the variants of an enum with the tag `tag`, aliases included. There are none if the type is
@@ -14,10 +19,39 @@ use serde::forward_to_deserialize_any;
 /// Serde passes the names to the deserializer of the tag, so they are known without a value. A JSON schema contains them too,
 /// but making it takes so long that a function would notice it in each start.
 pub(crate) fn names_in_serde<T: DeserializeOwned>(tag: &str) -> Vec<String> {
-    let names = Cell::default();
-    // This fails, because the tag has no value.
-    let _: Result<T, Error> = T::deserialize(MapDeserializer::new(once((tag, Tag(&names)))));
-    names.get().iter().map(|&name| name.to_owned()).collect()
+    let read = Read::default();
+    read_tag::<T>(tag, Tag { name: None, read: &read });
+    read.names.get().iter().map(|&name| name.to_owned()).collect()
+}
+
+/// The variant that serde reads under a name, as a number that is the same for all its names.
+fn variant_in_serde<T: DeserializeOwned>(tag: &str, name: &str) -> Option<u64> {
+    let read = Read::default();
+    read_tag::<T>(tag, Tag { name: Some(name), read: &read });
+    read.variant.get()
+}
+
+/// The aliases among these names of serde, each with the name of its variant. That name is in the schema, which is made only
+/// if there are aliases.
+pub(crate) fn aliases<T: DeserializeOwned>(
+    tag: &str,
+    names: &[String],
+    schema: impl FnOnce() -> Schema,
+) -> Vec<(String, String)> {
+    let variants: Vec<_> = names.iter().map(|name| (name, variant_in_serde::<T>(tag, name))).collect();
+    let distinct: BTreeSet<_> = variants.iter().map(|(_, variant)| variant).collect();
+    if distinct.len() == names.len() {
+        return Vec::new();
+    }
+    let in_schema = names_in_schema(&schema(), tag);
+    let (of_variants, aliases): (Vec<_>, Vec<_>) = variants.into_iter().partition(|(name, _)| in_schema.contains(name));
+    let name_of = |variant| of_variants.iter().find(|(_, other)| *other == variant);
+    aliases.into_iter().filter_map(|(alias, variant)| Some((alias.clone(), name_of(variant)?.0.clone()))).collect()
+}
+
+/// Reads a value that has only a tag. This fails; what serde asks for is in `tag.read`.
+fn read_tag<T: DeserializeOwned>(key: &str, tag: Tag<'_>) {
+    let _: Result<T, Error> = T::deserialize(MapDeserializer::new(once((key, tag))));
 }
 
 /// The names in the schema of such an enum.
@@ -30,15 +64,62 @@ pub(crate) fn names_in_schema(schema: &Schema, tag: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tag's deserializer, which stores the names.
+/// What serde reads of a tag.
+#[derive(Default)]
+struct Read {
+    names: Cell<&'static [&'static str]>,
+    variant: Cell<Option<u64>>,
+}
+
+/// The tag's deserializer.
 #[derive(Clone, Copy)]
-struct Tag<'a>(&'a Cell<&'static [&'static str]>);
+struct Tag<'a> {
+    /// The value of the tag.
+    name: Option<&'a str>,
+    read: &'a Read,
+}
 
 impl IntoDeserializer<'_> for Tag<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
         self
+    }
+}
+
+/// The value of a tag: a variant without content.
+impl<'de> EnumAccess<'de> for Tag<'_> {
+    type Error = Error;
+    type Variant = WithoutContent;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, WithoutContent), Error> {
+        let variant = seed.deserialize(self.name.unwrap_or_default().into_deserializer())?;
+        let mut hasher = DefaultHasher::new();
+        discriminant(&variant).hash(&mut hasher);
+        self.read.variant.set(Some(hasher.finish()));
+        Ok((variant, WithoutContent))
+    }
+}
+
+struct WithoutContent;
+
+impl<'de> VariantAccess<'de> for WithoutContent {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Error> {
+        Err(Error::custom("a tag has no content"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Error> {
+        Err(Error::custom("a tag has no content"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Error> {
+        Err(Error::custom("a tag has no content"))
     }
 }
 
@@ -49,10 +130,13 @@ impl<'de> Deserializer<'de> for Tag<'_> {
         self,
         _: &'static str,
         names: &'static [&'static str],
-        _: V,
+        visitor: V,
     ) -> Result<V::Value, Error> {
-        self.0.set(names);
-        Err(Error::custom("the tag has no value"))
+        self.read.names.set(names);
+        match self.name {
+            Some(_) => visitor.visit_enum(self),
+            None => Err(Error::custom("the tag has no value")),
+        }
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
@@ -112,6 +196,14 @@ mod tests {
         assert_eq!(names_in_schema(&schema_for!(Strict), "command"), ["Begin", "go", "End"]);
         assert_eq!(names_in_serde::<Tolerant>("type"), ["hasHappened", "hasEnded"]);
         assert_eq!(names_in_schema(&schema_for!(Tolerant), "type"), ["hasHappened", "hasEnded"]);
+    }
+
+    #[test]
+    fn aliases_are_found_with_the_names_of_their_variants() {
+        let names = names_in_serde::<Strict>("command");
+        assert_eq!(aliases::<Strict>("command", &names, || schema_for!(Strict)), [("Stop".into(), "End".into())]);
+        let names = names_in_serde::<Tolerant>("type");
+        assert!(aliases::<Tolerant>("type", &names, || panic!("no schema is needed")).is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use daybook_decider::{Access, Aggregate, Authorization, Caller, Commands, Contex
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A vault, which its holder can give to somebody else. Everybody may read it.
+/// A vault, which its holder can give to somebody else. Everybody but the couriers may read it.
 struct Vault;
 
 pub(crate) fn registry() -> Registry {
@@ -20,7 +20,10 @@ struct State {
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
     Open {},
-    Give { to: String },
+    #[serde(alias = "Pass")]
+    Give {
+        to: String,
+    },
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +37,8 @@ impl Aggregate for Vault {
     const TYPE: &'static str = "vault";
     const STATE_VERSION: u32 = 1;
     const COMMANDS: Commands = Commands { create: "Open", update: Some("Give"), delete: None };
-    const EVENTS: &'static [EventType] = &[EventType::new("VaultOpened", 1), EventType::new("VaultGiven", 1)];
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("VaultOpened", 1), EventType::new("VaultGiven", 1).also_stored_as(&[("VaultPassed", 1)])];
 
     type State = State;
     type Command = Command;
@@ -57,6 +61,7 @@ impl Aggregate for Vault {
     fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
         match (access, state) {
             (Access::Command("Give"), Some(state)) => (caller.principal == state.holder).into(),
+            (Access::Read, _) if caller.is_in_group("couriers") => Authorization::Denied,
             (Access::ReadMeta, _) => caller.is_in_group("auditors").into(),
             (Access::Rebuild, _) => caller.is_in_group("operators").into(),
             (Access::List, _) => caller.has_scope("vault/list").into(),

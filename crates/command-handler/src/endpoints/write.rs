@@ -74,7 +74,7 @@ pub(super) async fn execute(
     commands: RequestedCommands,
     mut request: WriteRequest,
 ) -> Result<Response, Problem> {
-    let creates = commands.as_slice()[0].command == model.commands().create;
+    let creates = model.command_name(&commands.as_slice()[0].command) == model.commands().create;
     let expected_version = match request.if_match {
         Some(IfMatch::Exists) if creates => return Err(problem::precondition_failed()),
         Some(IfMatch::Version(_)) if creates => {
@@ -184,17 +184,18 @@ impl RequestedWrite<'_> {
         u32::try_from(index).ok().filter(|_| matches!(self.commands, RequestedCommands::Batch(_)))
     }
 
-    /// The body that contains what was decided. A state that has grown too large for a response must not stop the
-    /// writes that could make it smaller, so it is left out.
+    /// The body that contains what was decided. A state that the caller may not read is left out. So is one that has
+    /// grown too large for a response: it must not stop the writes that could make it smaller.
     fn body(&self, decided: &Decided, detail: ResponseDetail) -> Result<String, Problem> {
         let state = self.model.state(&decided.after).map_err(|error| problem::internal(error).about(self.key))?;
         let lists_events = detail != ResponseDetail::VersionOnly;
         let shows_meta = is_allowed(self.model, self.caller, Access::ReadMeta, Some(&decided.after))?;
+        let shows_state = is_allowed(self.model, self.caller, Access::Read, Some(&decided.after))?;
         let event = |event| EventJson::of(event, shows_meta);
         let mut body = WriteResponse {
             id: &self.key.id,
             version: decided.after.version(),
-            state: (detail == ResponseDetail::Full).then_some(&state),
+            state: (shows_state && detail == ResponseDetail::Full).then_some(&state),
             events: lists_events.then(|| decided.events.iter().map(event).collect()),
             messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
         };

@@ -21,7 +21,9 @@ struct State {
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
+    #[serde(alias = "Begin")]
     Take {},
+    #[serde(alias = "Donate", alias = "Pass")]
     Give { to: String },
 }
 
@@ -88,6 +90,23 @@ fn command_of_a_caller_without_authorization_is_forbidden() {
     assert_eq!(again.unwrap_err(), forbidden("Take"));
     let given = token.decide_under(&by("ann"), &taken, &give).unwrap().after;
     assert_eq!(token.decide_under(&by("ann"), &given, &give).unwrap_err(), forbidden("Give"));
+}
+
+#[test]
+fn alias_of_a_command_is_checked_as_the_command() {
+    let token = Subject::of::<Token>();
+    let taken = token.decide_under(&by("ann"), &token.unborn(), &[("Begin", json!({}))]).unwrap().after;
+    let given = token.decide_under(&by("ann"), &taken, &[("Pass", json!({"to": "bob"}))]).unwrap();
+    assert_eq!(names(&given), ["Given"]);
+    for (alias, command, data) in
+        [("Pass", "Give", json!({"to": "bob"})), ("Donate", "Give", json!(7)), ("Begin", "Take", json!({}))]
+    {
+        let error = token.decide_under(&by("bob"), &taken, &[(alias, data)]).unwrap_err();
+        assert_eq!(error, CommandError::Forbidden { index: 0, command: command.to_owned() });
+    }
+    // An alias of the create command creates no aggregate again.
+    let again = token.decide_under(&by("ann"), &taken, &[("Begin", json!({}))]).unwrap_err();
+    assert_eq!(again, CommandError::Exists { index: 0 });
 }
 
 #[test]
