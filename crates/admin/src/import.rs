@@ -102,7 +102,7 @@ impl ImportBatch<'_> {
                 AppendError::Unknown(_) | AppendError::Conflict { .. } if self.is_written().await? => break,
                 AppendError::Unknown(_) => true,
                 AppendError::Conflict { .. }
-                | AppendError::KeyUsed(_)
+                | AppendError::KeysUsed(_)
                 | AppendError::TooLarge(_)
                 | AppendError::Store(_) => false,
             };

@@ -24,7 +24,7 @@ pub struct IdempotencyKey<'a> {
 
 /// A response to be stored, if the append succeeds.
 #[derive(Clone, Debug)]
-pub struct ResponseToStore<'a> {
+pub(crate) struct ResponseToStore<'a> {
     /// The key that it is stored under.
     pub idempotency: IdempotencyKey<'a>,
     pub response: CommandResponse,

@@ -68,7 +68,7 @@ pub mod internal {
 pub use append::AppendError;
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
-pub use idempotency::{IdempotencyKey, ResponseToStore};
+pub use idempotency::IdempotencyKey;
 pub use load::{LoadOptions, LoadPolicy};
 pub use loaded::Loaded;
 pub use page::Page;

@@ -27,8 +27,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::group::{Group, GroupAppend};
 use self::queue::Queue;
+use crate::append::AppendError;
 use crate::append::batch::Batch;
-use crate::append::error::SendError;
 
 /// Maximum time that a member of a group waits for further requests to join. A decision takes less than a millisecond,
 /// unless nobody polls the request.
@@ -144,7 +144,7 @@ impl Place<'_> {
         call: impl Fn(Batch) -> F,
     ) -> &'g GroupAppend
     where
-        F: Future<Output = Result<(), SendError>> + Send + 'static,
+        F: Future<Output = Result<(), AppendError>> + Send + 'static,
     {
         let mut is_late = false;
         loop {
@@ -160,7 +160,7 @@ impl Place<'_> {
     /// over.
     pub(crate) fn abandon<F>(&self, group: &Arc<Group>, call: impl Fn(Batch) -> F)
     where
-        F: Future<Output = Result<(), SendError>> + Send + 'static,
+        F: Future<Output = Result<(), AppendError>> + Send + 'static,
     {
         self.with(|queue| {
             queue.start_append(group, true, call);

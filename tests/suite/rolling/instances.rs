@@ -3,13 +3,13 @@
 use axum::body::Body;
 use axum::http::{Method, Request};
 use daybook_command_handler::{Api, router};
-use daybook_decider::Registry;
-use daybook_event_store::{AppendError, EventStore, Loaded, SnapshotOutcome, StoreError, StoreSettings};
+use daybook_decider::{Folded, Registry};
+use daybook_event_store::{EventStore, Loaded, SnapshotOutcome, StoreError, StoreSettings, TransactError};
 use daybook_function_runtime::aws_config_at;
 use daybook_snapshotter::Snapshotter;
 use daybook_table::AggregateKey;
 use daybook_test_support::clock::TestClock;
-use daybook_test_support::commands::{deadline, requests};
+use daybook_test_support::commands::{appended, requests, transact};
 use daybook_test_support::fault_proxy::RecordedCall;
 use daybook_test_support::row::Item;
 use daybook_test_support::table::{TABLE, TestTable};
@@ -84,17 +84,11 @@ impl Instance {
     pub(crate) async fn command(&self, id: &str, command: &str, data: Value) -> Result<Loaded, StoreError> {
         let (model, key) = (self.registry.get("parcel").unwrap(), key(id));
         let requests = requests(&[(command, data)]);
-        let mut known = self.store.cached(&key);
-        loop {
-            let before = match known.take() {
-                Some(known) => known,
-                None => self.store.load(model, &key).await?,
-            };
-            let decided = model.decide(&before.folded, id, &requests, &CLOCK.next_input()).unwrap();
-            match self.store.append(model, &key, before.version(), &decided, None, deadline()).await {
-                Err(AppendError::Conflict { .. }) => {}
-                appended => return Ok(appended.map_err(|error| panic!("{error}")).unwrap()),
-            }
+        let decide = |before: &Folded| model.decide(before, id, &requests, &CLOCK.next_input());
+        match transact(&self.store, model, &key, decide).await {
+            Ok(decided) => Ok(appended(model, decided)),
+            Err(TransactError::Store(error)) => Err(error),
+            Err(error) => panic!("{error:?}"),
         }
     }
 

@@ -1,16 +1,19 @@
 //! Commands from JSON, decided at the next time of the clock.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daybook_decider::{CommandError, CommandRequest, Json, Model};
-use daybook_event_store::{EventStore, Loaded};
+use daybook_decider::{CommandError, CommandRequest, Decided, Folded, Json, Model};
+use daybook_event_store::{
+    CommandResponse, Decide, EventStore, LoadPolicy, Loaded, ResponseDetail, TransactError, TransactOptions, Transacted,
+};
 use daybook_table::AggregateKey;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::clock::next_input;
 
-/// Loads an aggregate, decides the commands on it and appends the result.
+/// Decides the commands on the current state of an aggregate and appends the result.
 ///
 /// # Errors
 ///
@@ -21,9 +24,65 @@ pub async fn execute(
     key: &AggregateKey,
     commands: &[(&str, Value)],
 ) -> Result<Loaded, CommandError> {
-    let before = store.load(model, key).await.unwrap();
-    let decided = model.decide(&before.folded, &key.id, &requests(commands), &next_input())?;
-    Ok(store.append(model, key, before.version(), &decided, None, deadline()).await.unwrap())
+    let requests = requests(commands);
+    let decide = |before: &Folded| model.decide(before, &key.id, &requests, &next_input());
+    match transact(store, model, key, decide).await {
+        Ok(decided) => Ok(appended(model, decided)),
+        Err(TransactError::Decide(error)) => Err(error),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// Decides in a transaction that repeats whatever can be repeated. Returns the decision that was appended.
+///
+/// # Errors
+///
+/// Those of the transaction.
+pub async fn transact<E>(
+    store: &EventStore,
+    model: &dyn Model,
+    key: &AggregateKey,
+    decide: impl Fn(&Folded) -> Result<Decided, E>,
+) -> Result<Decided, TransactError<E>> {
+    let options = TransactOptions {
+        policy: LoadPolicy::Incremental,
+        creates: false,
+        expected_version: None,
+        idempotency: None,
+        deadline: deadline(),
+    };
+    let decisions = Decisions { decide, made: Mutex::default() };
+    let transacted = store.transact(model, key, &decisions, &options).await?;
+    let Transacted::Decided(response) = transacted else { panic!("{transacted:?}") };
+    Ok(decisions.made.into_inner().unwrap().swap_remove(response.body.parse().unwrap()))
+}
+
+/// The aggregate after a decision.
+pub fn appended(model: &dyn Model, decided: Decided) -> Loaded {
+    let state = Arc::new(model.state(&decided.after).unwrap());
+    Loaded { folded: decided.after, state }
+}
+
+/// The decisions of one request, one for each attempt.
+struct Decisions<F> {
+    decide: F,
+    made: Mutex<Vec<Decided>>,
+}
+
+impl<E, F: Fn(&Folded) -> Result<Decided, E>> Decide for Decisions<F> {
+    type Error = E;
+
+    fn decide(&self, before: &Folded) -> Result<Decided, E> {
+        let decided = (self.decide)(before)?;
+        self.made.lock().unwrap().push(decided.clone());
+        Ok(decided)
+    }
+
+    /// A response whose body is the index of the decision.
+    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, E> {
+        let body = (self.made.lock().unwrap().len() - 1).to_string();
+        Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: 1, body })
+    }
 }
 
 /// Requests of commands, each given by its name and data.

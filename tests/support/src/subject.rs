@@ -1,12 +1,14 @@
 //! One aggregate and its commands, and accounts whose balance depends on their events.
 
+use std::convert::Infallible;
+
 use daybook_decider::{Aggregate, Decided, DecisionInput, Folded, Model, Registry};
-use daybook_event_store::{AppendError, EventStore, LoadOptions, Loaded};
+use daybook_event_store::{EventStore, LoadOptions, Loaded, TransactError};
 use daybook_table::{AggregateKey, keys};
 use serde_json::Value;
 
 use crate::clock::next_input;
-use crate::commands::{account_command, deadline, requests};
+use crate::commands::{account_command, appended, requests, transact};
 use crate::row::Item;
 use crate::table::TestTable;
 
@@ -48,11 +50,6 @@ impl Subject {
         self.model().decide(before, &self.key.id, &requests(commands), input).unwrap()
     }
 
-    /// Appends what was decided on `before`.
-    pub async fn append(&self, store: &EventStore, before: &Folded, decided: &Decided) -> Result<Loaded, AppendError> {
-        store.append(self.model(), &self.key, before.version(), decided, None, deadline()).await
-    }
-
     /// Decides on the cached state, or else on a loaded one, and appends.
     pub async fn command(&self, store: &EventStore, command: &str, data: Value) -> Loaded {
         self.commands(store, &[(command, data)]).await
@@ -60,12 +57,27 @@ impl Subject {
 
     /// Like [`command`](Self::command), for several commands in one transaction.
     pub async fn commands(&self, store: &EventStore, commands: &[(&str, Value)]) -> Loaded {
-        let before = match store.cached(&self.key) {
-            Some(known) => known,
-            None => self.load(store).await,
-        };
-        let decided = self.decide(&before.folded, commands);
-        self.append(store, &before.folded, &decided).await.unwrap()
+        appended(self.model(), self.append(store, |before| self.decide(before, commands)).await.unwrap())
+    }
+
+    /// Like [`command`](Self::command), with this time, seed and caller.
+    pub async fn command_under(&self, input: &DecisionInput, store: &EventStore, command: &str, data: Value) -> Loaded {
+        let commands = [(command, data)];
+        let decide = |before: &Folded| self.decide_under(input, before, &commands);
+        appended(self.model(), self.append(store, decide).await.unwrap())
+    }
+
+    /// Appends a decision on the cached state, or else on a loaded one, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the transaction.
+    pub async fn append(
+        &self,
+        store: &EventStore,
+        decide: impl Fn(&Folded) -> Decided,
+    ) -> Result<Decided, TransactError<Infallible>> {
+        transact(store, self.model(), &self.key, |before| Ok(decide(before))).await
     }
 
     /// Its current state.

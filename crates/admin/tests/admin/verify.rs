@@ -321,8 +321,7 @@ async fn epoch_that_falls_or_is_above_the_setting_is_reported() {
         let store = with_epoch(epoch);
         let (before, input) = (todo.load(&store).await.folded, DecisionInput { epoch, ..next_input() });
         let data = json!({"title": "A", "message": before.version().to_string()});
-        let decided = todo.decide_under(&input, &before, &[(command, data)]);
-        todo.append(&store, &before, &decided).await.unwrap();
+        todo.command_under(&input, &store, command, data).await;
     };
     for (epoch, command) in [(1, "CreateTodo"), (2, "UpdateTodo"), (2, "UpdateTodo")] {
         append(epoch, command).await;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use tracing::Span;
 
 use super::batch::Batch;
-use super::error::{AppendError, SendError};
+use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::event_stream::EventStream;
 use crate::idempotency;
@@ -43,9 +43,9 @@ impl EventStream<'_> {
 
 impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.
-    pub(crate) async fn send(self) -> Result<(), SendError> {
+    pub(crate) async fn send(self) -> Result<(), AppendError> {
         if Instant::now() > self.send_until {
-            return Err(AppendError::NotWritten("the decision was too old to be sent".into()).into());
+            return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
         }
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
@@ -60,12 +60,12 @@ impl AppendCall {
                 Ok(())
             }
             Ok(Err(error)) => Err(send_error(&self.key, self.responses, error)),
-            Err(elapsed) => Err(AppendError::Unknown(elapsed.into()).into()),
+            Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         }
     }
 }
 
-fn send_error(key: &AggregateKey, responses: usize, error: SdkError<TransactWriteItemsError>) -> SendError {
+fn send_error(key: &AggregateKey, responses: usize, error: SdkError<TransactWriteItemsError>) -> AppendError {
     let invalid = |source| StoreError::InvalidRequest { doing: "append", source }.into();
     let meaning: fn(Cause) -> AppendError = match &error {
         SdkError::ConstructionFailure(_) => invalid,
@@ -84,34 +84,34 @@ fn send_error(key: &AggregateKey, responses: usize, error: SdkError<TransactWrit
         },
         _ => AppendError::Unknown,
     };
-    meaning(cause(error)).into()
+    meaning(cause(error))
 }
 
 /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
 /// versions. Stored responses are the last items, and are the result even if the version has changed since.
-fn of_reasons(key: &AggregateKey, responses: usize, reasons: &[CancellationReason]) -> Option<SendError> {
+fn of_reasons(key: &AggregateKey, responses: usize, reasons: &[CancellationReason]) -> Option<AppendError> {
     let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
     let of_responses = &reasons[reasons.len().saturating_sub(responses)..];
     match of_responses.iter().map(|reason| stored_response(key, reason)).collect::<Result<Vec<_>, _>>() {
         Ok(stored) if stored.iter().all(Option::is_none) => {}
-        Ok(stored) => return Some(SendError::KeysUsed(stored)),
+        Ok(stored) => return Some(AppendError::KeysUsed(stored)),
         Err(error) => return Some(error.into()),
     }
     // The same request may be committing elsewhere: then its response is about to be stored.
     if of_responses.iter().any(|reason| reason.code() == Some("TransactionConflict")) {
-        return Some(AppendError::Busy.into());
+        return Some(AppendError::Busy);
     }
     if failed("ConditionalCheckFailed") == Some(0) {
-        return Some(conflict(key, &reasons[0]).into());
+        return Some(conflict(key, &reasons[0]));
     }
     // Checked before the other rows: while another transaction commits, its rows may exist already although it still
     // holds the metadata.
     if failed("TransactionConflict").is_some() {
-        return Some(AppendError::Busy.into());
+        return Some(AppendError::Busy);
     }
     let throttled = ["ThrottlingError", "ProvisionedThroughputExceeded"];
     if let Some(code) = throttled.into_iter().find(|code| failed(code).is_some()) {
-        return Some(AppendError::NotWritten(code.into()).into());
+        return Some(AppendError::NotWritten(code.into()));
     }
     // The metadata is at the expected version, but a row that it does not count exists.
     let row = failed("ConditionalCheckFailed")?;

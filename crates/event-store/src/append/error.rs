@@ -15,9 +15,9 @@ pub enum AppendError {
     /// Another writer's transaction on this aggregate is in progress. Nothing was written: load and decide again.
     #[error("another transaction on the aggregate is in progress")]
     Busy,
-    /// The idempotency key was used before, with this response.
-    #[error("the idempotency key was used before")]
-    KeyUsed(StoredResponse),
+    /// Idempotency keys were used before: for each response that was to be stored, the one that is stored.
+    #[error("an idempotency key was used before")]
+    KeysUsed(Vec<Option<StoredResponse>>),
     /// The append exceeds a limit of DynamoDB.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -30,40 +30,4 @@ pub enum AppendError {
     /// Anything else.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// The errors of a transaction that appends the decisions of one or several requests.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SendError {
-    /// Idempotency keys were used before: for each response that was to be stored, the one that is stored.
-    #[error("an idempotency key was used before")]
-    KeysUsed(Vec<Option<StoredResponse>>),
-    /// An error of all decisions.
-    #[error(transparent)]
-    Append(AppendError),
-}
-
-impl From<AppendError> for SendError {
-    fn from(error: AppendError) -> Self {
-        Self::Append(error)
-    }
-}
-
-impl From<StoreError> for SendError {
-    fn from(error: StoreError) -> Self {
-        Self::Append(error.into())
-    }
-}
-
-impl From<SendError> for AppendError {
-    /// The error of a transaction of one decision.
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::KeysUsed(stored) => match stored.into_iter().flatten().next() {
-                Some(stored) => Self::KeyUsed(stored),
-                None => Self::Busy,
-            },
-            SendError::Append(error) => error,
-        }
-    }
 }

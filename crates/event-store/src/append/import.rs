@@ -26,7 +26,7 @@ impl EventStore {
     ) -> Result<(), AppendError> {
         let stream = self.stream(model, key);
         let batch = stream.batch(decided, None, Origin::Import(options))?;
-        Ok(stream.call(before, batch, send_until).send().await?)
+        stream.call(before, batch, send_until).send().await
     }
 
     /// The bytes of the rows of an imported event and its messages.

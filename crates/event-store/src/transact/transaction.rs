@@ -11,7 +11,7 @@ use super::decision::Decision;
 use super::in_doubt::InDoubt;
 use super::options::{TransactError, TransactOptions, Transacted};
 use super::unsettled::{Pause, Unsettled};
-use crate::append::{AppendError, SendError};
+use crate::append::AppendError;
 use crate::backoff::{Backoff, wait};
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
@@ -144,7 +144,6 @@ impl<'a, D: Decide> Transaction<'a, D> {
             };
             match attempted {
                 Ok(transacted) => return Ok(transacted),
-                Err(Unsettled::Ended(end)) => return end,
                 Err(Unsettled::NotWritten(end)) if is_read => {
                     self.place.leave();
                     return self.stored_response_or(end).await;
@@ -196,7 +195,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 next.turn_until = self.last_attempt + TransactOptions::LAST_ATTEMPT;
             }
             // No condition has checked whether the state is current, so it is read.
-            Unsettled::NotWritten(_) | Unsettled::NotJoined | Unsettled::Ended(_) | Unsettled::Final(_) => {}
+            Unsettled::NotWritten(_) | Unsettled::NotJoined | Unsettled::Final(_) => {}
         }
     }
 
@@ -303,9 +302,9 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 self.in_doubt.clear();
                 return Ok(Transacted::Decided(response));
             }
-            Ok(Err(SendError::Append(AppendError::Store(error)))) => return Err(Unsettled::Final(error.into())),
+            Ok(Err(AppendError::Store(error))) => return Err(Unsettled::Final(error.into())),
             Ok(Err(error)) => error,
-            Err(elapsed) => AppendError::Unknown(elapsed.into()).into(),
+            Err(elapsed) => AppendError::Unknown(elapsed.into()),
         };
         self.not_stored(error.into(), before.version(), first_event, Some(Proposed { index: 0, after, response }))
     }
@@ -352,7 +351,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             }
             Err(elapsed) => {
                 self.place.abandon(group, call);
-                Err(Arc::new(AppendError::Unknown(elapsed.into()).into()))
+                Err(Arc::new(AppendError::Unknown(elapsed.into())))
             }
         };
         match stored {
@@ -360,7 +359,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 self.in_doubt.clear();
                 match proposed {
                     Ok(proposed) => Ok(Transacted::Decided(proposed.response)),
-                    Err(end) => Err(Unsettled::Ended(end)),
+                    // The append of the group has confirmed the state.
+                    Err(end) => end.map_err(Unsettled::Final),
                 }
             }
             Err(error) => {
@@ -373,15 +373,14 @@ impl<'a, D: Decide> Transaction<'a, D> {
     /// The result of an append after version `version` that failed: it is not stored, or its outcome is unknown.
     fn not_stored(
         &mut self,
-        error: Arc<SendError>,
+        error: Arc<AppendError>,
         version: u64,
         first_event: Option<(u64, Ulid)>,
         proposed: Option<Proposed>,
     ) -> Attempted<D::Error> {
         let cause = || Cause::from(Arc::clone(&error));
-        let error = match &*error {
-            SendError::Append(error) => error,
-            SendError::KeysUsed(stored) => {
+        Err(match &*error {
+            AppendError::KeysUsed(stored) => {
                 let own = proposed.filter(|_| self.options.idempotency.is_some());
                 let stored = own.and_then(|own| stored.get(own.index).cloned().flatten());
                 let Some(stored) = stored else { return Err(Unsettled::GroupRejected) };
@@ -392,8 +391,6 @@ impl<'a, D: Decide> Transaction<'a, D> {
                     Unsettled::NotWritten(Err(reused))
                 });
             }
-        };
-        Err(match error {
             AppendError::Unknown(_) => {
                 if let Some(Proposed { after, response, .. }) = proposed {
                     self.in_doubt.add(first_event, after, response, cause());
@@ -406,7 +403,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             AppendError::Busy => Unsettled::Busy,
             AppendError::NotWritten(_) => Unsettled::Failed(cause()),
             // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which.
-            AppendError::Store(_) | AppendError::KeyUsed(_) | AppendError::TooLarge(_) => {
+            AppendError::Store(_) | AppendError::TooLarge(_) => {
                 self.next.is_alone = true;
                 Unsettled::GroupRejected
             }

@@ -20,9 +20,6 @@ pub(super) enum Unsettled<E> {
     NotJoined,
     /// The attempt ends without an append. The value is the result of the transaction, if the state is current.
     NotWritten(Result<Transacted, TransactError<E>>),
-    /// The decision appends nothing, and the append of its group has confirmed the state. The value is the result of
-    /// the transaction.
-    Ended(Result<Transacted, TransactError<E>>),
     /// Another attempt would have the same result.
     Final(TransactError<E>),
 }

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio::time::Instant;
 use ulid::Ulid;
 
-use crate::append::error::SendError;
+use crate::append::AppendError;
 use crate::error::StoreError;
 
 /// The part of a group that its members hold. It stays until the last of them is done, even if the queue has removed
@@ -26,7 +26,7 @@ pub(crate) struct Group {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupAppend {
     /// The call. Every member polls it, so it continues when members are cancelled.
-    pub(crate) call: Shared<BoxFuture<'static, Result<(), Arc<SendError>>>>,
+    pub(crate) call: Shared<BoxFuture<'static, Result<(), Arc<AppendError>>>>,
     /// The state after the last decision.
     pub(crate) after: Folded,
     /// The number and id of the first event; `None` without events.
@@ -57,7 +57,7 @@ impl Group {
     /// Starts the append: the members poll this call from now on.
     pub(super) fn start_append(
         &self,
-        call: impl Future<Output = Result<(), SendError>> + Send + 'static,
+        call: impl Future<Output = Result<(), AppendError>> + Send + 'static,
         after: Folded,
         first_event: Option<(u64, Ulid)>,
     ) {

@@ -8,8 +8,8 @@ use daybook_decider::Folded;
 use tokio::sync::Notify;
 
 use super::group::Group;
+use crate::append::AppendError;
 use crate::append::batch::Batch;
-use crate::append::error::SendError;
 
 /// Maximum number of requests in a group. Requests that append nothing take no space in the transaction.
 const MAX_MEMBERS: usize = 100;
@@ -140,7 +140,7 @@ impl Queue {
     /// group first.
     pub(super) fn start_append<F>(&mut self, group: &Arc<Group>, now: bool, call: impl FnOnce(Batch) -> F)
     where
-        F: Future<Output = Result<(), SendError>> + Send + 'static,
+        F: Future<Output = Result<(), AppendError>> + Send + 'static,
     {
         let is_open = |queued: &QueuedGroup| !queued.is_closed && Arc::ptr_eq(&queued.group, group);
         if now && self.group.as_ref().is_some_and(is_open) {

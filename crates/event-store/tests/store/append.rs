@@ -3,18 +3,18 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{Caller, Decided, DecisionInput, Meta};
 use daybook_event_store::limits::{self, MAX_ITEM, MAX_TRANSACTION, TooLarge};
-use daybook_event_store::{AppendError, EventStore, StoreError, StoreSettings};
+use daybook_event_store::{StoreError, StoreSettings, TransactError};
 use daybook_table::keys;
 use daybook_test_support::clock::{next_input, now};
-use daybook_test_support::commands::deadline;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::{Item, notation, number, text};
 use daybook_test_support::table::{TestTable, settings};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use ulid::Ulid;
 
-use crate::support::{Subject, ledger, state};
+use crate::support::{Subject, Write, ledger, state};
 
 #[tokio::test]
 async fn events_are_numbered_from_one_without_a_gap() {
@@ -70,8 +70,7 @@ async fn appended_rows_match_the_specified_table_format() {
         caller: Caller::anonymous(),
     };
     let place = json!({"customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500});
-    let decided = order.decide_under(&input, &order.unborn(), &[("PlaceOrder", place)]);
-    order.append(&store, &order.unborn(), &decided).await.unwrap();
+    order.command_under(&input, &store, "PlaceOrder", place).await;
 
     let event_id = Ulid::from_parts(1_772_600_767_089, 7).to_string();
     let message_id = Ulid::from_parts(1_772_600_767_089, 8).to_string();
@@ -169,9 +168,7 @@ async fn outbox_row_ttl_follows_the_setting() {
     let store = table.store_with(StoreSettings { outbox_ttl_days: 30, ..settings() });
     let todo = Subject::shipped("todo", "1");
     let input = next_input();
-    let create = ("CreateTodo", json!({"title": "A", "message": ""}));
-    let decided = todo.decide_under(&input, &todo.unborn(), &[create]);
-    todo.append(&store, &todo.unborn(), &decided).await.unwrap();
+    todo.command_under(&input, &store, "CreateTodo", json!({"title": "A", "message": ""})).await;
     let rows = table.rows(&todo.key, keys::OUTBOX_PREFIX).await;
     assert_eq!(number(&rows[0], "ttl"), u64::try_from(input.now.as_second()).unwrap() + 30 * 24 * 60 * 60);
 }
@@ -248,69 +245,29 @@ async fn snapshots_are_due_exactly_at_multiples_of_snapshot_every() {
 }
 
 #[tokio::test]
-async fn append_without_events_makes_no_call() {
+async fn decision_without_events_appends_nothing() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 3).await;
     table.proxy.take_calls();
     let before = store.cached(&account.key).unwrap();
-    let decided = account.decide(&before.folded, &[]);
-    let after = account.append(&store, &before.folded, &decided).await.unwrap();
+    let after = account.commands(&store, &[]).await;
     assert_eq!((after.version(), state(&after)), (3, state(&before)));
-    assert_eq!(table.operations(), [""; 0]);
-}
-
-#[tokio::test]
-async fn conflict_returns_the_actual_version() {
-    let table = TestTable::new().await;
-    let store = table.store();
-    let account = ledger(&store, "1", 7).await;
-    for known in [0, 1, 6] {
-        let before = account.load_at(&store, known).await;
-        let command = if known == 0 { ("OpenAccount", json!({})) } else { pay(1) };
-        let decided = account.decide(&before.folded, &[command]);
-        table.proxy.take_calls();
-        let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
-        assert!(matches!(error, AppendError::Conflict { actual: 7 }), "{error:?}");
-        assert_eq!(table.operations(), ["TransactWriteItems"]);
-    }
-    assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), 7);
-    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 7);
+    assert_eq!(table.operations(), ["Query"]);
 }
 
 #[tokio::test]
 async fn append_with_a_wrong_version_never_begins_a_stream() {
     let table = TestTable::new().await;
     let store = table.store();
-    let elsewhere = ledger(&store, "elsewhere", 3).await;
-    let before = elsewhere.load(&store).await;
-    let account = Subject::shipped("account", "nowhere");
-    let decided = account.decide(&before.folded, &[pay(1)]);
-    let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
-    assert!(matches!(error, AppendError::Conflict { actual: 0 }), "{error:?}");
-    assert_eq!(table.rows(&account.key, "").await, []);
-}
-
-#[tokio::test]
-async fn exactly_one_of_two_writers_on_one_version_succeeds() {
-    let table = TestTable::new().await;
-    let stores = [table.store(), table.store()];
-    let account = Subject::shipped("account", "1");
-    for version in 0..10 {
-        let append = async |store: &EventStore| {
-            let before = account.load(store).await;
-            assert_eq!(before.version(), version);
-            let command = if version == 0 { ("OpenAccount", json!({})) } else { pay(1) };
-            let decided = account.decide(&before.folded, &[command]);
-            account.append(store, &before.folded, &decided).await
-        };
-        let (one, other) = tokio::join!(append(&stores[0]), append(&stores[1]));
-        let (won, lost) = if one.is_ok() { (one, other) } else { (other, one) };
-        assert_eq!(won.unwrap().version(), version + 1);
-        let lost = lost.unwrap_err();
-        assert!(matches!(lost, AppendError::Conflict { actual } if actual == version + 1), "{lost:?}");
-        assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len() as u64, version + 1);
+    let account = ledger(&store, "1", 3).await;
+    // The cached state is at a version that the table does not have.
+    for row in table.rows(&account.key, "").await {
+        table.delete(&account.key, text(&row, "sk")).await;
     }
+    let error = payment(&account).send(&store).await.unwrap_err();
+    assert!(matches!(error, TransactError::Store(StoreError::Corrupt { .. })), "{error:?}");
+    assert_eq!(table.rows(&account.key, "").await, []);
 }
 
 #[tokio::test]
@@ -318,28 +275,27 @@ async fn event_beyond_the_metadata_is_corrupt_not_a_conflict() {
     let table = TestTable::new().await;
     let store = table.store();
     let account = ledger(&store, "1", 3).await;
-    let before = account.load(&store).await;
     let mut stray = table.row(&account.key, &keys::event_sk(3)).await.unwrap();
     stray.insert("sk".into(), AttributeValue::S(keys::event_sk(4)));
     stray.insert("seqNum".into(), AttributeValue::N("4".into()));
     table.put(stray.clone()).await;
 
-    let decided = account.decide(&before.folded, &[pay(1)]);
-    let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
-    let AppendError::Store(StoreError::Corrupt { item, .. }) = error else { panic!("{error:?}") };
-    assert_eq!(item, "account/1");
+    let error = payment(&account).send(&store).await.unwrap_err();
+    let TransactError::Store(StoreError::Corrupt { item, source }) = error else { panic!("{error:?}") };
+    let expected = "row 1 of the append exists, but the metadata is at the expected version";
+    assert_eq!((item.as_str(), source.to_string().as_str()), ("account/1", expected));
     assert_eq!(table.row(&account.key, &keys::event_sk(4)).await, Some(stray));
     assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), 3);
 }
 
 #[tokio::test]
-async fn append_beyond_a_transaction_limit_fails_without_a_call() {
+async fn append_beyond_a_transaction_limit_is_not_sent() {
     let table = TestTable::new().await;
     let store = table.store();
     let notebook = Subject::of::<Notebook>("1");
     let start = |lines: Vec<String>| notebook.decide(&notebook.unborn(), &[("Start", json!({ "lines": lines }))]);
-    let too_large = async |decided: Decided| match notebook.append(&store, &notebook.unborn(), &decided).await {
-        Err(AppendError::TooLarge(limit)) => limit,
+    let too_large = async |decided: Decided| match notebook.append(&store, |_| decided.clone()).await {
+        Err(TransactError::TooLarge(limit)) => limit,
         other => panic!("{other:?}"),
     };
     let item = too_large(start(vec!["A".repeat(MAX_ITEM)])).await;
@@ -355,7 +311,7 @@ async fn append_beyond_a_transaction_limit_fails_without_a_call() {
     // The data alone fits the limit, but the rows with their other attributes do not.
     let data = MAX_TRANSACTION / 11 - r#"{"text":""}"#.len();
     assert!(matches!(too_large(start(vec!["A".repeat(data); 11])).await, TooLarge::Transaction { .. }));
-    assert_eq!(table.operations(), [""; 0]);
+    assert!(!table.operations().contains(&"TransactWriteItems".to_owned()));
     assert!(store.cached(&notebook.key).is_none());
 }
 
@@ -373,9 +329,9 @@ async fn append_at_a_transaction_limit_succeeds() {
     let large = Subject::of::<Notebook>("large");
     let start = |bytes| large.decide(&large.unborn(), &[("Start", json!({ "lines": ["A".repeat(bytes)] }))]);
     let room = MAX_ITEM - envelope;
-    let error = large.append(&store, &large.unborn(), &start(room + 1)).await.unwrap_err();
-    assert!(matches!(error, AppendError::TooLarge(TooLarge::Item { bytes }) if bytes == MAX_ITEM + 1), "{error:?}");
-    assert_eq!(large.append(&store, &large.unborn(), &start(room)).await.unwrap().version(), 1);
+    let error = large.append(&store, |_| start(room + 1)).await.unwrap_err();
+    assert!(matches!(error, TransactError::TooLarge(TooLarge::Item { bytes }) if bytes == MAX_ITEM + 1), "{error:?}");
+    large.append(&store, |_| start(room)).await.unwrap();
     let row = table.row(&large.key, &keys::event_sk(1)).await.unwrap();
     assert_eq!(limits::item_size(&row), MAX_ITEM);
 }
@@ -397,10 +353,10 @@ async fn transaction_size_is_computed_to_the_byte() {
         lines.push("A".repeat(bytes - bytes / LINES * (LINES - 1)));
         large.decide(&large.unborn(), &[("Start", json!({ "lines": lines }))])
     };
-    let error = large.append(&store, &large.unborn(), &start(room + 1)).await.unwrap_err();
-    let AppendError::TooLarge(TooLarge::Transaction { bytes }) = error else { panic!("{error:?}") };
+    let error = large.append(&store, |_| start(room + 1)).await.unwrap_err();
+    let TransactError::TooLarge(TooLarge::Transaction { bytes }) = error else { panic!("{error:?}") };
     assert_eq!(bytes, MAX_TRANSACTION + 1);
-    large.append(&store, &large.unborn(), &start(room)).await.unwrap();
+    large.append(&store, |_| start(room)).await.unwrap();
     assert_eq!(size(&large).await, MAX_TRANSACTION);
 }
 
@@ -410,11 +366,12 @@ async fn successful_append_is_cached_and_failed_one_is_not() {
     let store = table.store();
     let account = Subject::shipped("account", "1");
     assert!(store.cached(&account.key).is_none());
-    let opened = account.command(&store, "OpenAccount", json!({})).await;
+    account.command(&store, "OpenAccount", json!({})).await;
     assert_eq!(store.cached(&account.key).unwrap().version(), 1);
     ledger(&table.store(), "1", 3).await;
-    let decided = account.decide(&opened.folded, &[pay(100)]);
-    store.append(account.model(), &account.key, 1, &decided, None, deadline()).await.unwrap_err();
+    // After the conflict, there is no time to read the newer state.
+    let error = payment(&account).send_until(&store, Instant::now()).await.unwrap_err();
+    assert!(matches!(error, TransactError::Contended), "{error:?}");
     assert_eq!(store.cached(&account.key).unwrap().version(), 1);
 }
 
@@ -429,10 +386,8 @@ async fn times_and_ids_never_run_backwards_with_different_clocks() {
         epoch: 1,
         caller: Caller::anonymous(),
     };
-    let create = ("CreateTodo", json!({"title": "first", "message": ""}));
-    let ahead = todo.decide_under(&at(2_000_000), &todo.unborn(), &[create]);
     let first = table.store();
-    todo.append(&first, &todo.unborn(), &ahead).await.unwrap();
+    todo.command_under(&at(2_000_000), &first, "CreateTodo", json!({"title": "first", "message": ""})).await;
     // Decisions with a clock that is behind, on a state from events, from a snapshot of the last event, and from the
     // cache.
     let cold = [table.store(), table.store(), first];
@@ -441,10 +396,8 @@ async fn times_and_ids_never_run_backwards_with_different_clocks() {
             store.take_snapshot(todo.model(), &todo.key, now()).await.unwrap();
         }
         let store = if title == "B" { &table.store() } else { store };
-        let before = todo.load(store).await.folded;
-        let update = ("UpdateTodo", json!({"title": title, "message": ""}));
-        let behind = todo.decide_under(&at(1_000_000), &before, &[update]);
-        todo.append(store, &before, &behind).await.unwrap();
+        todo.load(store).await;
+        todo.command_under(&at(1_000_000), store, "UpdateTodo", json!({"title": title, "message": ""})).await;
     }
     let rows = table.rows(&todo.key, keys::EVENT_PREFIX).await;
     let times: Vec<_> = rows.iter().map(|row| text(row, "occurredAt")).collect();
@@ -459,6 +412,6 @@ async fn times_and_ids_never_run_backwards_with_different_clocks() {
     assert_eq!(all.len(), 8);
 }
 
-fn pay(amount: i64) -> (&'static str, Value) {
-    ("RecordTransaction", json!({"desc": "payment", "amount": amount}))
+fn payment(account: &Subject) -> Write<'_> {
+    Write::new(account, "RecordTransaction", json!({"desc": "payment", "amount": 1}))
 }

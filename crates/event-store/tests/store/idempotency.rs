@@ -3,62 +3,96 @@
 use std::time::Duration;
 
 use daybook_decider::{Decided, Folded};
-use daybook_event_store::limits::{MAX_ITEM, TooLarge};
+use daybook_event_store::limits::MAX_ITEM;
 use daybook_event_store::{
-    AppendError, CommandResponse, EventStore, IdempotencyKey, Loaded, ResponseToStore, StoredResponse,
+    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoredResponse, TransactError,
+    TransactOptions, Transacted,
 };
 use daybook_table::keys;
 use daybook_test_support::clock::now;
-use daybook_test_support::commands::deadline;
+use daybook_test_support::commands::{deadline, requests};
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::{notation, number};
 use daybook_test_support::table::TestTable;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Subject, ledger};
 
 const APPEND: &str = "TransactWriteItems";
 
-fn response(body: impl Into<String>) -> CommandResponse {
-    CommandResponse { status: 201, version: 1, state_version: 3, body: body.into() }
+/// Commands to account 1, each with the body of its response.
+struct Request<'a> {
+    account: &'a Subject,
+    commands: Vec<(&'static str, Value)>,
+    body: String,
 }
 
-fn stored(body: impl Into<String>) -> StoredResponse {
-    StoredResponse { digest: "d1".into(), response: response(body) }
+impl Request<'_> {
+    /// Sends the commands under the key `k-1`.
+    async fn send(&self, store: &EventStore) -> Result<Transacted, TransactError<String>> {
+        let options = TransactOptions {
+            policy: LoadPolicy::Incremental,
+            creates: self.commands.iter().any(|(command, _)| *command == "OpenAccount"),
+            expected_version: None,
+            idempotency: Some(IdempotencyKey { key: "k-1", digest: "d1", ttl: Duration::from_hours(24) }),
+            deadline: deadline(),
+        };
+        store.transact(self.account.model(), &self.account.key, self, &options).await
+    }
+}
+
+impl Decide for Request<'_> {
+    type Error = String;
+
+    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+        let (id, input) = (&self.account.key.id, daybook_test_support::clock::next_input());
+        let decided = self.account.model().decide(before, id, &requests(&self.commands), &input);
+        decided.map_err(|error| error.to_string())
+    }
+
+    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
+        Ok(response(decided.after.version(), self.body.clone()))
+    }
+}
+
+fn account() -> Subject {
+    Subject::shipped("account", "1")
+}
+
+fn opening(account: &Subject, body: impl Into<String>) -> Request<'_> {
+    Request { account, commands: vec![("OpenAccount", json!({}))], body: body.into() }
+}
+
+fn payment<'a>(account: &'a Subject, body: &str) -> Request<'a> {
+    let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
+    Request { account, commands: vec![pay], body: body.to_owned() }
+}
+
+fn response(version: u64, body: impl Into<String>) -> CommandResponse {
+    CommandResponse { status: 201, version, state_version: 3, body: body.into() }
+}
+
+fn stored(version: u64, body: impl Into<String>) -> StoredResponse {
+    StoredResponse { digest: "d1".into(), response: response(version, body) }
 }
 
 fn a_day_after(now: Timestamp) -> Timestamp {
     now + SignedDuration::from_hours(24)
 }
 
-/// Appends under the key `k-1`, at a time.
-async fn append(
-    store: &EventStore,
-    subject: &Subject,
-    (before, decided): (&Folded, &Decided),
-    response: CommandResponse,
-    now: Timestamp,
-) -> Result<Loaded, AppendError> {
-    let idempotency = IdempotencyKey { key: "k-1", digest: "d1", ttl: Duration::from_hours(24) };
-    let to_store = ResponseToStore { idempotency, response, now };
-    store.append(subject.model(), &subject.key, before.version(), decided, Some(to_store), deadline()).await
-}
-
-fn an_opening() -> (Subject, Folded, Decided) {
-    let account = Subject::shipped("account", "1");
-    let before = account.unborn();
-    let decided = account.decide(&before, &[("OpenAccount", json!({}))]);
-    (account, before, decided)
+/// The response that is stored under the key `k-1` at a time.
+async fn stored_at(store: &EventStore, now: Timestamp) -> Option<StoredResponse> {
+    store.stored_response(&account().key, "k-1", now).await.unwrap()
 }
 
 #[tokio::test]
 async fn response_is_stored_with_its_events() {
     let table = TestTable::new().await;
-    let store = table.store();
-    let (account, before, decided) = an_opening();
     let at = now();
-    append(&store, &account, (&before, &decided), response("{}"), at).await.unwrap();
+    let store = table.store().with_clock(move || at);
+    let account = account();
+    opening(&account, "{}").send(&store).await.unwrap();
     assert_eq!(table.operations(), [APPEND]);
     assert_eq!(
         notation(&table.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()),
@@ -73,44 +107,23 @@ async fn response_is_stored_with_its_events() {
             "ttl": {"N": a_day_after(at).as_second().to_string()},
         })
     );
-    let kept = async |key, at| store.stored_response(&account.key, key, at).await.unwrap();
-    assert_eq!(kept("k-1", at).await, Some(stored("{}")));
-    assert_eq!(kept("k-1", a_day_after(at)).await, None, "a row whose time is past is as good as none");
-    assert_eq!(kept("k-2", at).await, None);
+    assert_eq!(stored_at(&store, at).await, Some(stored(1, "{}")));
+    assert_eq!(stored_at(&store, a_day_after(at)).await, None, "a row whose time is past is as good as none");
+    assert_eq!(store.stored_response(&account.key, "k-2", at).await.unwrap(), None);
     assert_eq!(account.load(&table.store()).await.version(), 1, "the row is no event");
-}
-
-#[tokio::test]
-async fn used_key_returns_its_response_and_appends_nothing() {
-    let table = TestTable::new().await;
-    let store = table.store();
-    let (account, before, decided) = an_opening();
-    append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap();
-    let loaded = account.load(&store).await;
-    let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
-    let again = account.decide(&loaded.folded, &[pay]);
-    // First at the version that was decided on, then at a later one.
-    for _ in 0..2 {
-        let error = append(&store, &account, (&loaded.folded, &again), response("second"), now()).await.unwrap_err();
-        assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
-        assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), account.load(&store).await.version());
-        ledger(&store, "1", 2).await;
-    }
-    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 2);
 }
 
 #[tokio::test]
 async fn expired_key_can_be_used_again() {
     let table = TestTable::new().await;
-    let store = table.store();
-    let (account, before, decided) = an_opening();
     let at = now();
-    append(&store, &account, (&before, &decided), response("first"), at).await.unwrap();
-    let loaded = account.load(&store).await;
-    let again = account.decide(&loaded.folded, &[("RecordTransaction", json!({"desc": "payment", "amount": 1}))]);
     let later = a_day_after(at);
-    append(&store, &account, (&loaded.folded, &again), response("second"), later).await.unwrap();
-    assert_eq!(store.stored_response(&account.key, "k-1", later).await.unwrap(), Some(stored("second")));
+    let account = account();
+    opening(&account, "first").send(&table.store().with_clock(move || at)).await.unwrap();
+    let store = table.store().with_clock(move || later);
+    let settled = payment(&account, "second").send(&store).await.unwrap();
+    assert_eq!(settled, Transacted::Decided(response(2, "second")));
+    assert_eq!(stored_at(&store, later).await, Some(stored(2, "second")));
 }
 
 #[tokio::test]
@@ -118,81 +131,54 @@ async fn response_without_events_is_stored_only_at_the_decided_version() {
     let table = TestTable::new().await;
     let account = ledger(&table.store(), "1", 3).await;
     let store = table.store();
-    let before = account.load(&store).await.folded;
-    let idle = account.decide(&before, &[]);
+    account.load(&store).await;
+    let idle = Request { account: &account, commands: vec![], body: "idle".to_owned() };
     table.proxy.take_calls();
-    append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap();
+    idle.send(&store).await.unwrap();
     assert_eq!(table.operations(), [APPEND]);
     assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 3);
     assert_eq!(number(&account.metadata(&table).await, "currentSeqNum"), 3);
-    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), Some(stored("idle")));
+    assert_eq!(stored_at(&store, Timestamp::now()).await, Some(stored(3, "idle")));
 
     table.delete(&account.key, &keys::idempotency_sk("k-1")).await;
     ledger(&table.store(), "1", 4).await;
-    let error = append(&store, &account, (&before, &idle), response("idle"), now()).await.unwrap_err();
-    assert!(matches!(error, AppendError::Conflict { actual: 4 }), "{error:?}");
-    assert_eq!(store.stored_response(&account.key, "k-1", now()).await.unwrap(), None);
+    // The cached state is outdated, so the response to it is not stored.
+    idle.send(&store).await.unwrap();
+    assert_eq!(stored_at(&store, Timestamp::now()).await, Some(stored(4, "idle")));
 }
 
 #[tokio::test]
-async fn append_during_the_same_request_is_busy_and_then_gets_its_response() {
+async fn request_during_the_same_request_gets_its_response() {
     let table = TestTable::new().await;
-    let store = table.store();
-    let (account, before, decided) = an_opening();
-    append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap();
-    let (_, _, twin) = an_opening();
-    // The metadata of the first request is committed, and its response not yet.
+    let account = account();
+    opening(&account, "first").send(&table.store()).await.unwrap();
     table.proxy.take_calls();
+    // The metadata of the first request is committed, and its response not yet.
     let codes = vec!["ConditionalCheckFailed", "None", "TransactionConflict"];
     table.proxy.fail_next(APPEND, InjectedFault::Cancel { codes });
-    let twin = async || append(&store, &account, (&before, &twin), response("second"), now()).await.unwrap_err();
-    let error = twin().await;
-    assert!(matches!(&error, AppendError::Busy), "{error:?}");
-    let error = twin().await;
-    assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
-    assert_eq!(table.operations(), [APPEND, APPEND]);
+    let twin = opening(&account, "second").send(&table.store()).await.unwrap();
+    assert_eq!(twin, Transacted::Replayed(response(1, "first")));
+    assert_eq!(table.operations().iter().filter(|operation| *operation == APPEND).count(), 1);
+    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
 }
 
 #[tokio::test]
 async fn conflicting_append_stores_no_response() {
     let table = TestTable::new().await;
-    let (account, before, decided) = an_opening();
-    ledger(&table.store(), "1", 3).await;
-    let store = table.store();
-    let error = append(&store, &account, (&before, &decided), response("first"), now()).await.unwrap_err();
-    assert!(matches!(error, AppendError::Conflict { actual: 3 }), "{error:?}");
+    let account = ledger(&table.store(), "1", 3).await;
+    // The store assumes that the account does not exist.
+    let error = opening(&account, "first").send(&table.store()).await.unwrap_err();
+    assert!(matches!(&error, TransactError::Decide(text) if text == "it exists already"), "{error:?}");
     assert_eq!(table.row(&account.key, &keys::idempotency_sk("k-1")).await, None);
 }
 
 #[tokio::test]
-async fn response_of_an_append_whose_outcome_is_unknown_is_found_by_the_next_one() {
-    let table = TestTable::new().await;
-    let (account, before, decided) = an_opening();
-    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
-    let error = append(&table.store(), &account, (&before, &decided), response("first"), now()).await.unwrap_err();
-    assert!(matches!(error, AppendError::Unknown(_)), "{error:?}");
-    let (_, _, again) = an_opening();
-    let error = append(&table.store(), &account, (&before, &again), response("second"), now()).await.unwrap_err();
-    assert!(matches!(&error, AppendError::KeyUsed(known) if *known == stored("first")), "{error:?}");
-    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
-}
-
-#[tokio::test]
-async fn large_response_is_stored_compressed_and_oversized_one_fails_without_a_call() {
+async fn large_response_is_stored_compressed() {
     let table = TestTable::new().await;
     let store = table.store();
-    let (account, before, decided) = an_opening();
-    let mut random = fastrand::Rng::with_seed(7);
-    let noise: String = std::iter::repeat_with(|| random.alphanumeric()).take(2 * MAX_ITEM).collect();
-    let error = append(&store, &account, (&before, &decided), response(noise), now()).await.unwrap_err();
-    assert!(matches!(error, AppendError::TooLarge(TooLarge::Response { bytes }) if bytes > MAX_ITEM), "{error:?}");
-    assert_eq!(table.operations(), [""; 0]);
-
-    let large = response("A".repeat(2 * MAX_ITEM));
-    append(&store, &account, (&before, &decided), large, now()).await.unwrap();
+    let account = account();
+    let large = "A".repeat(2 * MAX_ITEM);
+    opening(&account, large.clone()).send(&store).await.unwrap();
     assert!(table.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()["body"].is_b());
-    assert_eq!(
-        store.stored_response(&account.key, "k-1", now()).await.unwrap(),
-        Some(stored("A".repeat(2 * MAX_ITEM)))
-    );
+    assert_eq!(stored_at(&store, Timestamp::now()).await, Some(stored(1, large)));
 }

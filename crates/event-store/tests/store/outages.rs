@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::Decided;
-use daybook_event_store::{AppendError, EventStore, Loaded, SEND_WINDOW, StoreError, TransactError, Transacted};
+use daybook_event_store::{EventStore, Loaded, SEND_WINDOW, StoreError, TransactError, Transacted};
 use daybook_table::keys;
 use daybook_test_support::commands::deadline;
 use daybook_test_support::fault_proxy::InjectedFault;
@@ -161,25 +161,13 @@ async fn permanently_rejected_request_is_not_retried() {
 }
 
 #[tokio::test]
-async fn decision_that_is_too_old_is_not_sent() {
-    let table = TestTable::new().await;
-    let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
-    let create = ("CreateTodo", json!({"title": "A", "message": ""}));
-    let decided = todo.decide(&todo.unborn(), &[create]);
-    let send_until = Instant::now().checked_sub(Duration::from_millis(1)).unwrap();
-    let error = store.append(todo.model(), &todo.key, 0, &decided, None, send_until).await.unwrap_err();
-    assert!(matches!(error, AppendError::NotWritten(_)), "{error:?}");
-    assert_eq!(table.operations(), [""; 0]);
-}
-
-#[tokio::test]
 async fn decision_that_takes_longer_than_the_send_window_is_made_again() {
     let table = TestTable::new().await;
     let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
     let write = creation(&todo).slow_at_first(SEND_WINDOW);
     let written = write.send(&store).await.unwrap();
     let decisions = write.decisions();
-    assert_eq!(decisions.len(), 2);
+    assert_eq!((decisions.len(), table.operations()), (2, vec![APPEND.to_owned()]), "the first one is not sent");
     assert_eq!(first_id(&write.decision_of(&written)), first_id(&decisions[1]));
     assert_written_once(&table, &todo, &decisions[1]).await;
 }
@@ -308,11 +296,10 @@ async fn metadata_without_a_version_is_corrupt_not_a_conflict() {
     let store = table.store();
     let account = ledger(&store, "1", 2).await;
     table.tamper(&account.key, keys::METADATA, [("currentSeqNum", AttributeValue::S("two".into()))]).await;
-    let before = store.cached(&account.key).unwrap();
-    let pay = ("RecordTransaction", json!({"desc": "payment", "amount": 1}));
-    let decided = account.decide(&before.folded, &[pay]);
-    let error = account.append(&store, &before.folded, &decided).await.unwrap_err();
-    assert!(matches!(error, AppendError::Store(StoreError::Corrupt { .. })), "{error:?}");
+    let payment = Write::new(&account, "RecordTransaction", json!({"desc": "payment", "amount": 1}));
+    let error = payment.send(&store).await.unwrap_err();
+    let TransactError::Store(StoreError::Corrupt { item, .. }) = error else { panic!("{error:?}") };
+    assert_eq!(item, "the metadata of account/1");
 }
 
 #[tokio::test]

@@ -3,9 +3,9 @@
 use std::pin::pin;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_decider::RecordedEvent;
+use daybook_decider::{Folded, RecordedEvent};
 use daybook_event_store::cache::Cache;
-use daybook_event_store::{AppendError, EventStore, LoadOptions, Loaded, StoreSettings};
+use daybook_event_store::{EventStore, LoadOptions, Loaded, StoreSettings};
 use daybook_table::keys;
 use daybook_test_support::clock::now;
 use daybook_test_support::fault_proxy::InjectedFault;
@@ -44,20 +44,11 @@ fn step() -> impl Strategy<Value = Step> {
 async fn append(store: &EventStore, notebook: &Subject, lines: &[usize]) -> Vec<RecordedEvent> {
     let text = |marks: &usize| format!("{}{}", "!".repeat(*marks), now());
     let lines = json!({ "lines": lines.iter().map(text).collect::<Vec<_>>() });
-    let mut known = store.cached(&notebook.key);
-    loop {
-        let before = match known.take() {
-            Some(known) => known,
-            None => notebook.load(store).await,
-        };
+    let decide = |before: &Folded| {
         let command = if before.version() == 0 { "Start" } else { "Write" };
-        let decided = notebook.decide(&before.folded, &[(command, lines.clone())]);
-        match notebook.append(store, &before.folded, &decided).await {
-            Ok(_) => return decided.events,
-            Err(AppendError::Conflict { actual }) => assert!(actual > before.version()),
-            Err(other) => panic!("{other:?}"),
-        }
-    }
+        notebook.decide(before, &[(command, lines.clone())])
+    };
+    notebook.append(store, decide).await.unwrap().events
 }
 
 async fn run(steps: Vec<Step>) {
