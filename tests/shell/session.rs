@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
-const PROGRAMS: [&str; 19] = [
+const PROGRAMS: [&str; 20] = [
     "deploy/check-api",
     "aws",
     "awscurl",
@@ -18,6 +18,7 @@ const PROGRAMS: [&str; 19] = [
     "git",
     "jq",
     "pip",
+    "gh",
     "python3",
     "sam",
     // These record the beginning and the end of a command.

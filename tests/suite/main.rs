@@ -12,11 +12,11 @@ mod bus_failures;
 mod caches;
 mod callers;
 mod canary;
-mod check_api;
 mod connections;
 mod costs;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
+mod deployment_scripts;
 mod epoch;
 mod evolution;
 mod feeds;

@@ -75,24 +75,25 @@ fn workflow() -> String {
 }
 
 #[test]
-fn workflow_calls_the_api_after_each_deployment_with_a_role_that_may() {
+fn workflow_checks_the_stack_before_and_after_each_deployment_with_a_role_that_may() {
     let workflow = workflow();
     let (before, after) = workflow.split_once("sam deploy --config-env").unwrap();
-    assert!(after.contains("deploy/check-api \"$url\"") && !before.contains("check-api"));
+    assert!(before.contains("run: deploy/check-stack-policy \"daybook-$CONFIG_ENV\"\n"));
+    assert!(after.contains("run: deploy/check-api \"daybook-$CONFIG_ENV\"\n"));
     for step in workflow.split("- name: ") {
         assert!(!step.contains("continue-on-error"), "{step}");
     }
-    // The paths of the script are those that the role may call.
-    let script = read("deploy/check-api");
-    assert!(script.contains("\ntype=todo\n"));
     let account = plain(&read(".github/aws.yaml"));
-    let policy = &account["Resources"]["DeployRole"]["Properties"]["Policies"][0]["PolicyDocument"];
-    let statements = policy["Statement"].as_array().unwrap();
-    let may_call = statements.iter().find(|statement| statement["Action"] == "execute-api:Invoke").unwrap();
-    let of_api = |path: &str| {
-        format!("arn:${{AWS::Partition}}:execute-api:${{AWS::Region}}:${{AWS::AccountId}}:*/$default/{path}")
-    };
-    assert_eq!(may_call["Resource"], json!(["GET/todo/*", "POST/todo", "POST/todo/*"].map(of_api)));
+    let role = &account["Resources"]["DeployRole"]["Properties"];
+    let statements = role["Policies"][0]["PolicyDocument"]["Statement"].as_array().unwrap();
+    let may_invoke = statements.iter().find(|statement| statement["Action"] == "lambda:InvokeFunction").unwrap();
+    let alias = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${StackName}-*:live";
+    assert_eq!(may_invoke["Resource"], alias);
+    // The session is longer than the job.
+    let session = role["MaxSessionDuration"].as_u64().unwrap();
+    assert!(workflow.contains(&format!("role-duration-seconds: {session} ")));
+    let minutes = workflow.split("timeout-minutes: ").nth(1).unwrap().split('\n').next().unwrap();
+    assert!(session > 60 * minutes.parse::<u64>().unwrap());
 }
 
 // The release.

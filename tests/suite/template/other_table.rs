@@ -6,7 +6,7 @@ use super::{plain, plain_with_another_table, read, resources, text};
 
 /// The table's name and ARN, in the form of [`plain_with_another_table`].
 fn name() -> Value {
-    json!([1, ["/", "TableStreamArn"]])
+    json!([1, ["/", "${TableStreamArn}//"]])
 }
 
 fn arn() -> Value {
