@@ -76,7 +76,7 @@ async fn check_after_a_deployment_writes_and_reads_the_canary() {
     let instance = Instance::start().await;
     let stack = deployed(&instance.router, Fault::None).await;
     for version in 1..=3 {
-        let output = run("check-api", &[("URL", &stack.url())]).await;
+        let output = run("check-api", &[("URL", stack.url())]).await;
         assert!(output.status.success(), "{output:?}");
         let printed = String::from_utf8(output.stdout).unwrap();
         let expected = format!(
@@ -97,9 +97,9 @@ async fn check_after_a_deployment_fails_when_the_stack_does_not_work() {
     ] {
         let instance = Instance::start().await;
         let working = deployed(&instance.router, Fault::None).await;
-        assert!(run("check-api", &[("URL", &working.url())]).await.status.success());
+        assert!(run("check-api", &[("URL", working.url())]).await.status.success());
         let stack = deployed(&instance.router, fault).await;
-        let output = run("check-api", &[("URL", &stack.url())]).await;
+        let output = run("check-api", &[("URL", stack.url())]).await;
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && printed.contains(expected), "{fault:?}: {output:?}");
     }

@@ -3,6 +3,7 @@
 //! Unlike an append, an import writes events with times and ids of the past, so a reader of a feed who has passed these
 //! ids does not see them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_decider::{Decided, Folded, Model, OutboxMessage, RecordedEvent};
@@ -124,7 +125,11 @@ impl ImportBatch<'_> {
 
     async fn send_once(&self, after: &Folded) -> Result<(), AppendError> {
         let (events, messages) = (self.events.clone(), self.messages.clone());
-        let decided = Decided { events, messages, after: after.clone(), rejection: None };
+        let state = self.model.state(after).map_err(|error| {
+            let (item, source) = (format!("the state of {}", self.key), error.into());
+            AppendError::Store(StoreError::Corrupt { item, source })
+        })?;
+        let decided = Decided { events, messages, after: after.clone(), state: Arc::new(state), rejection: None };
         let send_until = Instant::now() + PATIENCE;
         self.store.import(self.model, self.key, self.before, &decided, self.options, send_until).await
     }

@@ -129,7 +129,12 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         outbox_message((A::TYPE, self.id), event, number, (self.ids.next(), message))
     }
 
-    pub(crate) fn finish(self, rejection: Option<DomainRejection>) -> Decided {
+    /// The result. A state that has no JSON form is an error here: with its events stored, nothing could read it.
+    pub(crate) fn finish(self, rejection: Option<DomainRejection>) -> Result<Decided, CommandError> {
+        let state = Arc::new(Json::of(&self.after.state).map_err(|error| CommandError::Unwritable {
+            event: format!("the state of {}", A::TYPE),
+            reason: error.to_string(),
+        })?);
         let mut history_bytes = self.before.history_bytes;
         if A::FULL_HISTORY {
             history_bytes += self.events.iter().map(|event| event.data.text().len()).sum::<usize>();
@@ -138,6 +143,6 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         let is_deleted = version > 0 && self.after.is_deleted();
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);
         let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };
-        Decided { events: self.events, messages: self.messages, after, rejection }
+        Ok(Decided { events: self.events, messages: self.messages, after, state, rejection })
     }
 }

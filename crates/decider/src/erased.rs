@@ -275,11 +275,11 @@ impl<A: Aggregate> ModelOf<A> {
                     if draft.version() > 0 {
                         draft.extend(recorded)?;
                     }
-                    return Ok(draft.finish(Some(DomainRejection { name, detail, index })));
+                    return draft.finish(Some(DomainRejection { name, detail, index }));
                 }
             }
         }
-        Ok(draft.finish(None))
+        draft.finish(None)
     }
 }
 

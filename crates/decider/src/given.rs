@@ -93,14 +93,22 @@ impl<A: Aggregate> Given<A> {
         A::authorize(&self.caller, access, has_state.then_some(&self.state)).is_allowed()
     }
 
-    /// Decides a command.
-    pub fn when(self, command: A::Command) -> TestedDecision<A> {
+    /// Decides a command: on the state, and, as `then` compares, on the state as a snapshot stores it.
+    pub fn when(self, command: A::Command) -> TestedDecision<A>
+    where
+        A::Command: Clone,
+    {
+        let restored = (!A::FULL_HISTORY).then(|| self.decide(&restored::<A>(&self.state), command.clone()));
+        let decision = self.decide(&self.state, command);
+        TestedDecision { state: self.state, decision, restored }
+    }
+
+    fn decide(&self, state: &A::State, command: A::Command) -> Decision<A::Event> {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
         let history = if A::FULL_HISTORY { self.history.as_slice() } else { &[] };
         let (now, meta) = (self.now, Meta::default());
         let context = Context { aggregate_id: &self.id, now, meta: &meta, caller: &self.caller, history, ids: &ids };
-        let decision = A::decide(&self.state, command, &context);
-        TestedDecision { state: self.state, decision }
+        A::decide(state, command, &context)
     }
 
     /// The state that the events fold into.
@@ -109,10 +117,19 @@ impl<A: Aggregate> Given<A> {
     }
 }
 
+/// The state as a snapshot stores and restores it.
+fn restored<A: Aggregate>(state: &A::State) -> A::State {
+    let json = Json::of(state).unwrap_or_else(|error| panic!("the state of {} has no JSON form: {error}", A::TYPE));
+    let restored = serde_json::from_str(json.text());
+    restored.unwrap_or_else(|error| panic!("the state of {} cannot be restored from {}: {error}", A::TYPE, json.text()))
+}
+
 /// The decision on a command, for the test to check.
 pub struct TestedDecision<A: Aggregate> {
     state: A::State,
     decision: Decision<A::Event>,
+    /// The decision on the state as a snapshot stores it; `None` for a type without snapshots.
+    restored: Option<Decision<A::Event>>,
 }
 
 impl<A: Aggregate> TestedDecision<A>
@@ -126,6 +143,7 @@ where
     /// When the decision differs.
     #[track_caller]
     pub fn then(self, expected: impl IntoIterator<Item = A::Event>) -> Announced {
+        self.require_equal_with_a_snapshot();
         assert_eq!(self.decision, Ok(expected.into_iter().collect()));
         self.announced()
     }
@@ -137,6 +155,7 @@ where
     /// When the decision differs.
     #[track_caller]
     pub fn then_rejected(self, name: &str, recorded: impl IntoIterator<Item = A::Event>) -> Announced {
+        self.require_equal_with_a_snapshot();
         match &self.decision {
             Ok(events) => panic!("expected the rejection {name}, got {events:?}"),
             Err(rejection) => {
@@ -145,6 +164,17 @@ where
             }
         }
         self.announced()
+    }
+
+    #[track_caller]
+    fn require_equal_with_a_snapshot(&self) {
+        if let Some(restored) = &self.restored {
+            assert_eq!(
+                *restored, self.decision,
+                "after a snapshot, the decision is the left one: `decide` reads something of the state that its JSON does \
+                 not contain, such as a field with #[serde(skip)]"
+            );
+        }
     }
 
     fn announced(self) -> Announced {

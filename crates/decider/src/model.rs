@@ -201,6 +201,8 @@ pub struct Decided {
     pub messages: Vec<OutboxMessage>,
     /// The aggregate after these events.
     pub after: Folded,
+    /// The state after these events as JSON, as responses and snapshots contain it.
+    pub state: Arc<Json>,
     /// The rejection, when the rules reject a command; `events` then contains only the events that record it.
     pub rejection: Option<DomainRejection>,
 }

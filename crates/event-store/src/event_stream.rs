@@ -36,10 +36,15 @@ impl EventStream<'_> {
     /// Like [`loaded`](Self::loaded), and caches the result for the next command.
     pub(crate) fn cache(&self, folded: Folded) -> Result<Loaded, StoreError> {
         let loaded = self.loaded(folded)?;
-        if loaded.version() > 0 {
-            self.store.cache.put(self.key, &loaded);
-        }
+        self.put_in_cache(&loaded);
         Ok(loaded)
+    }
+
+    /// Caches the state for the next command.
+    pub(crate) fn put_in_cache(&self, loaded: &Loaded) {
+        if loaded.version() > 0 {
+            self.store.cache.put(self.key, loaded);
+        }
     }
 
     pub(crate) fn corrupt(&self, source: impl Into<Cause>) -> StoreError {

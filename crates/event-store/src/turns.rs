@@ -29,6 +29,7 @@ pub(crate) use self::group::{Group, GroupAppend};
 use self::queue::Queue;
 use crate::append::AppendError;
 use crate::append::batch::Batch;
+use crate::loaded::Loaded;
 
 /// Maximum time that a member of a group waits for further requests to join. A decision takes less than a millisecond,
 /// unless nobody polls the request.
@@ -121,14 +122,14 @@ impl Place<'_> {
     }
 
     /// Begins a group with the first decision. The turn passes to the next request.
-    pub(crate) fn begin_group(&self, group: &Arc<Group>, batch: Batch, after: Folded) {
+    pub(crate) fn begin_group(&self, group: &Arc<Group>, batch: Batch, after: Loaded) {
         self.with(|queue| queue.begin_group(group, batch, after));
     }
 
     /// Joins the group with a decision; `None` stands for a decision that appends nothing. The turn passes to the next
     /// request. Returns the index of the decision's response among those that are stored; `None` if the request could
     /// not join.
-    pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
+    pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
         self.with(|queue| queue.join(self.number, group, decision))
     }
 

@@ -86,7 +86,7 @@ impl Instance {
         let requests = requests(&[(command, data)]);
         let decide = |before: &Folded| model.decide(before, id, &requests, &CLOCK.next_input());
         match transact(&self.store, model, &key, decide).await {
-            Ok(decided) => Ok(appended(model, decided)),
+            Ok(decided) => Ok(appended(decided)),
             Err(TransactError::Store(error)) => Err(error),
             Err(error) => panic!("{error:?}"),
         }

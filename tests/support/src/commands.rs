@@ -1,6 +1,6 @@
 //! Commands from JSON, decided at the next time of the clock.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use daybook_decider::{CommandError, CommandRequest, Decided, Folded, Json, Model};
@@ -27,7 +27,7 @@ pub async fn execute(
     let requests = requests(commands);
     let decide = |before: &Folded| model.decide(before, &key.id, &requests, &next_input());
     match transact(store, model, key, decide).await {
-        Ok(decided) => Ok(appended(model, decided)),
+        Ok(decided) => Ok(appended(decided)),
         Err(TransactError::Decide(error)) => Err(error),
         Err(error) => panic!("{error:?}"),
     }
@@ -58,9 +58,8 @@ pub async fn transact<E>(
 }
 
 /// The aggregate after a decision.
-pub fn appended(model: &dyn Model, decided: Decided) -> Loaded {
-    let state = Arc::new(model.state(&decided.after).unwrap());
-    Loaded { folded: decided.after, state }
+pub fn appended(decided: Decided) -> Loaded {
+    Loaded { folded: decided.after, state: decided.state }
 }
 
 /// The decisions of one request, one for each attempt.

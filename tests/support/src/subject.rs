@@ -57,14 +57,14 @@ impl Subject {
 
     /// Like [`command`](Self::command), for several commands in one transaction.
     pub async fn commands(&self, store: &EventStore, commands: &[(&str, Value)]) -> Loaded {
-        appended(self.model(), self.append(store, |before| self.decide(before, commands)).await.unwrap())
+        appended(self.append(store, |before| self.decide(before, commands)).await.unwrap())
     }
 
     /// Like [`command`](Self::command), with this time, seed and caller.
     pub async fn command_under(&self, input: &DecisionInput, store: &EventStore, command: &str, data: Value) -> Loaded {
         let commands = [(command, data)];
         let decide = |before: &Folded| self.decide_under(input, before, &commands);
-        appended(self.model(), self.append(store, decide).await.unwrap())
+        appended(self.append(store, decide).await.unwrap())
     }
 
     /// Appends a decision on the cached state, or else on a loaded one, and returns it.

@@ -187,7 +187,6 @@ impl RequestedWrite<'_> {
     /// The body that contains what was decided. A state that the caller may not read is left out. So is one that has
     /// grown too large for a response: it must not stop the writes that could make it smaller.
     fn body(&self, decided: &Decided, detail: ResponseDetail) -> Result<String, Problem> {
-        let state = self.model.state(&decided.after).map_err(|error| problem::internal(error).about(self.key))?;
         let lists_events = detail != ResponseDetail::VersionOnly;
         let shows_meta = is_allowed(self.model, self.caller, Access::ReadMeta, Some(&decided.after))?;
         let shows_state = is_allowed(self.model, self.caller, Access::Read, Some(&decided.after))?;
@@ -195,7 +194,7 @@ impl RequestedWrite<'_> {
         let mut body = WriteResponse {
             id: &self.key.id,
             version: decided.after.version(),
-            state: (shows_state && detail == ResponseDetail::Full).then_some(&state),
+            state: (shows_state && detail == ResponseDetail::Full).then_some(&*decided.state),
             events: lists_events.then(|| decided.events.iter().map(event).collect()),
             messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
         };

@@ -186,11 +186,10 @@ fn carry_out(model: &dyn Model, before: &Folded, commands: &[Value]) -> Option<E
     if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }
-    let state = model.state(&decided.after).ok()?;
     let response = json_of(&WriteResponse {
         id: ID,
         version: decided.after.version(),
-        state: Some(&state),
+        state: Some(&decided.state),
         events: Some(events_json(&decided.events)),
         messages: Some(decided.messages.iter().map(Into::into).collect()),
     })?;

@@ -18,6 +18,7 @@ mod messages;
 mod opening;
 mod properties;
 mod registry;
+mod state_json;
 mod strict;
 mod support;
 mod upcasting;

@@ -9,12 +9,13 @@ use crate::append::{AppendError, Batch, Origin};
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
 use crate::limits::TooLarge;
+use crate::loaded::Loaded;
 use crate::stored_response::CommandResponse;
 
 /// A decision that is ready to be appended.
 pub(super) struct Decision {
     pub(super) batch: Batch,
-    pub(super) after: Folded,
+    pub(super) after: Loaded,
     pub(super) response: CommandResponse,
 }
 
@@ -42,7 +43,13 @@ impl EventStream<'_> {
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
             match self.batch(&decided, to_store.as_ref(), Origin::Decision) {
-                Ok(batch) => return Ok(Decision { batch, after: decided.after, response }),
+                Ok(batch) => {
+                    return Ok(Decision {
+                        batch,
+                        after: Loaded { folded: decided.after, state: decided.state },
+                        response,
+                    });
+                }
                 Err(AppendError::TooLarge(limit)) => {
                     let is_for_the_response = match limit {
                         TooLarge::Response { .. } => true,

@@ -1,9 +1,9 @@
 //! Appends with an unknown outcome.
 
-use daybook_decider::Folded;
 use ulid::Ulid;
 
 use crate::error::Cause;
+use crate::loaded::Loaded;
 use crate::stored_response::CommandResponse;
 
 /// The appends of a transaction whose outcome is unknown. Each is conditional on the same version, so at most one of
@@ -18,13 +18,13 @@ pub(super) struct AppendInDoubt {
     /// only stores responses.
     first: Option<(u64, Ulid)>,
     /// The state after it.
-    pub(super) after: Folded,
+    pub(super) after: Loaded,
     pub(super) response: CommandResponse,
     cause: Cause,
 }
 
 impl InDoubt {
-    pub(super) fn add(&mut self, first: Option<(u64, Ulid)>, after: Folded, response: CommandResponse, cause: Cause) {
+    pub(super) fn add(&mut self, first: Option<(u64, Ulid)>, after: Loaded, response: CommandResponse, cause: Cause) {
         self.0.push(AppendInDoubt { first, after, response, cause });
     }
 

@@ -30,7 +30,7 @@ impl<D: Decide> Transaction<'_, D> {
                 Some(id) => {
                     let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
                     self.in_doubt.clear();
-                    self.stream.cache(stored.after)?;
+                    self.stream.put_in_cache(&stored.after);
                     return Ok(Some(Transacted::Decided(stored.response)));
                 }
                 None if exists && retries.wait_to_deadline().await => {}

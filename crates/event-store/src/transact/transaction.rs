@@ -17,6 +17,7 @@ use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::fold::COMMIT_TIME;
 use crate::load::{LoadOptions, LoadPolicy};
+use crate::loaded::Loaded;
 use crate::settle::SEND_WINDOW;
 use crate::stored_response::CommandResponse;
 use crate::turns::{Group, Place, Turn};
@@ -71,7 +72,7 @@ enum StartState {
 struct Proposed {
     /// The index of its response among those that are stored, if the request has an idempotency key.
     index: usize,
-    after: Folded,
+    after: Loaded,
     response: CommandResponse,
 }
 
@@ -298,7 +299,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let call = self.stream.call(before.version(), batch, send_until).send();
         let error = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, call).await {
             Ok(Ok(())) => {
-                self.stream.cache(after).map_err(|error| Unsettled::Final(error.into()))?;
+                self.stream.put_in_cache(&after);
                 self.in_doubt.clear();
                 return Ok(Transacted::Decided(response));
             }
@@ -344,7 +345,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, append).await {
             Ok(stored) => {
                 if stored.is_ok() {
-                    group.cache_once(|after| stream.cache(after.clone()).map(drop));
+                    group.cache_once(|after| stream.put_in_cache(after));
                 }
                 self.place.end_group(group, stored.is_ok());
                 stored

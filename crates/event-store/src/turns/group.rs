@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::append::AppendError;
-use crate::error::StoreError;
+use crate::loaded::Loaded;
 
 /// The part of a group that its members hold. It stays until the last of them is done, even if the queue has removed
 /// the group.
@@ -28,7 +28,7 @@ pub(crate) struct GroupAppend {
     /// The call. Every member polls it, so it continues when members are cancelled.
     pub(crate) call: Shared<BoxFuture<'static, Result<(), Arc<AppendError>>>>,
     /// The state after the last decision.
-    pub(crate) after: Folded,
+    pub(crate) after: Loaded,
     /// The number and id of the first event; `None` without events.
     pub(crate) first_event: Option<(u64, Ulid)>,
 }
@@ -43,22 +43,17 @@ impl Group {
         self.append.get()
     }
 
-    /// Caches the state after the last decision, once for all members, when the group is stored. If it cannot be
-    /// cached, the next request reads it.
-    pub(crate) fn cache_once(&self, cache: impl FnOnce(&Folded) -> Result<(), StoreError>) {
+    /// Caches the state after the last decision, once for all members, when the group is stored.
+    pub(crate) fn cache_once(&self, cache: impl FnOnce(&Loaded)) {
         let Some(append) = self.append() else { return };
-        self.is_cached.get_or_init(|| {
-            if let Err(error) = cache(&append.after) {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the state after an append cannot be cached");
-            }
-        });
+        self.is_cached.get_or_init(|| cache(&append.after));
     }
 
     /// Starts the append: the members poll this call from now on.
     pub(super) fn start_append(
         &self,
         call: impl Future<Output = Result<(), AppendError>> + Send + 'static,
-        after: Folded,
+        after: Loaded,
         first_event: Option<(u64, Ulid)>,
     ) {
         let call = call.map(|result| result.map_err(Arc::new)).boxed().shared();

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::group::Group;
 use crate::append::AppendError;
 use crate::append::batch::Batch;
+use crate::loaded::Loaded;
 
 /// Maximum number of requests in a group. Requests that append nothing take no space in the transaction.
 const MAX_MEMBERS: usize = 100;
@@ -25,6 +26,9 @@ pub(super) struct Queue {
     /// The request that has its turn.
     holder: Option<(u64, Arc<Notify>)>,
     group: Option<QueuedGroup>,
+    /// The number after the last member of the latest group that was not stored. Its members share appends among
+    /// themselves only: a later request with another used idempotency key would fail them again.
+    retried_before: u64,
 }
 
 /// The group that requests join, or that its members append.
@@ -32,7 +36,7 @@ pub(super) struct Queue {
 struct QueuedGroup {
     group: Arc<Group>,
     /// The state after the last decision.
-    after: Folded,
+    after: Loaded,
     /// The items of the transaction, until the append starts.
     batch: Option<Batch>,
     members: BTreeMap<u64, Arc<Notify>>,
@@ -72,11 +76,11 @@ impl Queue {
     /// The group that the request with the turn may join, and the state after the last decision of the group.
     pub(super) fn open_group(&self) -> Option<(Arc<Group>, Folded)> {
         let group = self.group.as_ref().filter(|group| !group.is_closed)?;
-        Some((Arc::clone(&group.group), group.after.clone()))
+        Some((Arc::clone(&group.group), group.after.folded.clone()))
     }
 
     /// Begins a group with the decision of the request that has its turn.
-    pub(super) fn begin_group(&mut self, group: &Arc<Group>, batch: Batch, after: Folded) {
+    pub(super) fn begin_group(&mut self, group: &Arc<Group>, batch: Batch, after: Loaded) {
         let members = self.holder.take().into_iter().collect();
         let group = Arc::clone(group);
         self.group = Some(QueuedGroup { group, after, batch: Some(batch), members, is_closed: false });
@@ -86,7 +90,7 @@ impl Queue {
     /// Adds the decision of request `number`; `None` stands for a decision that appends nothing. Returns the index of
     /// its response among those that are stored. Returns `None` if the decision cannot be added, because it does not
     /// fit or because the group has been closed meanwhile. The request then waits for its next turn.
-    pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
+    pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
         let joined = if self.has_turn(number) { self.add(group, decision) } else { None };
         match joined {
             Some(_) => self.close_or_advance(),
@@ -103,7 +107,7 @@ impl Queue {
         if self.group.as_ref().is_some_and(is_full) { self.close() } else { self.advance() }
     }
 
-    fn add(&mut self, group: &Arc<Group>, decision: Option<(Batch, Folded)>) -> Option<usize> {
+    fn add(&mut self, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
         let queued = self.group.as_mut().filter(|queued| !queued.is_closed && Arc::ptr_eq(&queued.group, group))?;
         let batch = queued.batch.as_mut()?;
         let responses = batch.responses();
@@ -158,13 +162,20 @@ impl Queue {
     pub(super) fn end_group(&mut self, group: &Arc<Group>, is_stored: bool) {
         if let Some(queued) = self.group.take_if(|queued| Arc::ptr_eq(&queued.group, group)) {
             if !is_stored {
+                self.retried_before = queued.members.last_key_value().map_or(0, |(number, _)| number + 1);
                 self.waiting.extend(queued.members);
             }
             self.advance();
         }
     }
 
-    /// Gives the turn to the next request, if no request has it. If no request waits, closes the group.
+    /// Whether a request may get the turn: it joins the group that is open, if one is.
+    fn may_join(&self, number: u64) -> bool {
+        let first = self.group.as_ref().and_then(|group| group.members.first_key_value());
+        number < self.retried_before || first.is_none_or(|(&first, _)| first >= self.retried_before)
+    }
+
+    /// Gives the turn to the next request, if no request has it. If no request waits that may join the group, closes it.
     fn advance(&mut self) {
         // All members have left the closed group, so nobody polls its call any more.
         self.group.take_if(|group| group.is_closed && group.members.is_empty());
@@ -172,7 +183,8 @@ impl Queue {
         if self.holder.is_some() || is_sending {
             return;
         }
-        match self.waiting.pop_first() {
+        let next = self.waiting.first_key_value().map(|(&number, _)| number);
+        match next.filter(|&number| self.may_join(number)).and_then(|number| self.waiting.remove_entry(&number)) {
             Some((number, wake)) => {
                 wake.notify_one();
                 self.holder = Some((number, wake));

@@ -244,6 +244,42 @@ async fn used_key_takes_no_other_request_with_it() {
     assert_stored(&table, &account, &sent, 4).await;
 }
 
+/// As after an outage, when the clients whose responses were lost send their requests again.
+#[tokio::test]
+async fn repeated_used_keys_do_not_keep_other_requests_from_being_appended() {
+    const KEYS: [&str; 8] = ["k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
+    const PAYMENTS: usize = 5;
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger(&store, "1", 1).await;
+    let used = KEYS.map(|key| Request::payment(&account, 1).with_key(key, "d"));
+    for request in &used {
+        request.send(&store).await.unwrap();
+    }
+    table.proxy.take_calls();
+
+    let mut writers = pin!(join_all(KEYS.map(async |_| {
+        for _ in 0..PAYMENTS {
+            Request::payment(&account, 1).send(&store).await.unwrap();
+        }
+    })));
+    let repetitions = join_all(used.iter().map(async |request| {
+        loop {
+            let replayed = request.send(&store).await;
+            assert!(matches!(replayed, Ok(Transacted::Replayed(_))), "{replayed:?}");
+        }
+    }));
+    tokio::select! {
+        _ = &mut writers => {}
+        _ = repetitions => {}
+    }
+    // For each payment of all writers, a transaction that used keys fail, and one without them. The repetitions can have
+    // another one in between.
+    let appends = operations(&table.proxy.take_calls()).into_iter().filter(|operation| *operation == APPEND).count();
+    assert!(appends <= 3 * PAYMENTS + 1, "{appends} appends");
+    assert_eq!(account.load(&store).await.version(), 1 + (KEYS.len() * (1 + PAYMENTS)) as u64);
+}
+
 #[tokio::test]
 async fn commands_that_do_not_fit_one_transaction_are_appended_by_the_next() {
     let table = TestTable::new().await;
