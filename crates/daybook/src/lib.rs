@@ -33,7 +33,7 @@
 //! }
 //!
 //! /// The commands of a door.
-//! #[derive(Deserialize, JsonSchema)]
+//! #[derive(Clone, Deserialize, JsonSchema)]
 //! #[serde(tag = "command", content = "data", deny_unknown_fields)]
 //! enum Command {
 //!     Build { label: String },
