@@ -47,6 +47,8 @@ enum Fault {
     AcceptsAnybody,
     FailsInvocations,
     FailsWrites,
+    /// Responses have an empty body.
+    ReturnsNothing,
     /// Reads return the first version.
     ReadsOldState,
 }
@@ -62,6 +64,7 @@ async fn deployed(handler: &Router, fault: Fault) -> Server {
             Fault::FailsWrites if is_write => {
                 return Ok(r#"{"statusCode": 503, "body": "{\"title\":\"Try again later\"}"}"#.to_owned());
             }
+            Fault::ReturnsNothing => return Ok(r#"{"statusCode": 200, "body": "{}"}"#.to_owned()),
             Fault::ReadsOldState if !is_write => event.replace("rebuild=true", "version=1"),
             _ => event,
         };
@@ -93,6 +96,7 @@ async fn check_after_a_deployment_fails_when_the_stack_does_not_work() {
         (Fault::AcceptsAnybody, "returned 200 to a call without credentials"),
         (Fault::FailsInvocations, "the invocation of prod-CommandHandler-1:live failed"),
         (Fault::FailsWrites, "a write of the canary returned {\"statusCode\": 503"),
+        (Fault::ReturnsNothing, "a write of the canary returned {\"statusCode\": 200"),
         (Fault::ReadsOldState, "a read of the canary returned {"),
     ] {
         let instance = Instance::start().await;

@@ -3,11 +3,10 @@
 //! Unlike an append, an import writes events with times and ids of the past, so a reader of a feed who has passed these
 //! ids does not see them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use daybook_decider::{Decided, Folded, Model, OutboxMessage, RecordedEvent};
-use daybook_event_store::internal::{Backoff, ImportOptions, event_item};
+use daybook_decider::{Folded, Model, OutboxMessage, RecordedEvent};
+use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents, event_item};
 use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_table::{AggregateKey, Metadata, keys};
@@ -124,14 +123,9 @@ impl ImportBatch<'_> {
     }
 
     async fn send_once(&self, after: &Folded) -> Result<(), AppendError> {
-        let (events, messages) = (self.events.clone(), self.messages.clone());
-        let state = self.model.state(after).map_err(|error| {
-            let (item, source) = (format!("the state of {}", self.key), error.into());
-            AppendError::Store(StoreError::Corrupt { item, source })
-        })?;
-        let decided = Decided { events, messages, after: after.clone(), state: Arc::new(state), rejection: None };
+        let new = NewEvents { events: &self.events, messages: &self.messages, after };
         let send_until = Instant::now() + PATIENCE;
-        self.store.import(self.model, self.key, self.before, &decided, self.options, send_until).await
+        self.store.import(self.model, self.key, self.before, new, self.options, send_until).await
     }
 
     /// Whether the last event of the batch is in the table, and so are all its rows.

@@ -11,5 +11,5 @@ mod transaction;
 
 pub(crate) use self::batch::Batch;
 pub use self::error::AppendError;
-pub use self::transaction::ImportOptions;
 pub(crate) use self::transaction::Origin;
+pub use self::transaction::{ImportOptions, NewEvents};

@@ -56,7 +56,7 @@ mod unreadable_row;
 
 /// The parts of the store that `daybook-admin` is built of: rows, and how the store reads and writes them.
 pub mod internal {
-    pub use crate::append::ImportOptions;
+    pub use crate::append::{ImportOptions, NewEvents};
     pub use crate::backoff::Backoff;
     pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
     pub use crate::idempotency::read as read_stored_response;

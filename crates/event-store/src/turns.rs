@@ -170,8 +170,8 @@ impl Place<'_> {
     }
 
     /// Removes the group from the queue when the outcome of its append is known.
-    pub(crate) fn end_group(&self, group: &Arc<Group>, is_stored: bool) {
-        self.with(|queue| queue.end_group(group, is_stored));
+    pub(crate) fn end_group(&self, group: &Arc<Group>, stored: &Result<(), Arc<AppendError>>) {
+        self.with(|queue| queue.end_group(group, stored));
     }
 
     /// Leaves the queue. If the request has joined a group, the other members append it.

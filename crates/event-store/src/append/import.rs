@@ -1,12 +1,12 @@
 //! The append of events that exist already, such as those of another table.
 
-use daybook_decider::{Decided, Model, OutboxMessage, RecordedEvent};
+use daybook_decider::{Model, OutboxMessage, RecordedEvent};
 use daybook_table::{AggregateKey, keys};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::error::AppendError;
-use super::transaction::{ImportOptions, Origin};
+use super::transaction::{ImportOptions, NewEvents, Origin};
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::limits::item_size;
@@ -20,12 +20,12 @@ impl EventStore {
         model: &dyn Model,
         key: &AggregateKey,
         before: u64,
-        decided: &Decided,
+        new: NewEvents<'_>,
         options: ImportOptions,
         send_until: Instant,
     ) -> Result<(), AppendError> {
         let stream = self.stream(model, key);
-        let batch = stream.batch(decided, None, Origin::Import(options))?;
+        let batch = stream.batch(new, None, Origin::Import(options))?;
         stream.call(before, batch, send_until).send().await
     }
 

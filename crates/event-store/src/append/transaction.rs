@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use daybook_decider::record::timestamp;
-use daybook_decider::{Decided, OutboxMessage, RecordedEvent};
+use daybook_decider::{Decided, Folded, OutboxMessage, RecordedEvent};
 use daybook_table::{EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 
@@ -37,17 +37,31 @@ pub struct ImportOptions {
     pub now: Timestamp,
 }
 
+/// New events with their messages, and the aggregate after them.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEvents<'a> {
+    pub events: &'a [RecordedEvent],
+    pub messages: &'a [OutboxMessage],
+    pub after: &'a Folded,
+}
+
+impl<'a> From<&'a Decided> for NewEvents<'a> {
+    fn from(decided: &'a Decided) -> Self {
+        Self { events: &decided.events, messages: &decided.messages, after: &decided.after }
+    }
+}
+
 impl EventStream<'_> {
-    /// The items of a decision, which must fit a transaction of their own.
+    /// The items of new events, which must fit a transaction of their own.
     pub(crate) fn batch(
         &self,
-        decided: &Decided,
+        new: NewEvents<'_>,
         to_store: Option<&ResponseToStore<'_>>,
         origin: Origin,
     ) -> Result<Batch, AppendError> {
-        let end = decided.after.version();
-        let events = decided.events.iter().map(|event| self.event_row(event, end)).map(serde_dynamo::to_item);
-        let messages = decided.messages.iter().map(|message| self.outbox_row(message, origin));
+        let end = new.after.version();
+        let events = new.events.iter().map(|event| self.event_row(event, end)).map(serde_dynamo::to_item);
+        let messages = new.messages.iter().map(|message| self.outbox_row(message, origin));
         let messages = messages.map(serde_dynamo::to_item);
         let rows: Result<Vec<Item>, _> = events.chain(messages).map(|row| row.map(checksum::seal)).collect();
         let corrupt =
@@ -55,7 +69,7 @@ impl EventStream<'_> {
         let rows = rows.map_err(corrupt)?;
         let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
 
-        let (created, changed) = self.metadata(decided, origin);
+        let (created, changed) = self.metadata(new, origin);
         // The complete metadata, to compute its size. The creation time of an existing aggregate is not known here,
         // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -69,7 +83,7 @@ impl EventStream<'_> {
         Ok(Batch {
             created,
             changed,
-            first_event: decided.events.first().map(|event| (event.seq_num, event.event_id)),
+            first_event: new.events.first().map(|event| (event.seq_num, event.event_id)),
             rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
             responses: response.into_iter().collect(),
             bytes,
@@ -110,24 +124,24 @@ impl EventStream<'_> {
     }
 
     /// The attributes of the metadata that only the first append sets, and those that every append sets.
-    fn metadata(&self, decided: &Decided, origin: Origin) -> (Attributes, Attributes) {
+    fn metadata(&self, new: NewEvents<'_>, origin: Origin) -> (Attributes, Attributes) {
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let number = |value: u64| AttributeValue::N(value.to_string());
         let time = |event: Option<&RecordedEvent>| event.map(|event| timestamp(event.occurred_at)).unwrap_or_default();
         let created = vec![
             (attributes::AGGREGATE_TYPE, text(&self.key.aggregate_type)),
             (attributes::AGGREGATE_ID, text(&self.key.id)),
-            (attributes::CREATED_AT, text(&time(decided.events.first()))),
+            (attributes::CREATED_AT, text(&time(new.events.first()))),
         ];
         let mut changed = vec![
-            (attributes::CURRENT_SEQ_NUM, number(decided.after.version())),
-            (attributes::MESSAGE_SEQ, number(decided.after.message_seq())),
-            (attributes::UPDATED_AT, text(&time(decided.events.last()))),
+            (attributes::CURRENT_SEQ_NUM, number(new.after.version())),
+            (attributes::MESSAGE_SEQ, number(new.after.message_seq())),
+            (attributes::UPDATED_AT, text(&time(new.events.last()))),
         ];
         if matches!(origin, Origin::Import(ImportOptions { publish: false, .. })) {
-            changed.push((attributes::NOT_PUBLISHED_UP_TO, number(decided.after.version())));
+            changed.push((attributes::NOT_PUBLISHED_UP_TO, number(new.after.version())));
         }
-        if self.model.is_deleted(&decided.after) {
+        if self.model.is_deleted(new.after) {
             changed.push((attributes::DELETED, AttributeValue::Bool(true)));
         }
         (created, changed)

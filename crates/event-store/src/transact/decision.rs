@@ -42,7 +42,7 @@ impl EventStream<'_> {
             }
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
-            match self.batch(&decided, to_store.as_ref(), Origin::Decision) {
+            match self.batch((&decided).into(), to_store.as_ref(), Origin::Decision) {
                 Ok(batch) => {
                     return Ok(Decision {
                         batch,

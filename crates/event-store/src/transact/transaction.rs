@@ -347,7 +347,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 if stored.is_ok() {
                     group.cache_once(|after| stream.put_in_cache(after));
                 }
-                self.place.end_group(group, stored.is_ok());
+                self.place.end_group(group, &stored);
                 stored
             }
             Err(elapsed) => {

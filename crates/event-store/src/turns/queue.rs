@@ -26,8 +26,8 @@ pub(super) struct Queue {
     /// The request that has its turn.
     holder: Option<(u64, Arc<Notify>)>,
     group: Option<QueuedGroup>,
-    /// The number after the last member of the latest group that was not stored. Its members share appends among
-    /// themselves only: a later request with another used idempotency key would fail them again.
+    /// The number after the last member of the latest group that a used idempotency key has failed. Its members share
+    /// appends among themselves only: a later request with another used key would fail them again.
     retried_before: u64,
 }
 
@@ -159,10 +159,12 @@ impl Queue {
 
     /// Removes the group when the outcome of its append is known. If it is not stored, its members wait for their turn
     /// again, before requests that arrived later.
-    pub(super) fn end_group(&mut self, group: &Arc<Group>, is_stored: bool) {
+    pub(super) fn end_group(&mut self, group: &Arc<Group>, stored: &Result<(), Arc<AppendError>>) {
         if let Some(queued) = self.group.take_if(|queued| Arc::ptr_eq(&queued.group, group)) {
-            if !is_stored {
-                self.retried_before = queued.members.last_key_value().map_or(0, |(number, _)| number + 1);
+            if let Err(error) = stored {
+                if let AppendError::KeysUsed(_) = **error {
+                    self.retried_before = queued.members.last_key_value().map_or(0, |(number, _)| number + 1);
+                }
                 self.waiting.extend(queued.members);
             }
             self.advance();

@@ -8,6 +8,7 @@ mod deadline;
 mod feed;
 mod group;
 mod group_properties;
+mod group_retries;
 mod idempotency;
 mod kept;
 mod load;
