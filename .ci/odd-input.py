@@ -25,7 +25,7 @@ def changed(value, chance):
             return json.dumps(changed(json.loads(value), chance))
         except ValueError:
             pass
-    if not value or not isinstance(value, (dict, list)) or chance.random() < 0.1:
+    if not value or not isinstance(value, (dict, list)) or chance.random() < 0.03:
         return chance.choice(ODD)
     key = chance.choice(list(value) if isinstance(value, dict) else range(len(value)))
     value = value.copy()
