@@ -484,17 +484,43 @@ async fn rebuild_list_and_feed_are_limited_by_groups_scopes_and_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn response_to_a_command_has_no_state_for_a_caller_who_may_not_read_it() {
+async fn response_to_a_command_of_a_caller_who_may_not_read_has_only_the_id_and_the_version() {
     let instance = vaults().await;
     let courier = jwt(json!({"sub": "ann", "cognito:groups": "[couriers]"}));
     let open = ApiEvent::post("/vault", &json!({"id": "1"})).header("idempotency-key", "k1").of(&courier);
     let created = open.send(&instance).await.expect(201);
     ApiEvent::get("/vault/1").of(&courier).send(&instance).await.expect_problem(403, "forbidden");
     let repeated = open.send(&instance).await.expect(201);
+    assert!(is_replayed(&repeated));
     let given = give("bob").of(&courier).send(&instance).await.expect(200);
-    for response in [created, repeated, given] {
-        assert!(response.body.get("state").is_none(), "{:?}", response.body);
-        assert!(response.body["events"].is_array());
+    for (response, version) in [(created, 1), (repeated, 1), (given, 2)] {
+        assert_eq!(response.body, json!({"id": "1", "version": version}));
+        assert_eq!(response.header("etag"), format!("\"{version}-1\""));
+    }
+    // A conflict has the version, for a caller who may send the command.
+    let stale = give("ann").header("if-match", "\"1-1\"");
+    stale.clone().of(&courier).send(&instance).await.expect_problem(403, "forbidden");
+    let bob = jwt(json!({"sub": "bob", "cognito:groups": "[couriers]"}));
+    let conflict = stale.of(&bob).send(&instance).await.expect_problem(409, "version-conflict").body;
+    assert_eq!((&conflict["expected"], &conflict["actual"]), (&json!(1), &json!(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejection_of_a_caller_who_may_not_read_has_its_name_without_the_reason() {
+    let instance = vaults().await;
+    let [ann, courier] = [json!({"sub": "ann"}), json!({"sub": "eve", "cognito:groups": "[couriers]"})].map(jwt);
+    ApiEvent::post("/vault", &json!({"id": "1"})).of(&ann).send(&instance).await.expect(201);
+    for is_recorded in [false, true] {
+        let seize = json!({"command": "Seize", "data": {"is_recorded": is_recorded}});
+        let seize = ApiEvent::post("/vault/1/commands", &seize);
+        for (who, detail) in [(&ann, "ann holds it"), (&courier, "a rule of the aggregate rejects the command")] {
+            let keyed = seize.clone().of(who).key(if detail == "ann holds it" { "of-ann" } else { "of-eve" });
+            // A repetition gets the stored response.
+            for _ in 0..2 {
+                let rejected = keyed.send(&instance).await.expect_problem(422, "refused");
+                assert_eq!((&rejected.body["rejection"], &rejected.body["detail"]), (&json!("Held"), &json!(detail)));
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::fixtures::call_api;
 use crate::instance::{Instance, send, settings};
 
 /// The calls of the hook in each of its deployments.
-fn deployments() -> [Vec<Value>; 2] {
+pub(crate) fn deployments() -> [Vec<Value>; 2] {
     let file = workspace().join("tests/suite/canary/deployments.json");
     let deployments: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let calls: Vec<_> = deployments.iter().map(|one| one["calls"].as_array().unwrap().clone()).collect();

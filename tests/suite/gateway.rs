@@ -204,6 +204,16 @@ async fn deletion_with_an_invalid_id_deletes_nothing() {
     assert_eq!(instance.get("/todo/t9").await.header("etag"), "\"1-2\"");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn body_that_is_not_base64_as_the_event_says_is_rejected() {
+    let instance = instance().await;
+    let mut event: Value = serde_json::from_str(&read("command-handler/base64.json")).unwrap();
+    event["body"] = json!("not base64");
+    let (status, _, body) = through_the_gateway(&instance, &event).await;
+    assert_eq!(status, 400, "{body}");
+    assert!(body.contains("urn:daybook:problem:malformed-json"), "{body}");
+}
+
 /// Header values as a client can send them, and API Gateway passes them on.
 #[tokio::test(flavor = "multi_thread")]
 async fn header_value_of_any_characters_never_fails_an_invocation() {

@@ -116,7 +116,11 @@ async fn command_that_is_executed_without_a_key_is_also_executed_with_one() {
     let over = vec!["x".repeat(46_500); 90];
     for key in [None, Some("c")] {
         let rejected = write(&instance, key, &over).await.expect_problem(413, "too-large");
-        assert!(rejected.body["detail"].as_str().unwrap().contains("a transaction holds"), "{}", rejected.text);
+        assert!(
+            rejected.body["detail"].as_str().unwrap().contains("the maximum of a transaction"),
+            "{}",
+            rejected.text
+        );
     }
     assert_eq!(instance.get("/notebook/1/events?after=16").await.body["events"], json!([]));
 }

@@ -31,6 +31,7 @@ mod instance;
 mod large_states;
 mod links;
 mod message_schemas;
+mod odd_input;
 mod openapi;
 mod order;
 mod outages;

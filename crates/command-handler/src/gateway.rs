@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::HOST;
+use lambda_http::aws_lambda_events::encodings::Base64Data;
 use lambda_http::request::{LambdaRequest, RequestContext};
 use lambda_http::tower::{Service, ServiceExt};
 use lambda_http::{Adapter, Context, LambdaEvent, RequestExt, service_fn};
@@ -86,6 +87,9 @@ pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
             // No route has this path.
             (path, query) = ("/".to_owned(), String::new());
         }
+        // `lambda_http` panics on a body that is not base64, although the event says so.
+        let is_base64 = |body: &String| serde_json::from_value::<Base64Data>(body.as_str().into()).is_ok();
+        request.is_base64_encoded = request.is_base64_encoded && request.body.as_ref().is_some_and(is_base64);
         request.raw_path = Some(path);
         request.raw_query_string = Some(query);
         request.headers.remove(HOST);

@@ -62,12 +62,13 @@ pub(crate) struct WriteResponse<'a> {
     /// The number of its events after the write, with which the `ETag` begins.
     #[schemars(range(min = 1, max = 999_999_999_999u64))]
     pub(crate) version: u64,
-    /// The state after the write. Omitted if the caller may not read it, or if the response would be larger than 6 MB or,
-    /// with an `Idempotency-Key`, too large to be stored; the write is executed all the same.
+    /// The state after the write. Omitted if the caller may not read the aggregate, or if the response would be larger than
+    /// 6 MB or, with an `Idempotency-Key`, too large to be stored; the write is executed all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'a Json>,
-    /// The appended events; empty if nothing was appended. Omitted together with `messages` if the response is too large
-    /// to be stored under an `Idempotency-Key` even without `state`; the events can be read at `/events`.
+    /// The appended events; empty if nothing was appended. Omitted together with `messages` if the caller may not read the
+    /// aggregate, or if the response is too large to be stored under an `Idempotency-Key` even without `state`; the events
+    /// can be read at `/events`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) events: Option<Vec<EventJson<'a>>>,
     /// The messages that will be published about these events.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_types::SdkConfig;
 use futures_util::{FutureExt, StreamExt, stream};
 use metrics::{Unit, counter, describe_counter, describe_histogram};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -43,14 +43,6 @@ pub enum InvocationError {
     /// The request of an operator cannot be executed.
     #[error(transparent)]
     Table(#[from] TableError),
-}
-
-/// A message of a batch, as SQS passes it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct QueueRecord {
-    message_id: String,
-    body: String,
 }
 
 /// The response to a batch.
@@ -113,13 +105,9 @@ impl<C: Consumer> ConsumerFunction<C> {
             let unsettled = self.receive(BTreeMap::from([("the event".to_owned(), message)]), cutoff).await;
             return if unsettled.is_empty() { Ok(Value::Null) } else { Err(InvocationError::Unsettled) };
         }
-        let records: Vec<QueueRecord> =
+        let records: Vec<Value> =
             serde_json::from_value(payload["Records"].take()).map_err(InvocationError::Unreadable)?;
-        let read = |body: &str| {
-            let event = serde_json::from_str(body).map_err(|error| error.to_string())?;
-            BusMessage::of_event(event).map_err(|error| error.to_string())
-        };
-        let messages = records.into_iter().map(|record| (record.message_id, read(&record.body))).collect();
+        let messages = records.iter().map(delivery).collect();
         let unsettled = self.receive(messages, cutoff).await;
         let failures = unsettled.into_iter().map(|item_identifier| QueueFailure { item_identifier });
         Ok(json!(QueueResponse { batch_item_failures: failures.collect() }))
@@ -175,6 +163,17 @@ impl<C: Consumer> ConsumerFunction<C> {
             }
         }
     }
+}
+
+/// A message of a batch, as SQS passes it, with its id, by which its delivery is repeated. Without an id, nothing can be
+/// repeated but the whole batch, which an empty one in the response does.
+fn delivery(record: &Value) -> (String, Result<BusMessage, String>) {
+    let id = record["messageId"].as_str().unwrap_or_default();
+    let read = || -> Result<_, Box<dyn std::error::Error>> {
+        let body = record["body"].as_str().filter(|_| !id.is_empty()).ok_or("it has no messageId or no body")?;
+        Ok(BusMessage::of_event(serde_json::from_str(body)?)?)
+    };
+    (id.to_owned(), read().map_err(|error| error.to_string()))
 }
 
 /// Records the counts of an aggregate's messages as metrics.

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access<'a> {
     /// Reads the state or the events of an aggregate. The check has the state that is returned, or for events the
-    /// current one.
+    /// current one. When it is denied on the state after a command, the response to the command contains only the version.
     Read,
     /// Reads the `meta` of events: who sent their commands, and from where. When it is denied, responses omit `meta`.
     /// For a feed, there is no state.
@@ -17,8 +17,8 @@ pub enum Access<'a> {
     /// Reads the events of this name across all aggregates. It is the current name, also for events that are stored
     /// under an earlier one. There is no state.
     Feed(&'a str),
-    /// Sends the command of this name. It is the name of the variant, also if the client uses an alias. The state is the one that the command is decided on; there is none for an
-    /// aggregate that does not exist.
+    /// Sends the command of this name. It is the name of the variant, also if the client uses an alias. The state is the one
+    /// that the command is decided on; there is none for an aggregate that does not exist.
     Command(&'a str),
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::aggregate::{Aggregate, Commands, EventType};
 use crate::erased::ModelOf;
-use crate::model::Model;
+use crate::json::Json;
+use crate::model::{Model, StateError};
 use crate::record::MAX_NAME;
 use crate::variant_names::names_in_schema;
 
@@ -31,7 +32,8 @@ impl Registry {
     /// Adds the aggregate `A`.
     ///
     /// A build with debug assertions, such as that of tests and of `daybook dev`, makes its schemas too: they have to contain
-    /// the same names. A function makes no schema, so it does not find out that a declared name is only an alias.
+    /// the same names. A function makes no schema, so it does not find out that a declared name is only an alias. It does not
+    /// write the `Default` of the state as JSON and read it again either.
     ///
     /// # Errors
     ///
@@ -92,7 +94,8 @@ impl Registry {
         let schemas = model.try_schemas().map_err(|panic| panic.to_string())?;
         let (commands, events) =
             (names_in_schema(&schemas.command, "command"), names_in_schema(&schemas.event, "type"));
-        self.check_names(model, &commands, &events)
+        self.check_names(model, &commands, &events)?;
+        check_default(model)
     }
 
     fn check_names(&self, model: &dyn Model, commands: &[String], events: &[String]) -> Result<(), String> {
@@ -147,6 +150,23 @@ impl Registry {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that the `Default` of the state, the only state that is known here, is the same after a snapshot.
+fn check_default(model: &dyn Model) -> Result<(), String> {
+    let invalid = |error: StateError| format!("the Default of its state cannot be stored as JSON: {error}");
+    let json = model.state(&model.before_first_event()).map_err(invalid)?;
+    if model.full_history() {
+        return Ok(());
+    }
+    let restored = model.restore(0, 0, &json).and_then(|restored| model.state(&restored)).map_err(invalid)?;
+    // As values: the members of a map can have any order.
+    let [same, other] = [&json, &restored].map(Json::read::<serde_json::Value>);
+    if same.ok() == other.ok() {
+        Ok(())
+    } else {
+        Err(format!("the Default of its state, {json:?}, is read as {restored:?}"))
     }
 }
 
@@ -230,6 +250,23 @@ mod tests {
         fn evolve(state: S, _: &Event) -> S {
             state
         }
+    }
+
+    /// A state with a number that JSON does not have.
+    #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+    struct NotANumber(f64);
+
+    impl Default for NotANumber {
+        fn default() -> Self {
+            Self(f64::NAN)
+        }
+    }
+
+    #[test]
+    fn state_whose_default_has_no_json_form_is_not_registered() {
+        let error = Registry::new().with::<Shell<NotANumber, true>>().err().unwrap();
+        let reason = "the Default of its state cannot be stored as JSON: invalid type: null, expected f64";
+        assert!(error.reason.starts_with(reason), "{error}");
     }
 
     #[test]

@@ -13,32 +13,33 @@ pub const MAX_TRANSACTION_ITEMS: usize = 100;
 /// Maximum bytes of a transaction: 4 MB.
 pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 
-/// A request that exceeds a size limit of DynamoDB.
+/// A request that exceeds a size limit of DynamoDB. The text has the limit alone: a caller who may not read the aggregate
+/// gets it too, and the size could reveal that of its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
     /// One event or one message is too large.
-    #[error("an event or a message would take {bytes} bytes, an item holds {MAX_ITEM}")]
+    #[error("an event or a message would take more than {MAX_ITEM} bytes, the maximum of an item")]
     Item {
         /// Its size.
         bytes: usize,
     },
     /// The response to store under an idempotency key is too large.
     #[error(
-        "the response to store under the Idempotency-Key would take {bytes} bytes, an item holds {MAX_ITEM}; send the \
-         request without a key"
+        "the response to store under the Idempotency-Key would take more than {MAX_ITEM} bytes, the maximum of an item; send \
+         the request without a key"
     )]
     Response {
         /// Its size.
         bytes: usize,
     },
     /// There are too many events and messages.
-    #[error("the commands would write {items} items, a transaction holds {MAX_TRANSACTION_ITEMS}")]
+    #[error("the commands would write more than {MAX_TRANSACTION_ITEMS} items, the maximum of a transaction")]
     Items {
         /// The number of items.
         items: usize,
     },
     /// All items together are too large.
-    #[error("the commands would write {bytes} bytes, a transaction holds {MAX_TRANSACTION}")]
+    #[error("the commands would write more than {MAX_TRANSACTION} bytes, the maximum of a transaction")]
     Transaction {
         /// Their size.
         bytes: usize,
@@ -123,6 +124,21 @@ mod tests {
         assert_eq!(size(AttributeValue::Bool(true)), 1);
         let map = [("ab".to_owned(), AttributeValue::S("c".into()))].into_iter().collect();
         assert_eq!(size(AttributeValue::M(map)), 3 + 1 + 2 + 1);
+    }
+
+    #[test]
+    fn text_of_an_error_is_the_same_for_all_sizes() {
+        let texts = |size| {
+            let (bytes, items) = (size, size);
+            [
+                TooLarge::Item { bytes },
+                TooLarge::Items { items },
+                TooLarge::Response { bytes },
+                TooLarge::Transaction { bytes },
+            ]
+            .map(|error| error.to_string())
+        };
+        assert_eq!(texts(500_000), texts(600_000));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use daybook_decider::Model;
+use daybook_decider::{Folded, Model, RecordedEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -93,14 +93,29 @@ impl GoldenFiles {
     }
 
     /// The fold of today's code.
+    ///
+    /// # Panics
+    ///
+    /// When it is another one with a snapshot after each event. A type with the full history has no snapshots.
     fn fold(&self, model: &dyn Model) -> Fold {
         let schema = Value::from(model.schemas().state.clone());
-        let mut folded = model.before_first_event();
+        let (mut folded, mut restored) = (model.before_first_event(), model.before_first_event());
         let mut states = Vec::new();
         for (golden, seq_num) in self.golden(model).into_iter().zip(1..) {
-            folded = model.fold(folded, &[golden.recorded(seq_num)]).unwrap();
-            let state = model.state(&folded).unwrap().read().unwrap();
-            states.push(Step { event: golden.name, version: golden.version, state });
+            let event = golden.recorded(seq_num);
+            let (after, effect) = effect(model, folded, &event);
+            let (_, effect_after_snapshot) = self::effect(model, restored, &event);
+            assert!(
+                effect == effect_after_snapshot,
+                "{}: {} has another effect after a snapshot: the JSON of the state does not contain all of it. Change a field \
+                 with #[serde(skip)], or a number that can be NaN\n  without a snapshot: {effect:?}\n  after a snapshot: \
+                 {effect_after_snapshot:?}",
+                model.type_name(),
+                golden.name,
+            );
+            restored = if model.full_history() { after.clone() } else { from_snapshot(model, &after) };
+            folded = after;
+            states.push(Step { event: golden.name, version: golden.version, state: effect.0 });
         }
         Fold { shape: shape::of(&schema, &schema), states }
     }
@@ -137,4 +152,21 @@ impl GoldenFiles {
         }
         Ok(())
     }
+}
+
+/// The aggregate after an event, and what the event results in: the state, and the data of the messages.
+fn effect(model: &dyn Model, before: Folded, event: &RecordedEvent) -> (Folded, (Value, Vec<Value>)) {
+    let messages = model.announced(&before, "golden", event, event.message_epoch).unwrap_or_default();
+    let messages = messages.iter().map(|message| message.data.read().unwrap()).collect();
+    let after = model.fold(before, std::slice::from_ref(event)).unwrap();
+    let state = model.state(&after).unwrap().read().unwrap();
+    (after, (state, messages))
+}
+
+/// The aggregate as a load reads it from a snapshot.
+fn from_snapshot(model: &dyn Model, folded: &Folded) -> Folded {
+    let json = model.state(folded).unwrap();
+    model.restore(folded.version(), folded.message_seq(), &json).unwrap_or_else(|error| {
+        panic!("{}: no snapshot of the state can be read: {error}. Its JSON is {}", model.type_name(), json.text())
+    })
 }

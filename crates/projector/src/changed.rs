@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use daybook_table::{AggregateKey, ChangedAggregates};
+use daybook_table::{AggregateKey, ChangedAggregates, keys};
 
 /// An aggregate that has new events.
 #[derive(Debug, Default)]
@@ -23,6 +23,12 @@ pub(crate) fn read_changed(
         match serde_json::from_str::<ChangedAggregates>(&body) {
             Ok(of_message) => {
                 for (key, last) in of_message.with_last_events() {
+                    // DynamoDB would reject the reads of the other aggregates together with those of this one.
+                    if !keys::is_id(&key.id) {
+                        tracing::error!(message_id, aggregate = %key, "the message names no aggregate");
+                        failed.insert(message_id.clone());
+                        continue;
+                    }
                     let changed = changed.entry(key).or_default();
                     changed.last = changed.last.max(last);
                     changed.messages.push(message_id.clone());
@@ -35,4 +41,19 @@ pub(crate) fn read_changed(
         }
     }
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_with_an_id_that_no_aggregate_has_does_not_stop_the_others() {
+        let long = "x".repeat(3_000);
+        let body = format!(r#"{{"changed":[["account","{long}",1],["account","7",2]]}}"#);
+        let mut failed = BTreeSet::new();
+        let changed = read_changed([("m1".to_owned(), body)], &mut failed);
+        assert_eq!((failed, changed.len()), (["m1".to_owned()].into(), 1));
+        assert_eq!(changed[&AggregateKey::new("account", "7")].last, 2);
+    }
 }

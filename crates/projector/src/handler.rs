@@ -12,6 +12,7 @@ use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 use metrics::{Unit, counter, describe_counter};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::changed::{Changed, read_changed};
@@ -43,13 +44,21 @@ pub struct QueueBatch {
     pub records: Vec<QueueRecord>,
 }
 
-/// A message.
+/// A message. It is read from a record of any form, so that an invalid one cannot fail the others.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "Value")]
 pub struct QueueRecord {
+    /// Its id. A record without an id has an empty one, for which SQS delivers the whole batch again.
     pub message_id: String,
     /// The body of the message: [`ChangedAggregates`](daybook_table::ChangedAggregates) as JSON.
     pub body: String,
+}
+
+impl From<Value> for QueueRecord {
+    fn from(record: Value) -> Self {
+        let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+        Self { message_id: text("messageId"), body: text("body") }
+    }
 }
 
 /// The messages that SQS must deliver again.

@@ -1,6 +1,8 @@
 //! An aggregate with a rule for each kind of access.
 
-use daybook_decider::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Registry};
+use daybook_decider::{
+    Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Registry, Rejection,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,10 @@ enum Command {
     Give {
         to: String,
     },
+    /// Rejected with the holder in the text; with an event if it is recorded.
+    Seize {
+        is_recorded: bool,
+    },
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -44,10 +50,16 @@ impl Aggregate for Vault {
     type Command = Command;
     type Event = Event;
 
-    fn decide(_: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+    fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         Ok(vec![match command {
             Command::Open {} => Event::VaultOpened { holder: context.caller().principal.clone() },
             Command::Give { to } => Event::VaultGiven { to },
+            Command::Seize { is_recorded } => {
+                let holder = state.holder.clone().unwrap_or_default();
+                let rejection = Rejection::new("Held", format!("{holder} holds it"));
+                let held = Event::VaultGiven { to: holder };
+                return Err(if is_recorded { rejection.recording(held) } else { rejection });
+            }
         }])
     }
 

@@ -1,10 +1,15 @@
 //! The golden files of the aggregates, by the checks of `daybook::golden`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use daybook::golden::GoldenFiles;
+use daybook::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 fn check(check: impl FnOnce(&GoldenFiles)) {
     check(&GoldenFiles::new(aggregates::registry().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/golden")));
@@ -95,5 +100,87 @@ fn changed_shape_of_an_event_is_reported_with_the_next_step() {
     assert!(report.ends_with(&format!("todo.json: {{\"title\":\"string\"}}\n  {code}")), "{report}");
     for step in ["give the event a new version", "change its entry in the file", "with `?` after its name"] {
         assert!(report.contains(step), "{report}");
+    }
+}
+
+/// An aggregate whose state loses something as JSON: a skipped field, a number that is NaN, or keys that are numbers.
+struct Steps;
+
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct State {
+    sum: u64,
+    #[serde(skip)]
+    steps: u64,
+    ratio: f64,
+    #[serde(flatten)]
+    counts: BTreeMap<u64, u64>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Step {},
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    Stepped {},
+    Divided {},
+    Counted {},
+}
+
+impl Aggregate for Steps {
+    const TYPE: &'static str = "steps";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Step", update: None, delete: None };
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Stepped", 1), EventType::new("Divided", 1), EventType::new("Counted", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(_: &State, Command::Step {}: Command, _: &Context<'_, Event>) -> Decision<Event> {
+        Ok(vec![Event::Stepped {}])
+    }
+
+    fn evolve(mut state: State, event: &Event) -> State {
+        match event {
+            Event::Stepped {} => (state.sum, state.steps) = (state.sum + state.steps, state.steps + 1),
+            Event::Divided {} => state.ratio = 0.0 / 0.0,
+            Event::Counted {} => drop(state.counts.insert(1, 1)),
+        }
+        state
+    }
+}
+
+#[test]
+fn state_that_loses_something_in_a_snapshot_is_reported() {
+    for (event, parts) in [
+        (
+            "Stepped",
+            ["steps: Stepped has another effect after a snapshot", r#""sum": Number(1)"#, r#""sum": Number(0)"#],
+        ),
+        (
+            "Divided",
+            ["steps: no snapshot of the state can be read: invalid type: null, expected f64", "Its JSON is", "null"],
+        ),
+        (
+            "Counted",
+            ["steps: no snapshot of the state can be read: invalid type: string \"1\"", "Its JSON is", r#""1":1"#],
+        ),
+    ] {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lossy-state").join(event);
+        fs::create_dir_all(&folder).unwrap();
+        let entry = |name| json!({"name": name, "version": 1, "shape": {}, "data": {}});
+        fs::write(folder.join("steps.json"), json!([entry("Stepped"), entry(event)]).to_string()).unwrap();
+        let files = GoldenFiles::new(Registry::new().with::<Steps>().unwrap(), &folder);
+        let check = || files.states_of_the_golden_events_are_those_of_their_state_version();
+        let panic = catch_unwind(AssertUnwindSafe(check)).unwrap_err();
+        let report = *panic.downcast::<String>().unwrap();
+        for part in parts {
+            assert!(report.contains(part), "{part} is not in {report}");
+        }
     }
 }

@@ -162,9 +162,11 @@ impl Decide for RequestedWrite<'_> {
         Span::current().record("daybook.events", decided.events.len() as u64).record("daybook.messages", messages);
         let version = decided.after.version();
         let state_version = self.model.state_version();
+        // Events and messages can contain parts of the state, and so can the reason of a rejection.
+        let may_read = version == 0 || is_allowed(self.model, self.caller, Access::Read, Some(&decided.after))?;
         if let Some(rejection) = decided.rejection.clone() {
             let index = self.position(rejection.index);
-            let problem = Problem { index, ..problem::command_rejected(rejection, version) };
+            let problem = Problem { index, ..problem::command_rejected(rejection, version, may_read) };
             if decided.events.is_empty() {
                 return Err(problem);
             }
@@ -173,7 +175,7 @@ impl Decide for RequestedWrite<'_> {
         }
         let created = before.version() == 0 && version > 0;
         let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-        let body = self.body(decided, detail)?;
+        let body = self.body(decided, if may_read { detail } else { ResponseDetail::VersionOnly })?;
         Ok(CommandResponse { status: status.as_u16(), version, state_version, body })
     }
 }
@@ -184,17 +186,16 @@ impl RequestedWrite<'_> {
         u32::try_from(index).ok().filter(|_| matches!(self.commands, RequestedCommands::Batch(_)))
     }
 
-    /// The body that contains what was decided. A state that the caller may not read is left out. So is one that has
-    /// grown too large for a response: it must not stop the writes that could make it smaller.
+    /// The body that contains what was decided. A state that has grown too large for a response is left out: it must not
+    /// stop the writes that could make it smaller.
     fn body(&self, decided: &Decided, detail: ResponseDetail) -> Result<String, Problem> {
         let lists_events = detail != ResponseDetail::VersionOnly;
         let shows_meta = is_allowed(self.model, self.caller, Access::ReadMeta, Some(&decided.after))?;
-        let shows_state = is_allowed(self.model, self.caller, Access::Read, Some(&decided.after))?;
         let event = |event| EventJson::of(event, shows_meta);
         let mut body = WriteResponse {
             id: &self.key.id,
             version: decided.after.version(),
-            state: (shows_state && detail == ResponseDetail::Full).then_some(&*decided.state),
+            state: (detail == ResponseDetail::Full).then_some(&*decided.state),
             events: lists_events.then(|| decided.events.iter().map(event).collect()),
             messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
         };

@@ -112,15 +112,17 @@ pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
     slug: "refused",
     status: StatusCode::UNPROCESSABLE_ENTITY,
     title: "Refused",
-    description: "a rule of the aggregate rejects the command; `rejection` is the name of the rejection",
+    description: "a rule of the aggregate rejects the command; `rejection` is the name of the rejection. `detail` contains \
+                  the reason only if the caller may read the aggregate",
     example: |_| {
         let detail = "the balance would be -1001, it may not go below -1000".to_owned();
-        command_rejected(DomainRejection { name: "InsufficientFunds", detail, index: 0 }, EXAMPLE_VERSION)
+        command_rejected(DomainRejection { name: "InsufficientFunds", detail, index: 0 }, EXAMPLE_VERSION, true)
     },
 };
 
 /// `version` is the version of the aggregate after the events that record the rejection.
-pub(crate) fn command_rejected(rejection: DomainRejection, version: u64) -> Problem {
+pub(crate) fn command_rejected(rejection: DomainRejection, version: u64, shows_reason: bool) -> Problem {
     let extension = Some(ExtensionMembers::Rejection { rejection: rejection.name }.into());
-    Problem { extension, version: Some(version), ..Problem::new(&COMMAND_REJECTED, rejection.detail) }
+    let detail = if shows_reason { rejection.detail } else { "a rule of the aggregate rejects the command".to_owned() };
+    Problem { extension, version: Some(version), ..Problem::new(&COMMAND_REJECTED, detail) }
 }
