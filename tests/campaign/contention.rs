@@ -1,7 +1,7 @@
 //! Many writers to one aggregate: the time that each waits, in several processes and in one. The table takes about 5 ms for a call,
 //! and cancels a transaction that overlaps another one of the same aggregate, as DynamoDB does and the engine does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ struct ContendedTable {
     /// The partitions on which a transaction is in progress.
     held: Arc<Mutex<BTreeSet<String>>>,
     cost: Arc<Mutex<Cost>>,
+    /// How many times longer the calls of this process take than those of others.
+    latency: u32,
 }
 
 /// What the transactions cost. Those that are cancelled cost the table's units too.
@@ -49,10 +51,10 @@ impl Service for ContendedTable {
         let table = self.clone();
         // The table goes on with a call whose sender does not wait any more.
         let call = tokio::spawn(async move {
-            sleep(ONE_WAY.mul_f64(0.5 + fastrand::f64())).await;
+            sleep(table.one_way()).await;
             let reply =
                 if call.operation == "TransactWriteItems" { table.transact(&call).await } else { table.call(&call) };
-            sleep(ONE_WAY.mul_f64(0.5 + fastrand::f64())).await;
+            sleep(table.one_way()).await;
             Ok(reply)
         });
         call.map(|reply| reply.expect("the table does not panic")).boxed()
@@ -65,11 +67,16 @@ impl ContendedTable {
             engine: Arc::new(Engine::in_memory(move || clock.now()).unwrap()),
             held: Arc::default(),
             cost: Arc::default(),
+            latency: 1,
         }
     }
 
     fn store(&self) -> EventStore {
         EventStore::new(&network::config(self.clone()), StoreSettings::new(TABLE))
+    }
+
+    fn one_way(&self) -> Duration {
+        (self.latency * ONE_WAY).mul_f64(0.5 + fastrand::f64())
     }
 
     fn call(&self, call: &AwsCall) -> Reply {
@@ -258,6 +265,82 @@ async fn send(
     }
 }
 
+/// The part of one process in a time of writing.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    /// The requests of each client that were stored.
+    stored: usize,
+    refused: usize,
+    longest: Duration,
+}
+
+/// The time that two processes take to notice each other.
+const NOTICED: Duration = Duration::from_secs(2);
+
+/// Runs processes for a time after they have noticed each other. Each has a latency and a number of clients, which send one
+/// payment after the other.
+fn compete(processes: [(u32, usize); 2], time: Duration) -> [Part; 2] {
+    in_virtual_time(async {
+        fastrand::seed(1);
+        let clock = Clock::start();
+        let table = ContendedTable::new(clock);
+        let registry = aggregates::registry().unwrap();
+        let key = AggregateKey::new("account", "hot");
+        let patience = Duration::from_millis(8_500);
+        table.store().admin().create_table().await.unwrap();
+        send(&table.store(), &registry, &key, clock, "OpenAccount", json!({}), patience).await.unwrap();
+        let (key, registry) = (&key, &registry);
+        let begin = Instant::now() + NOTICED;
+        let end = begin + time;
+        let run = async |(latency, clients): (u32, usize)| {
+            let store = &ContendedTable { latency, ..table.clone() }.store();
+            let part = Mutex::new(Part::default());
+            let client = async || {
+                while Instant::now() < end {
+                    let began = Instant::now();
+                    let payment = json!({"desc": "", "amount": 1});
+                    let sent = send(store, registry, key, clock, "RecordTransaction", payment, patience).await;
+                    let mut part = part.lock().unwrap();
+                    part.longest = part.longest.max(began.elapsed());
+                    match sent {
+                        Ok(_) => part.stored += usize::from(began > begin),
+                        Err(TransactError::Contended) => part.refused += 1,
+                        Err(error) => panic!("{error:?}"),
+                    }
+                }
+            };
+            join_all((0..clients).map(|_| client())).await;
+            let part = part.into_inner().unwrap();
+            Part { stored: part.stored / clients, ..part }
+        };
+        let [first, second] = processes;
+        let (first, second) = tokio::join!(run(first), run(second));
+        let transactions = table.cost.lock().unwrap().transactions;
+        eprintln!("{processes:?}: {first:?}, {second:?}, {transactions} transactions");
+        [first, second]
+    })
+}
+
+#[test]
+fn slow_process_gets_its_share_beside_a_fast_one_and_many_clients_beside_one() {
+    // The latency and clients of each process, the seconds, and the least share of the process with fewer writes.
+    let cases = [
+        ([(1, 1), (1, 1)], 8, 0.6),
+        ([(1, 1), (3, 1)], 8, 0.5),
+        ([(1, 1), (10, 1)], 8, 0.25),
+        ([(1, 1), (1, 16)], 2, 0.5),
+        ([(1, 16), (1, 16)], 2, 0.5),
+    ];
+    for (processes, seconds, least) in cases {
+        let [first, second] = compete(processes, Duration::from_secs(seconds));
+        let share = second.stored as f64 / first.stored as f64;
+        assert!((least..=1.0 / least).contains(&share), "{processes:?}: {share}");
+        assert_eq!(first.refused + second.refused, 0, "{processes:?}");
+        let longest = first.longest.max(second.longest);
+        assert!(longest < Duration::from_secs(4), "{processes:?}: {longest:?}");
+    }
+}
+
 #[test]
 fn processes_that_write_to_one_aggregate_waste_little_and_all_make_progress() {
     for (processes, payments, most_transactions) in
@@ -335,4 +418,73 @@ fn cancelled_and_hurried_requests_of_one_process_take_no_other_with_them() {
             assert!(table.cost.lock().unwrap().transactions < REQUESTS, "{seed}");
         });
     }
+}
+
+/// A table in which a request meets two commits of another process: appends on version 3 and later on version 4 fail, because
+/// events are visible before the metadata. In between, DynamoDB throttles for longer than a transaction takes to commit.
+#[derive(Debug)]
+struct TwoCommits {
+    table: ContendedTable,
+    begun: Instant,
+    attempts: Mutex<BTreeMap<String, usize>>,
+}
+
+impl TwoCommits {
+    const THROTTLED: Duration = Duration::from_millis(1_200);
+
+    /// The response to an append that fails.
+    fn failure(&self, request: &Value) -> Option<(&'static str, Value)> {
+        let before = request.pointer("/TransactItems/0/Update/ExpressionAttributeValues/:before/N")?.as_str()?;
+        let mut attempts = self.attempts.lock().unwrap();
+        let attempt = attempts.entry(before.to_owned()).or_default();
+        *attempt += 1;
+        match (before, *attempt) {
+            ("3", 1..=2) | ("4", 1) => {
+                let actual = if before == "3" { "2" } else { "3" };
+                let metadata = json!({"currentSeqNum": {"N": actual}, "messageSeq": {"N": actual}});
+                let reasons = json!([{"Code": "ConditionalCheckFailed", "Item": metadata}, {"Code": "None"}]);
+                Some(("TransactionCanceledException", reasons))
+            }
+            ("3", _) if self.begun.elapsed() < Self::THROTTLED => Some(("ThrottlingException", json!([]))),
+            _ => None,
+        }
+    }
+}
+
+impl Service for TwoCommits {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
+        match self.failure(&serde_json::from_str(&call.body).unwrap()) {
+            None => self.table.serve(call),
+            Some((code, reasons)) => {
+                let body = json!({"__type": code, "message": "", "CancellationReasons": reasons}).to_string();
+                std::future::ready(Ok(Reply { status: 400, body })).boxed()
+            }
+        }
+    }
+}
+
+#[test]
+fn request_that_meets_two_commits_more_than_a_second_apart_reports_no_damage() {
+    in_virtual_time(async {
+        fastrand::seed(1);
+        let clock = Clock::start();
+        let table = ContendedTable::new(clock);
+        let registry = aggregates::registry().unwrap();
+        let key = AggregateKey::new("account", "torn");
+        let (other, time) = (table.store(), Duration::from_secs(8));
+        other.admin().create_table().await.unwrap();
+        send(&other, &registry, &key, clock, "OpenAccount", json!({}), time).await.unwrap();
+        let pay = async |store: &EventStore| {
+            let payment = json!({"desc": "", "amount": 1});
+            send(store, &registry, &key, clock, "RecordTransaction", payment, time).await.unwrap()
+        };
+        assert_eq!((pay(&other).await, pay(&other).await), (2, 3));
+        let torn = TwoCommits { table, begun: Instant::now(), attempts: Mutex::default() };
+        let store = EventStore::new(&network::config(torn), StoreSettings::new(TABLE));
+        let later = async {
+            sleep(TwoCommits::THROTTLED - Duration::from_millis(100)).await;
+            pay(&other).await
+        };
+        assert_eq!(tokio::join!(pay(&store), later), (5, 4));
+    });
 }

@@ -213,6 +213,7 @@ impl Service for Connection {
             }
             let fault = database.draw(&call.operation);
             let (request_time, response_time) = database.latency();
+            let (request_time, response_time) = (process.latency(request_time), process.latency(response_time));
             database.log.line(|| format!("{} {}", call.operation, fault.map_or(String::new(), |f| format!("{f:?}"))));
             let arrives = match fault {
                 Some(InjectedFault::LostBefore) => {

@@ -1,6 +1,7 @@
 //! A function instance that can crash: at one of its calls, before or after the call took effect.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -20,6 +21,8 @@ pub(crate) enum Crash {
 pub(crate) struct Process {
     state: Mutex<State>,
     crashed: Notify,
+    /// How much longer its calls take than those of others: by this multiple.
+    slowness: u32,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +34,15 @@ struct State {
 }
 
 impl Process {
+    /// A process whose calls take longer.
+    pub(crate) fn slow(slowness: u32) -> Self {
+        Self { slowness, ..Self::default() }
+    }
+
+    pub(crate) fn latency(&self, usual: Duration) -> Duration {
+        usual * (1 + self.slowness)
+    }
+
     /// Starts an invocation or a command, which crashes at this point, if any.
     pub(crate) fn begin(&self, crash: Option<Crash>) {
         *self.state.lock().unwrap() = State { crash, calls: 0, unreachable: None };

@@ -29,7 +29,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 104] = [
+const REQUIRED_KINDS: [&str; 106] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -101,6 +101,7 @@ const REQUIRED_KINDS: [&str; 104] = [
     "poison: a row without an image",
     "poison: a row without attributes",
     "poison: keys of another table",
+    "process with slow calls",
     "projector crash",
     "queue Denied",
     "queue HangsAfter",
@@ -133,6 +134,7 @@ const REQUIRED_KINDS: [&str; 104] = [
     "snapshotter crash",
     "stream out of order",
     "transaction overlaps another",
+    "used key repeated",
     "writer crash",
 ];
 

@@ -47,9 +47,10 @@ impl Work {
     /// Runs `count` writers, each with a number of requests. Returns what they know about the table.
     pub(crate) async fn run(self: &Arc<Self>, count: u64, requests: usize) -> Written {
         let written = Arc::<Mutex<Written>>::default();
+        let used = Arc::<Mutex<Vec<_>>>::default();
         let writers: Vec<_> = (0..count)
             .map(|number| {
-                let writer = Writer::new(Arc::clone(self), number, Arc::clone(&written));
+                let writer = Writer::new(Arc::clone(self), number, Arc::clone(&written), Arc::clone(&used));
                 let to_create = (0..self.keys.len()).filter(|&key| key as u64 % count == number).collect();
                 tokio::spawn(writer.run(to_create, requests))
             })
@@ -70,6 +71,10 @@ struct Writer {
     clock_error: SignedDuration,
     dice: Dice,
     written: Arc<Mutex<Written>>,
+    /// The requests of all writers with idempotency keys, which were sent before.
+    used: Arc<Mutex<Vec<Arc<Request>>>>,
+    /// How much longer the calls of its processes take than those of others.
+    slowness: u32,
     process: Arc<Process>,
     store: Arc<EventStore>,
     /// The number of requests that were sent together with others.
@@ -77,12 +82,16 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(work: Arc<Work>, number: u64, written: Arc<Mutex<Written>>) -> Self {
+    fn new(work: Arc<Work>, number: u64, written: Arc<Mutex<Written>>, used: Arc<Mutex<Vec<Arc<Request>>>>) -> Self {
         let mut dice = Dice::new(work.seed, &format!("writer {number}"));
-        let (process, store) = new_process(&work, &mut dice);
+        let slowness = if dice.chance(0.2) { u32::try_from(dice.number(1..=9)).unwrap() } else { 0 };
+        if slowness > 0 {
+            work.log.count("process with slow calls");
+        }
+        let (process, store) = new_process(&work, &mut dice, slowness);
         let milliseconds = i64::try_from(dice.number(0..=CLOCK_ERROR.as_millis().try_into().unwrap())).unwrap();
         let clock_error = SignedDuration::from_millis(if dice.chance(0.5) { milliseconds } else { -milliseconds });
-        Self { work, number, clock_error, dice, written, process, store, together: 0 }
+        Self { work, number, clock_error, dice, written, used, slowness, process, store, together: 0 }
     }
 
     /// Creates its share of the aggregates, and then sends requests to any aggregate.
@@ -92,6 +101,9 @@ impl Writer {
             self.pause().await;
             let request = Arc::new(self.request(to_create.next(), number));
             let mut answered = self.send(&request).await;
+            if self.dice.chance(0.1) {
+                self.repeat_used(&request.key).await;
+            }
             if request.idempotency.is_none() {
                 continue;
             }
@@ -104,11 +116,29 @@ impl Writer {
                 self.pause().await;
                 self.work.log.count("request repeated");
                 if self.dice.chance(0.3) {
-                    (self.process, self.store) = new_process(&self.work, &mut self.dice);
+                    (self.process, self.store) = new_process(&self.work, &mut self.dice, self.slowness);
                 }
                 answered |= self.send(&request).await;
             }
         }
+    }
+
+    /// Repeats requests to an aggregate many times, as clients do after an outage.
+    async fn repeat_used(&mut self, key: &AggregateKey) {
+        let times = self.dice.size(1..=10);
+        for _ in 0..times {
+            let Some(used) = self.used(key) else { return };
+            self.send(&used).await;
+        }
+    }
+
+    /// A request to an aggregate that some writer sent before.
+    fn used(&mut self, key: &AggregateKey) -> Option<Arc<Request>> {
+        let used = self.used.lock().unwrap();
+        let used: Vec<_> = used.iter().filter(|request| request.key == *key).collect();
+        let request = Arc::clone(used.get(self.dice.size(0..=used.len().max(1) - 1))?);
+        self.work.log.count("used key repeated");
+        Some(request)
     }
 
     async fn pause(&mut self) {
@@ -121,7 +151,7 @@ impl Writer {
     async fn send(&mut self, request: &Arc<Request>) -> bool {
         if request.idempotency.is_some() && self.dice.chance(0.1) {
             self.work.log.count("request sent twice at the same time");
-            let (_, store) = new_process(&self.work, &mut self.dice);
+            let (_, store) = new_process(&self.work, &mut self.dice, self.slowness);
             let (work, written) = (Arc::clone(&self.work), Arc::clone(&self.written));
             let second = execute(work, store, written, Arc::clone(request));
             let (first, second) = tokio::join!(self.send_once(request), second);
@@ -139,12 +169,20 @@ impl Writer {
         if self.dice.chance(0.3) {
             let count = self.dice.size(1..=5);
             for _ in 0..count {
+                if self.dice.chance(0.2)
+                    && let Some(used) = self.used(&request.key)
+                {
+                    requests.push(used);
+                    continue;
+                }
                 self.together += 1;
                 let id = format!("{}-together-{}", self.number, self.together);
                 requests.push(Arc::new(self.request_to(request.key.clone(), false, id)));
             }
             self.work.log.count("requests sent together");
         }
+        let with_keys = requests.iter().filter(|request| request.idempotency.is_some()).cloned();
+        self.used.lock().unwrap().extend(with_keys);
         let execute = |request| execute(Arc::clone(&work), Arc::clone(&store), Arc::clone(&self.written), request);
         let executing = join_all(requests.into_iter().map(execute)).map(|answered| answered[0]);
         let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
@@ -156,7 +194,7 @@ impl Writer {
         if done.is_none() {
             self.work.log.count("writer crash");
             self.work.log.line(|| format!("writer {} crashes: {crash:?}", self.number));
-            (self.process, self.store) = new_process(&self.work, &mut self.dice);
+            (self.process, self.store) = new_process(&self.work, &mut self.dice, self.slowness);
         }
         done.unwrap_or_default()
     }
@@ -199,8 +237,8 @@ impl Writer {
 }
 
 /// A new instance with an empty cache.
-fn new_process(work: &Work, dice: &mut Dice) -> (Arc<Process>, Arc<EventStore>) {
-    let process = Arc::new(Process::default());
+fn new_process(work: &Work, dice: &mut Dice, slowness: u32) -> (Arc<Process>, Arc<EventStore>) {
+    let process = Arc::new(Process::slow(slowness));
     let snapshot_every = dice.one_of(&[1, 2, 5, 100]);
     let settings = StoreSettings { snapshot_every, ..StoreSettings::new(TABLE) };
     let store = EventStore::new(&work.database.config(Arc::clone(&process)), settings);

@@ -10,6 +10,7 @@ mod import;
 mod transaction;
 
 pub(crate) use self::batch::Batch;
+pub(crate) use self::call::AppendCall;
 pub use self::error::AppendError;
 pub(crate) use self::transaction::Origin;
 pub use self::transaction::{ImportOptions, NewEvents};

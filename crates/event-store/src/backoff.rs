@@ -27,7 +27,11 @@ impl Backoff {
     /// the deadline.
     pub async fn wait(&mut self) -> bool {
         let pause = self.next_pause();
-        wait(pause, self.deadline).await
+        let has_time = Instant::now() + pause < self.deadline;
+        if has_time {
+            tokio::time::sleep(pause).await;
+        }
+        has_time
     }
 
     /// Waits a random time below the maximum, but at most until the deadline, so that one attempt is made at the deadline.
@@ -43,15 +47,6 @@ impl Backoff {
         self.ceiling = (self.ceiling * 2).min(self.longest);
         pause
     }
-}
-
-/// Waits. Returns `false`, without waiting, when the pause would not end before the deadline.
-pub(crate) async fn wait(pause: Duration, deadline: Instant) -> bool {
-    let has_time = Instant::now() + pause < deadline;
-    if has_time {
-        tokio::time::sleep(pause).await;
-    }
-    has_time
 }
 
 #[cfg(test)]

@@ -1,10 +1,14 @@
 //! The transaction of a command: load the state or use the cached one, decide, append, and repeat if another writer was
 //! faster.
 //!
+//! The invariant: every append of a request that is in doubt, and every new one, is conditional on the same version, so
+//! at most one of them is ever stored. A newer state is used only after it is known that none of those in doubt is stored.
+//! Therefore an append in doubt is followed by another one on its state, until one is stored or the event of another
+//! writer has their number; and its request joins only a group on its version.
+//!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
-//! `decision`: a decision that is ready to be appended; `unsettled`: why an attempt has no result; `settlement`: the
-//! result of a transaction whose append is in doubt, or whose request was executed before; `in_doubt`: appends with an
-//! unknown outcome.
+//! `decision`: a decision that is ready to be appended; `settlement`: the result of a transaction whose append is in
+//! doubt, or whose request was executed before; `in_doubt`: appends with an unknown outcome.
 
 mod decide;
 mod decision;
@@ -12,7 +16,6 @@ mod in_doubt;
 mod options;
 mod settlement;
 mod transaction;
-mod unsettled;
 
 use std::time::Duration;
 

@@ -20,15 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use daybook_decider::Folded;
 use daybook_table::AggregateKey;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub(crate) use self::group::{Group, GroupAppend};
+pub(crate) use self::group::{Group, GroupAppend, Turn};
 use self::queue::Queue;
-use crate::append::AppendError;
-use crate::append::batch::Batch;
+use crate::append::{AppendError, Batch};
 use crate::loaded::Loaded;
 
 /// Maximum time that a member of a group waits for further requests to join. A decision takes less than a millisecond,
@@ -52,15 +50,6 @@ pub(crate) struct Place<'a> {
     /// The number of the request, by arrival.
     number: u64,
     wake: Arc<Notify>,
-}
-
-/// The turn of a request.
-#[derive(Debug)]
-pub(crate) enum Turn {
-    /// No group is open: the request decides on the stored state.
-    First,
-    /// Its decision can join this group. The second value is the state after the last decision of the group.
-    After(Arc<Group>, Folded),
 }
 
 impl Turns {
@@ -104,14 +93,13 @@ impl Turns {
 impl Place<'_> {
     /// Waits for the turn; `None` when the turn does not come before the deadline.
     pub(crate) async fn turn(&self, deadline: Instant) -> Option<Turn> {
-        let mut is_late = false;
+        let turn = || self.with(|queue| queue.turn(self.number));
         loop {
-            let turn = |queue: &mut Queue| queue.has_turn(self.number).then(|| queue.open_group());
-            match self.with(turn) {
-                Some(None) => return Some(Turn::First),
-                Some(Some((group, after))) => return Some(Turn::After(group, after)),
-                None if is_late => return None,
-                None => is_late = timeout_at(deadline, self.wake.notified()).await.is_err(),
+            if let Some(turn) = turn() {
+                return Some(turn);
+            }
+            if timeout_at(deadline, self.wake.notified()).await.is_err() {
+                return turn();
             }
         }
     }
@@ -129,8 +117,8 @@ impl Place<'_> {
     /// Joins the group with a decision; `None` stands for a decision that appends nothing. The turn passes to the next
     /// request. Returns the index of the decision's response among those that are stored; `None` if the request could
     /// not join.
-    pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
-        self.with(|queue| queue.join(self.number, group, decision))
+    pub(crate) fn join(&self, decision: Option<(Batch, Loaded)>) -> Option<usize> {
+        self.with(|queue| queue.join(self.number, decision))
     }
 
     /// Closes the group without a decision of this request. The request waits for its next turn.
@@ -138,40 +126,35 @@ impl Place<'_> {
         self.with(|queue| queue.decline_group(self.number));
     }
 
-    /// Waits until the group is closed and its append has started. `call` makes the call if this member is the first.
-    pub(crate) async fn wait_for_append<'g, F>(
-        &self,
-        group: &'g Arc<Group>,
-        call: impl Fn(Batch) -> F,
-    ) -> &'g GroupAppend
-    where
-        F: Future<Output = Result<(), AppendError>> + Send + 'static,
-    {
-        let mut is_late = false;
+    /// Waits until the group is closed and its append has started.
+    pub(crate) async fn wait_for_append<'g>(&self, group: &'g Arc<Group>) -> &'g GroupAppend {
         loop {
-            self.with(|queue| queue.start_append(group, is_late, &call));
-            match group.append() {
-                Some(append) => return append,
-                None => is_late = timeout(DECISION_TIME, self.wake.notified()).await.is_err(),
+            if let Some(append) = group.append() {
+                return append;
+            }
+            if timeout(DECISION_TIME, self.wake.notified()).await.is_err() {
+                self.with(|queue| queue.close_group(group));
             }
         }
     }
 
-    /// Starts the append of the group for the other members and leaves the queue, because the time of this member is
-    /// over.
-    pub(crate) fn abandon<F>(&self, group: &Arc<Group>, call: impl Fn(Batch) -> F)
-    where
-        F: Future<Output = Result<(), AppendError>> + Send + 'static,
-    {
+    /// Closes the group for the other members and leaves the queue, because the time of this member is over.
+    pub(crate) fn abandon(&self, group: &Arc<Group>) {
         self.with(|queue| {
-            queue.start_append(group, true, call);
+            queue.close_group(group);
             queue.leave(self.number);
         });
     }
 
-    /// Removes the group from the queue when the outcome of its append is known.
-    pub(crate) fn end_group(&self, group: &Arc<Group>, stored: &Result<(), Arc<AppendError>>) {
-        self.with(|queue| queue.end_group(group, stored));
+    /// Removes the group from the queue when the outcome of its append is known. If it is stored, the first member that
+    /// knows it caches the state after the last decision, before the next request gets its turn.
+    pub(crate) fn end_group(
+        &self,
+        group: &Arc<Group>,
+        stored: &Result<(), Arc<AppendError>>,
+        cache: impl FnOnce(&Loaded),
+    ) {
+        self.with(|queue| queue.end_group(group, stored, cache));
     }
 
     /// Leaves the queue. If the request has joined a group, the other members append it.
@@ -191,75 +174,4 @@ impl Drop for Place<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(id: &str) -> AggregateKey {
-        AggregateKey::new("todo", id)
-    }
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_millis(20)
-    }
-
-    fn later() -> Instant {
-        Instant::now() + Duration::from_secs(60)
-    }
-
-    #[tokio::test]
-    async fn turns_of_one_aggregate_come_in_the_order_of_arrival() {
-        let (turns, hot, order) = (Turns::default(), key("hot"), Mutex::new(Vec::new()));
-        let first = turns.enter(&hot);
-        assert!(first.turn(later()).await.is_some());
-        let request = async |number: usize| {
-            let place = turns.enter(&hot);
-            assert!(place.turn(later()).await.is_some());
-            tokio::task::yield_now().await;
-            order.lock().unwrap().push(number);
-        };
-        let release = async { drop(first) };
-        tokio::join!(request(1), request(2), request(3), release, request(4));
-        assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4]);
-        assert_eq!(turns.len(), 0);
-    }
-
-    #[tokio::test]
-    async fn request_that_leaves_late_does_not_take_the_place_of_another_one() {
-        let (turns, hot) = (Turns::default(), key("hot"));
-        let first = turns.enter(&hot);
-        assert!(first.turn(later()).await.is_some());
-        // The queue is removed when the first request leaves. The place of that request is dropped later.
-        turns.with(&hot, |queue| queue.leave(first.number));
-        assert_eq!(turns.len(), 0);
-        let second = turns.enter(&hot);
-        drop(first);
-        assert!(second.turn(soon()).await.is_some());
-    }
-
-    #[tokio::test]
-    async fn turn_of_another_aggregate_does_not_wait() {
-        let (turns, one, other) = (Turns::default(), key("1"), key("2"));
-        let held = turns.enter(&one);
-        assert!(held.turn(later()).await.is_some());
-        assert!(turns.enter(&other).turn(Instant::now()).await.is_some());
-        assert_eq!(turns.len(), 1);
-        drop(held);
-        assert_eq!(turns.len(), 0);
-    }
-
-    #[tokio::test]
-    async fn request_that_waits_too_long_or_is_cancelled_leaves_the_queue() {
-        let (turns, hot) = (Turns::default(), key("hot"));
-        let held = turns.enter(&hot);
-        assert!(held.turn(later()).await.is_some());
-        assert!(turns.enter(&hot).turn(soon()).await.is_none());
-        let waiting = turns.enter(&hot);
-        let cancelled = tokio::time::timeout_at(soon(), waiting.turn(later())).await;
-        assert!(cancelled.is_err());
-        drop(waiting);
-        assert_eq!(turns.len(), 1);
-        drop(held);
-        assert_eq!(turns.len(), 0);
-        assert!(turns.enter(&hot).turn(Instant::now()).await.is_some(), "a free turn is taken even after the deadline");
-    }
-}
+mod tests;

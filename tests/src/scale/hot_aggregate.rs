@@ -116,7 +116,6 @@ struct Process {
     /// The version of the cached state.
     cached: Option<u32>,
     is_busy: bool,
-    has_lost: bool,
     pacing: Pacing,
 }
 
@@ -170,8 +169,7 @@ impl Simulation {
             return;
         }
         process.is_busy = true;
-        let has_lost = std::mem::take(&mut process.has_lost);
-        match process.pacing.pause(self.now, has_lost, self.random.next()) {
+        match process.pacing.pause(self.now, self.random.next()) {
             Some(pause) => self.after(pause, number, Step::PauseEnds),
             None if process.cached.is_none() => self.after_one_way(number, Step::ReadArrives),
             None => self.send(number),
@@ -229,7 +227,6 @@ impl Simulation {
             self.result.times.extend(group.iter().map(|client| self.now - client.began));
         } else {
             process.pacing.lost(self.now);
-            process.has_lost = true;
             group.iter().rev().for_each(|client| process.waiting.push_front(*client));
         }
         self.begin(number);

@@ -4,7 +4,7 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem};
+use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity};
 use daybook_table::{AggregateKey, Metadata};
 use tokio::time::{Instant, timeout};
 use tracing::Span;
@@ -17,15 +17,15 @@ use crate::idempotency;
 use crate::settle::CALL_TIMEOUT;
 use crate::stored_response::StoredResponse;
 
-/// A transaction that is ready to be sent. It owns what it needs, so that several requests can wait for it.
-#[derive(Debug)]
+/// The call of an append after one version. It owns what it needs, so that several requests can wait for it.
+#[derive(Clone, Debug)]
 pub(crate) struct AppendCall {
     /// It sends each call once.
     client: Client,
-    key: AggregateKey,
-    transaction: Vec<TransactWriteItem>,
-    /// The number of responses that it stores: its last items.
-    responses: usize,
+    pub(super) table_name: String,
+    pub(super) key: AggregateKey,
+    /// The version that was decided on.
+    pub(super) before: u64,
     send_until: Instant,
 }
 
@@ -33,21 +33,21 @@ pub(crate) struct AppendCall {
 const WRITE_UNITS: &str = "daybook.write_units";
 
 impl EventStream<'_> {
-    /// The transaction that appends a batch which was decided on version `before`. It is not sent after `send_until`.
-    pub(crate) fn call(&self, before: u64, batch: Batch, send_until: Instant) -> AppendCall {
-        let responses = batch.responses();
-        let transaction = self.transaction(before, batch);
-        AppendCall { client: self.store.once.clone(), key: self.key.clone(), transaction, responses, send_until }
+    /// The call that appends what was decided on version `before`. It is not sent after `send_until`.
+    pub(crate) fn call(&self, before: u64, send_until: Instant) -> AppendCall {
+        let table_name = self.store.settings.table_name.clone();
+        AppendCall { client: self.store.once.clone(), table_name, key: self.key.clone(), before, send_until }
     }
 }
 
 impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.
-    pub(crate) async fn send(self) -> Result<(), AppendError> {
+    pub(crate) async fn send(self, batch: Batch) -> Result<(), AppendError> {
         if Instant::now() > self.send_until {
             return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
         }
-        let call = self.client.transact_write_items().set_transact_items(Some(self.transaction));
+        let responses = batch.responses();
+        let call = self.client.transact_write_items().set_transact_items(Some(self.transaction(batch)));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
         // If several requests share the append, the span of the one that sends it shows the units of all.
         let span = Span::current();
@@ -59,7 +59,7 @@ impl AppendCall {
                 span.record(WRITE_UNITS, units.sum::<f64>());
                 Ok(())
             }
-            Ok(Err(error)) => Err(send_error(&self.key, self.responses, error)),
+            Ok(Err(error)) => Err(send_error(&self.key, responses, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         }
     }

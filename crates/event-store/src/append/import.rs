@@ -25,8 +25,8 @@ impl EventStore {
         send_until: Instant,
     ) -> Result<(), AppendError> {
         let stream = self.stream(model, key);
-        let batch = stream.batch(new, None, Origin::Import(options))?;
-        stream.call(before, batch, send_until).send().await
+        let batch = stream.batch(new, None, Origin::Import(options))??;
+        stream.call(before, send_until).send(batch).await
     }
 
     /// The bytes of the rows of an imported event and its messages.

@@ -5,17 +5,17 @@ use aws_sdk_dynamodb::types::{
 };
 use daybook_decider::record::timestamp;
 use daybook_decider::{Decided, Folded, OutboxMessage, RecordedEvent};
-use daybook_table::{EventItem, OutboxItem, attributes, keys};
+use daybook_table::{AggregateKey, EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 
 use super::batch::{Attributes, Batch};
-use super::error::AppendError;
+use super::call::AppendCall;
 use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
 use crate::item::{Item, row_key};
-use crate::limits::check_transaction;
+use crate::limits::{TooLarge, check_transaction};
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
@@ -52,13 +52,13 @@ impl<'a> From<&'a Decided> for NewEvents<'a> {
 }
 
 impl EventStream<'_> {
-    /// The items of new events, which must fit a transaction of their own.
+    /// The items of new events, if they fit a transaction of their own.
     pub(crate) fn batch(
         &self,
         new: NewEvents<'_>,
         to_store: Option<&ResponseToStore<'_>>,
         origin: Origin,
-    ) -> Result<Batch, AppendError> {
+    ) -> Result<Result<Batch, TooLarge>, StoreError> {
         let end = new.after.version();
         let events = new.events.iter().map(|event| self.event_row(event, end)).map(serde_dynamo::to_item);
         let messages = new.messages.iter().map(|message| self.outbox_row(message, origin));
@@ -73,34 +73,24 @@ impl EventStream<'_> {
         // The complete metadata, to compute its size. The creation time of an existing aggregate is not known here,
         // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let metadata: Item = self.metadata_key().into_iter().chain(attributes).collect();
-        let bytes = check_transaction(std::iter::once(&metadata).chain(&rows), response.as_ref())?;
+        let metadata: Item = metadata_key(self.key).into_iter().chain(attributes).collect();
+        let bytes = match check_transaction(std::iter::once(&metadata).chain(&rows), response.as_ref()) {
+            Ok(bytes) => bytes,
+            Err(limit) => return Ok(Err(limit)),
+        };
 
         let item = |put| TransactWriteItem::builder().put(put).build();
         let response = response.zip(to_store).map(|(row, to_store)| {
             (to_store.idempotency.key.to_owned(), item(self.store.put_unless_used(row, to_store.now)))
         });
-        Ok(Batch {
+        Ok(Ok(Batch {
             created,
             changed,
             first_event: new.events.first().map(|event| (event.seq_num, event.event_id)),
             rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
             responses: response.into_iter().collect(),
             bytes,
-        })
-    }
-
-    /// The items of a transaction in order: the metadata, the events and messages, and the responses to store.
-    pub(super) fn transaction(&self, before: u64, batch: Batch) -> Vec<TransactWriteItem> {
-        let metadata = TransactWriteItem::builder();
-        let metadata = if batch.first_event.is_none() {
-            metadata.condition_check(self.metadata_check(before))
-        } else {
-            let created = if before == 0 { batch.created } else { Vec::new() };
-            metadata.update(self.metadata_update(before, created.into_iter().chain(batch.changed).collect()))
-        };
-        let responses = batch.responses.into_iter().map(|(_, put)| put);
-        std::iter::once(metadata.build()).chain(batch.rows).chain(responses).collect()
+        }))
     }
 
     /// The row of an event whose append ends at event `end`.
@@ -147,38 +137,6 @@ impl EventStream<'_> {
         (created, changed)
     }
 
-    fn metadata_key(&self) -> Item {
-        row_key(self.key.pk(), keys::METADATA.to_owned())
-    }
-
-    /// The check that the metadata is at `before`, without a change.
-    fn metadata_check(&self, before: u64) -> ConditionCheck {
-        let (condition, values) = is_at(before);
-        ConditionCheck::builder()
-            .table_name(&self.store.settings.table_name)
-            .set_key(Some(self.metadata_key()))
-            .condition_expression(condition)
-            .set_expression_attribute_values((!values.is_empty()).then_some(values))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .expect("table, key and condition are set above")
-    }
-
-    fn metadata_update(&self, before: u64, attributes: Attributes) -> Update {
-        let (condition, mut values) = is_at(before);
-        let sets: Vec<_> = attributes.iter().map(|(name, _)| format!("{name} = :{name}")).collect();
-        values.extend(attributes.into_iter().map(|(name, value)| (format!(":{name}"), value)));
-        Update::builder()
-            .table_name(&self.store.settings.table_name)
-            .set_key(Some(self.metadata_key()))
-            .update_expression(format!("SET {}", sets.join(", ")))
-            .condition_expression(condition)
-            .set_expression_attribute_values(Some(values))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .expect("table, key and expression are set above")
-    }
-
     fn put_new(&self, row: Item) -> Put {
         Put::builder()
             .table_name(&self.store.settings.table_name)
@@ -187,6 +145,53 @@ impl EventStream<'_> {
             .build()
             .expect("table and item are set above")
     }
+}
+
+impl AppendCall {
+    /// The items of a transaction in order: the metadata, the events and messages, and the responses to store.
+    pub(super) fn transaction(&self, batch: Batch) -> Vec<TransactWriteItem> {
+        let metadata = TransactWriteItem::builder();
+        let metadata = if batch.first_event.is_none() {
+            metadata.condition_check(self.metadata_check())
+        } else {
+            let created = if self.before == 0 { batch.created } else { Vec::new() };
+            metadata.update(self.metadata_update(created.into_iter().chain(batch.changed).collect()))
+        };
+        let responses = batch.responses.into_iter().map(|(_, put)| put);
+        std::iter::once(metadata.build()).chain(batch.rows).chain(responses).collect()
+    }
+
+    /// The check that the metadata is at the version, without a change.
+    fn metadata_check(&self) -> ConditionCheck {
+        let (condition, values) = is_at(self.before);
+        ConditionCheck::builder()
+            .table_name(&self.table_name)
+            .set_key(Some(metadata_key(&self.key)))
+            .condition_expression(condition)
+            .set_expression_attribute_values((!values.is_empty()).then_some(values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .expect("table, key and condition are set above")
+    }
+
+    fn metadata_update(&self, attributes: Attributes) -> Update {
+        let (condition, mut values) = is_at(self.before);
+        let sets: Vec<_> = attributes.iter().map(|(name, _)| format!("{name} = :{name}")).collect();
+        values.extend(attributes.into_iter().map(|(name, value)| (format!(":{name}"), value)));
+        Update::builder()
+            .table_name(&self.table_name)
+            .set_key(Some(metadata_key(&self.key)))
+            .update_expression(format!("SET {}", sets.join(", ")))
+            .condition_expression(condition)
+            .set_expression_attribute_values(Some(values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .expect("table, key and expression are set above")
+    }
+}
+
+fn metadata_key(key: &AggregateKey) -> Item {
+    row_key(key.pk(), keys::METADATA.to_owned())
 }
 
 /// The condition that the metadata is at a version, and its values.

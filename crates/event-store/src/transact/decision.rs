@@ -3,9 +3,8 @@
 use daybook_decider::Folded;
 
 use super::decide::{Decide, ResponseDetail};
-use super::options::{TransactError, TransactOptions, Transacted};
-use super::unsettled::Unsettled;
-use crate::append::{AppendError, Batch, Origin};
+use super::options::{End, TransactError, TransactOptions, Transacted};
+use crate::append::{Batch, Origin};
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
 use crate::limits::TooLarge;
@@ -20,47 +19,47 @@ pub(super) struct Decision {
 }
 
 impl EventStream<'_> {
-    /// Decides on one state, with a reduced response when the full one does not fit.
+    /// Decides on one state, with a reduced response when the full one does not fit. A decision that appends nothing is the
+    /// result of the transaction, if the state is current.
     pub(super) fn decide<D: Decide>(
         &self,
         commands: &D,
         options: &TransactOptions<'_>,
         before: &Folded,
-    ) -> Result<Decision, Unsettled<D::Error>> {
+    ) -> Result<Decision, End<D::Error>> {
         let TransactOptions { expected_version, idempotency, .. } = *options;
         let (version, now) = (before.version(), self.store.now());
-        let not_decided = |error| Unsettled::NotWritten(Err(TransactError::Decide(error)));
+        let not_decided = |error| Err(TransactError::Decide(error));
         let decided = commands.decide(before).map_err(not_decided)?;
         if let Some(expected) = expected_version.filter(|&expected| expected != version) {
-            return Err(Unsettled::NotWritten(Err(TransactError::Conflict { expected, actual: version })));
+            return Err(Err(TransactError::Conflict { expected, actual: version }));
         }
         let mut detail = ResponseDetail::Full;
         loop {
             let response = commands.respond(before, &decided, detail).map_err(not_decided)?;
             if decided.events.is_empty() && idempotency.is_none() {
-                return Err(Unsettled::NotWritten(Ok(Transacted::Decided(response))));
+                return Err(Ok(Transacted::Decided(response)));
             }
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
             match self.batch((&decided).into(), to_store.as_ref(), Origin::Decision) {
-                Ok(batch) => {
+                Ok(Ok(batch)) => {
                     return Ok(Decision {
                         batch,
                         after: Loaded { folded: decided.after, state: decided.state },
                         response,
                     });
                 }
-                Err(AppendError::TooLarge(limit)) => {
+                Ok(Err(limit)) => {
                     let is_for_the_response = match limit {
                         TooLarge::Response { .. } => true,
                         TooLarge::Transaction { .. } => idempotency.is_some(),
                         TooLarge::Item { .. } | TooLarge::Items { .. } => false,
                     };
                     let less = detail.less().filter(|_| is_for_the_response);
-                    detail = less.ok_or(Unsettled::NotWritten(Err(limit.into())))?;
+                    detail = less.ok_or(Err(limit.into()))?;
                 }
-                Err(AppendError::Store(error)) => return Err(Unsettled::Final(error.into())),
-                Err(error) => return Err(Unsettled::Failed(error.into())),
+                Err(error) => return Err(Err(error.into())),
             }
         }
     }

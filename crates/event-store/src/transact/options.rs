@@ -45,6 +45,9 @@ pub enum Transacted {
     Replayed(CommandResponse),
 }
 
+/// How a transaction ends.
+pub(super) type End<E> = Result<Transacted, TransactError<E>>;
+
 #[derive(Debug, thiserror::Error)]
 pub enum TransactError<E> {
     /// The caller's own error.

@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
 use super::decide::Decide;
-use super::options::{TransactError, TransactOptions, Transacted};
+use super::options::{End, TransactError, TransactOptions, Transacted};
 use super::transaction::Transaction;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
@@ -56,10 +56,7 @@ impl<D: Decide> Transaction<'_, D> {
 
     /// The stored response, if there is one, in place of an error: the same request may have been executed before, and
     /// the state that was read may already contain its result.
-    pub(super) async fn stored_response_or(
-        &mut self,
-        end: Result<Transacted, TransactError<D::Error>>,
-    ) -> Result<Transacted, TransactError<D::Error>> {
+    pub(super) async fn stored_response_or(&mut self, end: End<D::Error>) -> End<D::Error> {
         let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
         let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
         let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
@@ -74,7 +71,7 @@ impl<D: Decide> Transaction<'_, D> {
 
     /// The stored response as the result. It settles the appends in doubt, because each would have stored its own
     /// response under the same key.
-    pub(super) fn replay(&mut self, stored: StoredResponse) -> Result<Transacted, TransactError<D::Error>> {
+    pub(super) fn replay(&mut self, stored: StoredResponse) -> End<D::Error> {
         let is_own = self.in_doubt.settle_by_response(&stored.response).is_some();
         match self.options.idempotency {
             Some(idempotency) if idempotency.digest != stored.digest => Err(TransactError::KeyReused),

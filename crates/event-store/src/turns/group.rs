@@ -4,11 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use daybook_decider::Folded;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
-use tokio::time::Instant;
 use ulid::Ulid;
 
-use crate::append::AppendError;
-use crate::loaded::Loaded;
+use crate::append::{AppendCall, AppendError, Batch};
 
 /// The part of a group that its members hold. It stays until the last of them is done, even if the queue has removed
 /// the group.
@@ -16,10 +14,8 @@ use crate::loaded::Loaded;
 pub(crate) struct Group {
     /// The state that the first request has decided on. The transaction is conditional on its version.
     pub(crate) base: Folded,
-    /// The time until which the decisions may be sent.
-    pub(crate) send_until: Instant,
+    call: AppendCall,
     append: OnceLock<GroupAppend>,
-    is_cached: OnceLock<()>,
 }
 
 /// The append of a group, in one transaction.
@@ -27,15 +23,22 @@ pub(crate) struct Group {
 pub(crate) struct GroupAppend {
     /// The call. Every member polls it, so it continues when members are cancelled.
     pub(crate) call: Shared<BoxFuture<'static, Result<(), Arc<AppendError>>>>,
-    /// The state after the last decision.
-    pub(crate) after: Loaded,
     /// The number and id of the first event; `None` without events.
     pub(crate) first_event: Option<(u64, Ulid)>,
 }
 
+/// The turn of a request.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// No group is open: the request decides on the stored state.
+    First,
+    /// Its decision can join this group. The second value is the state after the last decision of the group.
+    After(Arc<Group>, Folded),
+}
+
 impl Group {
-    pub(crate) fn new(base: Folded, send_until: Instant) -> Self {
-        Self { base, send_until, append: OnceLock::new(), is_cached: OnceLock::new() }
+    pub(crate) fn new(base: Folded, call: AppendCall) -> Self {
+        Self { base, call, append: OnceLock::new() }
     }
 
     /// The append; `None` until it starts.
@@ -43,20 +46,10 @@ impl Group {
         self.append.get()
     }
 
-    /// Caches the state after the last decision, once for all members, when the group is stored.
-    pub(crate) fn cache_once(&self, cache: impl FnOnce(&Loaded)) {
-        let Some(append) = self.append() else { return };
-        self.is_cached.get_or_init(|| cache(&append.after));
-    }
-
-    /// Starts the append: the members poll this call from now on.
-    pub(super) fn start_append(
-        &self,
-        call: impl Future<Output = Result<(), AppendError>> + Send + 'static,
-        after: Loaded,
-        first_event: Option<(u64, Ulid)>,
-    ) {
-        let call = call.map(|result| result.map_err(Arc::new)).boxed().shared();
-        self.append.get_or_init(|| GroupAppend { call, after, first_event });
+    /// Starts the append: the members poll the call from now on.
+    pub(super) fn start_append(&self, batch: Batch) {
+        let first_event = batch.first_event;
+        let call = self.call.clone().send(batch).map(|stored| stored.map_err(Arc::new)).boxed().shared();
+        self.append.get_or_init(|| GroupAppend { call, first_event });
     }
 }

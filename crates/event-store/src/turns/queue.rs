@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use daybook_decider::Folded;
 use tokio::sync::Notify;
 
-use super::group::Group;
-use crate::append::AppendError;
-use crate::append::batch::Batch;
+use super::group::{Group, Turn};
+use crate::append::{AppendError, Batch};
 use crate::loaded::Loaded;
 
 /// Maximum number of requests in a group. Requests that append nothing take no space in the transaction.
@@ -21,10 +19,10 @@ const MAX_MEMBERS: usize = 100;
 /// is empty.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// The requests that wait for their turn.
+    /// The requests that wait for their turn or have it.
     waiting: BTreeMap<u64, Arc<Notify>>,
     /// The request that has its turn.
-    holder: Option<(u64, Arc<Notify>)>,
+    holder: Option<u64>,
     group: Option<QueuedGroup>,
     /// The number after the last member of the latest group that a used idempotency key has failed. Its members share
     /// appends among themselves only: a later request with another used key would fail them again.
@@ -37,11 +35,9 @@ struct QueuedGroup {
     group: Arc<Group>,
     /// The state after the last decision.
     after: Loaded,
-    /// The items of the transaction, until the append starts.
+    /// The items of the transaction, until the group is closed.
     batch: Option<Batch>,
     members: BTreeMap<u64, Arc<Notify>>,
-    /// Whether no request may join any more.
-    is_closed: bool,
 }
 
 impl Queue {
@@ -61,65 +57,63 @@ impl Queue {
         self.advance();
     }
 
-    pub(super) fn has_turn(&self, number: u64) -> bool {
-        self.holder.as_ref().is_some_and(|(holder, _)| *holder == number)
+    fn has_turn(&self, number: u64) -> bool {
+        self.holder == Some(number)
     }
 
+    /// Whether requests wait besides the one that has its turn.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        self.waiting.len() > 1
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.holder.is_none() && self.group.is_none()
+        self.waiting.is_empty() && self.group.is_none()
     }
 
-    /// The group that the request with the turn may join, and the state after the last decision of the group.
-    pub(super) fn open_group(&self) -> Option<(Arc<Group>, Folded)> {
-        let group = self.group.as_ref().filter(|group| !group.is_closed)?;
-        Some((Arc::clone(&group.group), group.after.folded.clone()))
+    /// The turn of a request, if it has it.
+    pub(super) fn turn(&self, number: u64) -> Option<Turn> {
+        self.has_turn(number).then(|| match &self.group {
+            Some(open) => Turn::After(Arc::clone(&open.group), open.after.folded.clone()),
+            None => Turn::First,
+        })
     }
 
     /// Begins a group with the decision of the request that has its turn.
     pub(super) fn begin_group(&mut self, group: &Arc<Group>, batch: Batch, after: Loaded) {
-        let members = self.holder.take().into_iter().collect();
         let group = Arc::clone(group);
-        self.group = Some(QueuedGroup { group, after, batch: Some(batch), members, is_closed: false });
-        self.close_or_advance();
+        self.group = Some(QueuedGroup { group, after, batch: Some(batch), members: BTreeMap::new() });
+        self.add_member();
     }
 
     /// Adds the decision of request `number`; `None` stands for a decision that appends nothing. Returns the index of
     /// its response among those that are stored. Returns `None` if the decision cannot be added, because it does not
     /// fit or because the group has been closed meanwhile. The request then waits for its next turn.
-    pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
-        let joined = if self.has_turn(number) { self.add(group, decision) } else { None };
-        match joined {
-            Some(_) => self.close_or_advance(),
-            None => self.decline_group(number),
-        }
-        joined
-    }
-
-    /// Closes a full group, or gives the turn to the next request.
-    fn close_or_advance(&mut self) {
-        let is_full = |group: &QueuedGroup| {
-            group.members.len() >= MAX_MEMBERS || group.batch.as_ref().is_some_and(Batch::is_full)
-        };
-        if self.group.as_ref().is_some_and(is_full) { self.close() } else { self.advance() }
-    }
-
-    fn add(&mut self, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
-        let queued = self.group.as_mut().filter(|queued| !queued.is_closed && Arc::ptr_eq(&queued.group, group))?;
-        let batch = queued.batch.as_mut()?;
-        let responses = batch.responses();
-        if let Some((next, after)) = decision {
-            if !batch.has_space_for(&next) {
+    pub(super) fn join(&mut self, number: u64, decision: Option<(Batch, Loaded)>) -> Option<usize> {
+        let open = self.group.as_mut().filter(|_| self.holder == Some(number))?;
+        let batch = open.batch.as_mut()?;
+        let index = batch.responses();
+        match decision {
+            Some((next, _)) if !batch.has_space_for(&next) => {
+                self.close();
                 return None;
             }
-            batch.add(next);
-            queued.after = after;
+            Some((next, after)) => {
+                batch.add(next);
+                open.after = after;
+            }
+            None => {}
         }
-        queued.members.extend(self.holder.take());
-        Some(responses)
+        self.add_member();
+        Some(index)
+    }
+
+    /// Adds the request that has its turn to the group. Closes a full group, or gives the turn to the next request.
+    fn add_member(&mut self) {
+        let Some(open) = &mut self.group else { return };
+        let member = self.holder.take().and_then(|number| self.waiting.remove_entry(&number));
+        open.members.extend(member);
+        let is_full = open.members.len() >= MAX_MEMBERS || open.batch.as_ref().is_some_and(Batch::is_full);
+        if is_full { self.close() } else { self.advance() }
     }
 
     /// Closes the group without a decision of the request that has its turn. That request waits for its next turn.
@@ -129,46 +123,45 @@ impl Queue {
         }
     }
 
+    /// Closes the group if it is still open.
+    pub(super) fn close_group(&mut self, group: &Arc<Group>) {
+        if self.group.as_ref().is_some_and(|open| open.batch.is_some() && Arc::ptr_eq(&open.group, group)) {
+            self.close();
+        }
+    }
+
     /// Closes the group: no request may join it any more, and its members append it. A request that has its turn waits
     /// for its next turn.
     fn close(&mut self) {
-        self.waiting.extend(self.holder.take());
-        if let Some(group) = &mut self.group {
-            group.is_closed = true;
-            group.members.values().for_each(|wake| wake.notify_one());
+        self.holder = None;
+        if let Some(open) = &mut self.group
+            && let Some(batch) = open.batch.take()
+        {
+            open.group.start_append(batch);
+            open.members.values().for_each(|wake| wake.notify_one());
         }
         self.advance();
     }
 
-    /// Starts the append of the group if the group is closed and its append has not started. With `now`, closes the
-    /// group first.
-    pub(super) fn start_append<F>(&mut self, group: &Arc<Group>, now: bool, call: impl FnOnce(Batch) -> F)
-    where
-        F: Future<Output = Result<(), AppendError>> + Send + 'static,
-    {
-        let is_open = |queued: &QueuedGroup| !queued.is_closed && Arc::ptr_eq(&queued.group, group);
-        if now && self.group.as_ref().is_some_and(is_open) {
-            self.close();
-        }
-        let Some(queued) = self.group.as_mut().filter(|queued| Arc::ptr_eq(&queued.group, group)) else { return };
-        if let Some(batch) = queued.batch.take_if(|_| queued.is_closed) {
-            let first_event = batch.first_event;
-            group.start_append(call(batch), queued.after.clone(), first_event);
-        }
-    }
-
-    /// Removes the group when the outcome of its append is known. If it is not stored, its members wait for their turn
-    /// again, before requests that arrived later.
-    pub(super) fn end_group(&mut self, group: &Arc<Group>, stored: &Result<(), Arc<AppendError>>) {
-        if let Some(queued) = self.group.take_if(|queued| Arc::ptr_eq(&queued.group, group)) {
-            if let Err(error) = stored {
+    /// Removes the group when the outcome of its append is known. If it is stored, caches the state after it. If it is not,
+    /// its members wait for their turn again, before requests that arrived later.
+    pub(super) fn end_group(
+        &mut self,
+        group: &Arc<Group>,
+        stored: &Result<(), Arc<AppendError>>,
+        cache: impl FnOnce(&Loaded),
+    ) {
+        let Some(queued) = self.group.take_if(|queued| Arc::ptr_eq(&queued.group, group)) else { return };
+        match stored {
+            Ok(()) => cache(&queued.after),
+            Err(error) => {
                 if let AppendError::KeysUsed(_) = **error {
                     self.retried_before = queued.members.last_key_value().map_or(0, |(number, _)| number + 1);
                 }
                 self.waiting.extend(queued.members);
             }
-            self.advance();
         }
+        self.advance();
     }
 
     /// Whether a request may get the turn: it joins the group that is open, if one is.
@@ -180,16 +173,15 @@ impl Queue {
     /// Gives the turn to the next request, if no request has it. If no request waits that may join the group, closes it.
     fn advance(&mut self) {
         // All members have left the closed group, so nobody polls its call any more.
-        self.group.take_if(|group| group.is_closed && group.members.is_empty());
-        let is_sending = self.group.as_ref().is_some_and(|group| group.is_closed);
+        self.group.take_if(|group| group.batch.is_none() && group.members.is_empty());
+        let is_sending = self.group.as_ref().is_some_and(|group| group.batch.is_none());
         if self.holder.is_some() || is_sending {
             return;
         }
-        let next = self.waiting.first_key_value().map(|(&number, _)| number);
-        match next.filter(|&number| self.may_join(number)).and_then(|number| self.waiting.remove_entry(&number)) {
-            Some((number, wake)) => {
+        match self.waiting.first_key_value().filter(|(number, _)| self.may_join(**number)) {
+            Some((&number, wake)) => {
                 wake.notify_one();
-                self.holder = Some((number, wake));
+                self.holder = Some(number);
             }
             None if self.group.is_some() => self.close(),
             None => {}

@@ -132,6 +132,19 @@ async fn later_request_joins_a_group_that_another_writer_has_overtaken() {
     assert_stored(&table, &account, &sent, 6).await;
 }
 
+/// No other process has written, so the next request is appended without a read and a pause.
+#[tokio::test]
+async fn group_after_one_with_a_lost_response_is_no_race_with_another_process() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let account = ledger(&store, "1", 1).await;
+    let requests = [1, 2, 3].map(|amount| Request::payment(&account, amount));
+    let (sent, _) = send_together(&table, &store, &requests, &[InjectedFault::BreakAfter]).await;
+    assert_eq!(sent.iter().map(version).collect::<Vec<_>>(), [3, 4, 5]);
+    Request::payment(&account, 4).send(&store).await.unwrap();
+    assert_eq!(table.operations(), [APPEND]);
+}
+
 #[tokio::test]
 async fn group_with_a_failed_call_is_settled_as_each_request_alone() {
     let cancelled = |code| InjectedFault::Cancel { codes: vec!["None", code, "None", "None"] };
