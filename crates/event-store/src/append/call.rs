@@ -14,6 +14,7 @@ use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::event_stream::EventStream;
 use crate::idempotency;
+use crate::in_flight::DecisionInFlight;
 use crate::settle::CALL_TIMEOUT;
 use crate::stored_response::StoredResponse;
 
@@ -27,6 +28,7 @@ pub(crate) struct AppendCall {
     /// The number of responses that it stores: its last items.
     responses: usize,
     send_until: Instant,
+    in_flight: DecisionInFlight,
 }
 
 /// The field of a span for the write units of its last append.
@@ -34,16 +36,17 @@ const WRITE_UNITS: &str = "daybook.write_units";
 
 impl EventStream<'_> {
     /// The transaction that appends a batch which was decided on version `before`. It is not sent after `send_until`.
-    pub(crate) fn call(&self, before: u64, batch: Batch, send_until: Instant) -> AppendCall {
-        let responses = batch.responses();
+    pub(crate) fn call(&self, before: u64, mut batch: Batch, send_until: Instant) -> AppendCall {
+        let (responses, in_flight) = (batch.responses(), std::mem::take(&mut batch.in_flight));
         let transaction = self.transaction(before, batch);
-        AppendCall { client: self.store.once.clone(), key: self.key.clone(), transaction, responses, send_until }
+        let (client, key) = (self.store.once.clone(), self.key.clone());
+        AppendCall { client, key, transaction, responses, send_until, in_flight }
     }
 }
 
 impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.
-    pub(crate) async fn send(self) -> Result<(), AppendError> {
+    pub(crate) async fn send(mut self) -> Result<(), AppendError> {
         if Instant::now() > self.send_until {
             return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
         }
@@ -53,7 +56,8 @@ impl AppendCall {
         let span = Span::current();
         let units = span.has_field(WRITE_UNITS).then_some(ReturnConsumedCapacity::Total);
         let call = call.set_return_consumed_capacity(units);
-        match timeout(CALL_TIMEOUT, call.send()).await {
+        self.in_flight.is_in_doubt = true;
+        let result = match timeout(CALL_TIMEOUT, call.send()).await {
             Ok(Ok(written)) => {
                 let units = written.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units);
                 span.record(WRITE_UNITS, units.sum::<f64>());
@@ -61,7 +65,9 @@ impl AppendCall {
             }
             Ok(Err(error)) => Err(send_error(&self.key, self.responses, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
-        }
+        };
+        self.in_flight.is_in_doubt = matches!(result, Err(AppendError::Unknown(_)));
+        result
     }
 }
 
