@@ -44,11 +44,13 @@ impl EventStore {
         Ok(slice.into_page(limit, after, weight))
     }
 
-    /// The time before which every event is visible in the index, for a read at `now`: `now` minus the `feed_delay` of
-    /// the settings, in whole milliseconds like the times of events.
+    /// The time before which every event is visible in the index, for a read after `now`: `now` minus the `feed_delay` of
+    /// the settings, or the oldest decision in flight of this process if that is earlier. In whole milliseconds like the
+    /// times of events.
     pub fn settled_up_to(&self, now: Timestamp) -> Timestamp {
         let delay = i64::try_from(self.settings.feed_delay.as_millis()).unwrap_or(i64::MAX);
-        let settled = now.as_millisecond().saturating_sub(delay);
+        let in_flight = self.in_flight.oldest().unwrap_or(Timestamp::MAX);
+        let settled = now.as_millisecond().saturating_sub(delay).min(in_flight.as_millisecond());
         Timestamp::from_millisecond(settled).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 

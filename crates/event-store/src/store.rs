@@ -19,6 +19,7 @@ use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::contention::Contention;
 use crate::error::StoreError;
+use crate::in_flight::InFlight;
 use crate::item::{Item, row_key};
 use crate::settle::SETTLE_WRITES;
 use crate::turns::Turns;
@@ -68,6 +69,7 @@ pub struct EventStore {
     pub(crate) cache: Cache,
     pub(crate) turns: Turns,
     pub(crate) contention: Contention,
+    pub(crate) in_flight: InFlight,
     pub(crate) clock: Clock,
 }
 
@@ -82,6 +84,7 @@ impl EventStore {
             cache: Cache::default(),
             turns: Turns::default(),
             contention: Contention::default(),
+            in_flight: InFlight::default(),
             clock: Clock::default(),
         }
     }

@@ -3,6 +3,7 @@
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use ulid::Ulid;
 
+use crate::in_flight::DecisionInFlight;
 use crate::limits::MAX_TRANSACTION_ITEMS;
 
 /// Maximum bytes of a batch of several decisions: a partition accepts 1,000 write units per second, and a transaction
@@ -28,6 +29,8 @@ pub(crate) struct Batch {
     pub(super) responses: Vec<(String, TransactWriteItem)>,
     /// The bytes of all items.
     pub(super) bytes: usize,
+    /// The first decision. It is the oldest one, so the others need not be in flight. The default for an import.
+    pub(crate) in_flight: DecisionInFlight,
 }
 
 impl Batch {

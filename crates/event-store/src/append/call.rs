@@ -42,18 +42,19 @@ impl EventStream<'_> {
 
 impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.
-    pub(crate) async fn send(self, batch: Batch) -> Result<(), AppendError> {
+    pub(crate) async fn send(self, mut batch: Batch) -> Result<(), AppendError> {
         if Instant::now() > self.send_until {
             return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
         }
-        let responses = batch.responses();
+        let (responses, mut in_flight) = (batch.responses(), std::mem::take(&mut batch.in_flight));
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction(batch)));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
         // If several requests share the append, the span of the one that sends it shows the units of all.
         let span = Span::current();
         let units = span.has_field(WRITE_UNITS).then_some(ReturnConsumedCapacity::Total);
         let call = call.set_return_consumed_capacity(units);
-        match timeout(CALL_TIMEOUT, call.send()).await {
+        in_flight.is_in_doubt = true;
+        let result = match timeout(CALL_TIMEOUT, call.send()).await {
             Ok(Ok(written)) => {
                 let units = written.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units);
                 span.record(WRITE_UNITS, units.sum::<f64>());
@@ -61,7 +62,9 @@ impl AppendCall {
             }
             Ok(Err(error)) => Err(send_error(&self.key, responses, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
-        }
+        };
+        in_flight.is_in_doubt = matches!(result, Err(AppendError::Unknown(_)));
+        result
     }
 }
 

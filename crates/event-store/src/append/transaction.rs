@@ -14,6 +14,7 @@ use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
+use crate::in_flight::DecisionInFlight;
 use crate::item::{Item, row_key};
 use crate::limits::{TooLarge, check_transaction};
 
@@ -90,6 +91,7 @@ impl EventStream<'_> {
             rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
             responses: response.into_iter().collect(),
             bytes,
+            in_flight: DecisionInFlight::default(),
         }))
     }
 

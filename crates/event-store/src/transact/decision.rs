@@ -28,6 +28,7 @@ impl EventStream<'_> {
         before: &Folded,
     ) -> Result<Decision, End<D::Error>> {
         let TransactOptions { expected_version, idempotency, .. } = *options;
+        let in_flight = self.store.in_flight.begin(&self.store.clock);
         let (version, now) = (before.version(), self.store.now());
         let not_decided = |error| Err(TransactError::Decide(error));
         let decided = commands.decide(before).map_err(not_decided)?;
@@ -43,7 +44,8 @@ impl EventStream<'_> {
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
             match self.batch((&decided).into(), to_store.as_ref(), Origin::Decision) {
-                Ok(Ok(batch)) => {
+                Ok(Ok(mut batch)) => {
+                    batch.in_flight = in_flight;
                     return Ok(Decision {
                         batch,
                         after: Loaded { folded: decided.after, state: decided.state },

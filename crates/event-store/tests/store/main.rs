@@ -10,6 +10,7 @@ mod group;
 mod group_properties;
 mod group_retries;
 mod idempotency;
+mod in_flight;
 mod kept;
 mod load;
 mod outages;
