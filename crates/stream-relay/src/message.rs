@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use daybook_function_runtime::traces;
 use daybook_table::{AggregateKey, OutboxItem};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tracing::Span;
 
 use crate::queues::{QueueItem, REQUEST_BYTES};
@@ -34,10 +35,27 @@ pub(crate) struct PendingMessage {
     pub(crate) permanent_error: Option<EntryError>,
     /// The error of its latest attempt to be sent, or to be sent to the dead-letter queue.
     pub(crate) last_error: Option<EntryError>,
-    /// The number of its failures with undocumented error codes.
-    pub(crate) unknown_failures: u32,
+    pub(crate) history: History,
     /// Its span in the trace of its row, until it is settled.
     pub(crate) span: Span,
+}
+
+/// What happened to a message in this process until now. It goes on when an unsettled message is delivered again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) first_attempt: Option<Instant>,
+    /// The number of attempts to send it.
+    pub(crate) attempts: u32,
+    /// The number of its failures with undocumented error codes.
+    pub(crate) unknown_failures: u32,
+    /// The number of its transient failures, without throttling.
+    pub(crate) transient_failures: u32,
+    /// Since when it has failed although the bus accepted another message during its attempts.
+    pub(crate) alone_since: Option<Instant>,
+    /// Since when it has failed although the bus accepted another message shortly before.
+    pub(crate) in_doubt_since: Option<Instant>,
+    /// The error because of which it can never be sent, if the dead-letter queue has not accepted it yet.
+    pub(crate) rejection: Option<EntryError>,
 }
 
 #[derive(Debug)]
@@ -112,9 +130,7 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> G
             Content::Outbox(row) => messages.push(PendingMessage::of_row(row, vec![coordinates], settings)),
         }
     }
-    let mut messages = merge_repeated(messages);
-    messages.iter_mut().for_each(PendingMessage::start_span);
-    Gathered { messages, moved }
+    Gathered { messages: merge_repeated(messages), moved }
 }
 
 /// Gives the records of a message that the stream repeats to the first message, which settles all of them.
@@ -149,8 +165,16 @@ impl PendingMessage {
     }
 
     fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
-        let (bytes, last_error, unknown_failures, span) = (None, None, 0, Span::none());
-        Self { body, records, bytes, permanent_error, last_error, unknown_failures, span }
+        let (bytes, last_error, history, span) = (None, None, History::default(), Span::none());
+        Self { body, records, bytes, permanent_error, last_error, history, span }
+    }
+
+    /// Continues with the history of an earlier delivery.
+    pub(crate) fn resume(&mut self, history: History) {
+        if history.rejection.is_some() {
+            (self.bytes, self.permanent_error) = (None, history.rejection.clone());
+        }
+        self.history = history;
     }
 
     /// Starts the span of a row.
@@ -190,13 +214,6 @@ impl PendingMessage {
     /// When its event occurred; `None` for a record that cannot be read.
     pub(crate) fn occurred_at(&self) -> Option<SystemTime> {
         SystemTime::try_from(self.row()?.occurred_at).ok()
-    }
-
-    /// The time since its row was written: by DynamoDB's clock, which is the same for all writers, or else since its
-    /// event occurred. `None` for a row that is sent again, whose age means nothing.
-    pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
-        let since = self.records.first()?.created_at.or_else(|| self.occurred_at())?;
-        now.duration_since(since).ok()
     }
 
     /// The message id, or the event id of a record that cannot be read.
